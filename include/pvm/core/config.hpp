@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the library needs of the compiler, said in one line instead of in five hundred.
+
+#include <pvm/core/version.hpp>
+
+#if defined(_MSVC_LANG) ? (_MSVC_LANG < 202002L) : (__cplusplus < 202002L)
+#error "pvm needs C++20: compile with -std=c++20, or link the CMake target pvm::pvm"
+#endif
+
+#if defined(__CUDACC_VER_MAJOR__) && \
+    (__CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2))
+#error "pvm needs CUDA 12.2 or later: older compilers cannot read C++20 or nlohmann_json"
+#endif
+
+/// A function that host and device code both call; plain C++ where there is no CUDA.
+#if defined(__CUDACC__)
+#define PVM_HOST_DEVICE __host__ __device__
+#else
+#define PVM_HOST_DEVICE
+#endif
+
+// Everything lives in an inline namespace that carries the version, so that two libraries built
+// with different versions of pvm can be linked into one program.
+namespace pvm::inline v0 {}

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The library never prints: it hands its messages to the sink the program has set.
+
+#include <functional>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0 {
+
+enum class Severity { info, warning };
+
+using LogSink = std::function<void(Severity, const std::string&)>;
+
+namespace detail {
+struct LogState {
+  std::mutex mutex;
+  LogSink sink;
+};
+inline LogState& log_state() {
+  static LogState state;
+  return state;
+}
+}  // namespace detail
+
+/// Messages go to `sink` from now on; it may be called from any thread, one call at a time.
+/// Without a sink (the default) they are dropped.
+inline void set_log_sink(LogSink sink) {
+  auto& state = detail::log_state();
+  const std::lock_guard lock(state.mutex);
+  state.sink = std::move(sink);
+}
+
+/// A sink for programs: one line per message on standard error.
+inline void log_to_stderr(Severity severity, const std::string& message) {
+  std::cerr << (severity == Severity::warning ? "warning: " : "") << message << '\n';
+}
+
+inline void log(Severity severity, const std::string& message) {
+  auto& state = detail::log_state();
+  const std::lock_guard lock(state.mutex);
+  if (state.sink) state.sink(severity, message);
+}
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,8 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The single source of the library's version; CMakeLists.txt reads these three lines.
+#define PVM_VERSION_MAJOR 0
+#define PVM_VERSION_MINOR 1
+#define PVM_VERSION_PATCH 0

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a frame source is. Needs neither OpenCV nor libzip: those are in the sources' own headers.
+
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0::io {
+
+/// The size a model asks for. Pixels are 8-bit, row by row, channels interleaved (BGR for 3,
+/// grey for 1).
+struct FrameShape {
+  int height = 0;
+  int width = 0;
+  int channels = 3;
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept {
+    return static_cast<std::size_t>(height) * static_cast<std::size_t>(width) *
+           static_cast<std::size_t>(channels);
+  }
+  bool operator==(const FrameShape&) const = default;
+};
+
+/// The labelled object's box in pixels of the original frame.
+struct Box {
+  float x = 0, y = 0, width = 0, height = 0;
+  bool operator==(const Box&) const = default;
+};
+
+/// Where a source stands: the next frame to be read. Restoring it continues with that frame.
+struct Position {
+  std::uint64_t sequence = 0;  ///< which of the source's sequences (files), 0 for single files
+  std::uint64_t frame = 0;     ///< index inside the sequence, counting unreadable frames too
+  std::uint64_t pass = 0;      ///< how often the source has started over
+  auto operator<=>(const Position&) const = default;
+};
+
+/// What comes with a frame besides its pixels.
+struct FrameInfo {
+  bool starts_sequence = false;  ///< does not continue the frame delivered before it
+  std::optional<Box> box;        ///< the label, where there is one
+};
+
+/// Frames, one after another, for ever: a source starts over when it reaches its end.
+///
+/// `next` writes the next readable frame, resized to `shape`, into `pixels` (`shape.size()`
+/// bytes); unreadable frames are logged once each, skipped and counted in `skipped()`. It throws
+/// pvm::Error (Fault::source) when a whole pass holds no readable frame. The order of frames is a
+/// function of the source alone, never of timing. A source is used by one thread at a time.
+template <class S>
+concept FrameSource = requires(S source, const S constant, FrameShape shape,
+                               std::span<std::uint8_t> pixels, const Position& position) {
+  { source.next(shape, pixels) } -> std::same_as<FrameInfo>;
+  { constant.position() } -> std::same_as<Position>;
+  { source.seek(position) };
+  { constant.length() } -> std::same_as<std::optional<std::uint64_t>>;  // frames of one pass
+  { constant.skipped() } -> std::same_as<std::uint64_t>;
+  { constant.name() } -> std::convertible_to<std::string>;
+};
+
+}  // namespace pvm::inline v0::io
