@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
 
 /// Text from outside (a file name, a key, a value), quoted, without control characters, and cut
 /// so that a message stays one readable line.
-inline std::string quoted(std::string_view text, std::size_t most = 120) {
+inline std::string quote(std::string_view text, std::size_t most = 120) {
   std::string out = "'";
   for (const char c : text.substr(0, most)) {
     out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;

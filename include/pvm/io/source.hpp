@@ -61,7 +61,7 @@ concept FrameSource = requires(S source, const S constant, FrameShape shape,
                                std::span<std::uint8_t> pixels, const Position& position) {
   { source.next(shape, pixels) } -> std::same_as<FrameInfo>;
   { constant.position() } -> std::same_as<Position>;
-  { source.seek(position) };
+  {source.seek(position)};
   { constant.length() } -> std::same_as<std::optional<std::uint64_t>>;  // frames of one pass
   { constant.skipped() } -> std::same_as<std::uint64_t>;
   { constant.name() } -> std::convertible_to<std::string>;

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What an engine is: it owns the weights and the past, and runs steps on blocks of frames.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pvm/core/tags.hpp>
+#include <pvm/model/schedule.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+
+namespace pvm::inline v0 {
+
+/// Room for the frames of a few steps, lent by an engine (`stage`) to be filled and handed back
+/// (`run`). Pixels are 8-bit, [steps][batch][side][side][channels].
+struct FrameBlock {
+  int steps = 0;
+  std::span<std::uint8_t> pixels;
+  /// [steps][batch]: 1 where the frame is the second after the one two steps before, so that the
+  /// prediction made there can be scored on it; 0 across a sequence's end.
+  std::span<std::uint8_t> scored;
+};
+
+/// Whether a step learns or only looks.
+enum class Mode { learn, freeze };
+
+/// Sums over the steps since they were last taken. On pixels in [0, 1].
+struct Score {
+  double prediction = 0;   ///< squared error of the prediction made two steps before
+  double persistence = 0;  ///< squared difference of the frames two steps apart
+  std::uint64_t pixels = 0;
+  double loss = 0;  ///< squared error e^2 of all outputs of all units, squeezed
+  std::uint64_t outputs = 0;
+
+  Score& operator+=(const Score& other) {
+    prediction += other.prediction;
+    persistence += other.persistence;
+    pixels += other.pixels;
+    loss += other.loss;
+    outputs += other.outputs;
+    return *this;
+  }
+};
+
+/// Everything a run needs to continue bit by bit, in an order no engine's layout shows in.
+/// Histories are newest first: row a is the value of step `step - 1 - a`.
+struct EngineState {
+  std::uint64_t step = 0;  ///< steps done
+  int batch = 1;
+  std::vector<float> weights;  ///< W(step), reference order
+
+  /// The rest is empty in a state that only names weights to start from (then step is 0).
+  std::vector<Rates> rates;             ///< by layer
+  DeferralPlan plan;                    ///< under which the following was made
+  std::vector<double> coefficients;     ///< DeferredRates::save() of every layer
+  std::vector<float> folded;            ///< Z, reference order
+  std::vector<float> hidden;            ///< h          [terms + 4][batch][units][hidden]
+  std::vector<float> squeezed;          ///< c(h)       [terms + 4][batch][units][hidden]
+  std::vector<float> frames;            ///< c(pixel)   [terms + 4][batch][side][side][channels]
+  std::vector<float> outputs;           ///< y          [2][batch][outputs]
+  std::vector<float> hidden_gradients;  ///< d0         [terms][batch][units][hidden]
+  std::vector<float> output_gradients;  ///< d1         [terms][batch][outputs]
+
+  [[nodiscard]] bool resumable() const noexcept { return !folded.empty(); }
+};
+
+/// Choices that do not change the model.
+struct EngineOptions {
+  Reduce reduce = Reduce::mean;
+  int threads = 0;    ///< host: 0 = one per core
+  bool graph = true;  ///< CUDA: replay captured steps (false: launch kernels one by one)
+};
+
+/// Engines are built from (const Spec&, int batch, const EngineOptions&) and start at step 0 with
+/// zero weights. `run` may return before the work is done; everything that reads waits for it.
+template <class E>
+concept Engine = requires(E engine, const EngineState& state, FrameBlock block, Mode mode,
+                          int steps, std::span<float> out) {
+  { engine.stage(steps) } -> std::same_as<FrameBlock>;  // steps: 1 to block_steps()
+  { engine.block_steps() } -> std::same_as<int>;        // steps worth handing over at once
+  {engine.run(block, mode)};
+  {engine.synchronize()};
+  { engine.step() } -> std::same_as<std::uint64_t>;
+  { engine.batch() } -> std::same_as<int>;
+  { engine.take_score() } -> std::same_as<Score>;
+  {engine.read_weights(out)};     // reference order
+  {engine.read_prediction(out)};  // [batch][side][side][channels] in [0, 1], for two steps ahead
+  {engine.read_hidden(out)};      // h of the last step, [batch][units][hidden]
+  {engine.read_outputs(out)};     // y of the last step, [batch][outputs], units one by one
+  { engine.save() } -> std::same_as<EngineState>;
+  {engine.restore(state)};  // Error (Fault::checkpoint) where sizes or values are impossible
+  { engine.description() } -> std::convertible_to<std::string>;  // for logs: what runs where
+};
+
+}  // namespace pvm::inline v0

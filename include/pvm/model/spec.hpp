@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A model spec as a plain value, and the check that it describes a network that can exist.
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+
+namespace pvm::inline v0 {
+
+/// The function every unit applies to its sums.
+enum class Activation {
+  polynomial,  ///< a / (2(|a|+1)) + 1/2, spec key `polynomial` = 1
+  logistic,    ///< 1 / (1 + exp(-a)), spec key `polynomial` = 0
+};
+
+/// Everything that decides what a step computes. Field names follow the spec's keys; docs/model.md
+/// gives the formulas. A default-constructed Spec is not valid: it has no layers.
+struct Spec {
+  std::string name = "unnamed";  ///< the file's stem; names the checkpoints
+
+  // The network.
+  std::vector<int> layer_shapes;  ///< side of every layer's square of units, the input layer first
+  int input_block_size = 0;       ///< side of a layer-0 unit's patch, in pixels
+  int input_channels = 3;         ///< 3 (BGR) or 1 (grey)
+  int hidden_block_size = 0;      ///< a unit has this number squared of hidden values
+  int fan_in_square_size = 0;     ///< side of the square of units below that feed a unit
+  double fan_in_radius = 0;       ///< ... kept where they lie within this distance of its centre
+  int lateral_radius = 0;         ///< neighbours of the same layer within this distance
+  bool context_exclude_self = false;
+  bool send_context_two_layers_back = false;
+  bool last_layer_context_to_all = false;
+  bool feed_context_in_complex_layer = false;
+
+  // The unit.
+  Activation activation = Activation::logistic;
+  bool true_derivative = false;  ///< polynomial only: the true derivative, not the compatible one
+  bool opt_abs_diff = false;     ///< learn from the sign of the error
+
+  // The rates (see RateSchedule).
+  double initial_learning_rate = 0;
+  double momentum = 0;
+  std::uint64_t delay_each_layer_learning = 1;
+  std::optional<std::uint64_t> delay_final_learning_rate;
+  double final_learning_rate = 0;
+  std::optional<std::uint64_t> delay_intermediate_learning_rate;
+  double intermediate_learning_rate = 0;
+  std::uint64_t steps = 100'000'000;  ///< length of a run that names none
+
+  /// Number of hidden values of a unit.
+  [[nodiscard]] int hidden() const noexcept { return hidden_block_size * hidden_block_size; }
+  /// Side of the square frame the network sees, in pixels.
+  [[nodiscard]] int frame_side() const noexcept {
+    return layer_shapes.empty() ? 0 : layer_shapes.front() * input_block_size;
+  }
+  /// Values of one frame.
+  [[nodiscard]] std::size_t frame_size() const noexcept {
+    const auto side = static_cast<std::size_t>(frame_side());
+    return side * side * static_cast<std::size_t>(input_channels);
+  }
+  bool operator==(const Spec&) const = default;
+};
+
+namespace detail {
+
+/// Collects nothing, throws at the first thing that is wrong: file, key, value, what is allowed.
+class SpecCheck {
+ public:
+  explicit SpecCheck(std::string where) : where_(std::move(where)) {}
+
+  template <class T>
+  void range(const char* key, T value, T least, T most) const {
+    if (!(value >= least && value <= most)) {
+      std::ostringstream allowed;
+      allowed << "allowed: " << least << " to " << most;
+      refuse(key, value, allowed.str());
+    }
+  }
+
+  template <class T>
+  [[noreturn]] void refuse(const char* key, T value, const std::string& allowed) const {
+    std::ostringstream sentence;
+    sentence << where_ << ": key '" << key << "' is " << value << "; " << allowed;
+    throw Error(Fault::spec, sentence.str());
+  }
+
+ private:
+  std::string where_;
+};
+
+inline void check_sizes(const Spec& spec, const SpecCheck& check) {
+  check.range<std::size_t>("layer_shapes (number of layers)", spec.layer_shapes.size(), 1, 64);
+  for (const int side : spec.layer_shapes) check.range("layer_shapes", side, 1, 512);
+  check.range("input_block_size", spec.input_block_size, 1, 256);
+  if (spec.input_channels != 1 && spec.input_channels != 3) {
+    check.refuse("input_channels", spec.input_channels, "allowed: 1 (grey) or 3 (BGR)");
+  }
+  check.range("hidden_block_size", spec.hidden_block_size, 1, 64);
+  check.range("frame side (layer_shapes[0] * input_block_size)", spec.frame_side(), 1, 8192);
+  check.range("lateral_radius", spec.lateral_radius, 0, 512);
+  if (spec.layer_shapes.size() == 1) return;
+
+  check.range("fan_in_square_size", spec.fan_in_square_size, 1, 512);
+  check.range("fan_in_radius", spec.fan_in_radius, 0.0, 1024.0);
+  for (std::size_t l = 1; l < spec.layer_shapes.size(); ++l) {
+    if (spec.fan_in_square_size > spec.layer_shapes[l - 1]) {
+      check.refuse("fan_in_square_size", spec.fan_in_square_size,
+                   "it must fit the layer below, and layer " + std::to_string(l - 1) +
+                       " has a side of " + std::to_string(spec.layer_shapes[l - 1]));
+    }
+  }
+  // The unit nearest the square's centre lies 0 (odd squares) or sqrt(1/2) (even ones) from it.
+  const double nearest = spec.fan_in_square_size % 2 == 1 ? 0.0 : 0.5;
+  if (spec.fan_in_radius * spec.fan_in_radius < nearest) {
+    check.refuse("fan_in_radius", spec.fan_in_radius,
+                 "units would have no source below; allowed here: at least 0.7072");
+  }
+}
+
+/// An upper bound of the weights, in double: it must be known before any memory is taken.
+inline double weight_bound(const Spec& spec) {
+  const auto square = [](double v) { return v * v; };
+  const double hidden = spec.hidden();
+  const double fan_in = square(spec.fan_in_square_size);
+  const double patch = square(spec.input_block_size) * spec.input_channels;
+  const double top = spec.last_layer_context_to_all ? square(spec.layer_shapes.back()) : 0;
+  const std::size_t layers = spec.layer_shapes.size();
+  // How many units above read one unit, on average: those above times the fan-in, over those here.
+  const auto above = [&](std::size_t l) {
+    return l + 1 < layers ? square(spec.layer_shapes[l + 1]) * fan_in / square(spec.layer_shapes[l])
+                          : 0.0;
+  };
+  double weights = 0;
+  for (std::size_t l = 0; l < layers; ++l) {
+    const double units = square(spec.layer_shapes[l]);
+    const double context =
+        std::min(units, square(2.0 * spec.lateral_radius + 1)) + above(l) + top +
+        (spec.send_context_two_layers_back && l + 1 < layers ? above(l) * (above(l + 1) + fan_in)
+                                                             : 0.0);
+    const double base = l == 0 ? patch : hidden * fan_in;
+    const double representation =
+        hidden + 1 + (spec.feed_context_in_complex_layer ? hidden * context : 0.0);
+    weights += units * (hidden * (2 * base + hidden * context + 1) + 2 * base * representation);
+  }
+  return weights;
+}
+
+inline void check_rate(const SpecCheck& check, const char* key, double rate) {
+  if (!std::isfinite(rate) || rate < 0 || rate > 1000) {
+    check.refuse(key, rate, "allowed: a number from 0 to 1000");
+  }
+}
+
+}  // namespace detail
+
+/// Throws Error (Fault::spec) unless `spec` describes a network that can be built and trained.
+/// `where` (a file name, usually) starts the sentence. Takes no memory worth speaking of.
+inline void validate(const Spec& spec, const std::string& where) {
+  const detail::SpecCheck check(where);
+  detail::check_sizes(spec, check);
+  constexpr double most_weights = 4e9;
+  if (const double weights = detail::weight_bound(spec); weights > most_weights) {
+    check.refuse("layer_shapes", "too large together with the sizes beside it",
+                 "the network would have about " + std::to_string(weights / 1e9) +
+                     " thousand million weights; allowed: 4");
+  }
+  detail::check_rate(check, "initial_learning_rate", spec.initial_learning_rate);
+  detail::check_rate(check, "final_learning_rate", spec.final_learning_rate);
+  detail::check_rate(check, "intermediate_learning_rate", spec.intermediate_learning_rate);
+  if (!(spec.momentum >= 0 && spec.momentum < 1)) {
+    check.refuse("momentum", spec.momentum, "allowed: at least 0 and less than 1");
+  }
+  constexpr std::uint64_t most_steps = 1ULL << 62;
+  check.range<std::uint64_t>("delay_each_layer_learning", spec.delay_each_layer_learning, 1,
+                             most_steps);
+  check.range<std::uint64_t>("steps", spec.steps, 1, most_steps);
+}
+
+}  // namespace pvm::inline v0
