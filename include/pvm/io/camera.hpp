@@ -32,11 +32,12 @@ class Camera {
 
   /// The camera with this number. Throws Fault::source where there is none.
   explicit Camera(int index)
-      : Camera((quiet_opencv(), cv::VideoCapture(index)), "camera " + std::to_string(index)) {}
+      : Camera((quiet_opencv(), cv::VideoCapture(index, interface)),
+               "camera " + std::to_string(index)) {}
 
   /// The camera at a device path such as /dev/video0. Throws Fault::source where there is none.
   explicit Camera(const std::string& device)
-      : Camera((quiet_opencv(), cv::VideoCapture(device, cv::CAP_V4L2)), device) {}
+      : Camera((quiet_opencv(), cv::VideoCapture(device, interface)), device) {}
 
   /// Any live stream that OpenCV has opened, under a name for messages. Throws Fault::source where
   /// it is closed.
@@ -74,6 +75,13 @@ class Camera {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
+  // Named, because OpenCV would else ask every interface it knows, photo cameras among them.
+#if defined(__linux__)
+  static constexpr int interface = cv::CAP_V4L2;
+#else
+  static constexpr int interface = cv::CAP_ANY;
+#endif
+
   bool read(const FrameShape& shape, std::span<std::uint8_t> pixels) {
     try {
       if (!capture_.read(picture_) || picture_.empty()) return false;
