@@ -44,7 +44,7 @@ class Camera {
   Camera(cv::VideoCapture capture, std::string name)
       : name_(std::move(name)), capture_(std::move(capture)) {
     if (!capture_.isOpened()) {
-      throw Error(Fault::source, pvm::quoted(name_) + " cannot be opened; is the camera there, " +
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; is the camera there, " +
                                      "free, and may you use it?");
     }
   }
@@ -55,11 +55,11 @@ class Camera {
       const std::uint64_t frame = position_.frame++;
       if (read(shape, pixels)) return {std::exchange(starting_, false), std::nullopt};
       ++skipped_;
-      log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quoted(name_) +
+      log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +
                                  " cannot be read; it is skipped");
     }
     throw Error(Fault::source,
-                pvm::quoted(name_) + " has stopped giving frames; was it unplugged?");
+                pvm::quote(name_) + " has stopped giving frames; was it unplugged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
