@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// One type for all frame sources, for programs that choose one at run time.
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <pvm/io/source.hpp>
+#include <pvm/io/unreadable.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Owns a source of any type. Movable; after a move only destruction and assignment are left to
+/// the source moved from. Model of FrameSource.
+class AnySource {
+ public:
+  template <class S>
+  requires(!std::same_as<std::remove_cvref_t<S>, AnySource>) &&
+      FrameSource<std::remove_cvref_t<S>> explicit(false) AnySource(S&& source)
+      : held_(std::make_unique<Held<std::remove_cvref_t<S>>>(std::forward<S>(source))) {}
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    return held_->next(shape, pixels);
+  }
+  [[nodiscard]] Position position() const { return held_->position(); }
+  void seek(const Position& position) { held_->seek(position); }
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return held_->length(); }
+  [[nodiscard]] std::uint64_t skipped() const { return held_->skipped(); }
+  [[nodiscard]] std::string name() const { return held_->name(); }
+
+  /// The exact number of frames of a pass, reading through a video if it must; none where a
+  /// source has no end.
+  std::optional<std::uint64_t> count_frames() { return held_->count_frames(); }
+
+  /// The frames found unreadable so far, where the source keeps them; else null.
+  [[nodiscard]] Unreadable* unreadable() { return held_->unreadable(); }
+
+ private:
+  struct Base {
+    virtual ~Base() = default;
+    virtual FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) = 0;
+    virtual Position position() const = 0;
+    virtual void seek(const Position& position) = 0;
+    virtual std::optional<std::uint64_t> length() const = 0;
+    virtual std::uint64_t skipped() const = 0;
+    virtual std::string name() const = 0;
+    virtual std::optional<std::uint64_t> count_frames() = 0;
+    virtual Unreadable* unreadable() = 0;
+  };
+
+  template <class S>
+  struct Held final : Base {
+    template <class From>
+    explicit Held(From&& from) : source(std::forward<From>(from)) {}
+
+    FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) override {
+      return source.next(shape, pixels);
+    }
+    Position position() const override { return source.position(); }
+    void seek(const Position& position) override { source.seek(position); }
+    std::optional<std::uint64_t> length() const override { return source.length(); }
+    std::uint64_t skipped() const override { return source.skipped(); }
+    std::string name() const override { return source.name(); }
+    std::optional<std::uint64_t> count_frames() override {
+      if constexpr (requires { source.count_frames(); }) {
+        return source.count_frames();
+      } else {
+        return source.length();
+      }
+    }
+    Unreadable* unreadable() override {
+      if constexpr (requires {
+                      { source.unreadable() } -> std::same_as<Unreadable&>;
+                    }) {
+        return &source.unreadable();
+      } else {
+        return nullptr;
+      }
+    }
+
+    S source;
+  };
+
+  std::unique_ptr<Base> held_;
+};
+
+static_assert(FrameSource<AnySource>);
+
+/// Opens a source anew each time it is called; throws pvm::Error where it cannot.
+using Opener = std::function<AnySource()>;
+
+}  // namespace pvm::inline v0::io

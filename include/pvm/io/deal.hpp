@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The streams of a batch from one source or from many.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/any_source.hpp>
+#include <pvm/io/prefetch.hpp>
+#include <pvm/io/sequences.hpp>
+#include <pvm/io/source.hpp>
+
+namespace pvm::inline v0::io {
+
+namespace detail {
+
+/// A source that is first read from a frame other than its first one. It looks for that frame
+/// when it is first read, because finding it in a video takes time. Model of FrameSource.
+class StartingAt {
+ public:
+  StartingAt(AnySource source, std::uint64_t frame)
+      : source_(std::move(source)), start_{.sequence = 0, .frame = frame, .pass = 0} {}
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    const bool first = position() == start_;
+    if (!begun_) seek(start_);
+    FrameInfo info = source_.next(shape, pixels);
+    info.starts_sequence = info.starts_sequence || first;
+    return info;
+  }
+
+  [[nodiscard]] Position position() const { return begun_ ? source_.position() : start_; }
+
+  void seek(const Position& position) {
+    source_.seek(position);
+    begun_ = true;
+  }
+
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return source_.length(); }
+  [[nodiscard]] std::uint64_t skipped() const { return source_.skipped(); }
+  [[nodiscard]] std::string name() const { return source_.name(); }
+
+ private:
+  AnySource source_;
+  Position start_;
+  bool begun_ = false;
+};
+
+static_assert(FrameSource<StartingAt>);
+
+/// Opens each once, so that a bad file shows before a run and not hours into it.
+inline std::vector<Opener> readable_ones(std::vector<Opener> openers) {
+  std::vector<Opener> readable;
+  for (Opener& opener : openers) {
+    try {
+      static_cast<void>(opener());
+      readable.push_back(std::move(opener));
+    } catch (const Error& error) {
+      if (error.fault() != Fault::source) throw;
+      log(Severity::warning, std::string("a sequence is left out: ") + error.what());
+    }
+  }
+  if (readable.empty()) {
+    throw Error(Fault::source,
+                "none of the " + std::to_string(openers.size()) + " sequences can be opened");
+  }
+  return readable;
+}
+
+/// `streams` readers of one source, spread evenly over its frames.
+inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) {
+  std::vector<AnySource> spread;
+  spread.push_back(opener());
+  if (streams == 1) return spread;
+  const auto frames = spread.front().count_frames();
+  if (!frames) {
+    throw Error(Fault::usage, pvm::quoted(spread.front().name()) +
+                                  " is live and gives one stream only; use a batch of 1");
+  }
+  for (std::size_t k = 1; k < streams; ++k) {
+    spread.emplace_back(StartingAt(opener(), k * *frames / streams));
+  }
+  return spread;
+}
+
+}  // namespace detail
+
+/// Makes `streams` sources, each read ahead by up to `ahead` frames on its own thread.
+///
+/// More files than streams are dealt out: stream k plays files k, k + streams, ... one after the
+/// other. Else stream k loops over file k modulo the number of files; the c streams that share a
+/// file of n frames set out at frames 0, n/c, 2n/c, ... of it, for which a video is read through
+/// once. Of several files those that cannot be opened are reported and left out beforehand.
+///
+/// Throws Fault::usage for no streams, no files, or a live source to be shared; Fault::source
+/// where nothing can be opened.
+inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t streams,
+                                   std::size_t ahead = 16) {
+  if (streams == 0 || openers.empty()) {
+    throw Error(Fault::usage, "a batch needs one stream and one source at least");
+  }
+  if (openers.size() > 1) openers = detail::readable_ones(std::move(openers));
+  const std::size_t files = openers.size();
+  std::vector<std::optional<AnySource>> dealt(streams);
+  if (files > streams) {
+    std::vector<std::vector<Opener>> hands(streams);
+    for (std::size_t i = 0; i < files; ++i) hands[i % streams].push_back(std::move(openers[i]));
+    for (std::size_t k = 0; k < streams; ++k) dealt[k].emplace(Sequences(std::move(hands[k])));
+  } else {
+    for (std::size_t file = 0; file < files; ++file) {
+      std::size_t k = file;
+      for (AnySource& source : detail::spread(openers[file], (streams - file - 1) / files + 1)) {
+        dealt[k].emplace(std::move(source));
+        k += files;
+      }
+    }
+  }
+  std::vector<AnySource> out;
+  out.reserve(streams);
+  for (auto& source : dealt) out.emplace_back(Prefetch(std::move(*source), ahead));
+  return out;
+}
+
+}  // namespace pvm::inline v0::io

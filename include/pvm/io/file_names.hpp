@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a file is by its name: a picture, labels, a video, an archive.
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0::io {
+
+namespace detail {
+
+/// The name's extension in lower case, without the dot.
+inline std::string extension(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos) return {};
+  std::string lower(name.substr(dot + 1));
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return lower;
+}
+
+inline bool has_extension(std::string_view name, auto const& extensions) {
+  return std::find(extensions.begin(), extensions.end(), extension(name)) != extensions.end();
+}
+
+}  // namespace detail
+
+/// Files that systems leave behind: anything in `__MACOSX`, and whatever begins with a dot.
+inline bool is_litter(std::string_view path) {
+  return path.starts_with('.') || path.find("/.") != std::string_view::npos ||
+         path.starts_with("__MACOSX/") || path.find("/__MACOSX/") != std::string_view::npos;
+}
+
+inline bool is_image_name(std::string_view path) {
+  static constexpr std::array<std::string_view, 9> images = {"jpg",  "jpeg", "png", "bmp", "tif",
+                                                             "tiff", "webp", "ppm", "pgm"};
+  return !is_litter(path) && detail::has_extension(path, images);
+}
+
+inline bool is_label_name(std::string_view path) {
+  return !is_litter(path) && detail::extension(path) == "txt";
+}
+
+inline bool is_zip_name(std::string_view path) {
+  return !is_litter(path) && detail::extension(path) == "zip";
+}
+
+inline bool is_video_name(std::string_view path) {
+  static constexpr std::array<std::string_view, 12> videos = {
+      "avi", "mp4", "m4v", "mov", "mkv", "webm", "mpg", "mpeg", "wmv", "flv", "ts", "ogv"};
+  return !is_litter(path) && detail::has_extension(path, videos);
+}
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a zip and a directory of pictures share: everything but how the bytes of a picture are
+/// read.
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/file_names.hpp>
+#include <pvm/io/labels.hpp>
+#include <pvm/io/natural_order.hpp>
+#include <pvm/io/request.hpp>
+#include <pvm/io/resize.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/io/unreadable.hpp>
+
+namespace pvm::inline v0::io {
+
+/// A file that holds more is not read as one frame.
+inline constexpr std::uint64_t most_frame_bytes = 256ULL << 20;
+
+/// A named file in an archive or directory; `id` means something to its store only.
+struct StoredFile {
+  std::string name;
+  std::uint64_t id = 0;
+};
+
+/// Where files are kept. `files` lists them in any order, `read` replaces `bytes` by one file's
+/// content and says whether it could.
+template <class S>
+concept FileStore = std::movable<S> && std::constructible_from<S, std::filesystem::path> &&
+    requires(S store, const S constant, const StoredFile& file, std::vector<std::uint8_t>& bytes) {
+  { constant.files() } -> std::same_as<std::vector<StoredFile>>;
+  { store.read(file, bytes) } -> std::same_as<bool>;
+};
+
+/// The pictures of a store in natural order of their names, as a FrameSource, with the labels of
+/// the one text file beside them. Model of FrameSource.
+template <FileStore Store>
+class ImageList {
+ public:
+  /// Throws Fault::source where `path` cannot be opened or holds no pictures.
+  explicit ImageList(const std::filesystem::path& path) : name_(path.string()), store_(path) {
+    std::vector<StoredFile> texts;
+    for (StoredFile& file : store_.files()) {
+      if (is_image_name(file.name)) {
+        images_.push_back(std::move(file));
+      } else if (is_label_name(file.name)) {
+        texts.push_back(std::move(file));
+      }
+    }
+    if (images_.empty()) {
+      throw Error(Fault::source, pvm::quoted(name_) +
+                                     " holds no pictures; frames are files called " +
+                                     ".jpg, .png, .bmp, .tif, .webp, .ppm or .pgm");
+    }
+    std::stable_sort(images_.begin(), images_.end(), [](const StoredFile& a, const StoredFile& b) {
+      return natural_less(a.name, b.name);
+    });
+    read_labels(texts);
+  }
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    check_request(shape, pixels);
+    for (std::size_t tried = 0; tried < images_.size(); ++tried) {
+      const std::size_t index = take_index();
+      const StoredFile& image = images_[index];
+      if (store_.read(image, bytes_) && decode_image(bytes_, shape, pixels)) {
+        return {std::exchange(starting_, false), boxes_.empty() ? std::nullopt : boxes_[index]};
+      }
+      unreadable_.note(index, pvm::quoted(image.name) + " in " + pvm::quoted(name_));
+    }
+    throw Error(Fault::source, "none of the " + std::to_string(images_.size()) + " pictures in " +
+                                   pvm::quoted(name_) + " can be read; is it damaged?");
+  }
+
+  [[nodiscard]] Position position() const { return position_; }
+
+  void seek(const Position& position) {
+    check_position(position, images_.size(), name_);
+    position_ = position;
+    starting_ = position.frame == 0;
+  }
+
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return images_.size(); }
+  [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  /// What is known to be unreadable, to be handed on when the source is opened again.
+  [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
+
+ private:
+  std::size_t take_index() {
+    const auto index = static_cast<std::size_t>(position_.frame);
+    if (index == 0) starting_ = true;
+    if (++position_.frame == images_.size()) {
+      position_.frame = 0;
+      ++position_.pass;
+    }
+    return index;
+  }
+
+  void read_labels(const std::vector<StoredFile>& texts) {
+    if (texts.empty()) return;
+    if (texts.size() > 1) {
+      log(Severity::warning, pvm::quoted(name_) + " holds " + std::to_string(texts.size()) +
+                                 " text files, so which one has the labels is not known; its " +
+                                 "frames are unlabelled");
+    } else if (!store_.read(texts.front(), bytes_)) {
+      log(Severity::warning, "the labels " + pvm::quoted(texts.front().name) + " in " +
+                                 pvm::quoted(name_) + " cannot be read; its frames are unlabelled");
+    } else {
+      boxes_ = parse_labels({reinterpret_cast<const char*>(bytes_.data()), bytes_.size()},
+                            images_.size(), name_);
+    }
+  }
+
+  std::string name_;
+  Store store_;
+  std::vector<StoredFile> images_;
+  std::vector<std::optional<Box>> boxes_;  // one for each image, or none at all
+  Position position_;
+  bool starting_ = true;
+  Unreadable unreadable_;
+  std::vector<std::uint8_t> bytes_;
+};
+
+}  // namespace pvm::inline v0::io

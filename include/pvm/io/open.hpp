@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// From what a user names to frame sources.
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/any_source.hpp>
+#include <pvm/io/camera.hpp>
+#include <pvm/io/file_names.hpp>
+#include <pvm/io/image_dir.hpp>
+#include <pvm/io/natural_order.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/io/synthetic.hpp>
+#include <pvm/io/video.hpp>
+#include <pvm/io/zip.hpp>
+
+namespace pvm::inline v0::io {
+
+namespace detail {
+
+/// All of `text` as a decimal number.
+template <class Number>
+bool parse_whole(std::string_view text, Number& number) {
+  const char* const last = text.data() + text.size();
+  const auto [end, fault] = std::from_chars(text.data(), last, number);
+  return fault == std::errc{} && end == last;
+}
+
+inline AnySource open_synthetic(std::string_view seed) {
+  SyntheticOptions options;
+  if (!seed.empty() && !parse_whole(seed.substr(1), options.seed)) {
+    throw Error(Fault::usage, pvm::quoted("synthetic" + std::string(seed)) +
+                                  " has no number for a seed; write it as synthetic:7");
+  }
+  return Synthetic(options);
+}
+
+inline bool has_images(const std::filesystem::path& directory) {
+  std::error_code fault;
+  for (std::filesystem::directory_iterator entry(directory, fault), end; !fault && entry != end;
+       entry.increment(fault)) {
+    if (is_image_name(entry->path().filename().string())) return true;
+  }
+  return false;
+}
+
+/// The paths in `directory` that `wanted` takes, in natural order of their names.
+template <class Wanted>
+std::vector<std::string> paths_in(const std::filesystem::path& directory, Wanted wanted) {
+  std::vector<std::string> paths;
+  std::error_code fault;
+  for (std::filesystem::directory_iterator entry(directory, fault), end; !fault && entry != end;
+       entry.increment(fault)) {
+    if (wanted(*entry)) paths.push_back(entry->path().string());
+  }
+  if (fault) {
+    throw Error(Fault::source, "the directory " + pvm::quoted(directory.string()) +
+                                   " cannot be read: " + fault.message());
+  }
+  std::sort(paths.begin(), paths.end(), natural_less);
+  return paths;
+}
+
+inline bool is_sequence(const std::filesystem::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code ignored;
+  if (entry.is_directory(ignored)) return !is_litter(name) && has_images(entry.path());
+  return is_zip_name(name) || is_video_name(name);
+}
+
+}  // namespace detail
+
+/// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
+/// directory of pictures; a zip archive (by its content or name); anything else as a video. Throws
+/// Fault::source where it is not there or cannot be read, Fault::usage for a malformed seed.
+inline AnySource open_source(const std::string& path) {
+  constexpr std::string_view synthetic = "synthetic";
+  if (path == synthetic || path.starts_with("synthetic:")) {
+    return detail::open_synthetic(std::string_view(path).substr(synthetic.size()));
+  }
+  int camera = 0;
+  if (detail::parse_whole(path, camera) && camera >= 0) return Camera(camera);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    throw Error(Fault::source, pvm::quoted(path) + " does not exist; name a zip, a video, a " +
+                                   "directory of pictures, a camera, or synthetic");
+  }
+  if (path.starts_with("/dev/video")) return Camera(path);
+  if (std::filesystem::is_directory(path, ignored)) return ImageDirectory(path);
+  if (is_zip_name(path) || has_zip_magic(path)) return Zip(path);
+  return Video(path);
+}
+
+/// An opener of the same, for `deal` and `Sequences`.
+inline Opener opener(std::string path) {
+  return [path = std::move(path)] { return open_source(path); };
+}
+
+/// The paths of a data set's sequences, in natural order: where DIRECTORY/NAME is a directory, its
+/// zips, videos and directories of pictures, or itself if it holds pictures; where it is a file,
+/// that one; else the zips in DIRECTORY whose names begin with NAME. Throws Fault::source where
+/// there are none.
+inline std::vector<std::string> find_dataset(const std::string& directory,
+                                             const std::string& name) {
+  const std::filesystem::path root = directory.empty() ? "." : directory;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(root, ignored)) {
+    throw Error(Fault::source, pvm::quoted(directory) + " is not a directory; data sets are " +
+                                   "looked for in one");
+  }
+  const std::filesystem::path inside = name.empty() ? root : root / name;
+  std::vector<std::string> paths;
+  if (std::filesystem::is_directory(inside, ignored)) {
+    paths = detail::paths_in(inside, detail::is_sequence);
+    if (paths.empty() && detail::has_images(inside)) paths.push_back(inside.string());
+  } else if (std::filesystem::exists(inside, ignored)) {
+    paths.push_back(inside.string());
+  } else {
+    paths = detail::paths_in(root, [&name](const std::filesystem::directory_entry& entry) {
+      const std::string file = entry.path().filename().string();
+      return file.starts_with(name) && is_zip_name(file);
+    });
+  }
+  if (paths.empty()) {
+    throw Error(Fault::source, "no data set " + pvm::quoted(name) + " in " +
+                                   pvm::quoted(directory) +
+                                   ": neither a directory of that name with zips, videos or " +
+                                   "directories of pictures, nor zips that begin with it");
+  }
+  return paths;
+}
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Reads a source ahead of its consumer, on a thread of its own.
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/request.hpp>
+#include <pvm/io/source.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Hands on exactly what `S` would, in the same order, but up to `capacity` frames are decoded
+/// before they are asked for. `position`, `length` and `skipped` are those of the consumer's place
+/// in the order, however far ahead the thread is. A failure of the source is thrown where it lies
+/// in that order, and again at every `next` after it until `seek`. Movable; after a move only
+/// destruction and assignment are left to what was moved from. Model of FrameSource.
+template <FrameSource S>
+class Prefetch {
+ public:
+  /// Reading ahead begins with the first `next`, which gives the shape. Throws Fault::usage for a
+  /// capacity of 0.
+  explicit Prefetch(S source, std::size_t capacity = 16)
+      : worker_(std::make_unique<Worker>(std::move(source), capacity)) {}
+
+  /// A shape other than that of the call before discards what was read ahead.
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    check_request(shape, pixels);
+    return worker_->next(shape, pixels);
+  }
+
+  [[nodiscard]] Position position() const { return worker_->place().position; }
+  void seek(const Position& position) { worker_->seek(position); }
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return worker_->place().length; }
+  [[nodiscard]] std::uint64_t skipped() const { return worker_->place().skipped; }
+  [[nodiscard]] const std::string& name() const { return worker_->name(); }
+
+ private:
+  /// What the source said about itself between two frames.
+  struct Place {
+    Position position;
+    std::optional<std::uint64_t> length;
+    std::uint64_t skipped = 0;
+  };
+
+  struct Slot {
+    std::vector<std::uint8_t> pixels;
+    FrameInfo info;
+    Place after;
+    std::exception_ptr failure;  ///< instead of a frame
+  };
+
+  /// At an address of its own, because the thread refers to it.
+  class Worker {
+   public:
+    Worker(S source, std::size_t capacity)
+        : source_(std::move(source)), name_(source_.name()), place_(place_of_source()) {
+      if (capacity == 0) {
+        throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
+      }
+      slots_.resize(capacity);
+    }
+
+    ~Worker() { stop(); }
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+    FrameInfo next(const FrameShape& shape, std::span<std::uint8_t> pixels) {
+      if (shape != shape_) change_shape(shape);
+      if (!thread_.joinable()) start();
+      const Slot& slot = wait_for_frame();
+      if (slot.failure) std::rethrow_exception(slot.failure);
+      std::copy(slot.pixels.begin(), slot.pixels.end(), pixels.begin());
+      const FrameInfo info = slot.info;
+      place_ = slot.after;
+      release_frame();
+      return info;
+    }
+
+    void seek(const Position& position) {
+      stop();
+      try {
+        source_.seek(position);
+      } catch (...) {
+        place_ = place_of_source();
+        throw;
+      }
+      place_ = place_of_source();
+    }
+
+    [[nodiscard]] const Place& place() const noexcept { return place_; }
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+   private:
+    [[nodiscard]] Place place_of_source() const {
+      return {source_.position(), source_.length(), source_.skipped()};
+    }
+
+    void change_shape(const FrameShape& shape) {
+      const bool was_ahead = thread_.joinable();
+      stop();
+      if (was_ahead) source_.seek(place_.position);
+      for (Slot& slot : slots_) slot.pixels.resize(shape.size());
+      shape_ = shape;
+    }
+
+    void start() {
+      try {
+        thread_ = std::thread([this] { read_ahead(); });
+      } catch (const std::system_error& fault) {
+        throw Error(Fault::memory, "no thread can be started to read " + pvm::quoted(name_) +
+                                       " ahead (" + fault.what() + "); use a smaller batch");
+      }
+    }
+
+    /// Ends the thread, and with it what was read ahead.
+    void stop() {
+      if (!thread_.joinable()) return;
+      {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+      }
+      freed_.notify_one();
+      thread_.join();
+      stopping_ = false;
+      first_ = 0;
+      filled_count_ = 0;
+    }
+
+    void read_ahead() {
+      for (bool going = true; going;) {
+        Slot* const slot = wait_for_room();
+        if (slot == nullptr) return;
+        fill(*slot);
+        going = !slot->failure;
+        {
+          const std::lock_guard lock(mutex_);
+          ++filled_count_;
+        }
+        filled_.notify_one();
+      }
+    }
+
+    void fill(Slot& slot) {
+      try {
+        slot.failure = nullptr;
+        slot.info = source_.next(shape_, slot.pixels);
+        slot.after = place_of_source();
+      } catch (...) {
+        slot.failure = std::current_exception();
+      }
+    }
+
+    Slot* wait_for_room() {
+      std::unique_lock lock(mutex_);
+      freed_.wait(lock, [this] { return stopping_ || filled_count_ < slots_.size(); });
+      return stopping_ ? nullptr : &slots_[(first_ + filled_count_) % slots_.size()];
+    }
+
+    const Slot& wait_for_frame() {
+      std::unique_lock lock(mutex_);
+      filled_.wait(lock, [this] { return filled_count_ > 0; });
+      return slots_[first_];
+    }
+
+    void release_frame() {
+      {
+        const std::lock_guard lock(mutex_);
+        first_ = (first_ + 1) % slots_.size();
+        --filled_count_;
+      }
+      freed_.notify_one();
+    }
+
+    S source_;  // the thread's while it runs
+    const std::string name_;
+    Place place_;
+    FrameShape shape_{};
+    std::vector<Slot> slots_;  // a ring: from first_ on, filled_count_ of them are the consumer's
+    std::size_t first_ = 0;
+    std::size_t filled_count_ = 0;
+    bool stopping_ = false;
+    std::mutex mutex_;  // over the three above
+    std::condition_variable filled_;
+    std::condition_variable freed_;
+    std::thread thread_;
+  };
+
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace pvm::inline v0::io

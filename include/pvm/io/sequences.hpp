@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Several sources as one: one after the other, then from the first again.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/any_source.hpp>
+#include <pvm/io/request.hpp>
+#include <pvm/io/source.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Plays one pass of each source in turn. Only one of them is open at a time, and not before it
+/// is needed. A source that cannot be opened or read is reported once and left out;
+/// `position().sequence` counts it all the same. Model of FrameSource.
+class Sequences {
+ public:
+  /// Throws Fault::usage where there are no openers.
+  explicit Sequences(std::vector<Opener> openers, std::string name = "sequences")
+      : name_(std::move(name)) {
+    if (openers.empty()) {
+      throw Error(Fault::usage, pvm::quoted(name_) + " has no sequences; give one at least");
+    }
+    for (Opener& opener : openers) files_.push_back({.open = std::move(opener)});
+  }
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    check_request(shape, pixels);
+    for (std::size_t failed = 0; failed < files_.size();) {
+      try {
+        if (const auto info = next_of_file(shape, pixels)) return *info;
+      } catch (const Error& error) {
+        if (error.fault() != Fault::source) throw;
+        leave_out(error);
+        ++failed;
+      }
+    }
+    throw Error(Fault::source, "none of the " + std::to_string(files_.size()) + " sequences of " +
+                                   pvm::quoted(name_) + " can be read");
+  }
+
+  [[nodiscard]] Position position() const {
+    return {index_, source_ ? source_->position().frame : 0, pass_};
+  }
+
+  /// Throws Fault::source where there is no such sequence, or where it has no such frame or
+  /// cannot be opened to continue in its middle.
+  void seek(const Position& position) {
+    if (position.sequence >= files_.size()) {
+      throw Error(Fault::source, pvm::quoted(name_) + " has " + std::to_string(files_.size()) +
+                                     " sequences, but the position to continue at is in number " +
+                                     std::to_string(position.sequence) +
+                                     " (from 0); continue with the files the run was started with");
+    }
+    close();
+    index_ = static_cast<std::size_t>(position.sequence);
+    pass_ = position.pass;
+    if (position.frame == 0) return;
+    open();
+    source_->seek({0, position.frame, 0});
+    inside_ = true;
+  }
+
+  /// Not known: the sources are opened one at a time.
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return std::nullopt; }
+
+  [[nodiscard]] std::uint64_t skipped() const {
+    std::uint64_t sum = source_ ? source_->skipped() : 0;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      if (!source_ || i != index_) sum += files_[i].skipped;
+    }
+    return sum;
+  }
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  struct File {
+    Opener open;
+    std::vector<std::uint64_t> unreadable{};  ///< frames, so that they are reported once only
+    std::uint64_t skipped = 0;                ///< at the latest visit
+    bool left_out = false;                    ///< reported as unreadable
+  };
+
+  /// Nothing where the file turned out to have ended.
+  std::optional<FrameInfo> next_of_file(const FrameShape& shape, std::span<std::uint8_t> pixels) {
+    if (!source_) open();
+    const FrameInfo info = source_->next(shape, pixels);
+    if (info.starts_sequence && inside_) {  // unreadable to its end, it has started over by itself
+      leave();
+      return std::nullopt;
+    }
+    inside_ = true;
+    if (source_->position().pass > 0) leave();
+    return info;
+  }
+
+  void open() {
+    File& file = files_[index_];
+    source_.emplace(file.open());
+    inside_ = false;
+    if (Unreadable* known = source_->unreadable()) known->expect(file.unreadable);
+  }
+
+  void close() {
+    if (!source_) return;
+    File& file = files_[index_];
+    file.skipped = source_->skipped();
+    if (const Unreadable* known = source_->unreadable()) file.unreadable = known->list();
+    source_.reset();
+  }
+
+  /// On to the next file.
+  void leave() {
+    close();
+    if (++index_ == files_.size()) {
+      index_ = 0;
+      ++pass_;
+    }
+  }
+
+  void leave_out(const Error& error) {
+    if (!std::exchange(files_[index_].left_out, true)) {
+      log(Severity::warning, "sequence " + std::to_string(index_ + 1) + " of " +
+                                 std::to_string(files_.size()) + " is left out: " + error.what());
+    }
+    leave();
+  }
+
+  std::string name_;
+  std::vector<File> files_;
+  std::size_t index_ = 0;
+  std::uint64_t pass_ = 0;
+  std::optional<AnySource> source_;  // files_[index_], while it is open
+  bool inside_ = false;              // the next frame of source_ is not its first
+};
+
+static_assert(FrameSource<Sequences>);
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A sequence in a video file, of any kind OpenCV can read.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <opencv2/core.hpp>
+#include <opencv2/videoio.hpp>
+#include <opencv2/videoio/registry.hpp>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/quiet.hpp>
+#include <pvm/io/request.hpp>
+#include <pvm/io/resize.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/io/unreadable.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Opens a video file with FFmpeg where OpenCV has it, else with whatever else reads files; never
+/// as a pattern for the names of single pictures. The result may be closed.
+inline cv::VideoCapture open_video(const std::string& path) {
+  quiet_opencv();
+  if (cv::videoio_registry::hasBackend(cv::CAP_FFMPEG)) {
+    return cv::VideoCapture(path, cv::CAP_FFMPEG);
+  }
+  for (const cv::VideoCaptureAPIs backend : cv::videoio_registry::getStreamBackends()) {
+    if (backend == cv::CAP_IMAGES) continue;
+    cv::VideoCapture capture(path, backend);
+    if (capture.isOpened()) return capture;
+  }
+  return {};
+}
+
+/// The frames of a video file, in the order they are decoded in; unlabelled. Model of FrameSource.
+///
+/// It is read from front to back only, because seeking in a video is not exact: continuing at a
+/// position decodes everything before it. Where decoding ends, the pass ends.
+class Video {
+ public:
+  /// Throws Fault::source where `path` is no video or has no frames.
+  explicit Video(const std::filesystem::path& path) : name_(path.string()) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+      throw Error(Fault::source, pvm::quoted(name_) + " does not exist");
+    }
+    if (std::filesystem::is_directory(path, ignored)) {
+      throw Error(Fault::source, pvm::quoted(name_) + " is a directory, not a video");
+    }
+    if (!std::ifstream(path)) {
+      throw Error(Fault::source, pvm::quoted(name_) + " cannot be opened; may you read it?");
+    }
+    reopen();
+  }
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    check_request(shape, pixels);
+    for (std::uint64_t tried = 0; !length_ || tried < *length_; ++tried) {
+      if (ended_) reopen();
+      if (position_.frame == 0) starting_ = true;
+      const std::uint64_t index = position_.frame;
+      const bool readable = retrieve(shape, pixels);
+      advance();
+      if (readable) return {std::exchange(starting_, false), std::nullopt};
+      unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quoted(name_));
+    }
+    throw Error(Fault::source,
+                "none of the frames of " + pvm::quoted(name_) + " can be read; is it damaged?");
+  }
+
+  [[nodiscard]] Position position() const { return position_; }
+
+  /// Exact, and as slow as decoding from the start (or from here, if that is nearer) to there.
+  void seek(const Position& position) {
+    check_position(position, length_, name_);
+    if (ended_ || position.frame < position_.frame) reopen();
+    position_.pass = position.pass;
+    while (position_.frame < position.frame) {
+      advance();
+      if (ended_) check_position(position, length_, name_);
+    }
+    starting_ = position.frame == 0;
+  }
+
+  /// Known once the video was read to its end: what files say themselves is often wrong.
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return length_; }
+
+  /// The exact number of frames of a pass; decodes the whole video unless that is known.
+  std::uint64_t count_frames() {
+    if (!length_) {
+      cv::VideoCapture capture = open_video(name_);
+      std::uint64_t frames = 0;
+      while (capture.grab()) ++frames;
+      length_ = frames;
+    }
+    return *length_;
+  }
+
+  [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  /// What is known to be unreadable, to be handed on when the source is opened again.
+  [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
+
+ private:
+  /// From here on, unless the video has ended, the frame at `position_` is the one last grabbed.
+  void reopen() {
+    capture_ = open_video(name_);
+    if (!capture_.isOpened()) {
+      throw Error(Fault::source, pvm::quoted(name_) + " is not a video that can be decoded");
+    }
+    if (!capture_.grab()) {
+      throw Error(Fault::source, pvm::quoted(name_) + " has no video frames that can be decoded");
+    }
+    position_.frame = 0;
+    ended_ = false;
+  }
+
+  void advance() {
+    ++position_.frame;
+    if (capture_.grab()) return;
+    length_ = position_.frame;
+    position_.frame = 0;
+    ++position_.pass;
+    ended_ = true;
+  }
+
+  bool retrieve(const FrameShape& shape, std::span<std::uint8_t> pixels) {
+    try {
+      if (!capture_.retrieve(picture_) || picture_.empty()) return false;
+      resize_picture(picture_, shape, pixels);
+      return true;
+    } catch (const cv::Exception&) {  // a frame that is not 8-bit grey or colour
+      return false;
+    }
+  }
+
+  std::string name_;
+  cv::VideoCapture capture_;
+  cv::Mat picture_;
+  Position position_;
+  bool starting_ = true;
+  bool ended_ = false;
+  std::optional<std::uint64_t> length_;
+  Unreadable unreadable_;
+};
+
+static_assert(FrameSource<Video>);
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Writes a sequence the way the published PVM sets are kept.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#if !defined(_WIN32)
+#include <fcntl.h>
+#include <unistd.h>
+#endif
+
+#include <zip.h>
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/quiet.hpp>
+#include <pvm/io/request.hpp>
+#include <pvm/io/source.hpp>
+
+namespace pvm::inline v0::io {
+
+namespace detail {
+
+/// A file beside the one to be written, gone when this is, whatever happens.
+class Scratch {
+ public:
+  explicit Scratch(std::filesystem::path path) : path_(std::move(path)) {}
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+[[noreturn]] inline void cannot_write(const std::filesystem::path& path, const std::string& why) {
+  throw Error(Fault::source, pvm::quoted(path.string()) + " cannot be written: " + why);
+}
+
+inline std::vector<std::uint8_t> encode_jpeg(const FrameShape& shape,
+                                             std::vector<std::uint8_t>& pixels) {
+  std::vector<std::uint8_t> jpeg;
+  const cv::Mat picture(shape.height, shape.width, CV_8UC(shape.channels), pixels.data());
+  cv::imencode(".jpg", picture, jpeg, {cv::IMWRITE_JPEG_QUALITY, 95});
+  return jpeg;
+}
+
+inline std::string label_line(const std::optional<Box>& box) {
+  if (!box) return "-1,-1,-1,-1\n";
+  return std::to_string(std::lround(box->x)) + ',' + std::to_string(std::lround(box->y)) + ',' +
+         std::to_string(std::lround(box->width)) + ',' + std::to_string(std::lround(box->height)) +
+         '\n';
+}
+
+/// A zip archive being written; nothing of it is on the disk before `close`.
+class ZipWriter {
+ public:
+  explicit ZipWriter(const std::filesystem::path& path) : path_(path) {
+    int code = 0;
+    archive_.reset(zip_open(path.string().c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code));
+    if (!archive_) cannot_write(path, "libzip's error is number " + std::to_string(code));
+  }
+
+  /// `length` bytes from `start` on of a file that must stay until `close`.
+  void add_part(const std::string& name, const std::filesystem::path& file, std::uint64_t start,
+                std::uint64_t length) {
+    add(name, zip_source_file(archive_.get(), file.string().c_str(), start,
+                              static_cast<zip_int64_t>(length)));
+  }
+
+  /// Text that must stay until `close`.
+  void add_text(const std::string& name, const std::string& text) {
+    add(name, zip_source_buffer(archive_.get(), text.data(), text.size(), 0));
+  }
+
+  void close() {
+    if (zip_close(archive_.get()) != 0) cannot_write(path_, zip_strerror(archive_.get()));
+    static_cast<void>(archive_.release());  // closing it has freed it
+  }
+
+ private:
+  struct Discard {
+    void operator()(zip_t* archive) const noexcept { zip_discard(archive); }
+  };
+
+  /// Stored as it is, since JPEGs do not get smaller, and dated 1980, so that the same frames make
+  /// the same file.
+  void add(const std::string& name, zip_source_t* content) {
+    const zip_int64_t index =
+        content == nullptr ? -1
+                           : zip_file_add(archive_.get(), name.c_str(), content, ZIP_FL_ENC_UTF_8);
+    if (index < 0) {
+      zip_source_free(content);
+      cannot_write(path_, zip_strerror(archive_.get()));
+    }
+    const auto entry = static_cast<zip_uint64_t>(index);
+    constexpr zip_uint16_t midnight = 0;
+    constexpr zip_uint16_t new_year_1980 = 0x0021;
+    if (zip_set_file_compression(archive_.get(), entry, ZIP_CM_STORE, 0) != 0 ||
+        zip_file_set_dostime(archive_.get(), entry, midnight, new_year_1980, 0) != 0) {
+      cannot_write(path_, zip_strerror(archive_.get()));
+    }
+  }
+
+  std::filesystem::path path_;
+  std::unique_ptr<zip_t, Discard> archive_;
+};
+
+/// So that a file is on the disk before it gets its name.
+inline void flush_to_disk(const std::filesystem::path& path) {
+#if !defined(_WIN32)
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool flushed = file >= 0 && ::fsync(file) == 0;
+  if (file >= 0) ::close(file);
+  if (!flushed) cannot_write(path, "it cannot be flushed to the disk");
+#else
+  static_cast<void>(path);
+#endif
+}
+
+}  // namespace detail
+
+/// Writes the next `frames` frames of `source`, at `shape`, as 0000.jpg, 0001.jpg, ... (quality
+/// 95) and labels.txt (a line x,y,w,h for each, -1,-1,-1,-1 where there is no box) into a new zip
+/// archive. Boxes are written as the source gives them, rounded. The pictures pass through a file
+/// beside `path`, so that memory does not limit how many there are.
+///
+/// Throws Fault::usage for no frames, an impossible shape, or a `path` that exists already,
+/// Fault::source where reading or writing fails; then nothing is left behind.
+template <FrameSource S>
+void write_published_zip(const std::filesystem::path& path, S& source, const FrameShape& shape,
+                         std::uint64_t frames) {
+  check_shape(shape);
+  if (frames == 0) throw Error(Fault::usage, "a sequence of 0 frames is none; ask for 1 or more");
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    throw Error(Fault::usage,
+                pvm::quoted(path.string()) + " exists already; remove it or choose another name");
+  }
+  quiet_opencv();
+  const detail::Scratch pictures(path.string() + ".frames.part");
+  const detail::Scratch whole(path.string() + ".part");
+  std::vector<std::uint8_t> pixels(shape.size());
+  std::vector<std::uint64_t> ends{0};
+  std::string labels;
+
+  std::ofstream stream(pictures.path(), std::ios::binary | std::ios::trunc);
+  for (std::uint64_t i = 0; i < frames && stream; ++i) {
+    const FrameInfo info = source.next(shape, pixels);
+    const auto jpeg = detail::encode_jpeg(shape, pixels);
+    stream.write(reinterpret_cast<const char*>(jpeg.data()),
+                 static_cast<std::streamsize>(jpeg.size()));
+    ends.push_back(ends.back() + jpeg.size());
+    labels += detail::label_line(info.box);
+  }
+  stream.close();
+  if (!stream) detail::cannot_write(path, "is the directory there, writable, and not full?");
+
+  detail::ZipWriter archive(whole.path());
+  for (std::uint64_t i = 0; i < frames; ++i) {
+    std::string name = std::to_string(i) + ".jpg";
+    name.insert(0, name.size() < 8 ? 8 - name.size() : 0, '0');
+    archive.add_part(name, pictures.path(), ends[i], ends[i + 1] - ends[i]);
+  }
+  archive.add_text("labels.txt", labels);
+  archive.close();
+  detail::flush_to_disk(whole.path());
+  std::error_code fault;
+  std::filesystem::rename(whole.path(), path, fault);
+  if (fault) detail::cannot_write(path, fault.message());
+}
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A sequence in a zip archive, as the published PVM sets are kept: numbered pictures and one
+/// text file of labels, read inside the archive.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <zip.h>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/image_list.hpp>
+#include <pvm/io/source.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Whether the file begins as zip archives do.
+inline bool has_zip_magic(const std::filesystem::path& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return magic[0] == 'P' && magic[1] == 'K' &&
+         ((magic[2] == 3 && magic[3] == 4) || (magic[2] == 5 && magic[3] == 6));
+}
+
+/// An open archive, read only. Model of FileStore.
+class ZipStore {
+ public:
+  /// Throws Fault::source where `path` is not a whole zip archive.
+  explicit ZipStore(const std::filesystem::path& path) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) {
+      throw Error(Fault::source, pvm::quoted(path.string()) + " is a directory, not a zip archive");
+    }
+    int code = 0;
+    archive_.reset(zip_open(path.string().c_str(), ZIP_RDONLY, &code));
+    if (!archive_) throw Error(Fault::source, why_not(path, code));
+  }
+
+  /// All entries, directories among them, under the names as they are stored.
+  [[nodiscard]] std::vector<StoredFile> files() const {
+    const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
+    std::vector<StoredFile> files;
+    files.reserve(static_cast<std::size_t>(std::max<zip_int64_t>(count, 0)));
+    for (zip_int64_t i = 0; i < count; ++i) {
+      const auto index = static_cast<zip_uint64_t>(i);
+      const char* name = zip_get_name(archive_.get(), index, ZIP_FL_ENC_RAW);
+      if (name != nullptr) files.push_back({name, index});
+    }
+    return files;
+  }
+
+  /// False for an entry that is encrypted, damaged (by its checksum too), packed in a way that
+  /// libzip does not know, or larger than `most_frame_bytes`. Never allocates by what an entry
+  /// claims its size to be.
+  bool read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
+    zip_stat_t facts;
+    constexpr zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_ENCRYPTION_METHOD;
+    if (zip_stat_index(archive_.get(), file.id, 0, &facts) != 0 ||
+        (facts.valid & needed) != needed || facts.encryption_method != ZIP_EM_NONE ||
+        facts.size > most_frame_bytes) {
+      return false;
+    }
+    const Entry entry(zip_fopen_index(archive_.get(), file.id, 0));
+    return entry && read_to_end(entry.get(), static_cast<std::size_t>(facts.size), bytes);
+  }
+
+ private:
+  struct Discard {
+    void operator()(zip_t* archive) const noexcept { zip_discard(archive); }
+    void operator()(zip_file_t* entry) const noexcept { zip_fclose(entry); }
+  };
+  using Entry = std::unique_ptr<zip_file_t, Discard>;
+
+  /// Reads `size` bytes and then the end, which is when libzip compares the checksum. The buffer
+  /// grows with what is really there.
+  static bool read_to_end(zip_file_t* entry, std::size_t size, std::vector<std::uint8_t>& bytes) {
+    for (std::size_t used = 0; used < size;) {
+      bytes.resize(std::min(size, std::max<std::size_t>(2 * used, std::size_t{1} << 20)));
+      const zip_int64_t count = zip_fread(entry, bytes.data() + used, bytes.size() - used);
+      if (count <= 0) return false;
+      used += static_cast<std::size_t>(count);
+    }
+    bytes.resize(size);
+    std::uint8_t beyond = 0;
+    return zip_fread(entry, &beyond, 1) == 0;
+  }
+
+  static std::string why_not(const std::filesystem::path& path, int code) {
+    const std::string name = pvm::quoted(path.string());
+    std::error_code ignored;
+    if (code == ZIP_ER_NOENT) return name + " does not exist";
+    if (std::filesystem::file_size(path, ignored) == 0) return name + " is an empty file";
+    const bool damaged = code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS;
+    if (damaged && has_zip_magic(path)) {
+      return name + " is a damaged zip archive, perhaps cut off; copy or download it again";
+    }
+    if (damaged) return name + " is not a zip archive";
+    zip_error_t error;
+    zip_error_init_with_code(&error, code);
+    const std::string reason = zip_error_strerror(&error);
+    zip_error_fini(&error);
+    return name + " cannot be opened: " + reason;
+  }
+
+  std::unique_ptr<zip_t, Discard> archive_;
+};
+
+/// The frames of a zip archive. See ImageList.
+class Zip : public ImageList<ZipStore> {
+ public:
+  using ImageList::ImageList;
+};
+
+static_assert(FrameSource<Zip>);
+
+}  // namespace pvm::inline v0::io

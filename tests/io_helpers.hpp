@@ -1,0 +1,237 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the tests of frame sources share: pictures, archives and videos to read, and ways to read.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if !defined(_WIN32)
+#include <sys/types.h>
+#include <unistd.h>
+#endif
+
+#include <zip.h>
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/videoio.hpp>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/source.hpp>
+
+#include "catch.hpp"
+#include "temp_dir.hpp"
+
+namespace pvm_test {
+
+namespace io = pvm::io;
+using Bytes = std::vector<std::uint8_t>;
+
+inline constexpr io::FrameShape small_shape{.height = 12, .width = 16, .channels = 3};
+
+inline Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+inline void write_file(const std::filesystem::path& path, const Bytes& bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+inline Bytes read_file(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+/// A picture that tells which frame it is, even after lossy compression.
+inline cv::Mat picture(int frame, int width = 32, int height = 24) {
+  cv::Mat drawn(height, width, CV_8UC3, cv::Scalar(frame * 5 % 256, 80, 255 - frame * 3 % 256));
+  drawn.colRange(0, width / 2).setTo(cv::Scalar(20, frame * 7 % 256, frame * 11 % 256));
+  return drawn;
+}
+
+inline Bytes encoded(const cv::Mat& drawn, const std::string& extension = ".jpg") {
+  Bytes bytes;
+  cv::imencode(extension, drawn, bytes);
+  return bytes;
+}
+
+inline Bytes cut(Bytes bytes, double share) {
+  bytes.resize(static_cast<std::size_t>(static_cast<double>(bytes.size()) * share));
+  return bytes;
+}
+
+using Entries = std::vector<std::pair<std::string, Bytes>>;
+
+inline Entries numbered(int frames) {
+  Entries entries;
+  for (int i = 0; i < frames; ++i) {
+    entries.emplace_back(std::to_string(i) + ".jpg", encoded(picture(i)));
+  }
+  return entries;
+}
+
+enum class Packing { stored, deflated, encrypted };
+
+/// Writes entries as a zip archive; names that end in a slash become directories.
+inline void write_zip(const std::filesystem::path& path, const Entries& entries,
+                      Packing packing = Packing::stored) {
+  int code = 0;
+  zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code);
+  if (archive == nullptr) throw std::runtime_error("zip_open");
+  for (const auto& [name, bytes] : entries) {
+    if (name.ends_with('/')) {
+      zip_dir_add(archive, name.c_str(), 0);
+      continue;
+    }
+    zip_source_t* source = zip_source_buffer(archive, bytes.data(), bytes.size(), 0);
+    const auto index =
+        static_cast<zip_uint64_t>(zip_file_add(archive, name.c_str(), source, ZIP_FL_OVERWRITE));
+    zip_set_file_compression(archive, index,
+                             packing == Packing::deflated ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0);
+    if (packing == Packing::encrypted) {
+      zip_file_set_encryption(archive, index, ZIP_EM_AES_256, "secret");
+    }
+  }
+  if (zip_close(archive) != 0) throw std::runtime_error(zip_strerror(archive));
+}
+
+/// A Motion JPEG video, which every OpenCV writes and reads.
+inline void write_video(const std::filesystem::path& path, int frames) {
+  cv::VideoWriter writer(path.string(), cv::VideoWriter::fourcc('M', 'J', 'P', 'G'), 25, {32, 24});
+  if (!writer.isOpened()) throw std::runtime_error("no video writer");
+  for (int i = 0; i < frames; ++i) writer.write(picture(i));
+}
+
+/// The messages logged while it lives.
+class Messages {
+ public:
+  Messages() {
+    pvm::set_log_sink([this](pvm::Severity, const std::string& text) { texts_.push_back(text); });
+  }
+  ~Messages() { pvm::set_log_sink({}); }
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  [[nodiscard]] std::size_t count(const std::string& part = "") const {
+    std::size_t found = 0;
+    for (const auto& text : texts_) found += text.find(part) != std::string::npos ? 1U : 0U;
+    return found;
+  }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+/// What the source delivered, to be compared.
+struct Frame {
+  Bytes pixels;
+  bool starts = false;
+  std::optional<io::Box> box;
+  bool operator==(const Frame&) const = default;
+};
+
+template <class S>
+Frame read(S& source, const io::FrameShape& shape = small_shape) {
+  Frame frame{.pixels = Bytes(shape.size()), .starts = false, .box = {}};
+  const io::FrameInfo info = source.next(shape, frame.pixels);
+  frame.starts = info.starts_sequence;
+  frame.box = info.box;
+  return frame;
+}
+
+template <class S>
+std::vector<Frame> read_many(S& source, int count, const io::FrameShape& shape = small_shape) {
+  std::vector<Frame> frames;
+  for (int i = 0; i < count; ++i) frames.push_back(read(source, shape));
+  return frames;
+}
+
+/// The number of the `picture` a frame was made from, by its nearest colours.
+inline int number_of(const Frame& frame, int frames, const io::FrameShape& shape = small_shape) {
+  const auto difference = [&](int number) {
+    const cv::Mat drawn = picture(number);
+    int sum = 0;
+    for (const int column : {shape.width / 8, shape.width - 1 - shape.width / 8}) {
+      const auto at = static_cast<std::size_t>((shape.height / 2 * shape.width + column) * 3);
+      const auto& wanted =
+          drawn.at<cv::Vec3b>(drawn.rows / 2, column < shape.width / 2 ? 0 : drawn.cols - 1);
+      for (int c = 0; c < 3; ++c) {
+        sum += std::abs(frame.pixels[at + static_cast<std::size_t>(c)] - wanted[c]);
+      }
+    }
+    return sum;
+  };
+  int best = 0;
+  for (int i = 1; i < frames; ++i) best = difference(i) < difference(best) ? i : best;
+  return best;
+}
+
+inline std::vector<int> numbers_of(const std::vector<Frame>& frames, int most) {
+  std::vector<int> numbers;
+  for (const Frame& frame : frames) numbers.push_back(number_of(frame, most));
+  return numbers;
+}
+
+/// Reads `total` frames, then for each of their positions checks that a source made anew and
+/// sought there gives exactly what followed.
+template <class Make>
+void check_resume(Make make, int total, const io::FrameShape& shape = small_shape) {
+  auto whole = make();
+  std::vector<io::Position> positions;
+  std::vector<Frame> frames;
+  for (int i = 0; i < total; ++i) {
+    positions.push_back(whole.position());
+    frames.push_back(read(whole, shape));
+  }
+  positions.push_back(whole.position());
+  for (int from = 0; from < total; ++from) {
+    INFO("continuing at frame " << from);
+    auto resumed = make();
+    resumed.seek(positions[static_cast<std::size_t>(from)]);
+    CHECK(resumed.position() == positions[static_cast<std::size_t>(from)]);
+    for (int i = from; i < total; ++i) {
+      const bool same = read(resumed, shape) == frames[static_cast<std::size_t>(i)];
+      CHECK(same);
+      CHECK(resumed.position() == positions[static_cast<std::size_t>(i) + 1]);
+    }
+  }
+}
+
+/// The sentence of the pvm::Error that `act` throws; empty where it throws none of that kind.
+template <class Act>
+std::string failure(pvm::Fault fault, Act act) {
+  try {
+    act();
+  } catch (const pvm::Error& error) {
+    if (error.fault() == fault) return error.what();
+  }
+  return {};
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Acts as a user to whom file permissions apply, while it lives; the superuser ignores them.
+class Unprivileged {
+ public:
+  Unprivileged() : was_(geteuid()) {
+    if (was_ == 0) static_cast<void>(seteuid(65534));
+  }
+  ~Unprivileged() { static_cast<void>(seteuid(was_)); }
+  Unprivileged(const Unprivileged&) = delete;
+  Unprivileged& operator=(const Unprivileged&) = delete;
+
+ private:
+  uid_t was_;
+};
+
+}  // namespace pvm_test

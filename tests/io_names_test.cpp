@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include <algorithm>
+
+#include <pvm/io/file_names.hpp>
+#include <pvm/io/labels.hpp>
+#include <pvm/io/natural_order.hpp>
+
+#include "io_helpers.hpp"
+
+using namespace pvm_test;
+
+TEST_CASE("names sort by the numbers in them", "[io]") {
+  const std::vector<std::string> sorted{"",
+                                        "1.jpg",
+                                        "2.jpg",
+                                        "10.jpg",
+                                        "a",
+                                        "a001",
+                                        "a01",
+                                        "a1",
+                                        "a1b2c3",
+                                        "a1b10",
+                                        "a2",
+                                        "a10",
+                                        "b",
+                                        "b99999999999999999999998",
+                                        "b99999999999999999999999",
+                                        "b100000000000000000000000"};
+  std::vector<std::string> names(sorted.rbegin(), sorted.rend());
+  std::sort(names.begin(), names.end(), io::natural_less);
+  CHECK(names == sorted);
+  for (const auto& a : sorted) {
+    for (const auto& b : sorted) {
+      CHECK(io::natural_less(a, b) + io::natural_less(b, a) == (a != b ? 1 : 0));
+    }
+  }
+}
+
+TEST_CASE("files are known by their names", "[io]") {
+  CHECK(io::is_image_name("0000.jpg"));
+  CHECK(io::is_image_name("dir.x/A.JPEG"));
+  CHECK_FALSE(io::is_image_name("__MACOSX/0000.jpg"));
+  CHECK_FALSE(io::is_image_name("a/._0000.jpg"));
+  CHECK_FALSE(io::is_image_name("jpg"));
+  CHECK_FALSE(io::is_image_name("dir.jpg/file"));
+  CHECK(io::is_label_name("labels.txt"));
+  CHECK(io::is_zip_name("green_ball.pkl.zip"));
+  CHECK(io::is_video_name("a.AVI"));
+}
+
+TEST_CASE("a label is a box, none, or malformed", "[io]") {
+  CHECK(io::parse_label("1,2,3,4").box == io::Box{1, 2, 3, 4});
+  CHECK(io::parse_label(" 1.5, -2 ,3\t4\r").box == io::Box{1.5, -2, 3, 4});
+  for (const auto* none : {"-1,-1,-1,-1", "-1", "-1,0,0,0", "5,5,0,0"}) {
+    INFO(none);
+    CHECK_FALSE(io::parse_label(none).malformed);
+    CHECK_FALSE(io::parse_label(none).box);
+  }
+  for (const auto* wrong :
+       {"", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1,2,3,nan", "1,2,3,1e99", "1,2,3,4x"}) {
+    INFO(wrong);
+    CHECK(io::parse_label(wrong).malformed);
+  }
+}
+
+TEST_CASE("labels keep to their frames, and one message says what is wrong", "[io]") {
+  const Messages messages;
+  const auto boxes = io::parse_labels(
+      "\xEF\xBB\xBF"
+      "1,1,1,1\r\n-1,-1,-1,-1\r\n3,3,3,3\r\n\r\n",
+      3, "x");
+  CHECK(boxes == std::vector<std::optional<io::Box>>{io::Box{1, 1, 1, 1}, {}, io::Box{3, 3, 3, 3}});
+  CHECK(messages.count() == 0);
+
+  CHECK(io::parse_labels("1,1,1,1\nwrong\n3,3,3,3", 3, "y")[2] == io::Box{3, 3, 3, 3});
+  CHECK(messages.count("'y'") == 1);
+  CHECK(io::parse_labels("1,1,1,1", 2, "short")[1] == std::nullopt);
+  CHECK(messages.count("1 lines for 2 frames") == 1);
+  CHECK(io::parse_labels("1,1,1,1\n1,1,1,1", 1, "long").size() == 1);
+  CHECK(io::parse_labels("", 2, "empty").size() == 2);
+  CHECK(messages.count() == 4);
+}

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include <cmath>
+
+#include <pvm/io/synthetic.hpp>
+#include <pvm/io/write_zip.hpp>
+#include <pvm/io/zip.hpp>
+
+#include "io_helpers.hpp"
+
+using namespace pvm_test;
+
+namespace {
+
+constexpr io::FrameShape square{.height = 60, .width = 60, .channels = 3};
+
+std::size_t files_in(const TempDir& dir) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
+    count += entry.exists() ? 1U : 0U;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a sequence written is the sequence read", "[io]") {
+  const TempDir dir;
+  const Messages messages;
+  io::Synthetic source({.seed = 1, .frames = 20});
+  io::write_published_zip(dir / "ball.zip", source, square, 20);
+  CHECK(files_in(dir) == 1);
+  CHECK(source.position() == io::Position{0, 0, 1});
+
+  io::Zip zip(dir / "ball.zip");
+  CHECK(zip.length() == 20);
+  for (int i = 0; i < 20; ++i) {
+    const Frame wanted = read(source, square);
+    const Frame written = read(zip, square);
+    CHECK(written.starts == wanted.starts);
+    REQUIRE(written.box);
+    CHECK(std::abs(written.box->x - wanted.box->x) <= 0.5F);
+    CHECK(std::abs(written.box->width - wanted.box->width) <= 0.5F);
+    double error = 0;
+    for (std::size_t k = 0; k < square.size(); ++k) {
+      error += std::pow(double(written.pixels[k]) - double(wanted.pixels[k]), 2);
+    }
+    CHECK(error / double(square.size()) < 60.0);
+  }
+  CHECK(messages.count() == 0);
+}
+
+TEST_CASE("the same sequence is written as the same file, in the published layout", "[io]") {
+  const TempDir dir;
+  for (const std::string name : {"a.zip", "b.zip"}) {
+    io::Synthetic source;
+    io::write_published_zip(dir / name, source, square, 3);
+  }
+  const Bytes bytes = read_file(dir / "a.zip");
+  CHECK(bytes == read_file(dir / "b.zip"));
+  const std::string text(bytes.begin(), bytes.end());
+  for (const auto* name : {"0000.jpg", "0001.jpg", "0002.jpg", "labels.txt"}) {
+    CHECK(contains(text, name));
+  }
+
+  write_zip(dir / "plain.zip", numbered(2));
+  io::Zip unlabelled(dir / "plain.zip");
+  io::write_published_zip(dir / "c.zip", unlabelled, small_shape, 2);
+  const Bytes plain = read_file(dir / "c.zip");
+  CHECK(contains({plain.begin(), plain.end()}, "-1,-1,-1,-1\n-1,-1,-1,-1\n"));
+
+  const io::FrameShape grey{.height = 20, .width = 20, .channels = 1};
+  io::Synthetic source;
+  io::write_published_zip(dir / "grey.zip", source, grey, 2);
+  CHECK(io::Zip(dir / "grey.zip").length() == 2);
+}
+
+TEST_CASE("a failure leaves nothing behind", "[io]") {
+  const TempDir dir;
+  const Messages messages;
+  io::Synthetic source;
+  write_file(dir / "there.zip", bytes_of("mine"));
+  const auto overwrite = [&] { io::write_published_zip(dir / "there.zip", source, square, 2); };
+  CHECK(contains(failure(pvm::Fault::usage, overwrite), "exists already"));
+  CHECK(read_file(dir / "there.zip") == bytes_of("mine"));
+  CHECK(source.position().frame == 0);
+
+  write_zip(dir / "bad.zip", {{"0.jpg", bytes_of("text")}});
+  io::Zip bad(dir / "bad.zip");
+  const auto unreadable = [&] { io::write_published_zip(dir / "x.zip", bad, square, 2); };
+  CHECK_FALSE(failure(pvm::Fault::source, unreadable).empty());
+  const auto nowhere = [&] { io::write_published_zip(dir / "no" / "x.zip", source, square, 2); };
+  CHECK(contains(failure(pvm::Fault::source, nowhere), "cannot be written"));
+  const auto none = [&] { io::write_published_zip(dir / "x.zip", source, square, 0); };
+  CHECK_FALSE(failure(pvm::Fault::usage, none).empty());
+  const auto shapeless = [&] { io::write_published_zip(dir / "x.zip", source, {-1, 2, 3}, 1); };
+  CHECK_FALSE(failure(pvm::Fault::usage, shapeless).empty());
+  CHECK(files_in(dir) == 2);
+}
