@@ -57,14 +57,16 @@ struct EngineState {
   std::vector<float> weights;  ///< W(step), reference order
 
   /// The rest is empty in a state that only names weights to start from (then step is 0).
-  std::vector<Rates> rates;             ///< by layer
-  DeferralPlan plan;                    ///< under which the following was made
-  std::vector<double> coefficients;     ///< DeferredRates::save() of every layer
-  std::vector<float> folded;            ///< Z, reference order
-  std::vector<float> hidden;            ///< h          [terms + 4][batch][units][hidden]
-  std::vector<float> squeezed;          ///< c(h)       [terms + 4][batch][units][hidden]
-  std::vector<float> frames;            ///< c(pixel)   [terms + 4][batch][side][side][channels]
-  std::vector<float> outputs;           ///< y          [2][batch][outputs]
+  std::vector<Rates> rates;          ///< by layer
+  std::string layout;                ///< which engine's order of folding: only it resumes by bits
+  DeferralPlan plan;                 ///< under which the following was made
+  std::vector<double> coefficients;  ///< DeferredRates::save() of every layer
+  std::vector<float> folded;         ///< Z, reference order
+  std::vector<float> dweights;       ///< dW, where an engine keeps a momentum array
+  std::vector<float> hidden;         ///< h          [terms + 4][batch][units][hidden]
+  std::vector<float> squeezed;       ///< c(h)       [terms + 4][batch][units][hidden]
+  std::vector<float> frames;         ///< c(pixel)   [terms + 4][batch][side][side][channels]
+  std::vector<float> outputs;        ///< y          [2][batch][outputs]
   std::vector<float> hidden_gradients;  ///< d0         [terms][batch][units][hidden]
   std::vector<float> output_gradients;  ///< d1         [terms][batch][outputs]
 

@@ -23,9 +23,10 @@ namespace pvm::inline v0::io {
 /// the source moved from. Model of FrameSource.
 class AnySource {
  public:
+  /// Implicit, so that an opener can return whatever it has opened.
   template <class S>
   requires(!std::same_as<std::remove_cvref_t<S>, AnySource>) &&
-      FrameSource<std::remove_cvref_t<S>> explicit(false) AnySource(S&& source)
+      FrameSource<std::remove_cvref_t<S>> AnySource(S&& source)
       : held_(std::make_unique<Held<std::remove_cvref_t<S>>>(std::forward<S>(source))) {}
 
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {

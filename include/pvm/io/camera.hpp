@@ -32,18 +32,19 @@ class Camera {
 
   /// The camera with this number. Throws Fault::source where there is none.
   explicit Camera(int index)
-      : Camera((quiet_opencv(), cv::VideoCapture(index)), "camera " + std::to_string(index)) {}
+      : Camera((quiet_opencv(), cv::VideoCapture(index, interface)),
+               "camera " + std::to_string(index)) {}
 
   /// The camera at a device path such as /dev/video0. Throws Fault::source where there is none.
   explicit Camera(const std::string& device)
-      : Camera((quiet_opencv(), cv::VideoCapture(device, cv::CAP_V4L2)), device) {}
+      : Camera((quiet_opencv(), cv::VideoCapture(device, interface)), device) {}
 
   /// Any live stream that OpenCV has opened, under a name for messages. Throws Fault::source where
   /// it is closed.
   Camera(cv::VideoCapture capture, std::string name)
       : name_(std::move(name)), capture_(std::move(capture)) {
     if (!capture_.isOpened()) {
-      throw Error(Fault::source, pvm::quoted(name_) + " cannot be opened; is the camera there, " +
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; is the camera there, " +
                                      "free, and may you use it?");
     }
   }
@@ -54,11 +55,11 @@ class Camera {
       const std::uint64_t frame = position_.frame++;
       if (read(shape, pixels)) return {std::exchange(starting_, false), std::nullopt};
       ++skipped_;
-      log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quoted(name_) +
+      log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +
                                  " cannot be read; it is skipped");
     }
     throw Error(Fault::source,
-                pvm::quoted(name_) + " has stopped giving frames; was it unplugged?");
+                pvm::quote(name_) + " has stopped giving frames; was it unplugged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -74,6 +75,13 @@ class Camera {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
+  // Named, because OpenCV would else ask every interface it knows, photo cameras among them.
+#if defined(__linux__)
+  static constexpr int interface = cv::CAP_V4L2;
+#else
+  static constexpr int interface = cv::CAP_ANY;
+#endif
+
   bool read(const FrameShape& shape, std::span<std::uint8_t> pixels) {
     try {
       if (!capture_.read(picture_) || picture_.empty()) return false;

@@ -83,7 +83,7 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
   if (streams == 1) return spread;
   const auto frames = spread.front().count_frames();
   if (!frames) {
-    throw Error(Fault::usage, pvm::quoted(spread.front().name()) +
+    throw Error(Fault::usage, pvm::quote(spread.front().name()) +
                                   " is live and gives one stream only; use a batch of 1");
   }
   for (std::size_t k = 1; k < streams; ++k) {

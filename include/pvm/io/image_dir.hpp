@@ -26,7 +26,7 @@ class DirectoryStore {
   explicit DirectoryStore(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code fault;
     if (!std::filesystem::is_directory(path_, fault)) {
-      throw Error(Fault::source, pvm::quoted(path_.string()) + " is not a directory");
+      throw Error(Fault::source, pvm::quote(path_.string()) + " is not a directory");
     }
   }
 
@@ -39,7 +39,7 @@ class DirectoryStore {
       if (!entry->is_directory(ignored)) files.push_back({entry->path().filename().string(), 0});
     }
     if (fault) {
-      throw Error(Fault::source, "the directory " + pvm::quoted(path_.string()) +
+      throw Error(Fault::source, "the directory " + pvm::quote(path_.string()) +
                                      " cannot be read: " + fault.message());
     }
     return files;

@@ -62,7 +62,7 @@ class ImageList {
       }
     }
     if (images_.empty()) {
-      throw Error(Fault::source, pvm::quoted(name_) +
+      throw Error(Fault::source, pvm::quote(name_) +
                                      " holds no pictures; frames are files called " +
                                      ".jpg, .png, .bmp, .tif, .webp, .ppm or .pgm");
     }
@@ -80,10 +80,10 @@ class ImageList {
       if (store_.read(image, bytes_) && decode_image(bytes_, shape, pixels)) {
         return {std::exchange(starting_, false), boxes_.empty() ? std::nullopt : boxes_[index]};
       }
-      unreadable_.note(index, pvm::quoted(image.name) + " in " + pvm::quoted(name_));
+      unreadable_.note(index, pvm::quote(image.name) + " in " + pvm::quote(name_));
     }
     throw Error(Fault::source, "none of the " + std::to_string(images_.size()) + " pictures in " +
-                                   pvm::quoted(name_) + " can be read; is it damaged?");
+                                   pvm::quote(name_) + " can be read; is it damaged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -115,12 +115,12 @@ class ImageList {
   void read_labels(const std::vector<StoredFile>& texts) {
     if (texts.empty()) return;
     if (texts.size() > 1) {
-      log(Severity::warning, pvm::quoted(name_) + " holds " + std::to_string(texts.size()) +
+      log(Severity::warning, pvm::quote(name_) + " holds " + std::to_string(texts.size()) +
                                  " text files, so which one has the labels is not known; its " +
                                  "frames are unlabelled");
     } else if (!store_.read(texts.front(), bytes_)) {
-      log(Severity::warning, "the labels " + pvm::quoted(texts.front().name) + " in " +
-                                 pvm::quoted(name_) + " cannot be read; its frames are unlabelled");
+      log(Severity::warning, "the labels " + pvm::quote(texts.front().name) + " in " +
+                                 pvm::quote(name_) + " cannot be read; its frames are unlabelled");
     } else {
       boxes_ = parse_labels({reinterpret_cast<const char*>(bytes_.data()), bytes_.size()},
                             images_.size(), name_);

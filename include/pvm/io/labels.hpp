@@ -69,7 +69,7 @@ inline std::vector<std::optional<Box>> parse_labels(std::string_view text, std::
     if (more) text.remove_prefix(end + 1);
   }
   if (malformed > 0 || lines != frames) {
-    log(Severity::warning, "the labels of " + pvm::quoted(name) + " have " + std::to_string(lines) +
+    log(Severity::warning, "the labels of " + pvm::quote(name) + " have " + std::to_string(lines) +
                                " lines for " + std::to_string(frames) + " frames, " +
                                std::to_string(malformed) +
                                " of them not x,y,w,h; frames without a box are unlabelled");

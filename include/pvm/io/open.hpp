@@ -40,7 +40,7 @@ bool parse_whole(std::string_view text, Number& number) {
 inline AnySource open_synthetic(std::string_view seed) {
   SyntheticOptions options;
   if (!seed.empty() && !parse_whole(seed.substr(1), options.seed)) {
-    throw Error(Fault::usage, pvm::quoted("synthetic" + std::string(seed)) +
+    throw Error(Fault::usage, pvm::quote("synthetic" + std::string(seed)) +
                                   " has no number for a seed; write it as synthetic:7");
   }
   return Synthetic(options);
@@ -65,7 +65,7 @@ std::vector<std::string> paths_in(const std::filesystem::path& directory, Wanted
     if (wanted(*entry)) paths.push_back(entry->path().string());
   }
   if (fault) {
-    throw Error(Fault::source, "the directory " + pvm::quoted(directory.string()) +
+    throw Error(Fault::source, "the directory " + pvm::quote(directory.string()) +
                                    " cannot be read: " + fault.message());
   }
   std::sort(paths.begin(), paths.end(), natural_less);
@@ -93,7 +93,7 @@ inline AnySource open_source(const std::string& path) {
   if (detail::parse_whole(path, camera) && camera >= 0) return Camera(camera);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    throw Error(Fault::source, pvm::quoted(path) + " does not exist; name a zip, a video, a " +
+    throw Error(Fault::source, pvm::quote(path) + " does not exist; name a zip, a video, a " +
                                    "directory of pictures, a camera, or synthetic");
   }
   if (path.starts_with("/dev/video")) return Camera(path);
@@ -116,7 +116,7 @@ inline std::vector<std::string> find_dataset(const std::string& directory,
   const std::filesystem::path root = directory.empty() ? "." : directory;
   std::error_code ignored;
   if (!std::filesystem::is_directory(root, ignored)) {
-    throw Error(Fault::source, pvm::quoted(directory) + " is not a directory; data sets are " +
+    throw Error(Fault::source, pvm::quote(directory) + " is not a directory; data sets are " +
                                    "looked for in one");
   }
   const std::filesystem::path inside = name.empty() ? root : root / name;
@@ -133,8 +133,8 @@ inline std::vector<std::string> find_dataset(const std::string& directory,
     });
   }
   if (paths.empty()) {
-    throw Error(Fault::source, "no data set " + pvm::quoted(name) + " in " +
-                                   pvm::quoted(directory) +
+    throw Error(Fault::source, "no data set " + pvm::quote(name) + " in " +
+                                   pvm::quote(directory) +
                                    ": neither a directory of that name with zips, videos or " +
                                    "directories of pictures, nor zips that begin with it");
   }

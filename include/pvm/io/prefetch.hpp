@@ -123,7 +123,7 @@ class Prefetch {
       try {
         thread_ = std::thread([this] { read_ahead(); });
       } catch (const std::system_error& fault) {
-        throw Error(Fault::memory, "no thread can be started to read " + pvm::quoted(name_) +
+        throw Error(Fault::memory, "no thread can be started to read " + pvm::quote(name_) +
                                        " ahead (" + fault.what() + "); use a smaller batch");
       }
     }

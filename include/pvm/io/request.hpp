@@ -39,13 +39,13 @@ inline void check_request(const FrameShape& shape, std::span<const std::uint8_t>
 inline void check_position(const Position& position, std::optional<std::uint64_t> length,
                            const std::string& name) {
   if (position.sequence != 0) {
-    throw Error(Fault::source, pvm::quoted(name) +
+    throw Error(Fault::source, pvm::quote(name) +
                                    " is one sequence, but the position to continue at " +
                                    "is in sequence " + std::to_string(position.sequence) +
                                    "; continue with the files the run was started with");
   }
   if (length && position.frame >= *length) {
-    throw Error(Fault::source, pvm::quoted(name) + " has " + std::to_string(*length) +
+    throw Error(Fault::source, pvm::quote(name) + " has " + std::to_string(*length) +
                                    " frames, but the position to continue at is frame " +
                                    std::to_string(position.frame) +
                                    "; continue with the file the run was started with");

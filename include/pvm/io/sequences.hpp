@@ -29,7 +29,7 @@ class Sequences {
   explicit Sequences(std::vector<Opener> openers, std::string name = "sequences")
       : name_(std::move(name)) {
     if (openers.empty()) {
-      throw Error(Fault::usage, pvm::quoted(name_) + " has no sequences; give one at least");
+      throw Error(Fault::usage, pvm::quote(name_) + " has no sequences; give one at least");
     }
     for (Opener& opener : openers) files_.push_back({.open = std::move(opener)});
   }
@@ -46,7 +46,7 @@ class Sequences {
       }
     }
     throw Error(Fault::source, "none of the " + std::to_string(files_.size()) + " sequences of " +
-                                   pvm::quoted(name_) + " can be read");
+                                   pvm::quote(name_) + " can be read");
   }
 
   [[nodiscard]] Position position() const {
@@ -57,7 +57,7 @@ class Sequences {
   /// cannot be opened to continue in its middle.
   void seek(const Position& position) {
     if (position.sequence >= files_.size()) {
-      throw Error(Fault::source, pvm::quoted(name_) + " has " + std::to_string(files_.size()) +
+      throw Error(Fault::source, pvm::quote(name_) + " has " + std::to_string(files_.size()) +
                                      " sequences, but the position to continue at is in number " +
                                      std::to_string(position.sequence) +
                                      " (from 0); continue with the files the run was started with");

@@ -51,13 +51,13 @@ class Video {
   explicit Video(const std::filesystem::path& path) : name_(path.string()) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
-      throw Error(Fault::source, pvm::quoted(name_) + " does not exist");
+      throw Error(Fault::source, pvm::quote(name_) + " does not exist");
     }
     if (std::filesystem::is_directory(path, ignored)) {
-      throw Error(Fault::source, pvm::quoted(name_) + " is a directory, not a video");
+      throw Error(Fault::source, pvm::quote(name_) + " is a directory, not a video");
     }
     if (!std::ifstream(path)) {
-      throw Error(Fault::source, pvm::quoted(name_) + " cannot be opened; may you read it?");
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; may you read it?");
     }
     reopen();
   }
@@ -71,10 +71,10 @@ class Video {
       const bool readable = retrieve(shape, pixels);
       advance();
       if (readable) return {std::exchange(starting_, false), std::nullopt};
-      unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quoted(name_));
+      unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
     }
     throw Error(Fault::source,
-                "none of the frames of " + pvm::quoted(name_) + " can be read; is it damaged?");
+                "none of the frames of " + pvm::quote(name_) + " can be read; is it damaged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -116,10 +116,10 @@ class Video {
   void reopen() {
     capture_ = open_video(name_);
     if (!capture_.isOpened()) {
-      throw Error(Fault::source, pvm::quoted(name_) + " is not a video that can be decoded");
+      throw Error(Fault::source, pvm::quote(name_) + " is not a video that can be decoded");
     }
     if (!capture_.grab()) {
-      throw Error(Fault::source, pvm::quoted(name_) + " has no video frames that can be decoded");
+      throw Error(Fault::source, pvm::quote(name_) + " has no video frames that can be decoded");
     }
     position_.frame = 0;
     ended_ = false;

@@ -54,7 +54,7 @@ class Scratch {
 };
 
 [[noreturn]] inline void cannot_write(const std::filesystem::path& path, const std::string& why) {
-  throw Error(Fault::source, pvm::quoted(path.string()) + " cannot be written: " + why);
+  throw Error(Fault::source, pvm::quote(path.string()) + " cannot be written: " + why);
 }
 
 inline std::vector<std::uint8_t> encode_jpeg(const FrameShape& shape,
@@ -155,7 +155,7 @@ void write_published_zip(const std::filesystem::path& path, S& source, const Fra
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
     throw Error(Fault::usage,
-                pvm::quoted(path.string()) + " exists already; remove it or choose another name");
+                pvm::quote(path.string()) + " exists already; remove it or choose another name");
   }
   quiet_opencv();
   const detail::Scratch pictures(path.string() + ".frames.part");

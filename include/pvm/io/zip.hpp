@@ -38,7 +38,7 @@ class ZipStore {
   explicit ZipStore(const std::filesystem::path& path) {
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) {
-      throw Error(Fault::source, pvm::quoted(path.string()) + " is a directory, not a zip archive");
+      throw Error(Fault::source, pvm::quote(path.string()) + " is a directory, not a zip archive");
     }
     int code = 0;
     archive_.reset(zip_open(path.string().c_str(), ZIP_RDONLY, &code));
@@ -95,7 +95,7 @@ class ZipStore {
   }
 
   static std::string why_not(const std::filesystem::path& path, int code) {
-    const std::string name = pvm::quoted(path.string());
+    const std::string name = pvm::quote(path.string());
     std::error_code ignored;
     if (code == ZIP_ER_NOENT) return name + " does not exist";
     if (std::filesystem::file_size(path, ignored) == 0) return name + " is an empty file";

@@ -34,13 +34,17 @@ struct DeferralPlan {
   int period = 16;  ///< R
   int terms = 16;   ///< L >= R, plus as many steps as the momentum needs to die out
 
-  /// A momentum below 2^-20 of its start moves no weight by more than rounding does.
+  /// The longest list. A momentum that lives longer is better kept as an array.
+  static constexpr int most_terms = 64;
+
+  /// A momentum below 2^-20 of its start moves no weight by more than rounding does. The plan may
+  /// exceed `most_terms`: ask `fits()`.
   [[nodiscard]] static DeferralPlan for_momentum(double momentum, int period) {
-    int decay = 0;
-    if (momentum > 0)
-      decay = static_cast<int>(std::ceil(-20.0 * std::log(2.0) / std::log(momentum)));
-    return {period, period + decay};
+    double decay = 0;
+    if (momentum > 0) decay = std::ceil(-20.0 * std::log(2.0) / std::log(momentum));
+    return {period, period + static_cast<int>(std::min(decay, 1e6))};
   }
+  [[nodiscard]] bool fits() const noexcept { return terms <= most_terms; }
   bool operator==(const DeferralPlan&) const = default;
 };
 
@@ -115,6 +119,26 @@ class DeferredRates {
     }
     std::transform(saved.end() - static_cast<std::ptrdiff_t>(folded_.size()), saved.end(),
                    folded_.begin(), [](double v) { return static_cast<float>(v); });
+    return true;
+  }
+
+  /// Takes over the rates that `saved` (from `save`, made under `plan` after `step` steps) lists,
+  /// as they are if all of each gradient's present share is already in Z: what another engine,
+  /// which folds in another order, has to offer. Returns false if the size is wrong.
+  [[nodiscard]] bool rebase(const std::vector<double>& saved, DeferralPlan plan,
+                            std::uint64_t step) {
+    const std::size_t theirs = count(plan.terms);
+    if (saved.size() != theirs * (4 + count(plan.period))) return false;
+    *this = DeferredRates(plan_);
+    const std::uint64_t ages = std::min<std::uint64_t>({step, theirs, term_.size()});
+    for (std::uint64_t age = 0; age < ages; ++age) {
+      const double* v = saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % theirs);
+      const auto slot = static_cast<std::size_t>((step - 1 - age) % term_.size());
+      term_[slot] = {v[0], v[1], static_cast<float>(v[2]), static_cast<float>(v[3])};
+      for (std::size_t p = 0; p < count(plan_.period); ++p) {
+        folded_[p * term_.size() + slot] = static_cast<float>(v[1]);
+      }
+    }
     return true;
   }
 

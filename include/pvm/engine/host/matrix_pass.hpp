@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The one loop in which the time goes: a single pass over a weight matrix that adds the folded
+/// gradients (when it is this unit's turn), multiplies from the right and from the left.
+
+#include <cstddef>
+
+#include <pvm/engine/host/simd.hpp>
+
+namespace pvm::inline v0::simd {
+
+/// A matrix M as a list of rows, and what one pass over it does, in this order for every element:
+///   fold:  M[r] += sum_j factor[r][j] * term[j]
+///          or, with a momentum array V:  V[r] = momentum * V[r] + that sum,  M[r] += V[r]
+///   dot:   dot[b][r] = M[r] . x[b]
+///   axpy:  y[b] += q[b][r] * M[r]
+struct MatrixPass {
+  float* const* row = nullptr;
+  std::size_t rows = 0;
+  std::size_t columns = 0;  // a multiple of simd::width; padding holds zeros
+
+  const float* const* term = nullptr;
+  const float* factor = nullptr;  // [rows][terms]
+  std::size_t terms = 0;
+  std::size_t velocity = 0;  // V[r] lies this many floats behind M[r]
+  float momentum = 0;
+
+  std::size_t batch = 1;
+  const float* x = nullptr;  // [batch][columns]
+  float* dot = nullptr;      // [batch][dot_stride]
+  std::size_t dot_stride = 0;
+
+  float* y = nullptr;        // [batch][columns]
+  const float* q = nullptr;  // [batch][q_stride]
+  std::size_t q_stride = 0;
+};
+
+/// What a pass does to the weights: nothing, add listed gradients, or a step with momentum.
+enum class Update { none, fold, momentum };
+
+template <Update update, bool Dot, bool Axpy, int Rows, int Batch>
+[[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, std::size_t r0, std::size_t b0) {
+  float* row[Rows];
+  for (int r = 0; r < Rows; ++r) row[r] = p.row[r0 + static_cast<std::size_t>(r)];
+  const float* factor = p.factor + r0 * p.terms;
+  Lanes sums[Rows][Batch] = {};
+  for (std::size_t c = 0; c < p.columns; c += width) {
+    Lanes w[Rows];
+    for (int r = 0; r < Rows; ++r) w[r] = at(row[r] + c);
+    if constexpr (update != Update::none) {
+      Lanes change[Rows];
+      for (int r = 0; r < Rows; ++r) {
+        if constexpr (update == Update::momentum) {
+          change[r] = p.momentum * at(row[r] + p.velocity + c);
+        } else {
+          change[r] = Lanes{};
+        }
+      }
+      for (std::size_t j = 0; j < p.terms; ++j) {
+        const Lanes term = at(p.term[j] + c);
+        for (int r = 0; r < Rows; ++r) {
+          change[r] += factor[static_cast<std::size_t>(r) * p.terms + j] * term;
+        }
+      }
+      for (int r = 0; r < Rows; ++r) {
+        if constexpr (update == Update::momentum) at(row[r] + p.velocity + c) = change[r];
+        w[r] += change[r];
+        at(row[r] + c) = w[r];
+      }
+    }
+    for (int b = 0; b < Batch; ++b) {
+      const std::size_t at_b = (b0 + static_cast<std::size_t>(b)) * p.columns + c;
+      if constexpr (Dot) {
+        const Lanes x = at(p.x + at_b);
+        for (int r = 0; r < Rows; ++r) sums[r][b] += w[r] * x;
+      }
+      if constexpr (Axpy) {
+        Lanes y = at(p.y + at_b);
+        const float* q = p.q + (b0 + static_cast<std::size_t>(b)) * p.q_stride + r0;
+        for (int r = 0; r < Rows; ++r) y += q[r] * w[r];
+        at(p.y + at_b) = y;
+      }
+    }
+  }
+  if constexpr (Dot) {
+    for (int b = 0; b < Batch; ++b) {
+      float* dot = p.dot + (b0 + static_cast<std::size_t>(b)) * p.dot_stride + r0;
+      for (int r = 0; r < Rows; ++r) dot[r] = sum(sums[r][b]);
+    }
+  }
+}
+
+/// The first sequences of a batch fold; the others find the rows folded, and in the L1 cache.
+template <Update update, bool Dot, bool Axpy, int Rows>
+[[gnu::always_inline]] inline void pass_rows(const MatrixPass& p, std::size_t r0) {
+  std::size_t b = 0;
+  if (p.batch >= 4) {
+    pass_tile<update, Dot, Axpy, Rows, 4>(p, r0, 0);
+    for (b = 4; b + 4 <= p.batch; b += 4) pass_tile<Update::none, Dot, Axpy, Rows, 4>(p, r0, b);
+  } else {
+    pass_tile<update, Dot, Axpy, Rows, 1>(p, r0, 0);
+    b = 1;
+  }
+  for (; b < p.batch; ++b) pass_tile<Update::none, Dot, Axpy, Rows, 1>(p, r0, b);
+}
+
+template <Update update, bool Dot, bool Axpy>
+[[gnu::always_inline]] inline void run_pass(const MatrixPass& p) {
+  std::size_t r = 0;
+  if (p.batch == 1) {
+    for (; r + 8 <= p.rows; r += 8) pass_tile<update, Dot, Axpy, 8, 1>(p, r, 0);
+  }
+  for (; r + 4 <= p.rows; r += 4) pass_rows<update, Dot, Axpy, 4>(p, r);
+  for (; r < p.rows; ++r) pass_rows<update, Dot, Axpy, 1>(p, r);
+}
+
+/// One pass over a weight matrix; `p.terms` == 0: the weights stay as they are.
+template <bool Dot, bool Axpy>
+[[gnu::always_inline]] inline void matrix_pass(const MatrixPass& p) {
+  if (p.terms == 0) {
+    run_pass<Update::none, Dot, Axpy>(p);
+  } else if (p.velocity == 0) {
+    run_pass<Update::fold, Dot, Axpy>(p);
+  } else {
+    run_pass<Update::momentum, Dot, Axpy>(p);
+  }
+}
+
+}  // namespace pvm::inline v0::simd

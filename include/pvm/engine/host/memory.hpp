@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Large arrays of floats for the host engine.
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <sstream>
+#include <string>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include <pvm/core/error.hpp>
+
+namespace pvm::inline v0 {
+
+/// Bytes the system can still give without swapping; the largest number where it does not say.
+inline std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string key;
+    std::size_t kilobytes = 0;
+    if (fields >> key >> kilobytes && key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return std::numeric_limits<std::size_t>::max();
+}
+
+/// Throws Error (Fault::memory) if `bytes` are more than there is: need, free, what to change.
+inline void require_memory(std::size_t bytes, const std::string& what) {
+  const std::size_t free = available_memory();
+  if (bytes <= free) return;
+  const auto megabytes = [](std::size_t b) { return std::to_string(b / 1000000) + " MB"; };
+  throw Error(Fault::memory, what + " needs " + megabytes(bytes) + " of memory and " +
+                                 megabytes(free) +
+                                 " are free; choose a smaller spec or a smaller batch");
+}
+
+/// Zeroed floats on huge pages where the system has them: a step touches all of them, and with
+/// 4 KiB pages it would spend its time in the page tables.
+class HugeArray {
+ public:
+  HugeArray() = default;
+  explicit HugeArray(std::size_t count) : count_(count) {
+    constexpr std::size_t page = std::size_t{2} << 20;
+    const std::size_t small = 64;
+    const std::size_t unit = count * sizeof(float) >= page ? page : small;
+    const std::size_t bytes = (count * sizeof(float) + unit - 1) / unit * unit + small;
+    const std::size_t rounded = (bytes + unit - 1) / unit * unit;
+    data_.reset(static_cast<float*>(std::aligned_alloc(unit, rounded)));
+    if (!data_) throw std::bad_alloc();
+#if defined(__linux__)
+    if (unit == page) madvise(data_.get(), rounded, MADV_HUGEPAGE);
+#endif
+    std::memset(data_.get(), 0, rounded);
+  }
+
+  [[nodiscard]] float* data() noexcept { return data_.get(); }
+  [[nodiscard]] const float* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] std::span<float> all() noexcept { return {data_.get(), count_}; }
+  [[nodiscard]] std::span<const float> all() const noexcept { return {data_.get(), count_}; }
+
+ private:
+  struct Free {
+    void operator()(float* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<float, Free> data_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace pvm::inline v0

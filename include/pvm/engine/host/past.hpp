@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the host engine remembers of the last steps: rings of activations and gradients.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/engine/host/weight_layout.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0 {
+
+/// The past of a network with `batch` sequences. Vectors are padded to whole Lanes, padding is 0.
+/// Times are steps; a ring of n slots holds the last n of them, and times before step 0 (down to
+/// the depth of the ring) hold what the model says about the past: ones everywhere, except that
+/// the input of step 0 reads the squeezed c(1) of the hidden values before it.
+class Past {
+ public:
+  Past(const Spec& spec, const Connectome& net, int batch, int terms)
+      : net_(net),
+        batch_(static_cast<std::size_t>(batch)),
+        terms_(static_cast<std::size_t>(terms)),
+        depth_(terms_ + 5),
+        hidden_(static_cast<std::size_t>(net.hidden)),
+        stride_(simd::padded(hidden_)),
+        block_(static_cast<std::size_t>(spec.input_block_size)),
+        channels_(static_cast<std::size_t>(spec.input_channels)),
+        side_(static_cast<std::size_t>(spec.frame_side())) {
+    patch_ = block_ * block_ * channels_;
+    patch_stride_ = simd::padded(patch_);
+    std::size_t outputs = 0;
+    for (const Unit& unit : net.units) {
+      output_start_.push_back(outputs);
+      outputs += simd::padded(static_cast<std::size_t>(unit.outputs));
+    }
+    outputs_ = outputs;
+    const std::size_t units = net.units.size();
+    raw_ = HugeArray(depth_ * batch_ * units * stride_);
+    squeezed_ = HugeArray(depth_ * batch_ * units * stride_);
+    patches_ = HugeArray(depth_ * batch_ * patches() * patch_stride_);
+    y_ = HugeArray(3 * batch_ * outputs_);
+    d0_ = HugeArray(terms_ * batch_ * units * stride_);
+    d1_ = HugeArray(terms_ * batch_ * outputs_);
+    reset();
+  }
+
+  /// The past before step 0.
+  void reset() {
+    for (std::size_t slot = 0; slot < depth_; ++slot) {
+      const float last = slot == depth_ - 1 ? squeeze(1.0F) : 1.0F;  // the slot of time -1
+      for (std::size_t row = 0; row < batch_ * net_.units.size(); ++row) {
+        const std::size_t start = (slot * batch_ * net_.units.size() + row) * stride_;
+        std::fill_n(raw_.data() + start, hidden_, 1.0F);
+        std::fill_n(squeezed_.data() + start, hidden_, last);
+      }
+      for (std::size_t row = 0; row < batch_ * patches(); ++row) {
+        std::fill_n(patches_.data() + (slot * batch_ * patches() + row) * patch_stride_, patch_,
+                    1.0F);
+      }
+    }
+    std::fill(y_.all().begin(), y_.all().end(), 1.0F);
+    forget_gradients();
+  }
+
+  /// Drops the listed gradients.
+  void forget_gradients() {
+    std::fill(d0_.all().begin(), d0_.all().end(), 0.0F);
+    std::fill(d1_.all().begin(), d1_.all().end(), 0.0F);
+  }
+
+  /// Where value k of a layer-0 unit's patch lies in a frame [side][side][channels].
+  [[nodiscard]] std::size_t pixel(std::size_t unit, std::size_t k) const {
+    const auto row = static_cast<std::size_t>(net_.units[unit].row) * block_;
+    const auto column = static_cast<std::size_t>(net_.units[unit].column) * block_;
+    const std::size_t line = block_ * channels_;
+    return ((row + k / line) * side_ + column) * channels_ + k % line;
+  }
+
+  /// Steps from `now` back to `now - back`; `back` at most the depth. Signed: steps may be < 0.
+  [[nodiscard]] std::size_t slot(std::uint64_t now, std::size_t back) const {
+    return static_cast<std::size_t>((now + depth_ - back) % depth_);
+  }
+
+  [[nodiscard]] float* raw(std::size_t slot, std::size_t b, std::size_t unit) {
+    return raw_.data() + ((slot * batch_ + b) * net_.units.size() + unit) * stride_;
+  }
+  [[nodiscard]] float* squeezed(std::size_t slot, std::size_t b, std::size_t unit) {
+    return squeezed_.data() + ((slot * batch_ + b) * net_.units.size() + unit) * stride_;
+  }
+  [[nodiscard]] float* patch(std::size_t slot, std::size_t b, std::size_t unit) {
+    return patches_.data() + ((slot * batch_ + b) * patches() + unit) * patch_stride_;
+  }
+  /// y of step `step`; the last three are kept.
+  [[nodiscard]] float* y(std::uint64_t step, std::size_t b, std::size_t unit) {
+    return y_.data() + (static_cast<std::size_t>(step % 3) * batch_ + b) * outputs_ +
+           output_start_[unit];
+  }
+  /// The listed gradients' factors, by term slot.
+  [[nodiscard]] float* d0(std::size_t term, std::size_t b, std::size_t unit) {
+    return d0_.data() + ((unit * terms_ + term) * batch_ + b) * stride_;
+  }
+  [[nodiscard]] float* d1(std::size_t term, std::size_t b, std::size_t unit) {
+    return d1_.data() + output_start_[unit] * terms_ * batch_ +
+           (term * batch_ + b) * simd::padded(static_cast<std::size_t>(net_.units[unit].outputs));
+  }
+
+  /// The input row x of a unit at the step `back` before `now`. `x` has room for the padded row
+  /// and `slack()` more; what is behind the row is 0 afterwards.
+  [[gnu::always_inline]] inline void gather_input(std::uint64_t now, std::size_t back,
+                                                  std::size_t b, std::size_t u, float* x) {
+    const auto& primary = net_.primary[u];
+    if (primary.empty()) {
+      x = put(x, patch(slot(now, back), b, u), patch_);
+      x = put(x, patch(slot(now, back + 1), b, u), patch_);
+    } else {
+      for (std::size_t half = 0; half < 2; ++half) {
+        const std::size_t source_slot = slot(now, back + 1 + half);
+        for (const auto s : primary) x = put(x, squeezed(source_slot, b, s), hidden_);
+      }
+    }
+    const std::size_t source_slot = slot(now, back + 1);
+    for (const auto s : net_.context[u]) x = put(x, squeezed(source_slot, b, s), hidden_);
+    simd::at(x) = simd::Lanes{1.0F};  // the bias, and zeros behind it
+  }
+
+  /// The representation row r = [h | 1 | raw context, if fed] of the step `back` before `now`.
+  [[gnu::always_inline]] inline void gather_representation(std::uint64_t now, std::size_t back,
+                                                           std::size_t b, std::size_t u, float* r) {
+    r = put(r, raw(slot(now, back), b, u), hidden_);
+    *r++ = 1.0F;
+    if (static_cast<std::size_t>(net_.units[u].representation) == hidden_ + 1) return;
+    const std::size_t source_slot = slot(now, back + 1);
+    for (const auto s : net_.context[u]) r = put(r, raw(source_slot, b, s), hidden_);
+  }
+
+  /// The patch of a layer-0 unit out of an 8-bit frame, squeezed, into the ring.
+  [[gnu::always_inline]] inline void take_patch(const std::uint8_t* frame, std::size_t slot,
+                                                std::size_t b, std::size_t u) {
+    float* out = patch(slot, b, u);
+    const auto row = static_cast<std::size_t>(net_.units[u].row) * block_;
+    const auto column = static_cast<std::size_t>(net_.units[u].column) * block_;
+    for (std::size_t i = 0; i < block_; ++i) {
+      const std::uint8_t* line = frame + ((row + i) * side_ + column) * channels_;
+      for (std::size_t k = 0; k < block_ * channels_; ++k) *out++ = squeeze_pixel(line[k]);
+    }
+  }
+
+  [[nodiscard]] std::size_t batch() const noexcept { return batch_; }
+  [[nodiscard]] std::size_t terms() const noexcept { return terms_; }
+  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::size_t hidden() const noexcept { return hidden_; }
+  [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
+  [[nodiscard]] std::size_t patch_size() const noexcept { return patch_; }
+  [[nodiscard]] std::size_t patch_stride() const noexcept { return patch_stride_; }
+  /// Room that gathering may need behind a row.
+  [[nodiscard]] std::size_t slack() const noexcept { return std::max(stride_, patch_stride_); }
+  /// Number of layer-0 units.
+  [[nodiscard]] std::size_t patches() const noexcept { return net_.layer_start[1]; }
+
+ private:
+  // Whole vectors: what is written too much is padding, 0, and the next part covers it.
+  [[gnu::always_inline]] static inline float* put(float* to, const float* from, std::size_t n) {
+    for (std::size_t i = 0; i < n; i += simd::width) simd::at(to + i) = simd::at(from + i);
+    return to + n;
+  }
+
+  const Connectome& net_;
+  std::size_t batch_, terms_, depth_, hidden_, stride_, block_, channels_, side_;
+  std::size_t patch_ = 0, patch_stride_ = 0, outputs_ = 0;
+  std::vector<std::size_t> output_start_;
+  HugeArray raw_, squeezed_, patches_, y_, d0_, d1_;
+};
+
+}  // namespace pvm::inline v0

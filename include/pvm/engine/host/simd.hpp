@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Sixteen floats at a time, in the vector extension that GCC and Clang share. The compiler turns
+/// one `Lanes` into one AVX-512 register, two AVX or four SSE ones; `for_best_isa` picks the best
+/// that the processor has when the program runs, so that one binary serves all.
+
+#include <cstddef>
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0::simd {
+
+inline constexpr std::size_t width = 16;
+
+using Lanes = float __attribute__((vector_size(64), aligned(4), may_alias));
+
+/// n rounded up to whole Lanes.
+constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * width; }
+
+[[gnu::always_inline]] inline const Lanes& at(const float* p) {
+  return *reinterpret_cast<const Lanes*>(p);
+}
+[[gnu::always_inline]] inline Lanes& at(float* p) { return *reinterpret_cast<Lanes*>(p); }
+
+/// Sum of the lanes, always in the same order.
+[[gnu::always_inline]] inline float sum(const Lanes& lanes) {
+  float half[8];
+  for (int i = 0; i < 8; ++i) half[i] = lanes[i] + lanes[i + 8];
+  for (int i = 0; i < 4; ++i) half[i] += half[i + 4];
+  return (half[0] + half[2]) + (half[1] + half[3]);
+}
+
+/// a . b over n floats, n a multiple of the width.
+[[gnu::always_inline]] inline float dot(const float* a, const float* b, std::size_t n) {
+  Lanes even = {};
+  Lanes odd = {};
+  std::size_t i = 0;
+  for (; i + 2 * width <= n; i += 2 * width) {
+    even += at(a + i) * at(b + i);
+    odd += at(a + i + width) * at(b + i + width);
+  }
+  if (i < n) even += at(a + i) * at(b + i);
+  even += odd;
+  return sum(even);
+}
+
+/// y += x over n floats, n a multiple of the width.
+[[gnu::always_inline]] inline void add(float* y, const float* x, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += width) at(y + i) += at(x + i);
+}
+
+/// y += factor * x over n floats, n a multiple of the width.
+[[gnu::always_inline]] inline void add_scaled(float* y, float factor, const float* x,
+                                              std::size_t n) {
+  for (std::size_t i = 0; i < n; i += width) at(y + i) += factor * at(x + i);
+}
+
+#if defined(__x86_64__)
+/// Calls `work()`, compiled for the widest vectors this processor has. Everything `work` calls must
+/// be always_inline to profit.
+template <class Work>
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(Work& work) {
+  work();
+}
+template <class Work>
+[[gnu::target("arch=x86-64-v3")]] void run_avx2(Work& work) {
+  work();
+}
+
+enum class Isa { baseline, avx2, avx512 };
+
+inline Isa best_isa() {
+  static const Isa isa =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+          ? Isa::avx512
+      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? Isa::avx2
+                                                                        : Isa::baseline;
+  return isa;
+}
+
+inline const char* isa_name() {
+  return best_isa() == Isa::avx512 ? "AVX-512" : best_isa() == Isa::avx2 ? "AVX2" : "SSE2";
+}
+
+template <class Work>
+void for_best_isa(Work& work) {
+  switch (best_isa()) {
+    case Isa::avx512:
+      return run_avx512(work);
+    case Isa::avx2:
+      return run_avx2(work);
+    case Isa::baseline:
+      return work();
+  }
+}
+#else
+inline const char* isa_name() { return "the compiler's vectors"; }
+
+template <class Work>
+void for_best_isa(Work& work) {
+  work();
+}
+#endif
+
+}  // namespace pvm::inline v0::simd

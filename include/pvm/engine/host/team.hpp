@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A team of threads that works on the units of a step together.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0 {
+
+/// `run(task)` calls task(member) on every member, the calling thread being member 0, and returns
+/// when all have returned. Between steps a task may call `meet()`: nobody leaves before all came.
+/// Members wait spinning for a moment, then asleep: a decoder may need the core.
+class Team {
+ public:
+  explicit Team(int size) : size_(size) {
+    for (int member = 1; member < size; ++member) {
+      threads_.emplace_back([this, member] { serve(member); });
+    }
+  }
+  ~Team() {
+    task_ = nullptr;
+    start();
+    for (auto& thread : threads_) thread.join();
+  }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  template <class Task>  // task(int member) must not throw
+  void run(Task&& task) {
+    task_ = std::ref(task);
+    start();
+    task(0);
+    meet();
+  }
+
+  void meet() {
+    const std::uint32_t round = round_.load(std::memory_order_acquire);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      round_.store(round + 1, std::memory_order_release);
+      round_.notify_all();
+    } else {
+      wait_while(round_, round);
+    }
+  }
+
+ private:
+  void start() {
+    orders_.fetch_add(1, std::memory_order_acq_rel);
+    orders_.notify_all();
+  }
+
+  void serve(int member) {
+    std::uint32_t seen = 0;
+    for (;;) {
+      wait_while(orders_, seen);
+      ++seen;
+      if (!task_) return;
+      task_(member);
+      meet();
+    }
+  }
+
+  static void wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+    for (int spin = 0; spin < 4000; ++spin) {
+      if (value.load(std::memory_order_acquire) != old) return;
+#if defined(__x86_64__)
+      _mm_pause();
+#endif
+    }
+    while (value.load(std::memory_order_acquire) == old) value.wait(old);
+  }
+
+  int size_;
+  std::function<void(int)> task_;
+  std::atomic<std::uint32_t> orders_{0};
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<std::uint32_t> round_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Where a unit's weights lie inside the host engine, and the way there from reference order.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0 {
+
+/// W0 is kept as it is, hidden rows of `w0_columns`; W1 transposed, one row of `w1_columns` for
+/// every value of r: then both products with W1 are one pass along its rows. Rows are padded with
+/// zeros to whole vectors.
+struct UnitWeights {
+  std::size_t w0 = 0;          ///< offset of W0
+  std::size_t w0_columns = 0;  ///< inputs, padded
+  std::size_t w1 = 0;          ///< offset of transposed W1
+  std::size_t w1_columns = 0;  ///< outputs, padded
+};
+
+class WeightLayout {
+ public:
+  explicit WeightLayout(const Connectome& net) : net_(&net) {
+    for (const Unit& unit : net.units) {
+      UnitWeights w;
+      w.w0 = size_;
+      w.w0_columns = simd::padded(static_cast<std::size_t>(unit.inputs));
+      size_ += static_cast<std::size_t>(net.hidden) * w.w0_columns;
+      w.w1 = size_;
+      w.w1_columns = simd::padded(static_cast<std::size_t>(unit.outputs));
+      size_ += static_cast<std::size_t>(unit.representation) * w.w1_columns;
+      units_.push_back(w);
+    }
+  }
+
+  [[nodiscard]] const UnitWeights& operator[](std::size_t unit) const { return units_[unit]; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  /// From reference order into the engine's, and back.
+  void import_weights(std::span<const float> reference, std::span<float> own) const {
+    for_each_weight([&](std::size_t r, std::size_t o) { own[o] = reference[r]; });
+  }
+  void export_weights(std::span<const float> own, std::span<float> reference) const {
+    for_each_weight([&](std::size_t r, std::size_t o) { reference[r] = own[o]; });
+  }
+
+  /// f(index in reference order, index here) for the weights of one unit.
+  template <class F>
+  void for_each_weight_of(std::size_t u, F&& f) const {
+    const Unit& unit = net_->units[u];
+    const UnitWeights& w = units_[u];
+    const auto inputs = static_cast<std::size_t>(unit.inputs);
+    const auto outputs = static_cast<std::size_t>(unit.outputs);
+    const auto representation = static_cast<std::size_t>(unit.representation);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(net_->hidden); ++i) {
+      for (std::size_t c = 0; c < inputs; ++c) {
+        f(unit.w0 + i * inputs + c, w.w0 + i * w.w0_columns + c);
+      }
+    }
+    for (std::size_t o = 0; o < outputs; ++o) {
+      for (std::size_t i = 0; i < representation; ++i) {
+        f(unit.w1 + o * representation + i, w.w1 + i * w.w1_columns + o);
+      }
+    }
+  }
+
+ private:
+  template <class F>
+  void for_each_weight(F&& f) const {
+    for (std::size_t u = 0; u < units_.size(); ++u) for_each_weight_of(u, f);
+  }
+
+  const Connectome* net_;
+  std::vector<UnitWeights> units_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace pvm::inline v0
