@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include <pvm/engine/engine.hpp>
 
@@ -50,6 +51,27 @@ struct Steps {
 
   [[nodiscard]] static std::uint64_t next(std::uint64_t) noexcept { return never; }
   static void at(const Moment&) noexcept {}
+};
+
+/// A callback that may be absent, for programs that choose at run time.
+template <Callback C>
+struct Optionally {
+  std::optional<C> callback{};
+
+  void begin(const Moment& moment) {
+    if constexpr (requires { callback->begin(moment); }) {
+      if (callback) callback->begin(moment);
+    }
+  }
+  [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
+    return callback ? callback->next(step) : never;
+  }
+  void at(const Moment& moment) { callback->at(moment); }
+  void end(const Moment& moment) {
+    if constexpr (requires { callback->end(moment); }) {
+      if (callback) callback->end(moment);
+    }
+  }
 };
 
 /// Peak signal-to-noise ratio in dB of a mean squared error on [0, 1]; infinite for 0, NaN for NaN.
