@@ -115,14 +115,15 @@ void describe(CLI::App& app, Arguments& a) {
   throw pvm::Error(pvm::Fault::usage, sentence);
 }
 
+constexpr std::int64_t most_steps = std::int64_t{1} << 62;
+
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return;
-  refuse(std::string(option) + " is " + std::to_string(value) +
-         "; allowed: " + std::to_string(least) + " to " + std::to_string(most));
+  refuse(std::string(option) + " is " + std::to_string(value) + "; allowed: " +
+         std::to_string(least) + (most == most_steps ? " or more" : " to " + std::to_string(most)));
 }
 
 void check(const Arguments& a) {
-  constexpr std::int64_t most_steps = std::int64_t{1} << 62;
   if (a.batch_given) check_range("-b/--batch", a.batch, 1, 65'536);
   if (a.steps_given) check_range("-n/--steps", a.steps, 1, most_steps);
   if (a.frames_given) check_range("--frames", a.frames, 1, most_steps);

@@ -85,14 +85,20 @@ inline void remove_abandoned_temporaries(const std::filesystem::path& prefix) {
   }
 }
 
-/// Why files cannot be created in the directory of `path`; empty if they can.
+/// Why no file can be created beside `path`; empty if one can. Tries, because permissions alone do
+/// not tell: a disk may be full or read-only.
 inline std::string why_not_writable(const std::filesystem::path& path) {
   const auto directory = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::error_code fault;
-  if (!std::filesystem::exists(directory, fault)) return "there is no such directory";
-  if (!std::filesystem::is_directory(directory, fault)) return "it is not a directory";
-  if (::access(directory.c_str(), W_OK | X_OK) == 0) return {};
-  return std::generic_category().message(errno);
+  if (!std::filesystem::exists(directory, fault)) {
+    return "there is no directory " + quote(directory.string());
+  }
+  const auto trial = detail::temporary_name(path);
+  const int handle = ::open(trial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (handle < 0) return std::generic_category().message(errno);
+  ::close(handle);
+  ::unlink(trial.c_str());
+  return {};
 }
 
 /// A file being written under a temporary name beside its own. `commit` gives it its name, in one

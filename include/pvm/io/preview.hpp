@@ -122,7 +122,7 @@ inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
     return Sheet::gap + column * (width + Sheet::gap);
   };
   sheet.square(x_of(0, panel), first_row, panel, frame, "input");
-  sheet.square(x_of(1, panel), first_row, panel, prediction, "prediction, made 2 steps before");
+  sheet.square(x_of(1, panel), first_row, panel, prediction, "prediction, 2 steps before");
   sheet.square(x_of(2, panel), first_row, panel, error, "error x 4");
   for (int l = 0; l < layers; ++l) {
     const auto layer = static_cast<std::size_t>(l);
