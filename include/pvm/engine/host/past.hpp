@@ -56,14 +56,12 @@ class Past {
   void reset() {
     for (std::size_t slot = 0; slot < depth_; ++slot) {
       const float last = slot == depth_ - 1 ? squeeze(1.0F) : 1.0F;  // the slot of time -1
-      for (std::size_t row = 0; row < batch_ * net_.units.size(); ++row) {
-        const std::size_t start = (slot * batch_ * net_.units.size() + row) * stride_;
-        std::fill_n(raw_.data() + start, hidden_, 1.0F);
-        std::fill_n(squeezed_.data() + start, hidden_, last);
-      }
-      for (std::size_t row = 0; row < batch_ * patches(); ++row) {
-        std::fill_n(patches_.data() + (slot * batch_ * patches() + row) * patch_stride_, patch_,
-                    1.0F);
+      for (std::size_t b = 0; b < batch_; ++b) {
+        for (std::size_t u = 0; u < net_.units.size(); ++u) {
+          std::fill_n(raw(slot, b, u), hidden_, 1.0F);
+          std::fill_n(squeezed(slot, b, u), hidden_, last);
+        }
+        for (std::size_t u = 0; u < patches(); ++u) std::fill_n(patch(slot, b, u), patch_, 1.0F);
       }
     }
     std::fill(y_.all().begin(), y_.all().end(), 1.0F);
@@ -90,13 +88,13 @@ class Past {
   }
 
   [[nodiscard]] float* raw(std::size_t slot, std::size_t b, std::size_t unit) {
-    return raw_.data() + ((slot * batch_ + b) * net_.units.size() + unit) * stride_;
+    return raw_.data() + ((b * net_.units.size() + unit) * depth_ + slot) * stride_;
   }
   [[nodiscard]] float* squeezed(std::size_t slot, std::size_t b, std::size_t unit) {
-    return squeezed_.data() + ((slot * batch_ + b) * net_.units.size() + unit) * stride_;
+    return squeezed_.data() + ((b * net_.units.size() + unit) * depth_ + slot) * stride_;
   }
   [[nodiscard]] float* patch(std::size_t slot, std::size_t b, std::size_t unit) {
-    return patches_.data() + ((slot * batch_ + b) * patches() + unit) * patch_stride_;
+    return patches_.data() + ((b * patches() + unit) * depth_ + slot) * patch_stride_;
   }
   /// y of step `step`; the last three are kept.
   [[nodiscard]] float* y(std::uint64_t step, std::size_t b, std::size_t unit) {

@@ -25,11 +25,12 @@ constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * w
 [[gnu::always_inline]] inline Lanes& at(float* p) { return *reinterpret_cast<Lanes*>(p); }
 
 /// Sum of the lanes, always in the same order.
-[[gnu::always_inline]] inline float sum(const Lanes& lanes) {
-  float half[8];
-  for (int i = 0; i < 8; ++i) half[i] = lanes[i] + lanes[i + 8];
-  for (int i = 0; i < 4; ++i) half[i] += half[i + 4];
-  return (half[0] + half[2]) + (half[1] + half[3]);
+[[gnu::always_inline]] inline float sum(const Lanes& v) {
+  const auto eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) +
+                    __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 /// a . b over n floats, n a multiple of the width.
@@ -56,6 +57,24 @@ constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * w
                                               std::size_t n) {
   for (std::size_t i = 0; i < n; i += width) at(y + i) += factor * at(x + i);
 }
+
+/// Memory that will be read soon, asked for while the processor is busy with something small.
+/// The passes over the weights are bound by memory; without this the memory would rest meanwhile.
+class Ahead {
+ public:
+  void set(const float* start, std::size_t floats) {
+    at_ = start;
+    end_ = start + floats;
+  }
+  /// Asks for the next `lines` cache lines.
+  [[gnu::always_inline]] inline void pull(int lines) {
+    for (int i = 0; i < lines && at_ < end_; ++i, at_ += width) __builtin_prefetch(at_, 0, 2);
+  }
+
+ private:
+  const float* at_ = nullptr;
+  const float* end_ = nullptr;
+};
 
 #if defined(__x86_64__)
 /// Calls `work()`, compiled for the widest vectors this processor has. Everything `work` calls must

@@ -69,10 +69,11 @@ struct HostNetwork {
 template <class Row>
 [[gnu::always_inline]] inline void multiply_rows(const Past& past, std::uint64_t step,
                                                  std::size_t back, std::size_t n, Row row,
-                                                 float* out) {
+                                                 float* out, simd::Ahead& ahead) {
   const std::size_t now = past.slot(step, back);
   for (std::size_t b = 0; b < past.batch(); ++b) {
     for (std::size_t age = 0; age < past.terms(); ++age) {
+      ahead.pull(12);
       const std::size_t then = past.slot(step, back + 3 + age);
       for (std::size_t c = 0; c < past.batch(); ++c)
         *out++ = simd::dot(row(now, b), row(then, c), n);
@@ -82,30 +83,33 @@ template <class Row>
 
 /// What step `step` - `back` leaves for the next one: the products of the unit's hidden values.
 [[gnu::always_inline]] inline void multiply_hidden(const HostNetwork& n, std::uint64_t step,
-                                                   std::size_t back, std::size_t u) {
+                                                   std::size_t back, std::size_t u,
+                                                   simd::Ahead& ahead) {
   Past& past = n.past;
   const std::uint64_t reader = step + 4 - back;  // that is step + 1 - back, kept positive
   auto raw = [&](std::size_t slot, std::size_t b) { return past.raw(slot, b, u); };
   auto squeezed = [&](std::size_t slot, std::size_t b) { return past.squeezed(slot, b, u); };
-  multiply_rows(past, step, back, past.stride(), raw, n.raw_grams.at(reader, u));
-  multiply_rows(past, step, back, past.stride(), squeezed, n.squeezed_grams.at(reader, u));
+  multiply_rows(past, step, back, past.stride(), raw, n.raw_grams.at(reader, u), ahead);
+  multiply_rows(past, step, back, past.stride(), squeezed, n.squeezed_grams.at(reader, u), ahead);
 }
 
 /// The products of a layer-0 unit's patch at step `step` - `back`, for that step and the next.
 [[gnu::always_inline]] inline void multiply_patch(const HostNetwork& n, std::uint64_t step,
-                                                  std::size_t back, std::size_t u) {
+                                                  std::size_t back, std::size_t u,
+                                                  simd::Ahead& ahead) {
   auto patch = [&](std::size_t slot, std::size_t b) { return n.past.patch(slot, b, u); };
   multiply_rows(n.past, step, back, n.past.patch_stride(), patch,
-                n.patch_grams.at(step + 3 - back, u));
+                n.patch_grams.at(step + 3 - back, u), ahead);
 }
 
 /// Recomputes all products that step `step` will find: after a start or a restart.
 inline void multiply_past(const HostNetwork& n, std::uint64_t step) {
+  simd::Ahead nothing;
   auto work = [&]() __attribute__((always_inline)) {
     for (std::size_t u = 0; u < n.net.units.size(); ++u) {
-      multiply_hidden(n, step, 1, u);
-      multiply_hidden(n, step, 2, u);
-      if (u < n.past.patches()) multiply_patch(n, step, 1, u);
+      multiply_hidden(n, step, 1, u, nothing);
+      multiply_hidden(n, step, 2, u, nothing);
+      if (u < n.past.patches()) multiply_patch(n, step, 1, u, nothing);
     }
   };
   simd::for_best_isa(work);
@@ -166,10 +170,13 @@ class UnitStep {
                                                 Mode mode) {
     t_ = t;
     u_ = u;
+    const UnitWeights& w = n_.layout[u];
+    ahead_.set(n_.weights.data() + w.w0, n_.past.hidden() * w.w0_columns);
     choose_terms(rates, mode);
     look_at_input(frames);
     hidden();
-    multiply_hidden(n_, t_, 0, u_);
+    ahead_.set(n_.weights.data() + w.w1, representation() * w.w1_columns);
+    multiply_hidden(n_, t_, 0, u_, ahead_);
     errors(scored);
     outputs(mode);
     if (mode == Mode::learn) list_gradient();
@@ -215,11 +222,12 @@ class UnitStep {
   [[gnu::always_inline]] inline void look_at_input(const std::uint8_t* frames) {
     Past& past = n_.past;
     const std::size_t now = past.slot(t_, 0);
+    ahead_.pull(256);
     for (std::size_t b = 0; b < batch(); ++b) {
       if (in_layer_0()) past.take_patch(frames + b * n_.spec.frame_size(), now, b, u_);
       past.gather_input(t_, 0, b, u_, s_.x.data() + b * inputs());
     }
-    if (in_layer_0()) multiply_patch(n_, t_, 0, u_);
+    if (in_layer_0()) multiply_patch(n_, t_, 0, u_, ahead_);
   }
 
   /// h(t) = f(W0 x(t)), W0 = Z0 + listed gradients.
@@ -266,7 +274,7 @@ class UnitStep {
   [[gnu::always_inline]] inline void multiply_inputs() {
     float* products = s_.products.data();
     const std::size_t size = n_.squeezed_grams.size();
-    for (std::size_t i = 0; i < size; i += simd::width) simd::at(products + i) = ones();
+    std::fill_n(products, size, 1.0F);  // the bias
     if (in_layer_0()) {
       simd::add(products, n_.patch_grams.at(t_, u_), size);
       simd::add(products, n_.patch_grams.at(t_ + 2, u_), size);  // of t - 1
@@ -277,8 +285,6 @@ class UnitStep {
     }
     for (const auto s : n_.net.context[u_]) simd::add(products, n_.squeezed_grams.at(t_, s), size);
   }
-
-  [[nodiscard]] static simd::Lanes ones() { return simd::Lanes{} + 1.0F; }
 
   [[nodiscard]] float product(std::size_t b, const Term& term, std::size_t c) const {
     return s_.products.data()[(b * n_.past.terms() + term.age) * batch() + c];
@@ -320,6 +326,7 @@ class UnitStep {
       float* d1 = s_.d1.data() + b * columns();
       simd::Lanes loss = {};
       for (std::size_t o = 0; o < columns(); o += simd::width) {
+        ahead_.pull(12);
         simd::Lanes e = simd::at(x + o) - simd::at(y + o);
         if (o + simd::width > outputs) {
           for (std::size_t k = outputs - o; k < simd::width; ++k) e[k] = 0.0F;
@@ -424,7 +431,7 @@ class UnitStep {
   [[gnu::always_inline]] inline void multiply_representations() {
     float* products = s_.products.data();
     const std::size_t size = n_.raw_grams.size();
-    for (std::size_t i = 0; i < size; i += simd::width) simd::at(products + i) = ones();
+    std::fill_n(products, size, 1.0F);  // the bias
     simd::add(products, n_.raw_grams.at(t_ + 1, u_), size);
     if (representation() == n_.past.hidden() + 1) return;
     for (const auto s : n_.net.context[u_]) simd::add(products, n_.raw_grams.at(t_, s), size);
@@ -506,6 +513,7 @@ class UnitStep {
 
   const HostNetwork& n_;
   Scratch& s_;
+  simd::Ahead ahead_;
   std::uint64_t t_ = 0;
   std::size_t u_ = 0;
   std::size_t listed_ = 0, folding_ = 0;
