@@ -67,7 +67,7 @@ class HostEngine {
         HostNetwork{spec_, net_, layout_, weights_, *past_, squeezed_grams_, raw_grams_,
                     patch_grams_, plan_, dense_ ? layout_.size() : 0, score_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
-    multiply_past(*network_, step_);
+    simd::for_best_isa(MultiplyPast{*network_, step_});
   }
   HostEngine(const HostEngine&) = delete;
   HostEngine& operator=(const HostEngine&) = delete;
@@ -95,15 +95,7 @@ class HostEngine {
     }
     const auto steps = static_cast<std::size_t>(block.steps);
     prepare_rates(steps, mode);
-    switch (spec_.activation) {
-      case Activation::logistic:
-        run_with<Logistic>(block, mode);
-        break;
-      case Activation::polynomial:
-        spec_.true_derivative ? run_with<PolynomialTrue>(block, mode)
-                              : run_with<Polynomial>(block, mode);
-        break;
-    }
+    run_steps(block, mode);
     step_ += steps;
   }
 
@@ -195,7 +187,7 @@ class HostEngine {
     }
     learned_ = false;
     if (state.resumable()) resume(state);
-    multiply_past(*network_, step_);
+    simd::for_best_isa(MultiplyPast{*network_, step_});
     std::fill(score_.begin(), score_.end(), Score{});
   }
 
@@ -284,26 +276,17 @@ class HostEngine {
     }
   }
 
-  /// Units are dealt to whoever is free. Every other step goes through them backwards: the weights
-  /// used last are the ones still in the cache.
-  template <class Act>
-  void run_with(const FrameBlock& block, Mode mode) {
+  void run_steps(const FrameBlock& block, Mode mode) {
     const auto steps = static_cast<std::size_t>(block.steps);
-    const std::size_t units = net_.units.size();
     const auto batch = static_cast<std::size_t>(batch_);
     std::vector<std::atomic<std::size_t>> next(steps);
     auto work = [&](int member) {
-      UnitStep<Act> unit_step(*network_, scratch_[static_cast<std::size_t>(member)]);
+      UnitStep unit_step(*network_, scratch_[static_cast<std::size_t>(member)]);
       for (std::size_t i = 0; i < steps; ++i) {
-        const std::uint64_t t = step_ + i;
         const std::uint8_t* frames = block.pixels.data() + i * batch * spec_.frame_size();
         const std::uint8_t* scored = block.scored.data() + i * batch;
-        auto share_of_step = [&]() __attribute__((always_inline)) {
-          for (std::size_t k; (k = next[i].fetch_add(1, std::memory_order_relaxed)) < units;) {
-            unit_step(t, t % 2 == 0 ? k : units - 1 - k, frames, scored, rates_[i], mode);
-          }
-        };
-        simd::for_best_isa(share_of_step);
+        simd::for_best_isa(StepUnits{unit_step, next[i], net_.units.size(), step_ + i, frames,
+                                     scored, rates_[i], mode});
         team_.meet();
       }
     };

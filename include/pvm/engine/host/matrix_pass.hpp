@@ -11,7 +11,8 @@
 
 namespace pvm::inline v0::simd {
 
-/// A matrix M as a list of rows, and what one pass over it does, in this order for every element:
+/// A matrix M as a list of rows, and what one pass over it does, in this order for every element
+/// (the last only if asked for):
 ///   fold:  M[r] += sum_j factor[r][j] * term[j]
 ///          or, with a momentum array V:  V[r] = momentum * V[r] + that sum,  M[r] += V[r]
 ///   dot:   dot[b][r] = M[r] . x[b]
@@ -40,7 +41,7 @@ struct MatrixPass {
 /// What a pass does to the weights: nothing, add listed gradients, or a step with momentum.
 enum class Update { none, fold, momentum };
 
-template <Update update, bool Dot, bool Axpy, int Rows, int Batch>
+template <Update update, bool Axpy, int Rows, int Batch>
 [[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, std::size_t r0, std::size_t b0) {
   float* row[Rows];
   for (int r = 0; r < Rows; ++r) row[r] = p.row[r0 + static_cast<std::size_t>(r)];
@@ -72,10 +73,8 @@ template <Update update, bool Dot, bool Axpy, int Rows, int Batch>
     }
     for (int b = 0; b < Batch; ++b) {
       const std::size_t at_b = (b0 + static_cast<std::size_t>(b)) * p.columns + c;
-      if constexpr (Dot) {
-        const Lanes x = at(p.x + at_b);
-        for (int r = 0; r < Rows; ++r) sums[r][b] += w[r] * x;
-      }
+      const Lanes x = at(p.x + at_b);
+      for (int r = 0; r < Rows; ++r) sums[r][b] += w[r] * x;
       if constexpr (Axpy) {
         Lanes y = at(p.y + at_b);
         const float* q = p.q + (b0 + static_cast<std::size_t>(b)) * p.q_stride + r0;
@@ -84,48 +83,52 @@ template <Update update, bool Dot, bool Axpy, int Rows, int Batch>
       }
     }
   }
-  if constexpr (Dot) {
-    for (int b = 0; b < Batch; ++b) {
-      float* dot = p.dot + (b0 + static_cast<std::size_t>(b)) * p.dot_stride + r0;
-      for (int r = 0; r < Rows; ++r) dot[r] = sum(sums[r][b]);
+  for (int b = 0; b < Batch; ++b) {
+    float* dot = p.dot + (b0 + static_cast<std::size_t>(b)) * p.dot_stride + r0;
+    for (int r = 0; r < Rows; ++r) dot[r] = sum(sums[r][b]);
+  }
+}
+
+/// The first sequence of a batch updates the rows; the others find them updated, and in the cache.
+template <Update update, bool Axpy, int Rows>
+[[gnu::always_inline]] inline void pass_rows(const MatrixPass& p, std::size_t r0) {
+  pass_tile<update, Axpy, Rows, 1>(p, r0, 0);
+  std::size_t b = 1;
+  if constexpr (Rows == 8) {
+    for (; b + 4 <= p.batch; b += 4) {
+      pass_tile<Update::none, Axpy, 4, 4>(p, r0, b);
+      pass_tile<Update::none, Axpy, 4, 4>(p, r0 + 4, b);
     }
   }
+  for (; b < p.batch; ++b) pass_tile<Update::none, Axpy, Rows, 1>(p, r0, b);
 }
 
-/// The first sequences of a batch fold; the others find the rows folded, and in the L1 cache.
-template <Update update, bool Dot, bool Axpy, int Rows>
-[[gnu::always_inline]] inline void pass_rows(const MatrixPass& p, std::size_t r0) {
-  std::size_t b = 0;
-  if (p.batch >= 4) {
-    pass_tile<update, Dot, Axpy, Rows, 4>(p, r0, 0);
-    for (b = 4; b + 4 <= p.batch; b += 4) pass_tile<Update::none, Dot, Axpy, Rows, 4>(p, r0, b);
-  } else {
-    pass_tile<update, Dot, Axpy, Rows, 1>(p, r0, 0);
-    b = 1;
-  }
-  for (; b < p.batch; ++b) pass_tile<Update::none, Dot, Axpy, Rows, 1>(p, r0, b);
-}
-
-template <Update update, bool Dot, bool Axpy>
+template <Update update, bool Axpy>
 [[gnu::always_inline]] inline void run_pass(const MatrixPass& p) {
   std::size_t r = 0;
-  if (p.batch == 1) {
-    for (; r + 8 <= p.rows; r += 8) pass_tile<update, Dot, Axpy, 8, 1>(p, r, 0);
-  }
-  for (; r + 4 <= p.rows; r += 4) pass_rows<update, Dot, Axpy, 4>(p, r);
-  for (; r < p.rows; ++r) pass_rows<update, Dot, Axpy, 1>(p, r);
+  for (; r + 8 <= p.rows; r += 8) pass_rows<update, Axpy, 8>(p, r);
+  for (; r < p.rows; ++r) pass_rows<update, Axpy, 1>(p, r);
 }
 
-/// One pass over a weight matrix; `p.terms` == 0: the weights stay as they are.
-template <bool Dot, bool Axpy>
-[[gnu::always_inline]] inline void matrix_pass(const MatrixPass& p) {
-  if (p.terms == 0) {
-    run_pass<Update::none, Dot, Axpy>(p);
-  } else if (p.velocity == 0) {
-    run_pass<Update::fold, Dot, Axpy>(p);
-  } else {
-    run_pass<Update::momentum, Dot, Axpy>(p);
+template <bool Axpy>
+struct RunPass {
+  const MatrixPass& p;
+
+  [[gnu::always_inline]] inline void operator()() const {
+    if (p.terms == 0) {
+      run_pass<Update::none, Axpy>(p);
+    } else if (p.velocity == 0) {
+      run_pass<Update::fold, Axpy>(p);
+    } else {
+      run_pass<Update::momentum, Axpy>(p);
+    }
   }
+};
+
+/// One pass over a weight matrix; `p.terms` == 0: the weights stay as they are.
+template <bool Axpy>
+[[gnu::noinline]] void matrix_pass(const MatrixPass& p) {
+  for_best_isa(RunPass<Axpy>{p});
 }
 
 }  // namespace pvm::inline v0::simd

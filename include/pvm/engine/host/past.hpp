@@ -126,7 +126,9 @@ class Past {
     }
     const std::size_t source_slot = slot(now, back + 1);
     for (const auto s : net_.context[u]) x = put(x, squeezed(source_slot, b, s), hidden_);
-    simd::at(x) = simd::Lanes{1.0F};  // the bias, and zeros behind it
+    simd::Lanes bias = {};
+    bias[0] = 1.0F;
+    simd::at(x) = bias;  // and zeros behind it
   }
 
   /// The representation row r = [h | 1 | raw context, if fed] of the step `back` before `now`.

@@ -77,14 +77,14 @@ class Ahead {
 };
 
 #if defined(__x86_64__)
-/// Calls `work()`, compiled for the widest vectors this processor has. Everything `work` calls must
-/// be always_inline to profit.
+/// Calls `work()`, compiled for the widest vectors this processor has. Its call operator
+/// and what that calls must be always_inline to profit.
 template <class Work>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(Work& work) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(const Work& work) {
   work();
 }
 template <class Work>
-[[gnu::target("arch=x86-64-v3")]] void run_avx2(Work& work) {
+[[gnu::target("arch=x86-64-v3")]] void run_avx2(const Work& work) {
   work();
 }
 
@@ -105,7 +105,7 @@ inline const char* isa_name() {
 }
 
 template <class Work>
-void for_best_isa(Work& work) {
+void for_best_isa(const Work& work) {
   switch (best_isa()) {
     case Isa::avx512:
       return run_avx512(work);
@@ -119,7 +119,7 @@ void for_best_isa(Work& work) {
 inline const char* isa_name() { return "the compiler's vectors"; }
 
 template <class Work>
-void for_best_isa(Work& work) {
+void for_best_isa(const Work& work) {
   work();
 }
 #endif

@@ -6,13 +6,14 @@
 /// with the weights' last updates kept as factors (unit/deferred.hpp).
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/host_activation.hpp>
 #include <pvm/engine/host/matrix_pass.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/past.hpp>
@@ -103,17 +104,19 @@ template <class Row>
 }
 
 /// Recomputes all products that step `step` will find: after a start or a restart.
-inline void multiply_past(const HostNetwork& n, std::uint64_t step) {
-  simd::Ahead nothing;
-  auto work = [&]() __attribute__((always_inline)) {
+struct MultiplyPast {
+  const HostNetwork& n;
+  std::uint64_t step;
+
+  [[gnu::always_inline]] inline void operator()() const {
+    simd::Ahead nothing;
     for (std::size_t u = 0; u < n.net.units.size(); ++u) {
       multiply_hidden(n, step, 1, u, nothing);
       multiply_hidden(n, step, 2, u, nothing);
       if (u < n.past.patches()) multiply_patch(n, step, 1, u, nothing);
     }
-  };
-  simd::for_best_isa(work);
-}
+  }
+};
 
 /// Memory that one thread needs to step any unit.
 class Scratch {
@@ -158,7 +161,6 @@ class Scratch {
 };
 
 /// One unit, one step. A callable, so that simd::for_best_isa can compile it for the processor.
-template <class Activation>
 class UnitStep {
  public:
   UnitStep(const HostNetwork& network, Scratch& scratch) : n_(network), s_(scratch) {}
@@ -170,6 +172,7 @@ class UnitStep {
                                                 Mode mode) {
     t_ = t;
     u_ = u;
+    activation_ = activation_of(n_.spec, t);
     const UnitWeights& w = n_.layout[u];
     ahead_.set(n_.weights.data() + w.w0, n_.past.hidden() * w.w0_columns);
     choose_terms(rates, mode);
@@ -178,7 +181,7 @@ class UnitStep {
     ahead_.set(n_.weights.data() + w.w1, representation() * w.w1_columns);
     multiply_hidden(n_, t_, 0, u_, ahead_);
     errors(scored);
-    outputs(mode);
+    outputs();
     if (mode == Mode::learn) list_gradient();
   }
 
@@ -240,7 +243,7 @@ class UnitStep {
     pass.x = s_.x.data();
     pass.dot = s_.sums.data();
     pass.dot_stride = n_.past.stride();
-    simd::matrix_pass<true, false>(pass);
+    simd::matrix_pass<false>(pass);
     if (listed_ > 0) {
       multiply_inputs();
       correct_hidden();
@@ -306,13 +309,10 @@ class UnitStep {
   [[gnu::always_inline]] inline void activate_hidden() {
     const std::size_t now = n_.past.slot(t_, 0);
     for (std::size_t b = 0; b < batch(); ++b) {
-      const float* sums = s_.sums.data() + b * n_.past.stride();
       float* raw = n_.past.raw(now, b, u_);
       float* squeezed = n_.past.squeezed(now, b, u_);
-      for (std::size_t i = 0; i < n_.past.hidden(); ++i) {
-        raw[i] = Activation::value(sums[i]);
-        squeezed[i] = squeeze(raw[i]);
-      }
+      activation_.value(s_.sums.data() + b * n_.past.stride(), raw, n_.past.hidden());
+      for (std::size_t i = 0; i < n_.past.hidden(); ++i) squeezed[i] = squeeze(raw[i]);
     }
   }
 
@@ -339,18 +339,9 @@ class UnitStep {
       if (n_.spec.opt_abs_diff) {
         for (std::size_t o = 0; o < outputs; ++o) d1[o] = std::copysign(1.0F, d1[o]);
       }
-      for (std::size_t o = 0; o < columns(); ++o) d1[o] *= derivative(y[o]);
+      activation_.times_derivative(y, d1, columns());
       if (in_layer_0() && scored[b] != 0) score_prediction(b, y);
     }
-  }
-
-  /// At steps 0 and 1 the past is all ones, where the true derivative of the polynomial is 0; the
-  /// compatible one makes those steps learn in either case.
-  [[gnu::always_inline]] inline float derivative(float v) const {
-    if constexpr (std::is_same_v<Activation, PolynomialTrue>) {
-      if (t_ < 2) return Polynomial::derivative(v);
-    }
-    return Activation::derivative(v);
   }
 
   [[gnu::always_inline]] inline void score_prediction(std::size_t b, const float* y) {
@@ -372,18 +363,16 @@ class UnitStep {
   }
 
   /// y(t) = f(W1 r(t)) and d0(t) = g(h(t-2)) * W1^T d1(t), in one pass over W1.
-  [[gnu::always_inline]] inline void outputs(Mode mode) {
+  [[gnu::always_inline]] inline void outputs() {
     for (std::size_t b = 0; b < batch(); ++b) {
       n_.past.gather_representation(t_, 0, b, u_, s_.r.data() + b * padded_representation());
     }
     for (std::size_t i = 0; i < batch() * columns(); ++i) s_.y.data()[i] = 0.0F;
     fold_outputs();
-    pass_outputs(mode);
-    if (listed_ > 0) correct_outputs(mode);
+    pass_outputs();
+    if (listed_ > 0) correct_outputs();
     for (std::size_t b = 0; b < batch(); ++b) {
-      const float* sums = s_.y.data() + b * columns();
-      float* y = n_.past.y(t_, b, u_);
-      for (std::size_t o = 0; o < columns(); ++o) y[o] = Activation::value(sums[o]);
+      activation_.value(s_.y.data() + b * columns(), n_.past.y(t_, b, u_), columns());
     }
   }
 
@@ -403,11 +392,10 @@ class UnitStep {
     }
   }
 
-  [[gnu::always_inline]] inline void pass_outputs(Mode mode) {
+  [[gnu::always_inline]] inline void pass_outputs() {
     const UnitWeights& w = n_.layout[u_];
-    const std::size_t hidden = n_.past.hidden();
     simd::MatrixPass pass;
-    set_rows(pass, w.w1, hidden, w.w1_columns);
+    set_rows(pass, w.w1, representation(), w.w1_columns);
     set_fold(pass);
     pass.x = s_.d1.data();
     pass.dot = s_.back.data();
@@ -415,16 +403,7 @@ class UnitStep {
     pass.y = s_.y.data();
     pass.q = s_.r.data();
     pass.q_stride = padded_representation();
-    if (mode == Mode::learn) {
-      simd::matrix_pass<true, true>(pass);
-    } else {
-      simd::matrix_pass<false, true>(pass);
-    }
-    // The bias row and the rows of the fed context get no error back.
-    set_rows(pass, w.w1 + hidden * w.w1_columns, representation() - hidden, w.w1_columns);
-    pass.q += hidden;
-    if (pass.factor != nullptr) pass.factor += hidden * pass.terms;
-    simd::matrix_pass<false, true>(pass);
+    simd::matrix_pass<true>(pass);
   }
 
   /// r(t) . r_j for all gradients.
@@ -438,7 +417,7 @@ class UnitStep {
   }
 
   /// The listed gradients as further rows of W1: row d1_j with the left factor w_j (r . r_j).
-  [[gnu::always_inline]] inline void correct_outputs(Mode mode) {
+  [[gnu::always_inline]] inline void correct_outputs() {
     multiply_representations();
     const std::size_t terms = listed_ * batch();
     s_.row.clear();
@@ -462,8 +441,7 @@ class UnitStep {
     pass.y = s_.y.data();
     pass.q = s_.term_q.data();
     pass.q_stride = terms;
-    simd::matrix_pass<true, true>(pass);
-    if (mode != Mode::learn) return;
+    simd::matrix_pass<true>(pass);
     for (std::size_t b = 0; b < batch(); ++b) {
       float* back = s_.back.data() + b * padded_representation();
       for (std::size_t j = 0; j < terms; ++j) {
@@ -480,9 +458,9 @@ class UnitStep {
     const auto slot = static_cast<std::size_t>(t_ % n_.past.terms());
     for (std::size_t b = 0; b < batch(); ++b) {
       const float* h = n_.past.raw(n_.past.slot(t_, 2), b, u_);
-      const float* back = s_.back.data() + b * padded_representation();
       float* d0 = n_.past.d0(slot, b, u_);
-      for (std::size_t i = 0; i < n_.past.hidden(); ++i) d0[i] = derivative(h[i]) * back[i];
+      std::copy_n(s_.back.data() + b * padded_representation(), n_.past.hidden(), d0);
+      activation_.times_derivative(h, d0, n_.past.hidden());
       const float* from = s_.d1.data() + b * columns();
       float* d1 = n_.past.d1(slot, b, u_);
       for (std::size_t o = 0; o < columns(); o += simd::width)
@@ -514,12 +492,32 @@ class UnitStep {
   const HostNetwork& n_;
   Scratch& s_;
   simd::Ahead ahead_;
+  HostActivation activation_ = {};
   std::uint64_t t_ = 0;
   std::size_t u_ = 0;
   std::size_t listed_ = 0, folding_ = 0;
   float momentum_ = 0;
   Term listed_terms_[DeferralPlan::most_terms];
   Term folding_terms_[DeferralPlan::most_terms];
+};
+
+/// One thread's part of a step. Units are dealt to whoever is free; every other step goes through
+/// them backwards, because the weights used last are the ones still in the cache.
+struct StepUnits {
+  UnitStep& unit_step;
+  std::atomic<std::size_t>& next;
+  std::size_t units;
+  std::uint64_t t;
+  const std::uint8_t* frames;
+  const std::uint8_t* scored;
+  const StepRates& rates;
+  Mode mode;
+
+  [[gnu::always_inline]] inline void operator()() const {
+    for (std::size_t k; (k = next.fetch_add(1, std::memory_order_relaxed)) < units;) {
+      unit_step(t, t % 2 == 0 ? k : units - 1 - k, frames, scored, rates, mode);
+    }
+  }
 };
 
 }  // namespace pvm::inline v0
