@@ -1,0 +1,374 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// The command line: trains a Predictive Vision Model on anything that gives frames.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/open.hpp>
+#include <pvm/io/original.hpp>
+#include <pvm/io/preview.hpp>
+#include <pvm/io/write_zip.hpp>
+#include <pvm/pvm.hpp>
+
+namespace {
+
+/// What was said on the command line. Numbers are signed so that a negative one can be named.
+struct Arguments {
+  std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
+  std::string precision = "fp32", backend = "auto", reduce;
+  std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0;
+  std::optional<std::uint64_t> seed;
+  bool batch_given = false, steps_given = false, save_given = false, frames_given = false;
+  bool no_graph = false, freeze = false, quiet = false;
+};
+
+constexpr const char* examples = R"(
+Examples:
+  pvm -S model_zoo/tiny.json -n 20000
+      train on generated frames: no file is needed
+  pvm -S model_zoo/small.json -f video.avi -n 100000 --metrics run.jsonl --preview run.png
+      train on a video and watch it learn
+  pvm -L pvm_save_small_000100000.safetensors -f video.avi -n 200000
+      go on from a checkpoint to step 200000
+  pvm -S model_zoo/small.json -p ~/PVM_datasets -d green_ball -b 8
+      eight sequences of a data set at once, sharing the weights
+  pvm --write-zip ball.zip --frames 500
+      write the generated frames as a zip in the layout of the published sets
+
+Exit codes: 0 done (also when stopped by Ctrl-C, which saves a checkpoint), 1 a failure, 2 a usage error.)";
+
+void describe(CLI::App& app, Arguments& a) {
+  app.option_defaults()->group("Model");
+  app.add_option("-S,--spec", a.spec, "model spec; needed unless -L holds one")->type_name("FILE");
+  app.add_option("-L,--load", a.load, "continue from a checkpoint (.safetensors, .bin, .zip)")
+      ->type_name("FILE");
+  app.add_option("--seed", a.seed, "of the first weights and the generated frames (default 0)")
+      ->type_name("N");
+  app.option_defaults()->group("Frames");
+  app.add_option("-f,--file", a.file,
+                 "a zip, a video, a directory of pictures, a camera, or synthetic (the default)")
+      ->type_name("PATH");
+  app.add_option("-d,--dataset", a.dataset,
+                 "all sequences of DIR/NAME, or the zips in DIR whose names start with NAME")
+      ->type_name("NAME");
+  app.add_option("-p,--path", a.path, "where data sets are (default: here)")->type_name("DIR");
+  app.add_option("--write-zip", a.write_zip,
+                 "write the frames as a zip in the published layout, and do nothing else")
+      ->type_name("FILE");
+  app.add_option("--frames", a.frames, "how many --write-zip writes (default: a pass, or 1000)")
+      ->type_name("N");
+  app.option_defaults()->group("Run");
+  app.add_option("-b,--batch", a.batch, "independent sequences sharing the weights (default 1)")
+      ->type_name("N");
+  app.add_option("--reduce", a.reduce, "how their updates become one: mean (default) or sum")
+      ->type_name("HOW");
+  app.add_option("-n,--steps", a.steps,
+                 "stop when the step counter reaches N (default: the spec's steps)")
+      ->type_name("N");
+  app.add_flag("--freeze", a.freeze, "forward only: no learning, and no checkpoints unless -o");
+  app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
+  app.add_option("--precision", a.precision, "fp32")->type_name("NAME");
+  app.add_option("--threads", a.threads, "of the host backend (default: one per core)")
+      ->type_name("N");
+  app.add_flag("-G,--no-graph", a.no_graph, "GPU: run kernels one by one");
+  app.option_defaults()->group("Output");
+  app.add_option("-o,--out", a.out,
+                 "checkpoints are PREFIX_000100000.safetensors (default: "
+                 "pvm_save_NAME)")
+      ->type_name("PREFIX");
+  app.add_option("-s,--save-every", a.save_every,
+                 "steps between checkpoints (default 100000); one more is saved at the end")
+      ->type_name("N");
+  app.add_option("--metrics", a.metrics,
+                 "a JSON line per interval: step, fps, loss, mse, psnr, ...")
+      ->type_name("FILE");
+  app.add_option("--preview", a.preview,
+                 "a PNG of input, prediction, error and activity, rewritten at intervals")
+      ->type_name("FILE");
+  app.add_option("--interval", a.interval,
+                 "steps between metrics, previews and progress lines (default 1000)")
+      ->type_name("N");
+  app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
+  app.set_version_flag("--version", "pvm " + pvm::io::detail::version_text());
+  app.footer(examples);
+}
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw pvm::Error(pvm::Fault::usage, sentence);
+}
+
+constexpr std::int64_t most_steps = std::int64_t{1} << 62;
+
+void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return;
+  refuse(std::string(option) + " is " + std::to_string(value) + "; allowed: " +
+         std::to_string(least) + (most == most_steps ? " or more" : " to " + std::to_string(most)));
+}
+
+void check(const Arguments& a) {
+  if (a.batch_given) check_range("-b/--batch", a.batch, 1, 65'536);
+  if (a.steps_given) check_range("-n/--steps", a.steps, 1, most_steps);
+  if (a.frames_given) check_range("--frames", a.frames, 1, most_steps);
+  check_range("-s/--save-every", a.save_every, 1, most_steps);
+  check_range("--interval", a.interval, 1, most_steps);
+  check_range("--threads", a.threads, 0, 1024);
+  if (a.precision != "fp32") {
+    refuse("--precision " + pvm::quote(a.precision) + " is not available; fp32 is");
+  }
+  if (a.backend != "auto" && a.backend != "cuda" && a.backend != "host") {
+    refuse("--backend " + pvm::quote(a.backend) + " is unknown; allowed: auto, cuda, host");
+  }
+  if (!a.reduce.empty() && a.reduce != "mean" && a.reduce != "sum") {
+    refuse("--reduce " + pvm::quote(a.reduce) + " is unknown; allowed: mean, sum");
+  }
+  if (!a.file.empty() && !(a.dataset.empty() && a.path.empty())) {
+    refuse("-f names one source and -d or -p a data set; give one of them");
+  }
+  if (a.spec.empty() && a.load.empty() && a.write_zip.empty()) {
+    refuse("there is no spec; name one with -S, or a checkpoint with -L (see pvm --help)");
+  }
+}
+
+/// The sequences to train on. Without -f and -d frames are generated.
+std::vector<pvm::io::Opener> find_sources(const Arguments& a, std::uint64_t seed) {
+  std::vector<pvm::io::Opener> openers;
+  if (!a.dataset.empty() || !a.path.empty()) {
+    const std::string directory = a.path.empty() ? "." : a.path;
+    for (auto& path : pvm::io::find_dataset(directory, a.dataset)) {
+      openers.push_back(pvm::io::opener(std::move(path)));
+    }
+  } else if (a.file.empty() || a.file == "synthetic") {
+    openers.push_back(pvm::io::opener("synthetic:" + std::to_string(seed)));
+  } else {
+    openers.push_back(pvm::io::opener(a.file));
+  }
+  return openers;
+}
+
+int write_zip(const Arguments& a) {
+  pvm::io::FrameShape shape{256, 256, 3};
+  if (!a.spec.empty()) {
+    const pvm::Spec spec = pvm::load_spec(a.spec);
+    shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
+  }
+  auto streams = pvm::io::deal(find_sources(a, a.seed.value_or(0)), 1);
+  const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
+                                     : streams.front().length().value_or(1000);
+  pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames);
+  if (!a.quiet)
+    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(frames));
+  return 0;
+}
+
+/// The run a signal is to stop.
+std::atomic<pvm::TrainerBase*> running = nullptr;
+
+extern "C" void on_signal(int) {
+  if (auto* const trainer = running.load()) trainer->request_stop();
+}
+
+/// The first signal asks the run to stop, a second one ends the program.
+class StopOnSignals {
+ public:
+  explicit StopOnSignals(pvm::TrainerBase& trainer) {
+    running = &trainer;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler == SIG_IGN) continue;  // nohup
+      action.sa_handler = on_signal;
+      action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+      sigaction(signal, &action, nullptr);
+    }
+    ::signal(SIGXFSZ, SIG_IGN);  // a file size limit is to be an error like a full disk
+  }
+  ~StopOnSignals() { running = nullptr; }
+  StopOnSignals(const StopOnSignals&) = delete;
+  StopOnSignals& operator=(const StopOnSignals&) = delete;
+};
+
+using Streams = std::vector<pvm::io::AnySource>;
+
+/// What a run is made of, once the spec and the checkpoint are read.
+struct Plan {
+  pvm::Spec spec;
+  std::uint64_t target = 0;
+  std::optional<pvm::io::Checkpoint> checkpoint;
+  pvm::TrainerOptions options;
+};
+
+Plan make_plan(const Arguments& a) {
+  Plan plan;
+  if (!a.spec.empty()) plan.spec = pvm::load_spec(a.spec);
+  if (!a.load.empty()) {
+    plan.checkpoint = pvm::io::load_any_checkpoint(a.load, a.spec.empty() ? nullptr : &plan.spec);
+    plan.spec = plan.checkpoint->spec;
+  }
+  plan.target = a.steps_given ? static_cast<std::uint64_t>(a.steps) : plan.spec.steps;
+  const bool resumes = plan.checkpoint && plan.checkpoint->state.resumable();
+  pvm::TrainerOptions& options = plan.options;
+  options.batch =
+      a.batch_given ? static_cast<int>(a.batch) : (resumes ? plan.checkpoint->state.batch : 1);
+  options.seed = a.seed.value_or(resumes ? plan.checkpoint->seed : 0);
+  if (resumes && options.seed != plan.checkpoint->seed) {
+    refuse("--seed is " + std::to_string(options.seed) + " but the checkpoint's run has " +
+           std::to_string(plan.checkpoint->seed) + "; leave --seed out");
+  }
+  options.reduce = resumes ? plan.checkpoint->reduce : pvm::Reduce::mean;
+  if (!a.reduce.empty()) {
+    options.reduce = a.reduce == "sum" ? pvm::Reduce::sum : pvm::Reduce::mean;
+  }
+  options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
+  options.threads = static_cast<int>(a.threads);
+  options.graph = !a.no_graph;
+  const std::map<std::string, pvm::BackendChoice> backends = {
+      {"auto", pvm::BackendChoice::automatic},
+      {"cuda", pvm::BackendChoice::cuda},
+      {"host", pvm::BackendChoice::host}};
+  options.backend = backends.at(a.backend);
+
+  // Generated frames would silently take the place of the run's own.
+  if (resumes && a.file.empty() && a.dataset.empty() && a.path.empty()) {
+    const std::string& source = plan.checkpoint->streams.front().source;
+    if (!source.starts_with("synthetic")) {
+      refuse("the checkpoint's frames came from " + pvm::quote(source) +
+             "; name it with -f or -d (or -f synthetic for generated frames)");
+    }
+  }
+  return plan;
+}
+
+void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
+               const pvm::Checkpoints* checkpoints, const pvm::io::Preview* preview) {
+  std::printf("%s at step %llu\n", result.cut_short ? "stopped" : "done",
+              static_cast<unsigned long long>(result.step));
+  if (last.score().pixels > 0) {
+    std::printf(
+        "prediction: %.2f dB PSNR, repeating the last frame: %.2f dB (the last %llu steps)\n",
+        pvm::psnr(pvm::prediction_mse(last.score())), pvm::psnr(pvm::persistence_mse(last.score())),
+        static_cast<unsigned long long>(last.steps()));
+  }
+  if (preview != nullptr && preview->drawn()) std::printf("preview:    %s\n", a.preview.c_str());
+  if (!a.metrics.empty()) std::printf("metrics:    %s\n", a.metrics.c_str());
+  if (checkpoints != nullptr && !checkpoints->latest().empty()) {
+    std::printf("checkpoint: %s\n", checkpoints->latest().c_str());
+  }
+}
+
+/// Trains, with everything that was asked for beside it.
+int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer) {
+  const auto interval = static_cast<std::uint64_t>(a.interval);
+  const std::uint64_t pass = streams.front().length().value_or(0);
+  constexpr std::uint64_t longest_pass = 10'000;
+
+  pvm::LastPass last{pass > 0 && pass <= longest_pass ? pass : interval};
+  pvm::Optionally<pvm::Checkpoints> checkpoints;
+  pvm::Optionally<pvm::Metrics> metrics;
+  pvm::Optionally<pvm::io::Preview> preview;
+  pvm::Optionally<pvm::Progress> progress;
+  if (!a.freeze || !a.out.empty()) {
+    checkpoints.callback.emplace(a.out.empty() ? "pvm_save_" + plan.spec.name : a.out,
+                                 static_cast<std::uint64_t>(a.save_every));
+  }
+  if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
+  if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
+  if (!a.quiet) progress.callback.emplace(interval);
+
+  pvm::log(pvm::Severity::info, plan.spec.name + ": " +
+                                    std::to_string(trainer.connectome().weights) + " weights, " +
+                                    std::to_string(trainer.batch()) + " x " +
+                                    streams.front().name() + "; " + trainer.description());
+  const StopOnSignals stop(trainer);
+  const auto result =
+      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress);
+  if (!a.quiet || result.cut_short) {
+    summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
+              preview.callback ? &*preview.callback : nullptr);
+  }
+  return 0;
+}
+
+int run(const Arguments& a) {
+  check(a);
+  if (!a.write_zip.empty()) return write_zip(a);
+  const Plan plan = make_plan(a);
+  if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
+    std::printf("nothing to do: the checkpoint is at step %llu and the run ends at %llu\n",
+                static_cast<unsigned long long>(plan.checkpoint->state.step),
+                static_cast<unsigned long long>(plan.target));
+    return 0;
+  }
+  Streams streams = pvm::io::deal(find_sources(a, plan.options.seed),
+                                  static_cast<std::size_t>(plan.options.batch));
+  using Trainer = pvm::Trainer<pvm::fp32, pvm::dynamic>;
+  if (plan.checkpoint) {
+    Trainer trainer(*plan.checkpoint, plan.options);
+    return train(a, plan, streams, trainer);
+  }
+  Trainer trainer(plan.spec, plan.options);
+  return train(a, plan, streams, trainer);
+}
+
+/// One line, whatever the exception's text looks like.
+int fail(const std::string& sentence, int code) {
+  std::string line = sentence.substr(0, sentence.find('\n'));
+  std::cerr << "pvm: " << line << '\n';
+  return code;
+}
+
+/// Messages do not land in the middle of the progress line.
+void log_line(pvm::Severity severity, const std::string& message) {
+  static const bool shared_terminal = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+  if (shared_terminal) std::cerr << "\r\033[K";
+  pvm::log_to_stderr(severity, message);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments a;
+  CLI::App app{"Trains a Predictive Vision Model: a network that learns to predict its own input.",
+               "pvm"};
+  describe(app, a);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see pvm --help)", 2);
+  }
+  a.batch_given = app.count("--batch") > 0;
+  a.steps_given = app.count("--steps") > 0;
+  a.frames_given = app.count("--frames") > 0;
+  pvm::set_log_sink([quiet = a.quiet](pvm::Severity severity, const std::string& message) {
+    if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
+  });
+  try {
+    return run(a);
+  } catch (const pvm::Error& error) {
+    const bool usage = error.fault() == pvm::Fault::usage || error.fault() == pvm::Fault::spec;
+    return fail(error.what(), usage ? 2 : 1);
+  } catch (const std::bad_alloc&) {
+    return fail("there is not enough memory for this; use a smaller spec or batch", 1);
+  } catch (const std::exception& error) {
+    return fail(error.what(), 1);
+  }
+}

@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// Trains on a video in several places at once: four sequences share the weights.
+///     train_video SPEC.json VIDEO [STEPS]
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/preview.hpp>
+#include <pvm/io/video.hpp>
+#include <pvm/pvm.hpp>
+
+int main(int argc, char** argv) try {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: train_video SPEC.json VIDEO [STEPS]\n");
+    return 2;
+  }
+  pvm::set_log_sink(pvm::log_to_stderr);
+  pvm::Trainer<pvm::fp32, 4> trainer{pvm::load_spec(argv[1])};
+
+  // Four readers of one file, a quarter of it apart, each decoding ahead on its own thread.
+  auto open_video = [path = argv[2]] { return pvm::io::AnySource(pvm::io::Video(path)); };
+  auto streams = pvm::io::deal({open_video}, 4);
+
+  trainer.fit(streams, pvm::Steps{argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 10'000},
+              pvm::Progress{}, pvm::Metrics{"video_run.jsonl"}, pvm::io::Preview{"video_run.png"},
+              pvm::Checkpoints{"video_run", 10'000});
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "train_video: %s\n", error.what());
+  return 1;
+}

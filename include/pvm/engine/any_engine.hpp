@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// One type for all engines, so that the code around them is compiled once and the backend can be
+/// chosen at run time. A call is made per block of steps, which costs nothing.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <pvm/engine/engine.hpp>
+
+namespace pvm::inline v0 {
+
+/// Owns an engine of any type. Movable. Model of Engine.
+class AnyEngine {
+ public:
+  /// An `E` made from `arguments`, in place: engines need not be movable.
+  template <Engine E, class... Arguments>
+  static AnyEngine make(Arguments&&... arguments) {
+    return AnyEngine(std::make_unique<Held<E>>(std::forward<Arguments>(arguments)...));
+  }
+
+  FrameBlock stage(int steps) { return held_->stage(steps); }
+  [[nodiscard]] int block_steps() { return held_->block_steps(); }
+  void run(const FrameBlock& block, Mode mode) { held_->run(block, mode); }
+  void synchronize() { held_->synchronize(); }
+  [[nodiscard]] std::uint64_t step() { return held_->step(); }
+  [[nodiscard]] int batch() { return held_->batch(); }
+  Score take_score() { return held_->take_score(); }
+  void read_weights(std::span<float> out) { held_->read_weights(out); }
+  void read_prediction(std::span<float> out) { held_->read_prediction(out); }
+  void read_hidden(std::span<float> out) { held_->read_hidden(out); }
+  void read_outputs(std::span<float> out) { held_->read_outputs(out); }
+  [[nodiscard]] EngineState save() { return held_->save(); }
+  void restore(const EngineState& state) { held_->restore(state); }
+  [[nodiscard]] std::string description() { return held_->description(); }
+
+ private:
+  struct Base {
+    virtual ~Base() = default;
+    virtual FrameBlock stage(int steps) = 0;
+    virtual int block_steps() = 0;
+    virtual void run(const FrameBlock& block, Mode mode) = 0;
+    virtual void synchronize() = 0;
+    virtual std::uint64_t step() = 0;
+    virtual int batch() = 0;
+    virtual Score take_score() = 0;
+    virtual void read_weights(std::span<float> out) = 0;
+    virtual void read_prediction(std::span<float> out) = 0;
+    virtual void read_hidden(std::span<float> out) = 0;
+    virtual void read_outputs(std::span<float> out) = 0;
+    virtual EngineState save() = 0;
+    virtual void restore(const EngineState& state) = 0;
+    virtual std::string description() = 0;
+  };
+
+  template <Engine E>
+  struct Held final : Base {
+    template <class... Arguments>
+    explicit Held(Arguments&&... arguments) : engine(std::forward<Arguments>(arguments)...) {}
+
+    FrameBlock stage(int steps) override { return engine.stage(steps); }
+    int block_steps() override { return engine.block_steps(); }
+    void run(const FrameBlock& block, Mode mode) override { engine.run(block, mode); }
+    void synchronize() override { engine.synchronize(); }
+    std::uint64_t step() override { return engine.step(); }
+    int batch() override { return engine.batch(); }
+    Score take_score() override { return engine.take_score(); }
+    void read_weights(std::span<float> out) override { engine.read_weights(out); }
+    void read_prediction(std::span<float> out) override { engine.read_prediction(out); }
+    void read_hidden(std::span<float> out) override { engine.read_hidden(out); }
+    void read_outputs(std::span<float> out) override { engine.read_outputs(out); }
+    EngineState save() override { return engine.save(); }
+    void restore(const EngineState& state) override { engine.restore(state); }
+    std::string description() override { return engine.description(); }
+
+    E engine;
+  };
+
+  explicit AnyEngine(std::unique_ptr<Base> held) : held_(std::move(held)) {}
+
+  std::unique_ptr<Base> held_;
+};
+
+static_assert(Engine<AnyEngine>);
+
+}  // namespace pvm::inline v0

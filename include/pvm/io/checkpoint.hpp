@@ -1,0 +1,452 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Checkpoints: everything a run needs to continue bit by bit, as a safetensors file. The format
+/// is described in docs/checkpoints.md.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/core/tags.hpp>
+#include <pvm/core/version.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/io/safetensors.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/json.hpp>
+#include <pvm/model/schedule.hpp>
+#include <pvm/model/spec.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Where one sequence of a batch stands.
+struct StreamState {
+  Position position;                     ///< of the next frame to be used
+  std::uint64_t frames_since_start = 0;  ///< frames used of the current sequence
+  std::string source;                    ///< file name (without directories) the frames came from
+  bool operator==(const StreamState&) const = default;
+};
+
+/// A run at rest. One made from weights alone has no streams and its state is not resumable().
+struct Checkpoint {
+  Spec spec;
+  EngineState state;
+  std::vector<StreamState> streams;  ///< one per sequence of the batch
+  std::string precision = "fp32";
+  Reduce reduce = Reduce::mean;
+  std::uint64_t seed = 0;
+};
+
+namespace detail {
+
+inline constexpr std::string_view checkpoint_format = "pvm-checkpoint";
+inline constexpr std::string_view checkpoint_version = "1";
+
+inline std::string version_text() {
+  return std::to_string(PVM_VERSION_MAJOR) + "." + std::to_string(PVM_VERSION_MINOR) + "." +
+         std::to_string(PVM_VERSION_PATCH);
+}
+
+inline bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+}
+
+/// The published spec with so many weights, to guess where a file that does not fit came from.
+inline std::string_view published_spec_with(std::size_t weights) {
+  struct Known {
+    std::size_t weights;
+    std::string_view name;
+  };
+  constexpr std::array published = {Known{17'538'806, "small"},  Known{18'556'921, "classic"},
+                                    Known{36'490'970, "med"},    Known{47'318'598, "very_deep"},
+                                    Known{119'129'058, "LARGE"}, Known{157'803'994, "med_exp"}};
+  for (const Known& known : published) {
+    if (known.weights == weights) return known.name;
+  }
+  return {};
+}
+
+/// Throws unless `weights` values are what `spec` needs; `theirs` is the spec's name if the file
+/// says it.
+inline void check_weight_count(const std::string& where, std::size_t weights, const Spec& spec,
+                               std::string_view theirs = {}) {
+  const std::size_t needed = make_connectome(spec).weights;
+  if (weights == needed) return;
+  if (theirs.empty()) theirs = published_spec_with(weights);
+  throw Error(Fault::checkpoint,
+              where + ": it has " + std::to_string(weights) + " weights and spec " +
+                  quote(spec.name) + " needs " + std::to_string(needed) + "; " +
+                  (theirs.empty() ? "it was made with another spec: name that one"
+                                  : "it looks like one of spec " + quote(theirs) + ": name that"));
+}
+
+inline void check_finite(const std::string& where, const char* name,
+                         std::span<const float> values) {
+  if (all_finite(values)) return;
+  throw Error(Fault::checkpoint, where + ": its " + name +
+                                     " hold values that are not numbers (NaN or infinite); " +
+                                     "continue from an earlier checkpoint");
+}
+
+/// `spec` without what may differ between two parts of one run: its name, length and rates.
+inline Spec network_of(Spec spec) {
+  Spec network;
+  spec.name = network.name;
+  spec.steps = network.steps;
+  spec.initial_learning_rate = network.initial_learning_rate;
+  spec.momentum = network.momentum;
+  spec.delay_each_layer_learning = network.delay_each_layer_learning;
+  spec.delay_final_learning_rate = network.delay_final_learning_rate;
+  spec.final_learning_rate = network.final_learning_rate;
+  spec.delay_intermediate_learning_rate = network.delay_intermediate_learning_rate;
+  spec.intermediate_learning_rate = network.intermediate_learning_rate;
+  return spec;
+}
+
+/// The first key in which the networks of two specs differ, for messages.
+inline std::string differing_key(const Spec& a, const Spec& b) {
+  const auto left = nlohmann::json::parse(to_json_text(network_of(a)));
+  const auto right = nlohmann::json::parse(to_json_text(network_of(b)));
+  for (const auto& [key, value] : left.items()) {
+    if (!right.contains(key) || right[key] != value) return key;
+  }
+  return "polynomial";
+}
+
+/// The spec to continue with: the caller's, if it describes the same network as the file's.
+inline Spec agreed_spec(const std::string& where, const Spec* named, std::optional<Spec> stored) {
+  if (named == nullptr && !stored) {
+    throw Error(Fault::usage, where + ": it holds no spec; name the spec it was made with");
+  }
+  if (named == nullptr) return *stored;
+  if (!stored) return *named;
+  if (network_of(*named) != network_of(*stored)) {
+    throw Error(Fault::checkpoint, where + ": it was made with spec " + quote(stored->name) +
+                                       ", which differs from spec " + quote(named->name) + " in '" +
+                                       differing_key(*named, *stored) +
+                                       "'; name that spec, or none");
+  }
+  Spec same = *stored;
+  same.name = named->name;
+  same.steps = named->steps;
+  if (same != *named) {
+    log(Severity::warning, where + ": the rates of spec " + quote(named->name) +
+                               " differ from the file's; the ones of the spec count from here on");
+  }
+  return *named;
+}
+
+template <class T>
+T parse_number(const SafetensorsReader& file, const char* key) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end()) file.refuse("its metadata lacks '" + std::string(key) + "'");
+  const std::string& text = found->second;
+  T number{};
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (fault != std::errc() || end != text.data() + text.size()) {
+    file.refuse("its metadata '" + std::string(key) + "' is " + quote(text) +
+                " and not a whole number");
+  }
+  return number;
+}
+
+inline std::string text_or(const Metadata& metadata, const char* key, std::string absent) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? std::move(absent) : found->second;
+}
+
+inline std::vector<std::string> source_names(const SafetensorsReader& file) {
+  const auto json = pvm::detail::parse_shallow(text_or(file.metadata(), "sources", "[]"),
+                                               file.where() + ": sources", Fault::checkpoint);
+  std::vector<std::string> names;
+  for (const auto& name : json) {
+    if (!name.is_string()) file.refuse("its metadata 'sources' is not a list of names");
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+inline std::optional<Spec> stored_spec(const SafetensorsReader& file) {
+  const auto found = file.metadata().find("spec");
+  if (found == file.metadata().end()) return std::nullopt;
+  Spec spec = parse_spec(found->second, file.where() + ": its spec");
+  spec.name = text_or(file.metadata(), "name", spec.name);
+  return spec;
+}
+
+/// Weights may also come as doubles: a reference implementation's, for example.
+inline std::vector<float> read_weights(SafetensorsReader& file) {
+  const auto found = file.tensors().find("weights");
+  if (found == file.tensors().end() || found->second.dtype != "F64") {
+    return file.read<float>("weights");
+  }
+  const auto values = file.read<double>("weights");
+  std::vector<float> weights(values.size());
+  std::transform(values.begin(), values.end(), weights.begin(),
+                 [](double v) { return static_cast<float>(v); });
+  return weights;
+}
+
+inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
+  EngineState& state = checkpoint.state;
+  state.step = parse_number<std::uint64_t>(file, "step");
+  state.batch = parse_number<int>(file, "batch");
+  state.plan = {parse_number<int>(file, "period"), parse_number<int>(file, "terms")};
+  state.layout = text_or(file.metadata(), "engine", "");
+  const auto rates = file.read<float>("rates");
+  for (std::size_t i = 0; i + 1 < rates.size(); i += 2) {
+    state.rates.push_back({rates[i], rates[i + 1]});
+  }
+  state.coefficients = file.read<double>("coefficients");
+  const std::pair<const char*, std::vector<float>*> tensors[] = {
+      {"folded", &state.folded},
+      {"hidden", &state.hidden},
+      {"squeezed", &state.squeezed},
+      {"frames", &state.frames},
+      {"outputs", &state.outputs},
+      {"hidden_gradients", &state.hidden_gradients},
+      {"output_gradients", &state.output_gradients}};
+  for (const auto& [name, values] : tensors) {
+    *values = file.read<float>(name);
+    check_finite(file.where(), name, *values);
+  }
+  if (file.has("dweights")) state.dweights = file.read<float>("dweights");
+  check_finite(file.where(), "dweights", state.dweights);
+  check_finite(file.where(), "rates", rates);
+  if (!std::all_of(state.coefficients.begin(), state.coefficients.end(),
+                   [](double v) { return std::isfinite(v); })) {
+    file.refuse("its coefficients hold values that are not numbers");
+  }
+}
+
+inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
+  const auto positions = file.read<std::uint64_t>("positions");
+  const auto since = file.read<std::uint64_t>("frames_since_start");
+  const auto names = source_names(file);
+  const auto batch = static_cast<std::size_t>(std::max(checkpoint.state.batch, 0));
+  if (batch == 0 || positions.size() != 3 * batch || since.size() != batch ||
+      names.size() != batch) {
+    file.refuse("its batch is " + std::to_string(checkpoint.state.batch) +
+                ", but it has the positions of " + std::to_string(since.size()) + " sequences");
+  }
+  for (std::size_t k = 0; k < batch; ++k) {
+    const std::uint64_t* p = positions.data() + 3 * k;
+    checkpoint.streams.push_back({{p[0], p[1], p[2]}, since[k], names[k]});
+  }
+}
+
+inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec* spec) {
+  SafetensorsReader file(path);
+  const auto stored = stored_spec(file);
+  if (!file.has("weights")) file.refuse("it has no tensor 'weights'");
+  Checkpoint checkpoint;
+  checkpoint.spec = agreed_spec(file.where(), spec, stored);
+  const TensorInfo& info = file.tensors().at("weights");
+  const std::uint64_t unit = std::max<std::uint64_t>(1, dtype_bytes(info.dtype));
+  check_weight_count(file.where(), static_cast<std::size_t>(info.bytes / unit), checkpoint.spec,
+                     stored ? stored->name : "");
+  checkpoint.state.weights = read_weights(file);
+  check_finite(file.where(), "weights", checkpoint.state.weights);
+  if (!file.has("folded") && !file.has("hidden")) return checkpoint;  // weights to start from
+
+  if (text_or(file.metadata(), "format_version", "") != checkpoint_version) {
+    file.refuse("its format version is " +
+                quote(text_or(file.metadata(), "format_version", "missing")) +
+                "; this program reads version " + std::string(checkpoint_version));
+  }
+  checkpoint.precision = text_or(file.metadata(), "precision", "fp32");
+  checkpoint.reduce =
+      text_or(file.metadata(), "reduce", "mean") == "sum" ? Reduce::sum : Reduce::mean;
+  checkpoint.seed = parse_number<std::uint64_t>(file, "seed");
+  read_state(file, checkpoint);
+  read_streams(file, checkpoint);
+  return checkpoint;
+}
+
+/// The rates that hold before step `step` of a run of `spec` from its beginning. Only the steps
+/// at which a rate changes are visited.
+inline std::vector<Rates> rates_before(const Spec& spec, std::uint64_t step) {
+  std::vector<std::uint64_t> events;
+  for (std::uint64_t layer = 0; layer < spec.layer_shapes.size(); ++layer) {
+    events.push_back(layer * spec.delay_each_layer_learning);
+  }
+  if (spec.delay_final_learning_rate) events.push_back(*spec.delay_final_learning_rate);
+  if (spec.delay_intermediate_learning_rate) {
+    events.push_back(*spec.delay_intermediate_learning_rate);
+  }
+  std::sort(events.begin(), events.end());
+  events.erase(std::unique(events.begin(), events.end()), events.end());
+  RateSchedule schedule(spec);
+  for (const std::uint64_t event : events) {
+    if (event < step) schedule.begin_step(event);
+  }
+  return schedule.layers();
+}
+
+inline constexpr std::uint32_t native_magic = 0x50564D43;
+
+/// The native backend's .bin: magic, int64 step, int32 count, float32 weights; packed.
+inline Checkpoint load_native(const std::filesystem::path& path, const Spec* spec) {
+  const std::string where = "checkpoint " + quote(path.string());
+  constexpr std::size_t header_bytes = 16;
+  std::array<char, header_bytes> header{};
+  std::ifstream file(path, std::ios::binary);
+  const std::uint64_t bytes = std::filesystem::file_size(path);
+  if (bytes < header_bytes || !file.read(header.data(), header_bytes)) {
+    throw Error(Fault::checkpoint, where + ": it is cut off: shorter than its header");
+  }
+  std::int64_t step = 0;
+  std::int32_t count = 0;
+  std::memcpy(&step, header.data() + 4, sizeof step);
+  std::memcpy(&count, header.data() + 12, sizeof count);
+  if (step < 0 || count < 0) {
+    throw Error(Fault::checkpoint, where + ": its header is damaged: step " + std::to_string(step) +
+                                       ", " + std::to_string(count) + " weights");
+  }
+  const std::uint64_t expected = header_bytes + static_cast<std::uint64_t>(count) * sizeof(float);
+  if (bytes != expected) {
+    throw Error(Fault::checkpoint, where + ": it should have " + std::to_string(expected) +
+                                       " bytes and has " + std::to_string(bytes) +
+                                       "; is it cut off?");
+  }
+  Checkpoint checkpoint;
+  checkpoint.spec = agreed_spec(where, spec, std::nullopt);
+  check_weight_count(where, static_cast<std::size_t>(count), checkpoint.spec);
+  checkpoint.state.weights.resize(static_cast<std::size_t>(count));
+  file.read(reinterpret_cast<char*>(checkpoint.state.weights.data()),
+            static_cast<std::streamsize>(bytes - header_bytes));
+  if (!file) throw Error(Fault::checkpoint, where + ": cannot be read");
+  check_finite(where, "weights", checkpoint.state.weights);
+  checkpoint.state.step = static_cast<std::uint64_t>(step);
+  checkpoint.state.rates = rates_before(checkpoint.spec, checkpoint.state.step);
+  log(Severity::info, where + ": weights at step " + std::to_string(step) +
+                          " with the rates of that step; momentum, activity and frames start anew");
+  return checkpoint;
+}
+
+enum class CheckpointKind { safetensors, native, zip };
+
+inline CheckpointKind kind_of(const std::filesystem::path& path) {
+  std::array<char, 4> start{};
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    std::ifstream(path, std::ios::binary).read(start.data(), start.size());
+  }
+  if (std::bit_cast<std::uint32_t>(start) == native_magic) return CheckpointKind::native;
+  const bool zip =
+      start == std::array<char, 4>{'P', 'K', 3, 4} || start == std::array<char, 4>{'P', 'K', 5, 6};
+  return zip ? CheckpointKind::zip : CheckpointKind::safetensors;
+}
+
+/// [rows][batch][rest], where the sizes are those of an EngineState.
+inline std::vector<std::uint64_t> history_shape(std::size_t size, int rows, int batch) {
+  const auto outer = static_cast<std::uint64_t>(rows);
+  const auto inner = static_cast<std::uint64_t>(batch);
+  if (size % (outer * inner) != 0) return {size};
+  return {outer, inner, size / (outer * inner)};
+}
+
+inline Metadata metadata_of(const Checkpoint& checkpoint) {
+  auto sources = nlohmann::json::array();
+  for (const StreamState& stream : checkpoint.streams) sources.push_back(stream.source);
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  const EngineState& state = checkpoint.state;
+  return {{"format", std::string(checkpoint_format)},
+          {"format_version", std::string(checkpoint_version)},
+          {"pvm_version", version_text()},
+          {"name", checkpoint.spec.name},
+          {"spec", to_json_text(checkpoint.spec)},
+          {"step", std::to_string(state.step)},
+          {"batch", std::to_string(state.batch)},
+          {"precision", checkpoint.precision},
+          {"reduce", checkpoint.reduce == Reduce::sum ? "sum" : "mean"},
+          {"seed", std::to_string(checkpoint.seed)},
+          {"engine", state.layout},
+          {"period", std::to_string(state.plan.period)},
+          {"terms", std::to_string(state.plan.terms)},
+          {"sources", sources.dump(-1, ' ', false, replace)}};
+}
+
+}  // namespace detail
+
+/// Writes a checkpoint, all of it or nothing: a file that had the name before stays until the new
+/// one is on the disk. The same run at the same step gives the same bytes. Throws Error
+/// (Fault::checkpoint) where it cannot be written.
+inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  const EngineState& state = checkpoint.state;
+  const int ring = state.plan.terms + 4;
+  std::vector<std::uint64_t> positions, since;
+  for (const StreamState& stream : checkpoint.streams) {
+    const Position& p = stream.position;
+    positions.insert(positions.end(), {p.sequence, p.frame, p.pass});
+    since.push_back(stream.frames_since_start);
+  }
+  std::vector<float> rates;
+  for (const Rates& layer : state.rates) {
+    rates.insert(rates.end(), {layer.learning_rate, layer.momentum});
+  }
+  const auto whole = [](const auto& values) { return std::span(std::as_const(values)); };
+  const auto history = [&](const char* name, const std::vector<float>& values, int rows) {
+    return TensorView{name, detail::history_shape(values.size(), rows, state.batch), whole(values)};
+  };
+  std::vector<TensorView> tensors = {
+      {"coefficients", {state.coefficients.size()}, whole(state.coefficients)},
+      {"positions", {since.size(), 3}, whole(positions)},
+      {"frames_since_start", {since.size()}, whole(since)},
+      {"weights", {state.weights.size()}, whole(state.weights)}};
+  if (state.resumable()) {
+    tensors.push_back({"rates", {state.rates.size(), 2}, whole(rates)});
+    tensors.push_back({"folded", {state.folded.size()}, whole(state.folded)});
+    if (!state.dweights.empty()) {
+      tensors.push_back({"dweights", {state.dweights.size()}, whole(state.dweights)});
+    }
+    tensors.push_back(history("hidden", state.hidden, ring));
+    tensors.push_back(history("squeezed", state.squeezed, ring));
+    tensors.push_back(history("frames", state.frames, ring));
+    tensors.push_back(history("outputs", state.outputs, 2));
+    tensors.push_back(history("hidden_gradients", state.hidden_gradients, state.plan.terms));
+    tensors.push_back(history("output_gradients", state.output_gradients, state.plan.terms));
+  }
+  write_safetensors(path, detail::metadata_of(checkpoint), tensors);
+}
+
+/// Reads a checkpoint: a safetensors file, or the native backend's .bin. `spec`, where given, must
+/// describe the file's network; it is needed where the file holds none. A safetensors file with
+/// only `weights` gives a start at step 0, a .bin one at its step with a fresh past. Throws Error
+/// (Fault::checkpoint) for files that are damaged or another spec's, Fault::usage where a spec is
+/// needed.
+inline Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr) {
+  switch (detail::kind_of(path)) {
+    case detail::CheckpointKind::native:
+      return detail::load_native(path, spec);
+    case detail::CheckpointKind::zip:
+      throw Error(Fault::checkpoint,
+                  "checkpoint " + quote(path.string()) +
+                      " is a zip: use load_any_checkpoint of pvm/io/original.hpp");
+    case detail::CheckpointKind::safetensors:
+      break;
+  }
+  return detail::load_safetensors(path, spec);
+}
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Weights from the checkpoints of the original Python implementation: zip archives. Needs libzip.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <zip.h>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/checkpoint.hpp>
+
+namespace pvm::inline v0::io {
+
+namespace detail {
+
+/// One archive of the original's, open for reading. Only the weights are ever read: the pickles
+/// beside them could run code.
+class OriginalArchive {
+ public:
+  explicit OriginalArchive(const std::filesystem::path& path)
+      : where_("checkpoint " + quote(path.string())) {
+    int code = 0;
+    archive_.reset(zip_open(path.c_str(), ZIP_RDONLY, &code));
+    if (!archive_) {
+      zip_error_t error;
+      zip_error_init_with_code(&error, code);
+      const std::string why = zip_error_strerror(&error);
+      zip_error_fini(&error);
+      refuse("the zip cannot be opened: " + why);
+    }
+  }
+
+  /// The entry's values. `most_bytes`: an entry that claims to be larger is not taken in.
+  [[nodiscard]] std::vector<std::uint8_t> read_weights(std::uint64_t most_bytes) const {
+    zip_stat_t status;
+    const zip_uint64_t index = find_weights();
+    if (zip_stat_index(archive_.get(), index, 0, &status) != 0 ||
+        (status.valid & ZIP_STAT_SIZE) == 0) {
+      refuse("its weights cannot be found in the zip");
+    }
+    if (status.size > most_bytes) {
+      refuse("it has " + std::to_string(status.size / sizeof(float)) +
+             " weights, more than the spec's " + std::to_string(most_bytes / sizeof(float)));
+    }
+    struct Close {
+      void operator()(zip_file_t* entry) const noexcept { zip_fclose(entry); }
+    };
+    const std::unique_ptr<zip_file_t, Close> entry(zip_fopen_index(archive_.get(), index, 0));
+    if (!entry) refuse("its weights cannot be read: " + message());
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(status.size));
+    for (std::size_t done = 0; done < bytes.size();) {
+      const zip_int64_t got = zip_fread(entry.get(), bytes.data() + done, bytes.size() - done);
+      if (got <= 0) refuse("its weights are damaged or cut off");
+      done += static_cast<std::size_t>(got);
+    }
+    std::uint8_t beyond = 0;  // at the end libzip compares the checksum
+    if (zip_fread(entry.get(), &beyond, 1) != 0) refuse("its weights are damaged");
+    return bytes;
+  }
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(Fault::checkpoint, where_ + ": " + why);
+  }
+  [[nodiscard]] const std::string& where() const noexcept { return where_; }
+
+ private:
+  /// `pvm/weight_memory_main.npy`, whatever folders lie before it.
+  [[nodiscard]] zip_uint64_t find_weights() const {
+    constexpr std::string_view wanted = "pvm/weight_memory_main.npy";
+    const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
+    for (zip_int64_t i = 0; i < count; ++i) {
+      const auto index = static_cast<zip_uint64_t>(i);
+      const char* name = zip_get_name(archive_.get(), index, 0);
+      if (name == nullptr) continue;
+      const std::string_view entry = name;
+      if (entry == wanted || entry.ends_with("/" + std::string(wanted))) return index;
+    }
+    refuse("the zip has no entry " + std::string(wanted) +
+           ", so it is not a checkpoint of the original");
+  }
+
+  [[nodiscard]] std::string message() const { return zip_strerror(archive_.get()); }
+
+  struct Discard {
+    void operator()(zip_t* archive) const noexcept { zip_discard(archive); }
+  };
+  std::string where_;
+  std::unique_ptr<zip_t, Discard> archive_;
+};
+
+/// Where the values begin: after the header if there is one (the original writes none). Throws
+/// where the header names anything but little-endian float32 in row order.
+inline std::size_t skip_npy_header(const std::string& where, std::span<const std::uint8_t> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  constexpr std::string_view magic = "\x93NUMPY";
+  if (!text.starts_with(magic) || text.size() < 12) return 0;
+  const bool long_length = text[6] != 1;
+  std::size_t length = bytes[8] + 256U * bytes[9];
+  if (long_length) length += 65536U * (bytes[10] + 256U * bytes[11]);
+  const std::size_t begin = (long_length ? 12 : 10) + length;
+  const std::string_view header = text.substr(0, begin);
+  if (begin > text.size() || header.find("<f4") == std::string_view::npos ||
+      header.find("'fortran_order': True") != std::string_view::npos) {
+    throw Error(Fault::checkpoint, where + ": its npy header is damaged or not of float32 values");
+  }
+  return begin;
+}
+
+}  // namespace detail
+
+/// Weights to start from at step 0 out of a checkpoint of the original's. Throws Error
+/// (Fault::checkpoint) for archives that are damaged or another spec's.
+inline Checkpoint load_original(const std::filesystem::path& path, const Spec& spec) {
+  const detail::OriginalArchive archive(path);
+  constexpr std::uint64_t room_for_header = 1 << 16;
+  // A little more than fits, so that a file of another published spec is called by its name.
+  const std::uint64_t most_weights =
+      std::max<std::uint64_t>(make_connectome(spec).weights, 1 << 28);
+  const auto bytes = archive.read_weights(most_weights * sizeof(float) + room_for_header);
+  const std::size_t begin = detail::skip_npy_header(archive.where(), bytes);
+  const std::size_t count = (bytes.size() - begin) / sizeof(float);
+  if (begin + count * sizeof(float) != bytes.size()) {
+    archive.refuse("its weights are " + std::to_string(bytes.size() - begin) +
+                   " bytes, which is not a number of float32 values");
+  }
+  Checkpoint checkpoint;
+  checkpoint.spec = spec;
+  detail::check_weight_count(archive.where(), count, spec);
+  checkpoint.state.weights.resize(count);
+  std::memcpy(checkpoint.state.weights.data(), bytes.data() + begin, count * sizeof(float));
+  detail::check_finite(archive.where(), "weights", checkpoint.state.weights);
+  return checkpoint;
+}
+
+/// Any checkpoint: `load_checkpoint`, or `load_original` where the file is a zip.
+inline Checkpoint load_any_checkpoint(const std::filesystem::path& path,
+                                      const Spec* spec = nullptr) {
+  if (detail::kind_of(path) != detail::CheckpointKind::zip) return load_checkpoint(path, spec);
+  if (spec == nullptr) {
+    throw Error(Fault::usage, "checkpoint " + quote(path.string()) +
+                                  ": it holds no spec that can be read; name the spec it was made "
+                                  "with");
+  }
+  return load_original(path, *spec);
+}
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The library but for what needs OpenCV or libzip: frame sources and pictures are in
+/// pvm/io/<what>.hpp.
+
+#include <pvm/core/config.hpp>
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/core/random.hpp>
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/engine.hpp>
+#include <pvm/io/any_source.hpp>
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/json.hpp>
+#include <pvm/model/schedule.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/train/callback.hpp>
+#include <pvm/train/checkpoints.hpp>
+#include <pvm/train/last_pass.hpp>
+#include <pvm/train/metrics.hpp>
+#include <pvm/train/progress.hpp>
+#include <pvm/train/trainer.hpp>
+#include <pvm/unit/activation.hpp>
+#include <pvm/unit/deferred.hpp>

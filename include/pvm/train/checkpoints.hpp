@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Saves checkpoints while a run goes on.
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/atomic_file.hpp>
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/train/callback.hpp>
+#include <pvm/train/trainer_base.hpp>
+
+namespace pvm::inline v0 {
+
+/// PREFIX_000100000.safetensors at every multiple of `every` steps (0: never) and where a run
+/// ends. A file of the same name is replaced, in one step. Directories are made as needed.
+class Checkpoints {
+ public:
+  explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000)
+      : prefix_(std::move(prefix)), every_(every) {}
+
+  /// The name of the checkpoint at `step`.
+  [[nodiscard]] static std::string path_at(const std::string& prefix, std::uint64_t step) {
+    char digits[24];
+    std::snprintf(digits, sizeof digits, "%09llu", static_cast<unsigned long long>(step));
+    return prefix + "_" + digits + ".safetensors";
+  }
+
+  /// Throws Error (Fault::checkpoint) where the files could not be written, before any work is
+  /// done for them.
+  void begin(const Moment& moment) {
+    std::filesystem::path place = path_at(prefix_, 0);
+    std::error_code ignored;
+    while (place.has_parent_path() && place.parent_path() != place &&
+           !std::filesystem::exists(place.parent_path(), ignored)) {
+      place = place.parent_path();
+    }
+    if (const auto why = io::why_not_writable(place); !why.empty()) {
+      throw Error(Fault::checkpoint, "no checkpoint can be written as " +
+                                         quote(path_at(prefix_, moment.target)) + ": " + why);
+    }
+    io::remove_abandoned_temporaries(prefix_ + "_");
+    saved_step_ = moment.begin;  // nothing new yet
+  }
+
+  [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }
+  void at(const Moment& moment) { save(moment); }
+  void end(const Moment& moment) {
+    if (moment.step != saved_step_) save(moment);
+  }
+
+  /// The latest checkpoint's path; empty before the first.
+  [[nodiscard]] const std::string& latest() const noexcept { return latest_; }
+
+ private:
+  void save(const Moment& moment) {
+    const std::filesystem::path path = path_at(prefix_, moment.step);
+    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
+    if (!io::detail::all_finite(checkpoint.state.weights)) {
+      throw Error(Fault::checkpoint,
+                  "at step " + std::to_string(moment.step) + " weights have become infinite: the " +
+                      "rates are too high for these frames; earlier checkpoints are untouched");
+    }
+    std::error_code ignored;
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+    const bool replaces = std::filesystem::exists(path, ignored);
+    io::save_checkpoint(path, checkpoint);
+    saved_step_ = moment.step;
+    latest_ = path.string();
+    log(Severity::info,
+        "checkpoint saved: " + latest_ + (replaces ? " (it replaces an earlier file)" : ""));
+  }
+
+  std::string prefix_;
+  std::uint64_t every_;
+  std::uint64_t saved_step_ = 0;
+  std::string latest_;
+};
+
+static_assert(Callback<Checkpoints>);
+
+}  // namespace pvm::inline v0

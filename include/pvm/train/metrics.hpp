@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Measurements, a JSON object per line.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/atomic_file.hpp>
+#include <pvm/train/callback.hpp>
+#include <pvm/train/trainer_base.hpp>
+
+namespace pvm::inline v0 {
+
+/// Appends a line to a file at every multiple of `every` steps and at the end, over the steps since
+/// the line before: step, fps (frames of all sequences per second), loss (mean squared error of all
+/// outputs of all units), mse and psnr of the prediction, persistence_mse and persistence_psnr of
+/// repeating the last frame, seconds (of training; a resumed run counts on). Unmeasured is null.
+///
+/// A run that begins at step k keeps the lines up to k of a file that is there and drops later
+/// ones: those steps are run again. One that begins at 0 keeps the whole old file as FILE.old. A
+/// file that is something else is refused.
+class Metrics {
+ public:
+  explicit Metrics(std::filesystem::path path, std::uint64_t every = 1000)
+      : path_(std::move(path)), every_(std::max<std::uint64_t>(1, every)) {}
+
+  /// Throws Error (Fault::usage) where no metrics can be written.
+  void begin(const Moment& moment) {
+    file_.reset();
+    last_step_ = moment.begin;
+    last_seconds_ = 0;
+    std::error_code ignored;
+    if (std::filesystem::exists(path_, ignored)) {
+      if (!std::filesystem::is_regular_file(path_, ignored)) refuse("it is not a file");
+      if (!holds_metrics()) refuse("it exists and holds something else; choose another name");
+    }
+    if (const auto why = io::why_not_writable(path_); !why.empty()) refuse(why);
+  }
+
+  [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }
+  void at(const Moment& moment) { append(moment); }
+  void end(const Moment& moment) {
+    if (moment.step != last_step_) append(moment);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(Fault::usage, "metrics cannot be written to " + quote(path_.string()) + ": " + why);
+  }
+
+  static std::optional<nlohmann::json> parse(const std::string& line) {
+    auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned()) {
+      return std::nullopt;
+    }
+    return json;
+  }
+
+  [[nodiscard]] bool holds_metrics() const {
+    std::ifstream file(path_);
+    std::string line;
+    return !std::getline(file, line) || parse(line);
+  }
+
+  void append(const Moment& moment) {
+    if (!file_) open(moment.begin);
+    const double seconds = moment.seconds - last_seconds_;
+    const auto frames = static_cast<double>(moment.step - last_step_) * moment.trainer.batch();
+    nlohmann::ordered_json line;
+    line["step"] = moment.step;
+    line["fps"] = frames / seconds;
+    line["loss"] = mean_loss(moment.score);
+    line["mse"] = prediction_mse(moment.score);
+    line["psnr"] = psnr(prediction_mse(moment.score));
+    line["persistence_mse"] = persistence_mse(moment.score);
+    line["persistence_psnr"] = psnr(persistence_mse(moment.score));
+    line["seconds"] = seconds_before_ + moment.seconds;
+    *file_ << line.dump() + "\n" << std::flush;
+    if (!*file_ && !std::exchange(failed_, true)) {
+      log(Severity::warning, "metrics cannot be written to " + quote(path_.string()) +
+                                 "; the run goes on without them");
+    }
+    last_step_ = moment.step;
+    last_seconds_ = moment.seconds;
+  }
+
+  /// Not before there is something to write, so that a run that fails at once changes nothing.
+  void open(std::uint64_t begin) {
+    std::error_code ignored;
+    seconds_before_ = 0;
+    if (std::filesystem::exists(path_, ignored)) {
+      begin == 0 ? set_aside() : drop_after(begin);
+    }
+    file_.emplace(path_, std::ios::app);
+  }
+
+  void set_aside() const {
+    std::error_code fault;
+    if (std::filesystem::file_size(path_, fault) == 0) return;
+    const std::filesystem::path old = path_.string() + ".old";
+    std::filesystem::rename(path_, old, fault);
+    if (!fault) log(Severity::info, "metrics of an earlier run are kept as " + old.string());
+  }
+
+  void drop_after(std::uint64_t begin) {
+    std::ifstream file(path_);
+    std::string kept, line;
+    while (std::getline(file, line)) {
+      const auto json = parse(line);
+      if (!json || (*json)["step"] > begin)
+        continue;  // or a line that a killed run left unfinished
+      kept += line + "\n";
+      const auto& seconds = (*json)["seconds"];
+      if (seconds.is_number()) seconds_before_ = seconds.get<double>();
+    }
+    io::AtomicFile rewritten(path_);
+    rewritten.write(kept.data(), kept.size());
+    rewritten.commit();
+  }
+
+  std::filesystem::path path_;
+  std::uint64_t every_;
+  std::optional<std::ofstream> file_;
+  std::uint64_t last_step_ = 0;
+  double last_seconds_ = 0;
+  double seconds_before_ = 0;  // of the run's earlier parts
+  bool failed_ = false;
+};
+
+static_assert(Callback<Metrics>);
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The progress line.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include <pvm/train/callback.hpp>
+#include <pvm/train/trainer_base.hpp>
+
+namespace pvm::inline v0 {
+
+/// What a progress line says.
+struct ProgressReport {
+  std::uint64_t step = 0;
+  std::uint64_t target = 0;
+  double average_fps = 0;    ///< frames per second (of all sequences) since the run began
+  double immediate_fps = 0;  ///< ... since the last line
+  double seconds_left = 0;
+  std::optional<double> psnr{};  ///< of the prediction, in dB, where it was measured
+};
+
+/// `12500000/100000000 (12.5%) | fps: 318.2 avg / 321.4 inst | ETA: 77h12m04s | psnr: 24.3`
+inline std::string progress_line(const ProgressReport& report) {
+  const double share = report.target == 0 ? 100.0
+                                          : 100.0 * static_cast<double>(report.step) /
+                                                static_cast<double>(report.target);
+  constexpr double most_seconds = 1e12;
+  const auto left = static_cast<unsigned long long>(
+      std::llround(std::clamp(report.seconds_left, 0.0, most_seconds)));
+  char line[200];
+  std::snprintf(line, sizeof line,
+                "%llu/%llu (%.1f%%) | fps: %.1f avg / %.1f inst | ETA: %lluh%02llum%02llus",
+                static_cast<unsigned long long>(report.step),
+                static_cast<unsigned long long>(report.target), share, report.average_fps,
+                report.immediate_fps, left / 3600, left / 60 % 60, left % 60);
+  std::string text = line;
+  if (report.psnr) {
+    std::snprintf(line, sizeof line, " | psnr: %.1f", *report.psnr);
+    text += line;
+  }
+  return text;
+}
+
+/// Prints how far a run is: one line rewritten twice a second on a terminal, else a line at every
+/// multiple of `every` steps.
+class Progress {
+ public:
+  explicit Progress(std::uint64_t every = 1000, std::FILE* out = stdout)
+      : every_(std::max<std::uint64_t>(1, every)),
+        out_(out),
+        terminal_(::isatty(::fileno(out)) == 1) {}
+
+  void begin(const Moment& moment) {
+    last_step_ = moment.begin;
+    last_seconds_ = 0;
+    stride_ = 1;
+    width_ = 0;
+  }
+
+  [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
+    return terminal_ ? step + stride_ : next_multiple(step, every_);
+  }
+
+  void at(const Moment& moment) {
+    print(moment);
+    last_step_ = moment.step;
+    last_seconds_ = moment.seconds;
+  }
+
+  void end(const Moment& moment) {
+    if (moment.step != last_step_) print(moment);
+    if (terminal_ && width_ > 0) std::fputc('\n', out_);
+    std::fflush(out_);
+  }
+
+ private:
+  void print(const Moment& moment) {
+    const auto rate = [](std::uint64_t steps, double seconds) {
+      return seconds > 0 ? static_cast<double>(steps) / seconds : 0.0;
+    };
+    const double average = rate(moment.step - moment.begin, moment.seconds);
+    const double immediate = rate(moment.step - last_step_, moment.seconds - last_seconds_);
+    const double batch = moment.trainer.batch();
+    const auto left = static_cast<double>(moment.target - std::min(moment.step, moment.target));
+    ProgressReport report{moment.step,       moment.target,  average * batch,
+                          immediate * batch, left / average, {}};
+    if (moment.score.pixels > 0) report.psnr = psnr(prediction_mse(moment.score));
+    write(progress_line(report));
+    stride_ = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(immediate * 0.5));
+  }
+
+  void write(std::string line) {
+    if (terminal_) {  // over the line before, also where that was longer
+      const std::size_t width = line.size();
+      line.insert(0, "\r");
+      if (width < width_) line.append(width_ - width, ' ');
+      width_ = width;
+    } else {
+      line += '\n';
+    }
+    std::fputs(line.c_str(), out_);
+    std::fflush(out_);
+  }
+
+  std::uint64_t every_;
+  std::FILE* out_;
+  bool terminal_;
+  std::uint64_t last_step_ = 0;
+  double last_seconds_ = 0;
+  std::uint64_t stride_ = 1;  // steps until the next line on a terminal
+  std::size_t width_ = 0;     // of the line on the terminal
+};
+
+static_assert(Callback<Progress>);
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,310 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What all trainers share, whatever their engine: the loop from frames to steps.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <ranges>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/core/random.hpp>
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/train/callback.hpp>
+
+namespace pvm::inline v0 {
+
+/// What `fit` has done.
+struct FitResult {
+  std::uint64_t step = 0;  ///< steps done, those before `fit` included
+  bool cut_short = false;  ///< `request_stop` came before the target
+  double seconds = 0;      ///< of wall time
+};
+
+namespace detail {
+
+template <class C>
+concept CallbackArgument = Callback<std::remove_cvref_t<C>>;
+
+template <class S>
+concept Source = io::FrameSource<std::remove_cvref_t<S>>;
+
+template <class R>
+concept StreamRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    io::FrameSource<std::ranges::range_value_t<R>>;
+
+/// One callback of a `fit`, with what it waits for and what was scored meanwhile.
+template <class C>
+struct Waiting {
+  C& callback;
+  std::uint64_t due = never;
+  Score score{};
+};
+
+/// The last part of a path, also of one that ends in a slash.
+inline std::string file_name_of(const std::string& name) {
+  const std::filesystem::path path = name;
+  const auto last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return last.empty() ? name : last.string();
+}
+
+}  // namespace detail
+
+/// A run: an engine, its spec, and where its sources stand. Made by `Trainer`.
+class TrainerBase {
+ public:
+  TrainerBase(const TrainerBase&) = delete;
+  TrainerBase& operator=(const TrainerBase&) = delete;
+
+  [[nodiscard]] const Spec& spec() const noexcept { return spec_; }
+  [[nodiscard]] std::uint64_t step() { return engine_.step(); }
+  [[nodiscard]] int batch() { return engine_.batch(); }
+  /// One line for logs: what runs where.
+  [[nodiscard]] std::string description() { return engine_.description(); }
+  /// The frames the network sees.
+  [[nodiscard]] io::FrameShape frame_shape() const {
+    return {spec_.frame_side(), spec_.frame_side(), spec_.input_channels};
+  }
+  [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
+
+  /// All weights, in reference order.
+  [[nodiscard]] std::vector<float> weights() {
+    std::vector<float> out(net_.weights);
+    engine_.read_weights(out);
+    return out;
+  }
+  /// The frames predicted for two steps ahead, [batch][side][side][channels] in [0, 1].
+  [[nodiscard]] std::vector<float> prediction() {
+    std::vector<float> out(frame_shape().size() * static_cast<std::size_t>(batch()));
+    engine_.read_prediction(out);
+    return out;
+  }
+  /// The hidden values of the last step, [batch][units][hidden] in [0, 1].
+  [[nodiscard]] std::vector<float> hidden() {
+    std::vector<float> out(net_.units.size() * static_cast<std::size_t>(net_.hidden * batch()));
+    engine_.read_hidden(out);
+    return out;
+  }
+  /// The first sequence's last frame, [side][side][channels]; empty before the first step.
+  [[nodiscard]] std::span<const std::uint8_t> last_frame() const noexcept { return last_frame_; }
+
+  /// Everything a later run needs to continue bit by bit. Call it between `fit`s or in a callback.
+  [[nodiscard]] io::Checkpoint checkpoint() {
+    return {spec_, engine_.save(), streams_, precision_, options_.reduce, seed_};
+  }
+
+  /// Continues from `checkpoint`: the next `fit` goes on with the frame after its last one. Throws
+  /// Error (Fault::checkpoint) if it is of another network or batch.
+  void restore(const io::Checkpoint& checkpoint) {
+    const EngineState& state = checkpoint.state;
+    if (state.resumable() && state.batch != batch()) {
+      throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
+                                         " sequences and this run has " + std::to_string(batch()) +
+                                         "; continue with a batch of " +
+                                         std::to_string(state.batch));
+    }
+    engine_.restore(state);
+    streams_ = checkpoint.streams;
+    resumed_ = state.resumable();
+    if (resumed_) seed_ = checkpoint.seed;
+  }
+
+  /// Makes `fit` return after the steps in hand. Only sets a flag: may be called in a signal
+  /// handler, and from any thread.
+  void request_stop() noexcept { stop_.store(true); }
+
+  /// Trains (or only looks, see `Mode`) on the frames of `source` until the step counter reaches
+  /// its target, and calls the callbacks meanwhile. Needs a batch of 1.
+  template <detail::Source S, detail::CallbackArgument... C>
+  FitResult fit(S&& source, C&&... callbacks) {
+    return fit_streams(std::span<std::remove_cvref_t<S>>(&source, 1), callbacks...);
+  }
+
+  /// The same for a batch: one stream for every sequence, as `io::deal` makes them.
+  template <detail::StreamRange R, detail::CallbackArgument... C>
+  FitResult fit(R&& streams, C&&... callbacks) {
+    return fit_streams(std::span(streams), callbacks...);
+  }
+
+ protected:
+  struct Options {
+    Reduce reduce = Reduce::mean;
+    Mode mode = Mode::learn;
+  };
+
+  TrainerBase(const Spec& spec, AnyEngine engine, std::string precision, std::uint64_t seed,
+              Options options)
+      : spec_(spec),
+        net_(make_connectome(spec)),
+        engine_(std::move(engine)),
+        precision_(std::move(precision)),
+        seed_(seed),
+        options_(options) {}
+  ~TrainerBase() = default;
+
+  /// Starts a new run at step 0: weights 0.03 (u - 0.5), u uniform in [0, 1).
+  void start_new() {
+    EngineState state;
+    state.batch = batch();
+    state.weights.resize(net_.weights);
+    for (std::size_t i = 0; i < net_.weights; ++i) {
+      state.weights[i] = 0.03F * (uniform(seed_, i) - 0.5F);
+    }
+    engine_.restore(state);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static void take_target(std::uint64_t&, const auto&) {}
+  static void take_target(std::uint64_t& target, const Steps& steps) { target = steps.count; }
+
+  template <class S, class... C>
+  FitResult fit_streams(std::span<S> streams, C&... callbacks) {
+    if (streams.size() != static_cast<std::size_t>(batch())) {
+      throw Error(Fault::usage, "a batch of " + std::to_string(batch()) +
+                                    " needs as many streams, " + "but fit was given " +
+                                    std::to_string(streams.size()) + "; io::deal makes them");
+    }
+    std::uint64_t target = spec_.steps;
+    (take_target(target, callbacks), ...);
+    std::tuple waiting{detail::Waiting<C>{callbacks}...};
+    return std::apply([&](auto&... each) { return loop(streams, target, each...); }, waiting);
+  }
+
+  template <class S, class... W>
+  FitResult loop(std::span<S> streams, std::uint64_t target, W&... waiting) {
+    find_places(streams);
+    const auto started = Clock::now();
+    Moment moment{*this, step(), step(), target};
+    const auto tell_time = [&] {
+      moment.step = step();
+      moment.seconds = std::chrono::duration<double>(Clock::now() - started).count();
+    };
+    (begin(waiting, moment), ...);
+    try {
+      while (moment.step < target && !stop_.load()) {
+        const std::uint64_t event = std::min({target, waiting.due...});
+        run_block(streams, event - moment.step);
+        tell_time();
+        if (moment.step == event) {
+          const Score score = engine_.take_score();
+          tell_time();  // the engine may have had work left
+          (call(waiting, moment, score), ...);
+        }
+      }
+    } catch (const Error& error) {
+      // What has been learned is not lost with the source: the callbacks may save it.
+      if (error.fault() != Fault::source || moment.step == moment.begin) throw;
+      moment.cut_short = true;
+      const Score score = engine_.take_score();
+      (end(waiting, moment, score), ...);
+      throw;
+    }
+    const Score score = engine_.take_score();
+    tell_time();
+    stop_.store(false);
+    moment.cut_short = moment.step < target;
+    (end(waiting, moment, score), ...);
+    return {moment.step, moment.cut_short, moment.seconds};
+  }
+
+  template <class C>
+  static void begin(detail::Waiting<C>& waiting, const Moment& moment) {
+    if constexpr (requires { waiting.callback.begin(moment); }) waiting.callback.begin(moment);
+    waiting.due = waiting.callback.next(moment.step);
+  }
+
+  template <class C>
+  static void call(detail::Waiting<C>& waiting, Moment moment, const Score& score) {
+    waiting.score += score;
+    if (waiting.due != moment.step) return;
+    moment.score = std::exchange(waiting.score, {});
+    waiting.callback.at(moment);
+    waiting.due = waiting.callback.next(moment.step);
+  }
+
+  template <class C>
+  static void end(detail::Waiting<C>& waiting, Moment moment, const Score& score) {
+    if constexpr (requires { waiting.callback.end(moment); }) {
+      moment.score = waiting.score;
+      moment.score += score;
+      waiting.callback.end(moment);
+    }
+  }
+
+  /// Brings the sources to where the run stands.
+  template <class S>
+  void find_places(std::span<S> streams) {
+    streams_.resize(streams.size());
+    for (std::size_t b = 0; b < streams.size(); ++b) {
+      StreamState& state = streams_[b];
+      const std::string source = detail::file_name_of(streams[b].name());
+      if (state.source != source) {
+        if (resumed_) {
+          log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
+                                     quote(source) + " is read from its beginning");
+        }
+        state = {streams[b].position(), 0, source};
+      } else if (resumed_) {
+        streams[b].seek(state.position);
+      }
+    }
+    resumed_ = false;
+  }
+
+  /// Runs up to `most` steps: as many as the engine likes to have at once.
+  template <class S>
+  void run_block(std::span<S> streams, std::uint64_t most) {
+    const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+    const FrameBlock block = engine_.stage(static_cast<int>(std::min(most, limit)));
+    auto places = streams_;
+    const io::FrameShape shape = frame_shape();
+    for (std::size_t row = 0; row < block.scored.size(); ++row) {
+      const std::size_t b = row % streams.size();
+      const auto pixels = block.pixels.subspan(row * shape.size(), shape.size());
+      const io::FrameInfo info = streams[b].next(shape, pixels);
+      std::uint64_t& since = places[b].frames_since_start;
+      if (info.starts_sequence) since = 0;
+      block.scored[row] = since >= 2 ? 1 : 0;
+      ++since;
+    }
+    for (std::size_t b = 0; b < streams.size(); ++b) places[b].position = streams[b].position();
+    const auto last = block.pixels.last(streams.size() * shape.size()).first(shape.size());
+    last_frame_.assign(last.begin(), last.end());
+    engine_.run(block, options_.mode);
+    streams_ = std::move(places);
+  }
+
+  using StreamState = io::StreamState;
+
+  Spec spec_;
+  Connectome net_;
+  AnyEngine engine_;
+  std::string precision_;
+  std::uint64_t seed_;
+  Options options_;
+  std::vector<StreamState> streams_;
+  std::vector<std::uint8_t> last_frame_;
+  bool resumed_ = false;  // streams_ are those of a checkpoint, not yet sought
+  std::atomic<bool> stop_ = false;
+};
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// The command line from outside. PVM_CLI is the program's path, set by the build.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/io/safetensors.hpp>
+#include <pvm/model/json.hpp>
+
+#include "catch.hpp"
+#include "train_helpers.hpp"
+
+namespace io = pvm::io;
+using namespace train_test;
+
+namespace {
+
+struct Outcome {
+  int code = -1;    ///< exit code; 128 + n for a death by signal n
+  std::string out;  ///< standard output
+  std::string err;  ///< standard error
+};
+
+/// One program in a directory of its own.
+class Program {
+ public:
+  /// `file_limit`: bytes no file may exceed, like a disk that fills up; 0 for none.
+  Program(const TempDir& dir, std::vector<std::string> arguments, rlim_t file_limit = 0)
+      : dir_(dir.path()) {
+    pid_ = fork();
+    if (pid_ > 0) return;
+    arguments.insert(arguments.begin(), "pvm");
+    std::vector<char*> argv;
+    for (auto& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const auto redirect = [&](const char* name, int to) {
+      dup2(open((dir_ / name).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), to);
+    };
+    redirect("stdout", STDOUT_FILENO);
+    redirect("stderr", STDERR_FILENO);
+    const rlimit limit{file_limit, file_limit};
+    if (chdir(dir_.c_str()) != 0 || (file_limit > 0 && setrlimit(RLIMIT_FSIZE, &limit) != 0)) {
+      _exit(99);
+    }
+    execv(PVM_CLI, argv.data());
+    _exit(99);
+  }
+
+  void send(int signal) const { kill(pid_, signal); }
+
+  Outcome wait() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                    read_file(dir_ / "stdout"), read_file(dir_ / "stderr")};
+    std::filesystem::remove(dir_ / "stdout");
+    std::filesystem::remove(dir_ / "stderr");
+    return outcome;
+  }
+
+  /// Waits until the run has made a file of this name, for half a minute at most.
+  void wait_for(const std::string& name) const {
+    for (int i = 0; i < 30'000 && !std::filesystem::exists(dir_ / name); ++i) usleep(1000);
+  }
+
+ private:
+  std::filesystem::path dir_;
+  pid_t pid_ = -1;
+};
+
+Outcome run(const TempDir& dir, std::vector<std::string> arguments) {
+  return Program(dir, std::move(arguments)).wait();
+}
+
+/// A directory with a spec in it.
+void write_spec(const TempDir& dir) {
+  write_file(dir / "spec.json", pvm::to_json_text(tiny_spec(), 2));
+}
+
+}  // namespace
+
+TEST_CASE("Help, version, and nothing at all", "[cli]") {
+  const TempDir dir;
+  const auto help = run(dir, {"--help"});
+  CHECK(help.code == 0);
+  for (const char* option : {"--spec", "--load", "--file", "--dataset", "--path", "--batch",
+                             "--no-graph", "--steps", "--out", "--save-every", "--precision",
+                             "--backend", "--seed", "--metrics", "--preview", "--freeze"}) {
+    INFO(option);
+    CHECK(contains(help.out, option));
+  }
+  CHECK(contains(help.out, "Examples:"));
+  CHECK(run(dir, {"--version"}).code == 0);
+  CHECK(run(dir, {}).code == 2);
+}
+
+TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const std::vector<std::vector<std::string>> wrong = {{"-b", "0"},
+                                                       {"-b", "-3"},
+                                                       {"-b", "many"},
+                                                       {"-n", "0"},
+                                                       {"-n", "-1"},
+                                                       {"-s", "0"},
+                                                       {"--interval", "0"},
+                                                       {"--threads", "-1"},
+                                                       {"--precision", "fp8"},
+                                                       {"--backend", "tpu"},
+                                                       {"--reduce", "max"},
+                                                       {"--preview", "p.gif"},
+                                                       {"--metrics", "spec.json"},
+                                                       {"-f", "a", "-d", "b"},
+                                                       {"--frobnicate"},
+                                                       {"-f", "synthetic:x"},
+                                                       {"stray"}};
+  for (auto arguments : wrong) {
+    INFO(arguments.front() << " " << arguments.back());
+    arguments.insert(arguments.begin(), {"-q", "-S", "spec.json"});
+    const auto outcome = run(dir, arguments);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.starts_with("pvm: "));
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+    CHECK(outcome.out.empty());
+  }
+  CHECK(run(dir, {"-S", "none.json"}).code == 2);
+  write_file(dir / "brackets.json", std::string(900'000, '['));
+  CHECK(run(dir, {"-S", "brackets.json"}).code == 2);
+  CHECK(names_in(dir.path()).size() == 2);
+}
+
+TEST_CASE("Failures: one sentence, exit code 1, no files", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_file(dir / "empty.zip", "");
+  write_file(dir / "text.avi", "not a video");
+  write_file(dir / "bad.safetensors", "xxxxxxxxxxxxxxxx");
+  std::filesystem::create_directory(dir / "empty");
+  const std::vector<std::vector<std::string>> failing = {
+      {"-f", "nothing"},   {"-f", "empty.zip"},       {"-f", "text.avi"}, {"-f", "empty"},
+      {"-d", "nothing"},   {"-p", "nothing"},         {"-L", "none"},     {"-L", "bad.safetensors"},
+      {"-o", "/proc/run"}, {"-o", "spec.json/x/run"}, {"-L", "empty.zip"}};
+  for (auto arguments : failing) {
+    INFO(arguments.front() << " " << arguments.back());
+    arguments.insert(arguments.begin(), {"-q", "-S", "spec.json", "-n", "9"});
+    const auto outcome = run(dir, arguments);
+    CHECK(outcome.code == 1);
+    CHECK(contains(outcome.err, "pvm: "));
+    CHECK(outcome.out.empty());
+  }
+  CHECK(names_in(dir.path()).size() == 5);
+}
+
+TEST_CASE("A run says how far it is and what it made", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto outcome = run(dir, {"-S", "spec.json", "-n", "2500", "-s", "1000", "-o", "out/run",
+                                 "--metrics", "m.jsonl", "--preview", "p.png"});
+  CHECK(outcome.code == 0);
+  const std::regex line(R"((1000|2000|2500)/2500 \(\d+\.\d%\) \| fps: \d+\.\d avg / \d+\.\d inst )"
+                        R"(\| ETA: \d+h\d\dm\d\ds \| psnr: \d+\.\d)");
+  const auto found = std::sregex_iterator(outcome.out.begin(), outcome.out.end(), line);
+  CHECK(std::distance(found, std::sregex_iterator()) == 3);
+  for (const char* part : {"prediction: ", "repeating the last frame: ", "p.png", "m.jsonl",
+                           "out/run_000002500.safetensors"}) {
+    INFO(part);
+    CHECK(contains(outcome.out, part));
+  }
+  CHECK(names_in(dir / "out").size() == 3);
+  CHECK(std::filesystem::exists(dir / "p.png"));
+  const auto quiet = run(dir, {"-q", "-S", "spec.json", "-n", "100", "--freeze"});
+  CHECK((quiet.code == 0 && quiet.out.empty() && quiet.err.empty()));
+  CHECK_FALSE(std::filesystem::exists(dir / "pvm_save_spec_000000100.safetensors"));
+}
+
+TEST_CASE("Stopped, continued, straight: the same bytes", "[cli][resume]") {
+  const TempDir dir;
+  write_spec(dir);
+  CHECK(run(dir, {"--write-zip", "a.zip", "--frames", "40", "-q"}).code == 0);
+  CHECK(run(dir, {"--write-zip", "a.zip", "--frames", "40"}).code == 2);  // not over a file
+  for (const char* batch : {"1", "3"}) {
+    for (const char* source : {"a.zip", "synthetic"}) {
+      const std::vector<std::string> from = {"-q", "-f", source};
+      const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), from.begin(), from.end());
+        return run(dir, more).code;
+      };
+      CHECK(with({"-S", "spec.json", "-b", batch, "-n", "300", "-s", "100", "-o", "a"}) == 0);
+      CHECK(with({"-L", "a_000000100.safetensors", "-n", "170", "-o", "b"}) == 0);
+      CHECK(with({"-L", "b_000000170.safetensors", "-S", "spec.json", "-n", "300", "-o", "b"}) ==
+            0);
+      CHECK(read_file(dir / "a_000000300.safetensors") ==
+            read_file(dir / "b_000000300.safetensors"));
+    }
+  }
+  const auto done = run(dir, {"-L", "a_000000300.safetensors", "-n", "300"});
+  CHECK((done.code == 0 && contains(done.out, "nothing to do")));
+  CHECK(run(dir, {"-L", "a_000000300.safetensors", "-n", "400", "--seed", "9"}).code == 2);
+  CHECK(run(dir, {"-L", "a_000000300.safetensors", "-n", "400", "-b", "2"}).code == 1);
+}
+
+TEST_CASE("The frames of a checkpoint's run are not silently exchanged", "[cli][resume]") {
+  const TempDir dir;
+  write_spec(dir);
+  CHECK(run(dir, {"--write-zip", "a.zip", "--frames", "9"}).code == 0);
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-f", "a.zip", "-n", "20", "-o", "a"}).code == 0);
+  const auto outcome = run(dir, {"-L", "a_000000020.safetensors", "-n", "30"});
+  CHECK(outcome.code == 2);
+  CHECK(contains(outcome.err, "a.zip"));
+}
+
+TEST_CASE("Signals save a checkpoint and say where", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const Program program(dir, {"-S", "spec.json", "-o", "a", "-s", "1000"});
+    program.wait_for("a_000001000.safetensors");
+    program.send(signal);
+    const auto outcome = program.wait();
+    CHECK(outcome.code == 0);
+    const std::regex said(R"(checkpoint: (a_\d{9}\.safetensors))");
+    std::smatch match;
+    REQUIRE(std::regex_search(outcome.out, match, said));
+    CHECK_NOTHROW(io::load_checkpoint(dir / match[1].str()));
+    for (const auto& name : names_in(dir.path())) {
+      if (name != "spec.json") std::filesystem::remove(dir / name);
+    }
+  }
+}
+
+TEST_CASE("Killed while it saves, it leaves whole checkpoints, and starts again", "[cli][slow]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (unsigned k = 0; k < 10; ++k) {
+    const Program program(dir, {"-q", "-S", "spec.json", "-o", "a", "-s", "1"});
+    program.wait_for("a_000000002.safetensors");
+    usleep(3000 + 1371 * k);
+    program.send(SIGKILL);
+    CHECK(program.wait().code == 128 + SIGKILL);
+  }
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-o", "a", "-n", "2"}).code == 0);
+  for (const auto& name : names_in(dir.path())) {
+    if (name == "spec.json") continue;
+    INFO(name);
+    CHECK(name.ends_with(".safetensors"));
+    CHECK_NOTHROW(io::load_checkpoint(dir / name));
+  }
+}
+
+TEST_CASE("A disk that fills up spoils nothing", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const std::vector<std::string> arguments = {"-q", "-S", "spec.json", "-n", "20", "-o", "a"};
+  CHECK(run(dir, arguments).code == 0);
+  const auto before = read_file(dir / "a_000000020.safetensors");
+  const auto outcome = Program(dir, arguments, 30'000).wait();
+  CHECK(outcome.code == 1);
+  CHECK(contains(outcome.err, "cannot be written"));
+  CHECK(read_file(dir / "a_000000020.safetensors") == before);
+  CHECK(names_in(dir.path()).size() == 2);
+}

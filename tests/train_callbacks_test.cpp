@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// Progress, metrics, previews, stopping: what happens beside the steps.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/preview.hpp>
+#include <pvm/io/synthetic.hpp>
+#include <pvm/pvm.hpp>
+
+#include "catch.hpp"
+#include "train_helpers.hpp"
+
+namespace io = pvm::io;
+using namespace train_test;
+
+namespace {
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
+  std::istringstream text(read_file(path));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::vector<std::uint64_t> steps_of(const std::filesystem::path& path) {
+  std::vector<std::uint64_t> steps;
+  for (const auto& line : lines_of(path)) steps.push_back(line["step"].get<std::uint64_t>());
+  return steps;
+}
+
+/// Remembers every step's frame and prediction.
+struct Recorder {
+  std::vector<std::vector<std::uint8_t>> frames{};
+  std::vector<std::vector<float>> predictions{};
+
+  static std::uint64_t next(std::uint64_t step) { return step + 1; }
+  void at(const pvm::Moment& moment) {
+    const auto frame = moment.trainer.last_frame();
+    frames.emplace_back(frame.begin(), frame.end());
+    predictions.push_back(moment.trainer.prediction());
+  }
+};
+
+/// Ends a run at a step, as a signal would.
+struct StopAt {
+  std::uint64_t step;
+  std::uint64_t next(std::uint64_t now) const { return now < step ? step : pvm::never; }
+  static void at(const pvm::Moment& moment) { moment.trainer.request_stop(); }
+};
+
+void train(std::uint64_t begin, std::uint64_t end, pvm::Metrics metrics) {
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  if (begin > 0) trainer.fit(frames, pvm::Steps{begin});
+  trainer.fit(frames, pvm::Steps{end}, metrics);
+}
+
+}  // namespace
+
+TEST_CASE("The progress line is the one users know", "[train]") {
+  CHECK(pvm::progress_line({12'500'000, 100'000'000, 318.21, 321.4, 77 * 3600 + 12 * 60 + 4, {}}) ==
+        "12500000/100000000 (12.5%) | fps: 318.2 avg / 321.4 inst | ETA: 77h12m04s");
+  CHECK(pvm::progress_line({1, 3, 1000, 2000.06, 59.6, 24.34}) ==
+        "1/3 (33.3%) | fps: 1000.0 avg / 2000.1 inst | ETA: 0h01m00s | psnr: 24.3");
+  CHECK(contains(pvm::progress_line({0, 3, 0, 0, std::nan(""), {}}), "ETA: "));
+}
+
+TEST_CASE("Progress in a file is a line per interval", "[train]") {
+  const TempDir dir;
+  std::FILE* const out = std::fopen((dir / "log").c_str(), "w");
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  trainer.fit(frames, pvm::Steps{250}, pvm::Progress{100, out});
+  std::fclose(out);
+  const std::string text = read_file(dir / "log");
+  CHECK(contains(text, "100/250 (40.0%) | fps: "));
+  CHECK(contains(text, "\n200/250 (80.0%)"));
+  CHECK(contains(text, "\n250/250 (100.0%)"));
+  CHECK(contains(text, "ETA: 0h00m00s | psnr: "));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 3);
+  CHECK_FALSE(contains(text, "\r"));
+}
+
+TEST_CASE("Metrics are what they say, and stop at a sequence's end", "[train][metrics]") {
+  const TempDir dir;
+  constexpr std::uint64_t pass = 30, steps = 100, every = 40;
+  io::Synthetic frames({.seed = 1, .frames = pass});
+  pvm::Trainer<> trainer(tiny_spec());
+  Recorder recorder;
+  trainer.fit(frames, pvm::Steps{steps}, recorder, pvm::Metrics{dir / "m.jsonl", every});
+
+  const auto lines = lines_of(dir / "m.jsonl");
+  REQUIRE(lines.size() == 3);
+  std::uint64_t first = 0;
+  for (const auto& line : lines) {
+    const auto last = line["step"].get<std::uint64_t>();
+    double prediction = 0, persistence = 0, values = 0;
+    for (std::uint64_t t = first; t < last; ++t) {
+      if (t % pass < 2) continue;  // the frame two steps before is of another pass
+      for (std::size_t i = 0; i < recorder.frames[t].size(); ++i) {
+        const double now = recorder.frames[t][i] / 255.0;
+        prediction += std::pow(recorder.predictions[t - 2][i] - now, 2);
+        persistence += std::pow(recorder.frames[t - 2][i] / 255.0 - now, 2);
+        values += 1;
+      }
+    }
+    INFO("steps " << first << " to " << last);
+    const auto near = [](double a, double b) { return std::abs(a - b) < 1e-4 * b; };
+    CHECK(near(line["mse"].get<double>(), prediction / values));
+    CHECK(near(line["persistence_mse"].get<double>(), persistence / values));
+    CHECK(near(line["psnr"].get<double>(), -10 * std::log10(prediction / values)));
+    CHECK(near(line["persistence_psnr"].get<double>(), -10 * std::log10(persistence / values)));
+    CHECK(line["loss"].get<double>() > 0);
+    CHECK(line["fps"].get<double>() > 0);
+    CHECK(line["seconds"].get<double>() > 0);
+    first = last;
+  }
+  CHECK(first == steps);
+}
+
+TEST_CASE("Metrics of a resumed run go on where they were", "[train][metrics]") {
+  const TempDir dir;
+  const auto path = dir / "m.jsonl";
+  using Steps = std::vector<std::uint64_t>;
+  train(0, 45, pvm::Metrics{path, 10});
+  CHECK(steps_of(path) == Steps{10, 20, 30, 40, 45});
+  const double seconds = lines_of(path)[2]["seconds"].get<double>();
+
+  // As if it had been killed in the middle of a line and went on from a checkpoint at step 30.
+  write_file(path, read_file(path) + "{\"step\":50,\"fps\"");
+  train(30, 52, pvm::Metrics{path, 10});
+  CHECK(steps_of(path) == Steps{10, 20, 30, 40, 50, 52});
+  CHECK(lines_of(path)[3]["seconds"].get<double>() > seconds);
+
+  // A new run does not mix with the old one, and does not lose it.
+  train(0, 10, pvm::Metrics{path, 10});
+  CHECK(steps_of(path) == Steps{10});
+  CHECK(steps_of(path.string() + ".old") == Steps{10, 20, 30, 40, 50, 52});
+
+  write_file(dir / "notes.txt", "my notes\n");
+  CHECK(contains(error_of([&] {
+                   train(0, 10, pvm::Metrics{dir / "notes.txt", 10});
+                 }),
+                 "something else"));
+  CHECK(read_file(dir / "notes.txt") == "my notes\n");
+}
+
+TEST_CASE("A frame that never comes twice leaves nothing unmeasured but the first two",
+          "[train][metrics]") {
+  const TempDir dir;
+  train(0, 2, pvm::Metrics{dir / "m.jsonl", 2});
+  CHECK(lines_of(dir / "m.jsonl")[0]["mse"].is_null());
+  CHECK(lines_of(dir / "m.jsonl")[0]["psnr"].is_null());
+}
+
+TEST_CASE("The last pass is scored by itself", "[train]") {
+  for (const std::uint64_t end : {30, 100, 119, 120}) {
+    const TempDir dir;
+    io::Synthetic frames;
+    pvm::Trainer<> trainer(tiny_spec());
+    pvm::LastPass last{30};
+    trainer.fit(frames, pvm::Steps{end}, last,
+                pvm::Metrics{dir / "m.jsonl", end > 30 ? end - 30 : end});
+    CHECK(last.steps() == 30);
+    const auto line = lines_of(dir / "m.jsonl").back();
+    CHECK(std::abs(pvm::prediction_mse(last.score()) / line["mse"].get<double>() - 1) < 1e-9);
+  }
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  pvm::LastPass last{30};
+  trainer.fit(frames, pvm::Steps{10}, last);  // shorter than the window
+  CHECK(last.steps() == 10);
+}
+
+TEST_CASE("A stopped run saves where it is, and can go on", "[train]") {
+  const TempDir dir;
+  const std::string prefix = (dir / "run").string();
+  io::Synthetic a, b, c;
+  pvm::Trainer<> stopped(tiny_spec()), straight(tiny_spec());
+  const auto result = stopped.fit(a, pvm::Steps{100}, pvm::Checkpoints{prefix, 60}, StopAt{33});
+  CHECK(result.cut_short);
+  CHECK(result.step == 33);
+  CHECK(names_in(dir.path()) == std::vector<std::string>{"run_000000033.safetensors"});
+
+  pvm::Trainer<> resumed(io::load_checkpoint(dir / "run_000000033.safetensors"));
+  CHECK_FALSE(resumed.fit(b, pvm::Steps{100}).cut_short);
+  straight.fit(c, pvm::Steps{100});
+  CHECK(resumed.weights() == straight.weights());
+}
+
+TEST_CASE("A source that fails later costs nothing that was learned", "[train]") {
+  struct Failing {
+    io::Synthetic inner{};
+    io::FrameInfo next(io::FrameShape shape, std::span<std::uint8_t> pixels) {
+      if (inner.position().frame == 70) throw pvm::Error(pvm::Fault::source, "unplugged");
+      return inner.next(shape, pixels);
+    }
+    io::Position position() const { return inner.position(); }
+    void seek(const io::Position& position) { inner.seek(position); }
+    std::optional<std::uint64_t> length() const { return {}; }
+    std::uint64_t skipped() const { return 0; }
+    std::string name() const { return "failing"; }
+  };
+  const TempDir dir;
+  pvm::Trainer<> trainer(tiny_spec());
+  Failing source;
+  CHECK(error_of([&] {
+          trainer.fit(source, pvm::Steps{100}, pvm::Checkpoints{(dir / "run").string(), 1000});
+        }) == "unplugged");
+  REQUIRE(names_in(dir.path()).size() == 1);
+  const auto saved = io::load_checkpoint(dir / names_in(dir.path()).front());
+  CHECK(saved.state.step == trainer.step());
+  CHECK(saved.streams[0].position.frame == trainer.step());
+}
+
+TEST_CASE("Rates that are too high do not spoil the checkpoints", "[train]") {
+  const TempDir dir;
+  auto spec = tiny_spec();
+  spec.activation = pvm::Activation::polynomial;
+  spec.initial_learning_rate = spec.final_learning_rate = 900;
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(spec);
+  const auto sentence = error_of([&] {
+    trainer.fit(frames, pvm::Steps{20'000}, pvm::Checkpoints{(dir / "run").string(), 500});
+  });
+  for (const auto& name : names_in(dir.path())) {
+    CHECK(error_of([&] { io::load_checkpoint(dir / name); }).empty());
+  }
+  CHECK((sentence.empty() || contains(sentence, "rates are too high")));
+}
+
+TEST_CASE("The preview shows the moment it is of", "[train][preview]") {
+  const TempDir dir;
+  const auto path = dir / "p.png";
+  for (const std::uint64_t every : {1, 2, 3, 40, 1000}) {
+    io::Synthetic frames;
+    pvm::Trainer<> trainer(tiny_spec());
+    io::Preview preview{path, every};
+    trainer.fit(frames, pvm::Steps{90}, preview);
+    CHECK(preview.drawn());
+    const cv::Mat picture = cv::imread(path.string());
+    REQUIRE(picture.cols == 816);
+    // The input's panel is the last frame, enlarged.
+    const auto last = trainer.last_frame();
+    const cv::Vec3b shown = picture.at<cv::Vec3b>(32 + 20 + 128, 12 + 128);
+    const std::size_t centre = (6 * 12 + 6) * 3;
+    CHECK(shown == cv::Vec3b(last[centre], last[centre + 1], last[centre + 2]));
+  }
+  CHECK(names_in(dir.path()).size() == 1);
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  CHECK(contains(error_of([&] { trainer.fit(frames, io::Preview{dir / "p.jpg"}); }), ".png"));
+  CHECK(contains(error_of([&] { trainer.fit(frames, io::Preview{dir / "no/p.png"}); }),
+                 "no directory"));
+}
+
+TEST_CASE("Outputs are tried before a run starts", "[train]") {
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  const auto refused = [&](auto callback) {
+    return !error_of([&] { trainer.fit(frames, pvm::Steps{10}, callback); }).empty();
+  };
+  CHECK(refused(pvm::Checkpoints{"/proc/nowhere/run"}));
+  CHECK(refused(pvm::Metrics{"/nonexistent/m.jsonl"}));
+  CHECK(refused(pvm::Metrics{"/dev/null"}));
+  CHECK(trainer.step() == 0);
+}
+
+TEST_CASE("A callback may be absent", "[train]") {
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  pvm::Optionally<pvm::Metrics> metrics;
+  pvm::Optionally<pvm::LastPass> last{pvm::LastPass{5}};
+  trainer.fit(frames, pvm::Steps{10}, metrics, last);
+  CHECK(last.callback->steps() == 5);
+}

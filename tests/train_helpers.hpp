@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the tests of checkpoints and training share.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/safetensors.hpp>
+#include <pvm/model/spec.hpp>
+
+#include "catch.hpp"
+#include "temp_dir.hpp"
+
+namespace train_test {
+
+using pvm_test::TempDir;
+
+/// 21 units, 12 x 12 frames: a step takes microseconds.
+inline pvm::Spec tiny_spec() {
+  pvm::Spec spec;
+  spec.name = "tiny_test";
+  spec.layer_shapes = {4, 2, 1};
+  spec.input_block_size = 3;
+  spec.hidden_block_size = 3;
+  spec.fan_in_square_size = 2;
+  spec.fan_in_radius = 2;
+  spec.lateral_radius = 1;
+  spec.last_layer_context_to_all = true;
+  spec.activation = pvm::Activation::polynomial;
+  spec.initial_learning_rate = 0.01;
+  spec.momentum = 0.1;
+  spec.delay_each_layer_learning = 7;
+  spec.delay_final_learning_rate = 150;
+  spec.final_learning_rate = 0.005;
+  pvm::validate(spec, "tiny_spec");
+  return spec;
+}
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+/// A safetensors file with any header at all.
+inline std::string raw_safetensors(const std::string& header, const std::string& data = "") {
+  const std::uint64_t length = header.size();
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+  return bytes + header + data;
+}
+
+/// The sentence of the pvm::Error that `f` throws; "" if it throws none.
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const pvm::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+/// Collects log messages while it lives.
+class Messages {
+ public:
+  Messages() {
+    pvm::set_log_sink([this](pvm::Severity, const std::string& line) { lines_.push_back(line); });
+  }
+  ~Messages() { pvm::set_log_sink(nullptr); }
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  [[nodiscard]] bool mention(const std::string& part) const {
+    for (const auto& line : lines_) {
+      if (contains(line, part)) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+}  // namespace train_test

@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// A run that was stopped and continued gives the bytes of one that was not.
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/videoio.hpp>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/open.hpp>
+#include <pvm/io/synthetic.hpp>
+#include <pvm/io/write_zip.hpp>
+#include <pvm/train/checkpoints.hpp>
+#include <pvm/train/trainer.hpp>
+
+#include "catch.hpp"
+#include "train_helpers.hpp"
+
+namespace io = pvm::io;
+using namespace train_test;
+
+namespace {
+
+constexpr io::FrameShape shape{24, 24, 3};
+
+/// `frames` generated frames as a zip, a video and a directory in `dir`.
+void write_sources(const TempDir& dir, std::uint64_t frames) {
+  io::Synthetic source({.seed = 3, .frames = frames});
+  io::write_published_zip(dir / "a.zip", source, shape, frames);
+  std::filesystem::create_directory(dir / "pictures");
+  cv::VideoWriter video((dir / "a.avi").string(), cv::VideoWriter::fourcc('M', 'J', 'P', 'G'), 25,
+                        {shape.width, shape.height});
+  REQUIRE(video.isOpened());
+  cv::Mat picture(shape.height, shape.width, CV_8UC3);
+  for (std::uint64_t i = 0; i < frames; ++i) {
+    source.next(shape, {picture.data, shape.size()});
+    video.write(picture);
+    cv::imwrite((dir / "pictures" / (std::to_string(i) + ".png")).string(), picture);
+  }
+}
+
+std::vector<io::Opener> openers_of(const std::vector<std::string>& paths) {
+  std::vector<io::Opener> openers;
+  for (const auto& path : paths) openers.push_back(io::opener(path));
+  return openers;
+}
+
+using Trainer = pvm::Trainer<pvm::fp32, pvm::dynamic>;
+
+/// Runs to `last` in the parts named, through files, and gives the last file's bytes.
+std::string run(const TempDir& dir, const std::vector<std::string>& paths, int batch,
+                const std::vector<std::uint64_t>& ends) {
+  const std::string prefix = (dir / "run").string();
+  std::string path;
+  for (const std::uint64_t end : ends) {
+    auto streams = io::deal(openers_of(paths), static_cast<std::size_t>(batch));
+    const pvm::TrainerOptions options{.batch = batch};
+    pvm::Checkpoints checkpoints(prefix, 1000);
+    if (path.empty()) {
+      Trainer(tiny_spec(), options).fit(streams, pvm::Steps{end}, checkpoints);
+    } else {
+      Trainer(io::load_checkpoint(path), options).fit(streams, pvm::Steps{end}, checkpoints);
+    }
+    path = checkpoints.latest();
+  }
+  std::string bytes = read_file(path);
+  for (const auto& name : names_in(dir.path())) {
+    if (name.starts_with("run_")) std::filesystem::remove(dir / name);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("Resumed and uninterrupted runs end in the same bytes", "[train][resume]") {
+  const TempDir dir;
+  write_sources(dir, 50);
+  const std::vector<std::pair<const char*, std::vector<std::string>>> kinds = {
+      {"synthetic", {"synthetic:4"}},
+      {"zip", {(dir / "a.zip").string()}},
+      {"video", {(dir / "a.avi").string()}},
+      {"directory", {(dir / "pictures").string()}},
+      {"several",
+       {(dir / "a.zip").string(), (dir / "pictures").string(), (dir / "a.avi").string()}}};
+  for (const auto& [kind, paths] : kinds) {
+    for (const int batch : {1, 2, 3, 5}) {
+      INFO(kind << ", batch " << batch);
+      const std::string straight = run(dir, paths, batch, {230});
+      REQUIRE(straight.size() > 10'000);
+      CHECK(run(dir, paths, batch, {1, 2, 50, 101, 230}) == straight);
+      CHECK(run(dir, paths, batch, {137, 150, 230}) == straight);
+    }
+  }
+}
+
+TEST_CASE("Callbacks that cut blocks change no bit", "[train][resume]") {
+  struct Every {
+    std::uint64_t steps;
+    std::uint64_t next(std::uint64_t step) const { return step + steps; }
+    void at(const pvm::Moment& moment) const { static_cast<void>(moment.trainer.checkpoint()); }
+  };
+  const auto weights_after = [](auto... callbacks) {
+    io::Synthetic frames;
+    pvm::Trainer<> trainer(tiny_spec());
+    trainer.fit(frames, pvm::Steps{100}, callbacks...);
+    return trainer.weights();
+  };
+  const auto plain = weights_after();
+  CHECK(weights_after(Every{1}) == plain);
+  CHECK(weights_after(Every{7}, Every{3}) == plain);
+}
+
+TEST_CASE("One fit or several: the same", "[train][resume]") {
+  io::Synthetic a, b;
+  pvm::Trainer<> one(tiny_spec()), other(tiny_spec());
+  one.fit(a, pvm::Steps{90});
+  other.fit(b, pvm::Steps{33});
+  other.fit(b, pvm::Steps{90});
+  CHECK(one.weights() == other.weights());
+  CHECK(one.checkpoint().streams == other.checkpoint().streams);
+}
+
+TEST_CASE("Thread counts do not show", "[train]") {
+  io::Synthetic a, b;
+  pvm::Trainer<> one(tiny_spec(), {.threads = 1}), three(tiny_spec(), {.threads = 3});
+  one.fit(a, pvm::Steps{60});
+  three.fit(b, pvm::Steps{60});
+  CHECK(one.weights() == three.weights());
+}
+
+TEST_CASE("First weights are those of the seed", "[train]") {
+  pvm::Trainer<> a(tiny_spec(), {.seed = 1}), b(tiny_spec(), {.seed = 1}),
+      c(tiny_spec(), {.seed = 2});
+  CHECK(a.weights() == b.weights());
+  CHECK(a.weights() != c.weights());
+  for (const float w : a.weights()) REQUIRE((w >= -0.015F && w < 0.015F));
+}
+
+TEST_CASE("Another source than the checkpoint's is read from its beginning", "[train][resume]") {
+  io::Synthetic before({.seed = 1}), after({.seed = 2});
+  pvm::Trainer<> trainer(tiny_spec());
+  trainer.fit(before, pvm::Steps{20});
+  pvm::Trainer<> next(trainer.checkpoint());
+  const Messages messages;
+  next.fit(after, pvm::Steps{30});
+  CHECK(messages.mention("'synthetic:1'"));
+  CHECK(after.position().frame == 10);
+}
+
+TEST_CASE("What does not fit together is refused", "[train]") {
+  io::Synthetic frames;
+  Trainer two(tiny_spec(), {.batch = 2});
+  CHECK(contains(error_of([&] { two.fit(frames, pvm::Steps{5}); }), "io::deal"));
+  pvm::Trainer<> one(tiny_spec());
+  one.fit(frames, pvm::Steps{5});
+  CHECK(contains(error_of([&] { two.restore(one.checkpoint()); }), "a batch of 1"));
+  CHECK_FALSE(error_of([] { pvm::Trainer<>{pvm::Spec{}}; }).empty());
+#if !defined(__CUDACC__)
+  CHECK(
+      contains(error_of([] { pvm::Trainer<>(tiny_spec(), {.backend = pvm::BackendChoice::cuda}); }),
+               "without CUDA"));
+#endif
+}
+
+TEST_CASE("Freezing changes no weight", "[train]") {
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  trainer.fit(frames, pvm::Steps{30});
+  pvm::Trainer<> frozen(trainer.checkpoint(), {.mode = pvm::Mode::freeze});
+  const auto before = frozen.weights();
+  frozen.fit(frames, pvm::Steps{60});
+  CHECK(frozen.step() == 60);
+  const auto after = frozen.weights();
+  for (std::size_t i = 0; i < before.size(); ++i) REQUIRE(std::abs(before[i] - after[i]) < 1e-6F);
+}
