@@ -196,6 +196,11 @@ class HostEngine {
            (dense_ ? "momentum array"
                    : "updates folded every " + std::to_string(plan_.period) + " steps");
   }
+  /// Bytes of weights that a learning step has to move: all are read, and some are written.
+  [[nodiscard]] std::size_t bytes_per_step() const noexcept {
+    const std::size_t once = net_.weights * sizeof(float);
+    return dense_ ? 4 * once : once + once / static_cast<std::size_t>(plan_.period);
+  }
   /// Bytes of memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     const std::size_t rows = static_cast<std::size_t>(batch_) * sizeof(float) *
