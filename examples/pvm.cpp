@@ -12,6 +12,7 @@
 #include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -147,18 +148,19 @@ void check(const Arguments& a) {
   }
 }
 
-/// The sequences to train on. Without -f and -d frames are generated.
-std::vector<pvm::io::Opener> find_sources(const Arguments& a, std::uint64_t seed) {
+bool names_sources(const Arguments& a) {
+  return !(a.file.empty() && a.dataset.empty() && a.path.empty()) && a.file != "synthetic";
+}
+
+std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
+
+/// The sequences named on the command line; `otherwise` where none is.
+std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise) {
+  if (!names_sources(a)) return {pvm::io::opener(otherwise)};
+  if (!a.file.empty()) return {pvm::io::opener(a.file)};
   std::vector<pvm::io::Opener> openers;
-  if (!a.dataset.empty() || !a.path.empty()) {
-    const std::string directory = a.path.empty() ? "." : a.path;
-    for (auto& path : pvm::io::find_dataset(directory, a.dataset)) {
-      openers.push_back(pvm::io::opener(std::move(path)));
-    }
-  } else if (a.file.empty() || a.file == "synthetic") {
-    openers.push_back(pvm::io::opener("synthetic:" + std::to_string(seed)));
-  } else {
-    openers.push_back(pvm::io::opener(a.file));
+  for (auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
+    openers.push_back(pvm::io::opener(std::move(path)));
   }
   return openers;
 }
@@ -169,7 +171,7 @@ int write_zip(const Arguments& a) {
     const pvm::Spec spec = pvm::load_spec(a.spec);
     shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
   }
-  auto streams = pvm::io::deal(find_sources(a, a.seed.value_or(0)), 1);
+  auto streams = pvm::io::deal(find_sources(a, generated_frames(a.seed.value_or(0))), 1);
   const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
                                      : streams.front().length().value_or(1000);
   pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames);
@@ -211,6 +213,7 @@ using Streams = std::vector<pvm::io::AnySource>;
 struct Plan {
   pvm::Spec spec;
   std::uint64_t target = 0;
+  std::string generated;  ///< the source where none is named
   std::optional<pvm::io::Checkpoint> checkpoint;
   pvm::TrainerOptions options;
 };
@@ -245,19 +248,21 @@ Plan make_plan(const Arguments& a) {
       {"host", pvm::BackendChoice::host}};
   options.backend = backends.at(a.backend);
 
-  // Generated frames would silently take the place of the run's own.
-  if (resumes && a.file.empty() && a.dataset.empty() && a.path.empty()) {
+  plan.generated = generated_frames(options.seed);
+  if (resumes && a.file.empty() && !names_sources(a)) {
     const std::string& source = plan.checkpoint->streams.front().source;
-    if (!source.starts_with("synthetic")) {
+    if (!source.starts_with("synthetic:")) {  // generated frames would silently take its place
       refuse("the checkpoint's frames came from " + pvm::quote(source) +
              "; name it with -f or -d (or -f synthetic for generated frames)");
     }
+    plan.generated = source;
   }
   return plan;
 }
 
 void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
-               const pvm::Checkpoints* checkpoints, const pvm::io::Preview* preview) {
+               std::uint64_t skipped, const pvm::Checkpoints* checkpoints,
+               const pvm::io::Preview* preview) {
   std::printf("%s at step %llu\n", result.cut_short ? "stopped" : "done",
               static_cast<unsigned long long>(result.step));
   if (last.score().pixels > 0) {
@@ -265,6 +270,9 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
         "prediction: %.2f dB PSNR, repeating the last frame: %.2f dB (the last %llu steps)\n",
         pvm::psnr(pvm::prediction_mse(last.score())), pvm::psnr(pvm::persistence_mse(last.score())),
         static_cast<unsigned long long>(last.steps()));
+  }
+  if (skipped > 0) {
+    std::printf("skipped:    %llu unreadable frames\n", static_cast<unsigned long long>(skipped));
   }
   if (preview != nullptr && preview->drawn()) std::printf("preview:    %s\n", a.preview.c_str());
   if (!a.metrics.empty()) std::printf("metrics:    %s\n", a.metrics.c_str());
@@ -300,7 +308,11 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   const auto result =
       trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress);
   if (!a.quiet || result.cut_short) {
-    summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
+    std::uint64_t skipped = 0;  // several sequences of one file skip the same frames
+    for (const auto& stream : streams) {
+      skipped = a.file.empty() ? skipped + stream.skipped() : std::max(skipped, stream.skipped());
+    }
+    summarise(a, result, last, skipped, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
   return 0;
@@ -309,22 +321,23 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
 int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
-  const Plan plan = make_plan(a);
+  Plan plan = make_plan(a);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
     std::printf("nothing to do: the checkpoint is at step %llu and the run ends at %llu\n",
                 static_cast<unsigned long long>(plan.checkpoint->state.step),
                 static_cast<unsigned long long>(plan.target));
     return 0;
   }
-  Streams streams = pvm::io::deal(find_sources(a, plan.options.seed),
-                                  static_cast<std::size_t>(plan.options.batch));
-  using Trainer = pvm::Trainer<pvm::fp32, pvm::dynamic>;
+  Streams streams =
+      pvm::io::deal(find_sources(a, plan.generated), static_cast<std::size_t>(plan.options.batch));
+  std::optional<pvm::Trainer<pvm::fp32, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
-    Trainer trainer(*plan.checkpoint, plan.options);
-    return train(a, plan, streams, trainer);
+    trainer.emplace(*plan.checkpoint, plan.options);
+    plan.checkpoint.reset();  // as large as the network itself
+  } else {
+    trainer.emplace(plan.spec, plan.options);
   }
-  Trainer trainer(plan.spec, plan.options);
-  return train(a, plan, streams, trainer);
+  return train(a, plan, streams, *trainer);
 }
 
 /// One line, whatever the exception's text looks like.
@@ -334,8 +347,11 @@ int fail(const std::string& sentence, int code) {
   return code;
 }
 
-/// Messages do not land in the middle of the progress line.
+/// Each warning is said once, also where several sequences come from one damaged file. Messages do
+/// not land in the middle of the progress line.
 void log_line(pvm::Severity severity, const std::string& message) {
+  static std::set<std::string> warnings;
+  if (severity == pvm::Severity::warning && !warnings.insert(message).second) return;
   static const bool shared_terminal = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
   if (shared_terminal) std::cerr << "\r\033[K";
   pvm::log_to_stderr(severity, message);

@@ -85,13 +85,13 @@ inline void remove_abandoned_temporaries(const std::filesystem::path& prefix) {
   }
 }
 
-/// Why no file can be created beside `path`; empty if one can. Tries, because permissions alone do
-/// not tell: a disk may be full or read-only.
-inline std::string why_not_writable(const std::filesystem::path& path) {
-  const auto directory = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  std::error_code fault;
-  if (!std::filesystem::exists(directory, fault)) {
-    return "there is no directory " + quote(directory.string());
+/// Why `path` cannot be written, its directories included where they are not there yet; empty if it
+/// can. Tries, because permissions alone do not tell: a disk may be full or read-only.
+inline std::string why_not_writable(std::filesystem::path path) {
+  std::error_code ignored;
+  while (path.has_parent_path() && path.parent_path() != path &&
+         !std::filesystem::exists(path.parent_path(), ignored)) {
+    path = path.parent_path();
   }
   const auto trial = detail::temporary_name(path);
   const int handle = ::open(trial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -99,6 +99,12 @@ inline std::string why_not_writable(const std::filesystem::path& path) {
   ::close(handle);
   ::unlink(trial.c_str());
   return {};
+}
+
+/// Makes the directories `path` lies in. Where that fails, writing `path` will say so.
+inline void make_directories_of(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
 }
 
 /// A file being written under a temporary name beside its own. `commit` gives it its name, in one

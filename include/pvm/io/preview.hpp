@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -210,6 +211,7 @@ class Preview {
     try {
       std::vector<std::uint8_t> png;
       cv::imencode(".png", picture, png);
+      make_directories_of(path_);
       AtomicFile file(path_);
       file.write(png.data(), png.size());
       file.commit(false);

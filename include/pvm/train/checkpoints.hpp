@@ -37,13 +37,7 @@ class Checkpoints {
   /// Throws Error (Fault::checkpoint) where the files could not be written, before any work is
   /// done for them.
   void begin(const Moment& moment) {
-    std::filesystem::path place = path_at(prefix_, 0);
-    std::error_code ignored;
-    while (place.has_parent_path() && place.parent_path() != place &&
-           !std::filesystem::exists(place.parent_path(), ignored)) {
-      place = place.parent_path();
-    }
-    if (const auto why = io::why_not_writable(place); !why.empty()) {
+    if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
       throw Error(Fault::checkpoint, "no checkpoint can be written as " +
                                          quote(path_at(prefix_, moment.target)) + ": " + why);
     }
@@ -70,8 +64,8 @@ class Checkpoints {
                       "rates are too high for these frames; earlier checkpoints are untouched");
     }
     std::error_code ignored;
-    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
     const bool replaces = std::filesystem::exists(path, ignored);
+    io::make_directories_of(path);
     io::save_checkpoint(path, checkpoint);
     saved_step_ = moment.step;
     latest_ = path.string();

@@ -100,6 +100,7 @@ class Metrics {
   /// Not before there is something to write, so that a run that fails at once changes nothing.
   void open(std::uint64_t begin) {
     std::error_code ignored;
+    io::make_directories_of(path_);
     seconds_before_ = 0;
     if (std::filesystem::exists(path_, ignored)) {
       begin == 0 ? set_aside() : drop_after(begin);

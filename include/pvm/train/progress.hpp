@@ -92,8 +92,12 @@ class Progress {
     const double immediate = rate(moment.step - last_step_, moment.seconds - last_seconds_);
     const double batch = moment.trainer.batch();
     const auto left = static_cast<double>(moment.target - std::min(moment.step, moment.target));
-    ProgressReport report{moment.step,       moment.target,  average * batch,
-                          immediate * batch, left / average, {}};
+    ProgressReport report{moment.step,
+                          moment.target,
+                          average * batch,
+                          immediate * batch,
+                          average > 0 ? left / average : 0,
+                          {}};
     if (moment.score.pixels > 0) report.psnr = psnr(prediction_mse(moment.score));
     write(progress_line(report));
     stride_ = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(immediate * 0.5));

@@ -108,9 +108,11 @@ class Trainer : public TrainerBase {
     start_new();
   }
 
-  /// Continues a run; `options.seed` is not used. Throws Error (also checkpoint).
+  /// Continues a run, with its seed; or starts one from weights alone. Throws Error (also
+  /// checkpoint).
   explicit Trainer(const io::Checkpoint& checkpoint, const TrainerOptions& options = {})
-      : Trainer(checkpoint.spec, options, checkpoint.seed) {
+      : Trainer(checkpoint.spec, options,
+                checkpoint.state.resumable() ? checkpoint.seed : options.seed) {
     restore(checkpoint);
   }
 
