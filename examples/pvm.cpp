@@ -36,6 +36,7 @@ struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
   std::string precision = "fp32", backend = "auto", reduce;
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0;
+  double seconds = 0;
   std::optional<std::uint64_t> seed;
   bool batch_given = false, steps_given = false, save_given = false, frames_given = false;
   bool no_graph = false, freeze = false, quiet = false;
@@ -81,6 +82,9 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("N");
   app.add_option("--reduce", a.reduce, "how their updates become one: mean (default) or sum")
       ->type_name("HOW");
+  app.add_option("--seconds", a.seconds, "stop after N seconds, as Ctrl-C would (default: never)")
+      ->type_name("N")
+      ->group("Run");
   app.add_option("-n,--steps", a.steps,
                  "stop when the step counter reaches N (default: the spec's steps)")
       ->type_name("N");
@@ -131,6 +135,7 @@ void check(const Arguments& a) {
   check_range("-s/--save-every", a.save_every, 1, most_steps);
   check_range("--interval", a.interval, 1, most_steps);
   check_range("--threads", a.threads, 0, 1024);
+  if (!(a.seconds >= 0 && a.seconds <= 1e9)) refuse("--seconds must be a number from 0 (never) up");
   if (a.precision != "fp32") {
     refuse("--precision " + pvm::quote(a.precision) + " is not available; fp32 is");
   }
@@ -299,6 +304,8 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
   if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
   if (!a.quiet) progress.callback.emplace(interval);
+  pvm::Optionally<pvm::TimeLimit> limit;
+  if (a.seconds > 0) limit.callback.emplace(a.seconds);
 
   pvm::log(pvm::Severity::info, plan.spec.name + ": " +
                                     std::to_string(trainer.connectome().weights) + " weights, " +
@@ -306,7 +313,8 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     streams.front().name() + "; " + trainer.description());
   const StopOnSignals stop(trainer);
   const auto result =
-      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress);
+      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
+                  limit);
   if (!a.quiet || result.cut_short) {
     std::uint64_t skipped = 0;  // several sequences of one file skip the same frames
     for (const auto& stream : streams) {

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The main job: installs what is missing, builds the program, and trains for about a minute on
+# generated frames, or on the zip, video or image directory that is given.
+#     examples/first_steps.sh [FILE] [more flags of pvm ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+frames=synthetic
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+  case $1 in synthetic | /*) frames=$1 ;; *) frames=$OLDPWD/$1 ;; esac
+  shift
+fi
+
+.ci/install-packages run
+echo "building (a minute or two the first time)"
+cmake -S . -B build/run -G Ninja -DCMAKE_BUILD_TYPE=Release -DPVM_BUILD_TESTS=OFF -DPVM_BUILD_BENCH=OFF >build-run.log 2>&1 &&
+  cmake --build build/run --target pvm_cli >>build-run.log 2>&1 ||
+  { tail -n 20 build-run.log >&2; echo "the build failed; build-run.log has all of it" >&2; exit 1; }
+rm -f build-run.log
+
+mkdir -p runs
+exec build/run/examples/pvm -S model_zoo/first_steps.json -f "$frames" --seconds 60 \
+  -o runs/first_steps --metrics runs/first_steps.jsonl --preview runs/first_steps.png "$@"
