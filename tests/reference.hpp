@@ -142,7 +142,8 @@ class Reference {
     for (std::size_t i = 0; i < outputs * representation; ++i) dw_[unit.w1 + i] *= m;
     const double lr = static_cast<double>(rates.learning_rate) * share_;
     std::size_t error_index = 0;  // in the original's memory, where rows are inputs long
-    for (std::size_t k = 0; k < u; ++k) error_index += static_cast<std::size_t>(net_.units[k].inputs);
+    for (std::size_t k = 0; k < u; ++k)
+      error_index += static_cast<std::size_t>(net_.units[k].inputs);
     for (std::size_t b = 0; b < batch_; ++b) {
       const Past& then = past_[b][(now + 1) % 3];
       const Vector& target = past_[b][now].x[u];
@@ -159,7 +160,8 @@ class Reference {
       }
       for (std::size_t i = 0; i < hidden; ++i) {
         const double delta = lr * g(then.r[u][i]) * d0[i];
-        for (std::size_t k = 0; k < inputs; ++k) dw_[unit.w0 + i * inputs + k] += delta * then.x[u][k];
+        for (std::size_t k = 0; k < inputs; ++k)
+          dw_[unit.w0 + i * inputs + k] += delta * then.x[u][k];
       }
       for (std::size_t o = 0; o < outputs; ++o) {
         for (std::size_t k = 0; k < representation; ++k) {

@@ -26,6 +26,9 @@ struct FrameBlock {
   /// [steps][batch]: 1 where the frame is the second after the one two steps before, so that the
   /// prediction made there can be scored on it; 0 across a sequence's end.
   std::span<std::uint8_t> scored;
+  /// Instead of pixels, where 8 bits are too coarse: values already squeezed to [0.1, 0.9], in the
+  /// order of the pixels. Empty for ordinary frames.
+  std::span<const float> squeezed = {};
 };
 
 /// Whether a step learns or only looks.

@@ -83,7 +83,7 @@ class HostEngine {
     const std::size_t rows = static_cast<std::size_t>(steps) * static_cast<std::size_t>(batch_);
     pixels_.resize(rows * spec_.frame_size());
     scored_.assign(rows, 0);
-    return {steps, pixels_, scored_};
+    return {steps, pixels_, scored_, {}};
   }
 
   /// Runs the block's steps. Freezing ends what is listed: dW is 0 when learning goes on later.
@@ -196,6 +196,11 @@ class HostEngine {
            (dense_ ? "momentum array"
                    : "updates folded every " + std::to_string(plan_.period) + " steps");
   }
+  /// Bytes of weights that a learning step has to move: all are read, and some are written.
+  [[nodiscard]] std::size_t bytes_per_step() const noexcept {
+    const std::size_t once = net_.weights * sizeof(float);
+    return dense_ ? 4 * once : once + once / static_cast<std::size_t>(plan_.period);
+  }
   /// Bytes of memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     const std::size_t rows = static_cast<std::size_t>(batch_) * sizeof(float) *
@@ -283,10 +288,12 @@ class HostEngine {
     auto work = [&](int member) {
       UnitStep unit_step(*network_, scratch_[static_cast<std::size_t>(member)]);
       for (std::size_t i = 0; i < steps; ++i) {
-        const std::uint8_t* frames = block.pixels.data() + i * batch * spec_.frame_size();
-        const std::uint8_t* scored = block.scored.data() + i * batch;
-        simd::for_best_isa(StepUnits{unit_step, next[i], net_.units.size(), step_ + i, frames,
-                                     scored, rates_[i], mode});
+        const std::size_t start = i * batch * spec_.frame_size();
+        const StepFrames frames{block.pixels.data() + start,
+                                block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
+                                block.scored.data() + i * batch};
+        simd::for_best_isa(
+            StepUnits{unit_step, next[i], net_.units.size(), step_ + i, frames, rates_[i], mode});
         team_.meet();
       }
     };

@@ -53,9 +53,9 @@ class HugeArray {
   HugeArray() = default;
   explicit HugeArray(std::size_t count) : count_(count) {
     constexpr std::size_t page = std::size_t{2} << 20;
-    const std::size_t small = 64;
-    const std::size_t unit = count * sizeof(float) >= page ? page : small;
-    const std::size_t bytes = (count * sizeof(float) + unit - 1) / unit * unit + small;
+    constexpr std::size_t cache_line = 64;
+    const std::size_t unit = count * sizeof(float) >= page ? page : cache_line;
+    const std::size_t bytes = (count * sizeof(float) + unit - 1) / unit * unit + cache_line;
     const std::size_t rounded = (bytes + unit - 1) / unit * unit;
     data_.reset(static_cast<float*>(std::aligned_alloc(unit, rounded)));
     if (!data_) throw std::bad_alloc();

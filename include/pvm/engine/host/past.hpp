@@ -141,15 +141,15 @@ class Past {
     for (const auto s : net_.context[u]) r = put(r, raw(source_slot, b, s), hidden_);
   }
 
-  /// The patch of a layer-0 unit out of an 8-bit frame, squeezed, into the ring.
-  [[gnu::always_inline]] inline void take_patch(const std::uint8_t* frame, std::size_t slot,
-                                                std::size_t b, std::size_t u) {
+  /// The patch of a layer-0 unit out of a frame, into the ring; `value(i)` is the frame's i-th.
+  template <class Value>
+  [[gnu::always_inline]] inline void take_patch(Value value, std::size_t slot, std::size_t b,
+                                                std::size_t u) {
     float* out = patch(slot, b, u);
-    const auto row = static_cast<std::size_t>(net_.units[u].row) * block_;
-    const auto column = static_cast<std::size_t>(net_.units[u].column) * block_;
-    for (std::size_t i = 0; i < block_; ++i) {
-      const std::uint8_t* line = frame + ((row + i) * side_ + column) * channels_;
-      for (std::size_t k = 0; k < block_ * channels_; ++k) *out++ = squeeze_pixel(line[k]);
+    const std::size_t line = block_ * channels_;
+    for (std::size_t k = 0; k < patch_; k += line) {
+      const std::size_t start = pixel(u, k);
+      for (std::size_t i = 0; i < line; ++i) *out++ = value(start + i);
     }
   }
 

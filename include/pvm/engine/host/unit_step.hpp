@@ -32,6 +32,13 @@ struct StepRates {
   std::vector<float> momentum;  ///< [layer]: for engines with a momentum array
 };
 
+/// The frames of one step, as FrameBlock holds them.
+struct StepFrames {
+  const std::uint8_t* pixels;
+  const float* squeezed;  ///< instead of the pixels, or null
+  const std::uint8_t* scored;
+};
+
 /// Inner products of a unit's newest values with those of its past, [3 steps][unit][b][age][b'].
 /// Products of x vectors are sums of these, and a product is shared by all units that read it.
 class Grams {
@@ -165,10 +172,9 @@ class UnitStep {
  public:
   UnitStep(const HostNetwork& network, Scratch& scratch) : n_(network), s_(scratch) {}
 
-  /// Step `t` of unit `u`: `frames` [batch][frame], `scored` [batch].
+  /// Step `t` of unit `u`.
   [[gnu::always_inline]] inline void operator()(std::uint64_t t, std::size_t u,
-                                                const std::uint8_t* frames,
-                                                const std::uint8_t* scored, const StepRates& rates,
+                                                const StepFrames& frames, const StepRates& rates,
                                                 Mode mode) {
     t_ = t;
     u_ = u;
@@ -180,7 +186,7 @@ class UnitStep {
     hidden();
     ahead_.set(n_.weights.data() + w.w1, representation() * w.w1_columns);
     multiply_hidden(n_, t_, 0, u_, ahead_);
-    errors(scored);
+    errors(frames.scored);
     outputs();
     if (mode == Mode::learn) list_gradient();
   }
@@ -222,15 +228,26 @@ class UnitStep {
   }
 
   /// x(t), and in layer 0 the products of the frame's patch with earlier ones.
-  [[gnu::always_inline]] inline void look_at_input(const std::uint8_t* frames) {
+  [[gnu::always_inline]] inline void look_at_input(const StepFrames& frames) {
     Past& past = n_.past;
     const std::size_t now = past.slot(t_, 0);
     ahead_.pull(256);
     for (std::size_t b = 0; b < batch(); ++b) {
-      if (in_layer_0()) past.take_patch(frames + b * n_.spec.frame_size(), now, b, u_);
+      if (in_layer_0()) take_patch(frames, now, b);
       past.gather_input(t_, 0, b, u_, s_.x.data() + b * inputs());
     }
     if (in_layer_0()) multiply_patch(n_, t_, 0, u_, ahead_);
+  }
+
+  [[gnu::always_inline]] inline void take_patch(const StepFrames& frames, std::size_t now,
+                                                std::size_t b) {
+    const std::size_t start = b * n_.spec.frame_size();
+    if (frames.squeezed != nullptr) {
+      n_.past.take_patch([&](std::size_t i) { return frames.squeezed[start + i]; }, now, b, u_);
+    } else {
+      n_.past.take_patch([&](std::size_t i) { return squeeze_pixel(frames.pixels[start + i]); },
+                         now, b, u_);
+    }
   }
 
   /// h(t) = f(W0 x(t)), W0 = Z0 + listed gradients.
@@ -508,14 +525,13 @@ struct StepUnits {
   std::atomic<std::size_t>& next;
   std::size_t units;
   std::uint64_t t;
-  const std::uint8_t* frames;
-  const std::uint8_t* scored;
+  StepFrames frames;
   const StepRates& rates;
   Mode mode;
 
   [[gnu::always_inline]] inline void operator()() const {
     for (std::size_t k; (k = next.fetch_add(1, std::memory_order_relaxed)) < units;) {
-      unit_step(t, t % 2 == 0 ? k : units - 1 - k, frames, scored, rates, mode);
+      unit_step(t, t % 2 == 0 ? k : units - 1 - k, frames, rates, mode);
     }
   }
 };
