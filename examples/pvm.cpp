@@ -35,10 +35,11 @@ namespace {
 struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
   std::string precision = "fp32", backend = "auto", reduce;
-  std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0;
+  std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
+               seed = 0;
   double seconds = 0;
-  std::optional<std::uint64_t> seed;
-  bool batch_given = false, steps_given = false, save_given = false, frames_given = false;
+  bool seed_given = false, batch_given = false, steps_given = false, save_given = false,
+       frames_given = false;
   bool no_graph = false, freeze = false, quiet = false;
 };
 
@@ -83,8 +84,7 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--reduce", a.reduce, "how their updates become one: mean (default) or sum")
       ->type_name("HOW");
   app.add_option("--seconds", a.seconds, "stop after N seconds, as Ctrl-C would (default: never)")
-      ->type_name("N")
-      ->group("Run");
+      ->type_name("N");
   app.add_option("-n,--steps", a.steps,
                  "stop when the step counter reaches N (default: the spec's steps)")
       ->type_name("N");
@@ -120,20 +120,21 @@ void describe(CLI::App& app, Arguments& a) {
   throw pvm::Error(pvm::Fault::usage, sentence);
 }
 
-constexpr std::int64_t most_steps = std::int64_t{1} << 62;
+constexpr std::int64_t unlimited = std::int64_t{1} << 62;
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return;
   refuse(std::string(option) + " is " + std::to_string(value) + "; allowed: " +
-         std::to_string(least) + (most == most_steps ? " or more" : " to " + std::to_string(most)));
+         std::to_string(least) + (most == unlimited ? " or more" : " to " + std::to_string(most)));
 }
 
 void check(const Arguments& a) {
   if (a.batch_given) check_range("-b/--batch", a.batch, 1, 65'536);
-  if (a.steps_given) check_range("-n/--steps", a.steps, 1, most_steps);
-  if (a.frames_given) check_range("--frames", a.frames, 1, most_steps);
-  check_range("-s/--save-every", a.save_every, 1, most_steps);
-  check_range("--interval", a.interval, 1, most_steps);
+  if (a.steps_given) check_range("-n/--steps", a.steps, 1, unlimited);
+  if (a.frames_given) check_range("--frames", a.frames, 1, unlimited);
+  check_range("--seed", a.seed, 0, unlimited);
+  check_range("-s/--save-every", a.save_every, 1, unlimited);
+  check_range("--interval", a.interval, 1, unlimited);
   check_range("--threads", a.threads, 0, 1024);
   if (!(a.seconds >= 0 && a.seconds <= 1e9)) refuse("--seconds must be a number from 0 (never) up");
   if (a.precision != "fp32") {
@@ -176,7 +177,8 @@ int write_zip(const Arguments& a) {
     const pvm::Spec spec = pvm::load_spec(a.spec);
     shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
   }
-  auto streams = pvm::io::deal(find_sources(a, generated_frames(a.seed.value_or(0))), 1);
+  auto streams =
+      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed))), 1);
   const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
                                      : streams.front().length().value_or(1000);
   pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames);
@@ -235,7 +237,8 @@ Plan make_plan(const Arguments& a) {
   pvm::TrainerOptions& options = plan.options;
   options.batch =
       a.batch_given ? static_cast<int>(a.batch) : (resumes ? plan.checkpoint->state.batch : 1);
-  options.seed = a.seed.value_or(resumes ? plan.checkpoint->seed : 0);
+  options.seed =
+      resumes && !a.seed_given ? plan.checkpoint->seed : static_cast<std::uint64_t>(a.seed);
   if (resumes && options.seed != plan.checkpoint->seed) {
     refuse("--seed is " + std::to_string(options.seed) + " but the checkpoint's run has " +
            std::to_string(plan.checkpoint->seed) + "; leave --seed out");
@@ -312,9 +315,8 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     std::to_string(trainer.batch()) + " x " +
                                     streams.front().name() + "; " + trainer.description());
   const StopOnSignals stop(trainer);
-  const auto result =
-      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
-                  limit);
+  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
+                                  last, progress, limit);
   if (!a.quiet || result.cut_short) {
     std::uint64_t skipped = 0;  // several sequences of one file skip the same frames
     for (const auto& stream : streams) {
@@ -379,6 +381,13 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see pvm --help)", 2);
   }
+  for (const CLI::Option* option : app.get_options()) {  // an unset variable of a script
+    if (option->count() > 0 && option->get_expected_max() > 0 &&
+        option->results().front().empty()) {
+      return fail(option->get_name() + " is empty; give it a value or leave it out", 2);
+    }
+  }
+  a.seed_given = app.count("--seed") > 0;
   a.batch_given = app.count("--batch") > 0;
   a.steps_given = app.count("--steps") > 0;
   a.frames_given = app.count("--frames") > 0;

@@ -100,12 +100,12 @@ inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
   using detail::Sheet;
   constexpr int panel = 256;
   constexpr int columns = 5;
-  constexpr int small = (Sheet::width - (columns + 1) * Sheet::gap) / columns;
+  constexpr int tile = (Sheet::width - (columns + 1) * Sheet::gap) / columns;
   const int layers = static_cast<int>(spec.layer_shapes.size());
   const int rows = (layers + columns - 1) / columns;
   constexpr int first_row = 32;
   constexpr int second_row = first_row + Sheet::label_height + panel + Sheet::gap;
-  constexpr int row_height = Sheet::label_height + small + Sheet::gap;
+  constexpr int row_height = Sheet::label_height + tile + Sheet::gap;
   Sheet sheet(second_row + rows * row_height);
 
   const int side = spec.frame_side();
@@ -128,7 +128,7 @@ inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
   for (int l = 0; l < layers; ++l) {
     const auto layer = static_cast<std::size_t>(l);
     const std::string sides = std::to_string(spec.layer_shapes[layer]);
-    sheet.square(x_of(l % columns, small), second_row + l / columns * row_height, small,
+    sheet.square(x_of(l % columns, tile), second_row + l / columns * row_height, tile,
                  detail::layer_picture(spec, net, layer, content.hidden),
                  "layer " + std::to_string(l) + ": " + sides + " x " + sides);
   }
