@@ -50,17 +50,22 @@ struct MatrixPass {
   float* y = nullptr;        // [batch][columns]
   const float* q = nullptr;  // [batch][q_stride]
   std::size_t q_stride = 0;
+
+  Ahead* ahead = nullptr;  // told of the weights used
 };
 
 /// What a pass does to the weights: nothing, add listed gradients, or a step with momentum.
 enum class Update { none, fold, momentum };
 
-template <Update update, bool Axpy, int Rows, int Batch>
+template <Update update, bool Axpy, int Rows, int Batch, bool First>
 [[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, float* const* row,
                                              std::size_t step, std::size_t r0, std::size_t b0) {
   const float* factor = p.factor + r0 * p.terms;
+  Ahead ahead;
+  if constexpr (First) ahead = *p.ahead;  // a copy, so that it stays in registers
   Lanes sums[Rows][Batch] = {};
   for (std::size_t c = 0; c < p.columns; c += width) {
+    if constexpr (First) ahead.used(Rows);
     Lanes w[Rows];
     for (int r = 0; r < Rows; ++r) w[r] = at(row[r] + c * step);
     if constexpr (update != Update::none) {
@@ -96,6 +101,7 @@ template <Update update, bool Axpy, int Rows, int Batch>
       }
     }
   }
+  if constexpr (First) *p.ahead = ahead;
   for (int b = 0; b < Batch; ++b) {
     float* dot = p.dot + (b0 + static_cast<std::size_t>(b)) * p.dot_stride + r0;
     for (int r = 0; r < Rows; ++r) dot[r] = sum(sums[r][b]);
@@ -110,15 +116,15 @@ template <Update update, bool Axpy, int Rows>
     row[k] = p.tiled != nullptr ? p.tiled + r * p.columns + k * width : p.row[r + k];
   }
   const std::size_t step = p.tiled != nullptr ? Rows : 1;
-  pass_tile<update, Axpy, Rows, 1>(p, row, step, r, 0);
+  pass_tile<update, Axpy, Rows, 1, true>(p, row, step, r, 0);
   std::size_t b = 1;
   if constexpr (Rows == 8) {
     for (; b + 4 <= p.batch; b += 4) {
-      pass_tile<Update::none, Axpy, 4, 4>(p, row, step, r, b);
-      pass_tile<Update::none, Axpy, 4, 4>(p, row + 4, step, r + 4, b);
+      pass_tile<Update::none, Axpy, 4, 4, false>(p, row, step, r, b);
+      pass_tile<Update::none, Axpy, 4, 4, false>(p, row + 4, step, r + 4, b);
     }
   }
-  for (; b < p.batch; ++b) pass_tile<Update::none, Axpy, Rows, 1>(p, row, step, r, b);
+  for (; b < p.batch; ++b) pass_tile<Update::none, Axpy, Rows, 1, false>(p, row, step, r, b);
 }
 
 template <Update update, bool Axpy>

@@ -58,22 +58,45 @@ constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * w
   for (std::size_t i = 0; i < n; i += width) at(y + i) += factor * at(x + i);
 }
 
-/// Memory that will be read soon, asked for while the processor is busy with something small.
-/// The passes over the weights are bound by memory; without this the memory would rest meanwhile.
+/// Asks for the weights that will be needed soon, all through the work on others: a step is bound
+/// by memory, and must not let it rest while it computes. The weights of a unit are one stretch of
+/// memory, and a thread goes through one stretch after the other, front to back.
 class Ahead {
  public:
-  void set(const float* start, std::size_t floats) {
-    at_ = start;
-    end_ = start + floats;
+  /// Work on the stretch [start, end) begins; the one at `next` (null: unknown) will follow.
+  void begin(const float* start, const float* end, const float* next) {
+    if (at_ < start || at_ > end) {  // else it has been asked for already, up to at_
+      at_ = start;
+      room_ = lead;
+    }
+    end_ = end;
+    next_ = next;
   }
-  /// Asks for the next `lines` cache lines.
-  [[gnu::always_inline]] inline void pull(int lines) {
-    for (int i = 0; i < lines && at_ < end_; ++i, at_ += width) __builtin_prefetch(at_, 0, 2);
+  /// So many cache lines have been used, so that as many more may be asked for.
+  [[gnu::always_inline]] inline void used(std::ptrdiff_t lines) {
+    room_ += lines;
+    pull(lines);
+  }
+  /// Asks for up to `lines` cache lines more, at most `lead` in front of the work.
+  [[gnu::always_inline]] inline void pull(std::ptrdiff_t lines) {
+    if (room_ < lines) return;
+    if (at_ >= end_) {
+      if (next_ == nullptr) return;
+      at_ = next_;
+      end_ = at_ + (std::ptrdiff_t{1} << 40);
+      next_ = nullptr;
+    }
+    for (std::ptrdiff_t i = 0; i < lines; ++i) __builtin_prefetch(at_ + i * 16, 0, 2);
+    at_ += lines * 16;
+    room_ -= lines;
   }
 
  private:
+  static constexpr std::ptrdiff_t lead = 2048;  // cache lines: 128 KiB, a part of a core's L2 cache
   const float* at_ = nullptr;
   const float* end_ = nullptr;
+  const float* next_ = nullptr;
+  std::ptrdiff_t room_ = 0;
 };
 
 #if defined(__x86_64__)

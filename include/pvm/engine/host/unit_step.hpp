@@ -81,7 +81,7 @@ template <class Row>
   const std::size_t now = past.slot(step, back);
   for (std::size_t b = 0; b < past.batch(); ++b) {
     for (std::size_t age = 0; age < past.terms(); ++age) {
-      ahead.pull(12);
+      ahead.pull(8);
       const std::size_t then = past.slot(step, back + 3 + age);
       for (std::size_t c = 0; c < past.batch(); ++c)
         *out++ = simd::dot(row(now, b), row(then, c), n);
@@ -172,19 +172,17 @@ class UnitStep {
  public:
   UnitStep(const HostNetwork& network, Scratch& scratch) : n_(network), s_(scratch) {}
 
-  /// Step `t` of unit `u`.
-  [[gnu::always_inline]] inline void operator()(std::uint64_t t, std::size_t u,
+  /// Step `t` of unit `u`; unit `next` will come after it (if it is one).
+  [[gnu::always_inline]] inline void operator()(std::uint64_t t, std::size_t u, std::size_t next,
                                                 const StepFrames& frames, const StepRates& rates,
                                                 Mode mode) {
     t_ = t;
     u_ = u;
     activation_ = activation_of(n_.spec, t);
-    const UnitWeights& w = n_.layout[u];
-    ahead_.set(n_.weights.data() + w.w0, n_.past.hidden() * w.w0_columns);
+    ahead_.begin(first_weight(u), last_weight(u), first_weight(next));
     choose_terms(rates, mode);
     look_at_input(frames);
     hidden();
-    ahead_.set(n_.weights.data() + w.w1, representation() * w.w1_columns);
     multiply_hidden(n_, t_, 0, u_, ahead_);
     errors(frames.scored);
     outputs();
@@ -197,6 +195,12 @@ class UnitStep {
     float amount;
   };
 
+  [[nodiscard]] const float* first_weight(std::size_t u) const {
+    return u < n_.net.units.size() ? n_.weights.data() + n_.layout[u].w0 : nullptr;
+  }
+  [[nodiscard]] const float* last_weight(std::size_t u) const {
+    return n_.weights.data() + n_.layout[u].w1 + representation() * n_.layout[u].w1_columns;
+  }
   [[nodiscard]] const Unit& unit() const { return n_.net.units[u_]; }
   [[nodiscard]] std::size_t batch() const { return n_.past.batch(); }
   [[nodiscard]] std::size_t inputs() const { return n_.layout[u_].w0_columns; }
@@ -231,7 +235,7 @@ class UnitStep {
   [[gnu::always_inline]] inline void look_at_input(const StepFrames& frames) {
     Past& past = n_.past;
     const std::size_t now = past.slot(t_, 0);
-    ahead_.pull(256);
+    for (int i = 0; i < 32; ++i) ahead_.pull(8);
     for (std::size_t b = 0; b < batch(); ++b) {
       if (in_layer_0()) take_patch(frames, now, b);
       past.gather_input(t_, 0, b, u_, s_.x.data() + b * inputs());
@@ -343,7 +347,7 @@ class UnitStep {
       float* d1 = s_.d1.data() + b * columns();
       simd::Lanes loss = {};
       for (std::size_t o = 0; o < columns(); o += simd::width) {
-        ahead_.pull(12);
+        ahead_.pull(8);
         simd::Lanes e = simd::at(x + o) - simd::at(y + o);
         if (o + simd::width > outputs) {
           for (std::size_t k = outputs - o; k < simd::width; ++k) e[k] = 0.0F;
@@ -448,6 +452,7 @@ class UnitStep {
       }
     }
     simd::MatrixPass pass;
+    pass.ahead = &ahead_;
     pass.row = s_.row.data();
     pass.rows = terms;
     pass.columns = columns();
@@ -487,6 +492,7 @@ class UnitStep {
 
   [[gnu::always_inline]] inline void set_matrix(simd::MatrixPass& pass, std::size_t offset,
                                                 std::size_t rows, std::size_t columns) {
+    pass.ahead = &ahead_;
     pass.tiled = n_.weights.data() + offset;
     pass.rows = rows;
     pass.columns = columns;
@@ -526,9 +532,19 @@ struct StepUnits {
   Mode mode;
 
   [[gnu::always_inline]] inline void operator()() const {
-    for (std::size_t k; (k = next.fetch_add(1, std::memory_order_relaxed)) < units;) {
-      unit_step(t, t % 2 == 0 ? k : units - 1 - k, frames, rates, mode);
+    // A thread takes its next unit before it works on this one, to know what memory comes next.
+    std::size_t now = take();
+    while (now < units) {
+      const std::size_t then = take();
+      unit_step(t, now, then, frames, rates, mode);
+      now = then;
     }
+  }
+
+ private:
+  [[nodiscard]] std::size_t take() const {
+    const std::size_t k = next.fetch_add(1, std::memory_order_relaxed);
+    return k < units && t % 2 == 1 ? units - 1 - k : k;
   }
 };
 
