@@ -65,15 +65,17 @@ std::set<std::string> marked_parts(const fs::path& path) {
   std::set<std::string> parts;
   Lines part;
   bool inside = false;
+  const std::regex mark(R"(\s*// \[(/?)\w+\])");
   for (const auto& line : lines_of(path)) {
-    if (line.find("// [/") != std::string::npos) {
+    std::smatch slash;
+    if (!std::regex_match(line, slash, mark)) {
+      if (inside) part.push_back(line);
+    } else if (slash[1].length() > 0) {
       parts.insert(dedented(part));
       inside = false;
-    } else if (line.find("// [") != std::string::npos) {
+    } else {
       part.clear();
       inside = true;
-    } else if (inside) {
-      part.push_back(line);
     }
   }
   return parts;
