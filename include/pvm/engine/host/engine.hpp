@@ -336,14 +336,21 @@ class HostEngine {
     past_->gather_input(step_, 3 + age, c, u, s.x.data());
     const float* d0 = past_->d0(slot, c, u);
     for (std::size_t i = 0; i < past_->hidden(); ++i) {
-      simd::add_scaled(out.data() + at.w0 + i * at.w0_columns, w * d0[i], s.x.data(),
-                       at.w0_columns);
+      add_row(out.data() + at.w0, past_->hidden(), at.w0_columns, i, w * d0[i], s.x.data());
     }
     past_->gather_representation(step_, 3 + age, c, u, s.r.data());
     const auto rows = static_cast<std::size_t>(net_.units[u].representation);
+    const float* d1 = past_->d1(slot, c, u);
     for (std::size_t i = 0; i < rows; ++i) {
-      simd::add_scaled(out.data() + at.w1 + i * at.w1_columns, w * s.r.data()[i],
-                       past_->d1(slot, c, u), at.w1_columns);
+      add_row(out.data() + at.w1, rows, at.w1_columns, i, w * s.r.data()[i], d1);
+    }
+  }
+
+  /// Row r of a tiled matrix += factor * x.
+  static void add_row(float* matrix, std::size_t rows, std::size_t columns, std::size_t r,
+                      float factor, const float* x) {
+    for (std::size_t c = 0; c < columns; c += simd::width) {
+      simd::at(matrix + simd::tiled_index(rows, columns, r, c)) += factor * simd::at(x + c);
     }
   }
 

@@ -11,14 +11,28 @@
 
 namespace pvm::inline v0::simd {
 
-/// A matrix M as a list of rows, and what one pass over it does, in this order for every element
+/// Rows that a pass works on together. A matrix is stored in tiles of so many rows, inside a tile
+/// vector by vector, so that a pass reads memory from the first address to the last; rows that fill
+/// no tile lie behind them as they are.
+inline constexpr std::size_t tile_rows = 8;
+
+/// Where element (r, c) of a tiled matrix lies.
+constexpr std::size_t tiled_index(std::size_t rows, std::size_t columns, std::size_t r,
+                                  std::size_t c) {
+  if (r >= rows / tile_rows * tile_rows) return r * columns + c;
+  return r / tile_rows * tile_rows * columns + (c / width * tile_rows + r % tile_rows) * width +
+         c % width;
+}
+
+/// A matrix M and what one pass over it does, in this order for every element
 /// (the last only if asked for):
 ///   fold:  M[r] += sum_j factor[r][j] * term[j]
 ///          or, with a momentum array V:  V[r] = momentum * V[r] + that sum,  M[r] += V[r]
 ///   dot:   dot[b][r] = M[r] . x[b]
 ///   axpy:  y[b] += q[b][r] * M[r]
 struct MatrixPass {
-  float* const* row = nullptr;
+  float* tiled = nullptr;       // the matrix as tiles (see tiled_index) ...
+  float* const* row = nullptr;  // ... or as rows that lie anywhere
   std::size_t rows = 0;
   std::size_t columns = 0;  // a multiple of simd::width; padding holds zeros
 
@@ -42,19 +56,18 @@ struct MatrixPass {
 enum class Update { none, fold, momentum };
 
 template <Update update, bool Axpy, int Rows, int Batch>
-[[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, std::size_t r0, std::size_t b0) {
-  float* row[Rows];
-  for (int r = 0; r < Rows; ++r) row[r] = p.row[r0 + static_cast<std::size_t>(r)];
+[[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, float* const* row,
+                                             std::size_t step, std::size_t r0, std::size_t b0) {
   const float* factor = p.factor + r0 * p.terms;
   Lanes sums[Rows][Batch] = {};
   for (std::size_t c = 0; c < p.columns; c += width) {
     Lanes w[Rows];
-    for (int r = 0; r < Rows; ++r) w[r] = at(row[r] + c);
+    for (int r = 0; r < Rows; ++r) w[r] = at(row[r] + c * step);
     if constexpr (update != Update::none) {
       Lanes change[Rows];
       for (int r = 0; r < Rows; ++r) {
         if constexpr (update == Update::momentum) {
-          change[r] = p.momentum * at(row[r] + p.velocity + c);
+          change[r] = p.momentum * at(row[r] + p.velocity + c * step);
         } else {
           change[r] = Lanes{};
         }
@@ -66,9 +79,9 @@ template <Update update, bool Axpy, int Rows, int Batch>
         }
       }
       for (int r = 0; r < Rows; ++r) {
-        if constexpr (update == Update::momentum) at(row[r] + p.velocity + c) = change[r];
+        if constexpr (update == Update::momentum) at(row[r] + p.velocity + c * step) = change[r];
         w[r] += change[r];
-        at(row[r] + c) = w[r];
+        at(row[r] + c * step) = w[r];
       }
     }
     for (int b = 0; b < Batch; ++b) {
@@ -91,22 +104,27 @@ template <Update update, bool Axpy, int Rows, int Batch>
 
 /// The first sequence of a batch updates the rows; the others find them updated, and in the cache.
 template <Update update, bool Axpy, int Rows>
-[[gnu::always_inline]] inline void pass_rows(const MatrixPass& p, std::size_t r0) {
-  pass_tile<update, Axpy, Rows, 1>(p, r0, 0);
+[[gnu::always_inline]] inline void pass_rows(const MatrixPass& p, std::size_t r) {
+  float* row[Rows];
+  for (std::size_t k = 0; k < Rows; ++k) {
+    row[k] = p.tiled != nullptr ? p.tiled + r * p.columns + k * width : p.row[r + k];
+  }
+  const std::size_t step = p.tiled != nullptr ? Rows : 1;
+  pass_tile<update, Axpy, Rows, 1>(p, row, step, r, 0);
   std::size_t b = 1;
   if constexpr (Rows == 8) {
     for (; b + 4 <= p.batch; b += 4) {
-      pass_tile<Update::none, Axpy, 4, 4>(p, r0, b);
-      pass_tile<Update::none, Axpy, 4, 4>(p, r0 + 4, b);
+      pass_tile<Update::none, Axpy, 4, 4>(p, row, step, r, b);
+      pass_tile<Update::none, Axpy, 4, 4>(p, row + 4, step, r + 4, b);
     }
   }
-  for (; b < p.batch; ++b) pass_tile<Update::none, Axpy, Rows, 1>(p, r0, b);
+  for (; b < p.batch; ++b) pass_tile<Update::none, Axpy, Rows, 1>(p, row, step, r, b);
 }
 
 template <Update update, bool Axpy>
 [[gnu::always_inline]] inline void run_pass(const MatrixPass& p) {
   std::size_t r = 0;
-  for (; r + 8 <= p.rows; r += 8) pass_rows<update, Axpy, 8>(p, r);
+  for (; r + tile_rows <= p.rows; r += tile_rows) pass_rows<update, Axpy, tile_rows>(p, r);
   for (; r < p.rows; ++r) pass_rows<update, Axpy, 1>(p, r);
 }
 

@@ -255,7 +255,7 @@ class UnitStep {
     fold_hidden();
     const UnitWeights& w = n_.layout[u_];
     simd::MatrixPass pass;
-    set_rows(pass, w.w0, n_.past.hidden(), w.w0_columns);
+    set_matrix(pass, w.w0, n_.past.hidden(), w.w0_columns);
     set_fold(pass);
     pass.x = s_.x.data();
     pass.dot = s_.sums.data();
@@ -412,7 +412,7 @@ class UnitStep {
   [[gnu::always_inline]] inline void pass_outputs() {
     const UnitWeights& w = n_.layout[u_];
     simd::MatrixPass pass;
-    set_rows(pass, w.w1, representation(), w.w1_columns);
+    set_matrix(pass, w.w1, representation(), w.w1_columns);
     set_fold(pass);
     pass.x = s_.d1.data();
     pass.dot = s_.back.data();
@@ -485,13 +485,9 @@ class UnitStep {
     }
   }
 
-  [[gnu::always_inline]] inline void set_rows(simd::MatrixPass& pass, std::size_t offset,
-                                              std::size_t rows, std::size_t columns) {
-    s_.row.clear();
-    for (std::size_t i = 0; i < rows; ++i) {
-      s_.row.push_back(n_.weights.data() + offset + i * columns);
-    }
-    pass.row = s_.row.data();
+  [[gnu::always_inline]] inline void set_matrix(simd::MatrixPass& pass, std::size_t offset,
+                                                std::size_t rows, std::size_t columns) {
+    pass.tiled = n_.weights.data() + offset;
     pass.rows = rows;
     pass.columns = columns;
     pass.batch = batch();

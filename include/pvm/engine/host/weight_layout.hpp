@@ -8,14 +8,15 @@
 #include <span>
 #include <vector>
 
+#include <pvm/engine/host/matrix_pass.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/model/connectome.hpp>
 
 namespace pvm::inline v0 {
 
-/// W0 is kept as it is, hidden rows of `w0_columns`; W1 transposed, one row of `w1_columns` for
+/// W0 is kept as hidden rows of `w0_columns`; W1 transposed, one row of `w1_columns` for
 /// every value of r: then both products with W1 are one pass along its rows. Rows are padded with
-/// zeros to whole vectors.
+/// zeros to whole vectors, and both matrices are tiled.
 struct UnitWeights {
   std::size_t w0 = 0;          ///< offset of W0
   std::size_t w0_columns = 0;  ///< inputs, padded
@@ -57,14 +58,16 @@ class WeightLayout {
     const auto inputs = static_cast<std::size_t>(unit.inputs);
     const auto outputs = static_cast<std::size_t>(unit.outputs);
     const auto representation = static_cast<std::size_t>(unit.representation);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(net_->hidden); ++i) {
+    const auto hidden = static_cast<std::size_t>(net_->hidden);
+    for (std::size_t i = 0; i < hidden; ++i) {
       for (std::size_t c = 0; c < inputs; ++c) {
-        f(unit.w0 + i * inputs + c, w.w0 + i * w.w0_columns + c);
+        f(unit.w0 + i * inputs + c, w.w0 + simd::tiled_index(hidden, w.w0_columns, i, c));
       }
     }
     for (std::size_t o = 0; o < outputs; ++o) {
       for (std::size_t i = 0; i < representation; ++i) {
-        f(unit.w1 + o * representation + i, w.w1 + i * w.w1_columns + o);
+        f(unit.w1 + o * representation + i,
+          w.w1 + simd::tiled_index(representation, w.w1_columns, i, o));
       }
     }
   }
