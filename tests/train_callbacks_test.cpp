@@ -255,10 +255,10 @@ TEST_CASE("The preview shows the moment it is of", "[train][preview]") {
     trainer.fit(frames, pvm::Steps{90}, preview);
     CHECK(preview.drawn());
     const cv::Mat picture = cv::imread(path.string());
-    REQUIRE(picture.cols == 816);
+    REQUIRE(picture.cols == 828);
     // The input's panel is the last frame, enlarged.
     const auto last = trainer.last_frame();
-    const cv::Vec3b shown = picture.at<cv::Vec3b>(32 + 20 + 128, 12 + 128);
+    const cv::Vec3b shown = picture.at<cv::Vec3b>(32 + 40 + 96, 12 + 96);
     const std::size_t centre = (6 * 12 + 6) * 3;
     CHECK(shown == cv::Vec3b(last[centre], last[centre + 1], last[centre + 2]));
   }

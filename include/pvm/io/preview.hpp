@@ -30,107 +30,146 @@ namespace pvm::inline v0::io {
 
 /// One moment of a run, as a preview shows it.
 struct PreviewContent {
-  std::span<const std::uint8_t> frame;  ///< [side][side][channels]
-  std::span<const float> prediction;    ///< of that frame, in [0, 1]
-  std::span<const float> hidden;        ///< [units][hidden], in [0, 1]
+  std::span<const std::uint8_t> frame;   ///< [side][side][channels]
+  std::span<const float> prediction;     ///< of that frame, in [0, 1]
+  std::span<const std::uint8_t> before;  ///< the frame two steps before it; empty if there is none
+  std::span<const float> hidden;         ///< [units][hidden], in [0, 1]
   std::string title;
 };
 
 namespace detail {
 
-/// Labelled squares on a dark sheet.
+/// Labelled squares on a dark sheet, four in a row.
 class Sheet {
  public:
+  static constexpr int side = 192;
+  static constexpr int columns = 4;
   static constexpr int gap = 12;
-  static constexpr int label_height = 20;
-  static constexpr int width = 3 * 256 + 4 * gap;
+  static constexpr int title_height = 32;
+  static constexpr int label_height = 40;
+  static constexpr int width = columns * side + (columns + 1) * gap;
 
-  explicit Sheet(int height) : picture_(height, width, CV_8UC3, cv::Scalar::all(24)) {}
+  explicit Sheet(int squares) : picture_(height(squares), width, CV_8UC3, cv::Scalar::all(24)) {}
 
-  void text(int x, int y, const std::string& words) {
-    cv::putText(picture_, words, {x, y + 15}, cv::FONT_HERSHEY_SIMPLEX, 0.5, cv::Scalar::all(230),
-                1, cv::LINE_AA);
-  }
+  void title(const std::string& words) { text({gap, 24}, words, 0.5, 230); }
 
-  /// `picture` (8-bit, 1 or 3 channels) as a square of `side` pixels with a label above it.
-  void square(int x, int y, int side, const cv::Mat& picture, const std::string& label) {
-    text(x, y, label);
-    cv::Mat colour, sized;
-    if (picture.channels() == 1) {
-      cv::cvtColor(picture, colour, cv::COLOR_GRAY2BGR);
-    } else {
-      colour = picture;
-    }
+  /// Puts `picture` (8-bit, 1 or 3 channels) at the next place, as large as the square allows,
+  /// with a label and a smaller line above it.
+  void add(const cv::Mat& picture, const std::string& label, const std::string& detail) {
+    const int x = gap + next_ % columns * (side + gap);
+    const int y = title_height + next_ / columns * (label_height + side + gap);
+    ++next_;
+    text({x, y + 16}, label, 0.5, 230);
+    text({x, y + 33}, detail, 0.4, 150);
+    cv::Mat colour = picture;
+    if (picture.channels() == 1) cv::cvtColor(picture, colour, cv::COLOR_GRAY2BGR);
+    cv::Mat sized = picture_(cv::Rect(x, y + label_height, side, side));
     const int how = picture.rows > side ? cv::INTER_AREA : cv::INTER_NEAREST;
     cv::resize(colour, sized, {side, side}, 0, 0, how);
-    sized.copyTo(picture_(cv::Rect(x, y + label_height, side, side)));
   }
 
   [[nodiscard]] const cv::Mat& picture() const noexcept { return picture_; }
 
  private:
+  static int height(int squares) {
+    return title_height + (squares + columns - 1) / columns * (label_height + side + gap);
+  }
+
+  void text(cv::Point at, const std::string& words, double size, double shade) {
+    cv::putText(picture_, words, at, cv::FONT_HERSHEY_SIMPLEX, size, cv::Scalar::all(shade), 1,
+                cv::LINE_AA);
+  }
+
   cv::Mat picture_;
+  int next_ = 0;
 };
 
-/// A layer's hidden values as one picture: every unit a block, blue for 0 to yellow for 1.
+/// A layer's hidden values as one picture, blue for 0 to yellow for 1: every unit a block, with
+/// dark lines between the units where there is room for them.
 inline cv::Mat layer_picture(const Spec& spec, const Connectome& net, std::size_t layer,
                              std::span<const float> hidden) {
   const int block = spec.hidden_block_size;
   const int side = spec.layer_shapes[layer];
-  cv::Mat grey(side * block, side * block, CV_8UC1);
-  for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {
-    const Unit& unit = net.units[u];
-    const float* values = hidden.data() + u * static_cast<std::size_t>(net.hidden);
-    for (int i = 0; i < net.hidden; ++i) {
-      grey.at<std::uint8_t>(unit.row * block + i / block, unit.column * block + i % block) =
-          cv::saturate_cast<std::uint8_t>(255.0F * values[i]);
-    }
-  }
+  const int room = Sheet::side / side;
+  const int shown = room - 2 >= block ? (room - 2) / block * block : block;
+  const int pitch = std::max(room, block);
+  cv::Mat sheet(side * pitch, side * pitch, CV_8UC3, cv::Scalar::all(24));
+  cv::Mat grey(block, block, CV_8UC1);
   cv::Mat colour;
-  cv::applyColorMap(grey, colour, cv::COLORMAP_VIRIDIS);
-  return colour;
+  for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {
+    const float* values = hidden.data() + u * static_cast<std::size_t>(net.hidden);
+    std::transform(values, values + net.hidden, grey.data,
+                   [](float v) { return cv::saturate_cast<std::uint8_t>(255.0F * v); });
+    cv::applyColorMap(grey, colour, cv::COLORMAP_VIRIDIS);
+    const Unit& unit = net.units[u];
+    const int margin = (pitch - shown) / 2;
+    cv::Mat place =
+        sheet(cv::Rect(unit.column * pitch + margin, unit.row * pitch + margin, shown, shown));
+    cv::resize(colour, place, {shown, shown}, 0, 0, cv::INTER_NEAREST);
+  }
+  return sheet;
+}
+
+/// `values` as a picture of the network's frames.
+template <class Value>
+cv::Mat frame_picture(const Spec& spec, std::span<const Value> values, float scale) {
+  cv::Mat picture(spec.frame_side(), spec.frame_side(), CV_8UC(spec.input_channels));
+  std::transform(values.begin(), values.end(), picture.data, [scale](Value v) {
+    return cv::saturate_cast<std::uint8_t>(scale * static_cast<float>(v));
+  });
+  return picture;
+}
+
+/// PSNR in dB of what was expected for a frame; `scale` takes its values to [0, 1].
+template <class Value>
+std::string psnr_text(std::span<const std::uint8_t> frame, std::span<const Value> expected,
+                      double scale) {
+  double squares = 0;
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    const double error = scale * static_cast<double>(expected[i]) - frame[i] / 255.0;
+    squares += error * error;
+  }
+  if (squares == 0) return "no error";
+  char text[40];
+  std::snprintf(text, sizeof text, "PSNR %.1f dB",
+                -10 * std::log10(squares / static_cast<double>(frame.size())));
+  return text;
+}
+
+inline cv::Mat magnified_difference(const cv::Mat& a, const cv::Mat& b) {
+  cv::Mat difference;
+  cv::absdiff(a, b, difference);
+  return difference * 4;
 }
 
 }  // namespace detail
 
-/// Input, prediction and error side by side, every layer's activity below them: an 8-bit BGR
-/// picture, 816 pixels wide.
+/// Input, prediction, its error and that of repeating the frame of two steps before, then every
+/// layer's activity: an 8-bit BGR picture, 828 pixels wide.
 inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
                             const PreviewContent& content) {
-  using detail::Sheet;
-  constexpr int panel = 256;
-  constexpr int columns = 5;
-  constexpr int tile = (Sheet::width - (columns + 1) * Sheet::gap) / columns;
-  const int layers = static_cast<int>(spec.layer_shapes.size());
-  const int rows = (layers + columns - 1) / columns;
-  constexpr int first_row = 32;
-  constexpr int second_row = first_row + Sheet::label_height + panel + Sheet::gap;
-  constexpr int row_height = Sheet::label_height + tile + Sheet::gap;
-  Sheet sheet(second_row + rows * row_height);
-
-  const int side = spec.frame_side();
-  cv::Mat frame(side, side, CV_8UC(spec.input_channels));
-  std::copy(content.frame.begin(), content.frame.end(), frame.data);
-  cv::Mat prediction(side, side, CV_8UC(spec.input_channels));
-  std::transform(content.prediction.begin(), content.prediction.end(), prediction.data,
-                 [](float v) { return cv::saturate_cast<std::uint8_t>(255.0F * v); });
-  cv::Mat error;
-  cv::absdiff(frame, prediction, error);
-  error *= 4;
-
-  sheet.text(Sheet::gap, 8, content.title);
-  const auto x_of = [](int column, int width) {
-    return Sheet::gap + column * (width + Sheet::gap);
-  };
-  sheet.square(x_of(0, panel), first_row, panel, frame, "input");
-  sheet.square(x_of(1, panel), first_row, panel, prediction, "prediction, 2 steps before");
-  sheet.square(x_of(2, panel), first_row, panel, error, "error x 4");
-  for (int l = 0; l < layers; ++l) {
-    const auto layer = static_cast<std::size_t>(l);
-    const std::string sides = std::to_string(spec.layer_shapes[layer]);
-    sheet.square(x_of(l % columns, tile), second_row + l / columns * row_height, tile,
-                 detail::layer_picture(spec, net, layer, content.hidden),
-                 "layer " + std::to_string(l) + ": " + sides + " x " + sides);
+  const std::size_t layers = spec.layer_shapes.size();
+  detail::Sheet sheet(detail::Sheet::columns + static_cast<int>(layers));
+  const cv::Mat frame = detail::frame_picture(spec, content.frame, 1.0F);
+  const cv::Mat prediction = detail::frame_picture(spec, content.prediction, 255.0F);
+  sheet.title(content.title);
+  sheet.add(frame, "input", "the frame that came");
+  sheet.add(prediction, "prediction", "made two steps before");
+  sheet.add(detail::magnified_difference(frame, prediction), "error x 4",
+            detail::psnr_text(content.frame, content.prediction, 1.0));
+  if (content.before.empty()) {
+    sheet.add(cv::Mat::zeros(frame.size(), frame.type()), "error of repeating x 4",
+              "no frame to repeat");
+  } else {
+    const cv::Mat before = detail::frame_picture(spec, content.before, 1.0F);
+    sheet.add(detail::magnified_difference(frame, before), "error of repeating x 4",
+              detail::psnr_text(content.frame, content.before, 1 / 255.0));
+  }
+  for (std::size_t l = 0; l < layers; ++l) {
+    const std::string side = std::to_string(spec.layer_shapes[l]);
+    const std::string block = std::to_string(spec.hidden_block_size);
+    sheet.add(detail::layer_picture(spec, net, l, content.hidden), "layer " + std::to_string(l),
+              side + " x " + side + " units of " + block + " x " + block);
   }
   return sheet.picture();
 }
@@ -184,6 +223,8 @@ class Preview {
   void foresee(const Moment& moment) {
     if (next_picture(moment.step) - moment.step != 2) return;
     foreseen_ = moment.trainer.prediction();
+    const auto frame = moment.trainer.last_frame();
+    before_.assign(frame.begin(), frame.end());
     foreseen_step_ = moment.step;
   }
 
@@ -192,18 +233,10 @@ class Preview {
     const auto frame = moment.trainer.last_frame();
     const auto hidden = moment.trainer.hidden();
     const auto prediction = std::span<const float>(foreseen_).first(frame.size());
-    double squares = 0;
-    for (std::size_t i = 0; i < frame.size(); ++i) {
-      const double error = prediction[i] - frame[i] / 255.0;
-      squares += error * error;
-    }
-    char quality[64];
-    std::snprintf(quality, sizeof quality, "PSNR of this prediction %.1f dB",
-                  -10 * std::log10(squares / static_cast<double>(frame.size())));
     const Spec& spec = moment.trainer.spec();
-    write(draw_preview(spec, moment.trainer.connectome(),
-                       {frame, prediction, hidden,
-                        spec.name + ", step " + std::to_string(moment.step) + ", " + quality}));
+    write(draw_preview(
+        spec, moment.trainer.connectome(),
+        {frame, prediction, before_, hidden, spec.name + ", step " + std::to_string(moment.step)}));
   }
 
   /// A picture that cannot be written is no reason to end a run.
@@ -231,7 +264,8 @@ class Preview {
   std::filesystem::path path_;
   std::uint64_t every_;
   std::uint64_t target_ = 0;
-  std::vector<float> foreseen_;  // predictions made at foreseen_step_, for two steps later
+  std::vector<float> foreseen_;       // predictions made at foreseen_step_, for two steps later
+  std::vector<std::uint8_t> before_;  // the frame of that step
   std::uint64_t foreseen_step_ = 0;
   bool drawn_ = false;
   bool failed_ = false;

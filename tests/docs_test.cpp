@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The documents against the tree: their C++ is compiled code, their tables name the keys, flags and
+// rooms that there are, their links lead somewhere. PVM_SOURCE is the project's directory.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/json.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+const fs::path root = PVM_SOURCE;
+
+Lines lines_of(const fs::path& path) {
+  std::ifstream file(path);
+  REQUIRE(file.is_open());
+  Lines lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  for (const auto& line : lines_of(path)) text << line << '\n';
+  return text.str();
+}
+
+std::vector<fs::path> documents() {
+  std::vector<fs::path> paths = {root / "README.md", root / "CONTRIBUTING.md",
+                                 root / "CHANGELOG.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs")) {
+    if (entry.path().extension() == ".md") paths.push_back(entry.path());
+  }
+  return paths;
+}
+
+/// The lines as one text, without the indentation they share.
+std::string dedented(const Lines& lines) {
+  std::size_t indent = std::string::npos;
+  for (const auto& line : lines) indent = std::min(indent, line.find_first_not_of(' '));
+  std::string text;
+  for (const auto& line : lines) text += (line.empty() ? line : line.substr(indent)) + "\n";
+  return text;
+}
+
+/// The parts of a source file between `// [name]` and `// [/name]`.
+std::set<std::string> marked_parts(const fs::path& path) {
+  std::set<std::string> parts;
+  Lines part;
+  bool inside = false;
+  const std::regex mark(R"(\s*// \[(/?)\w+\])");
+  for (const auto& line : lines_of(path)) {
+    std::smatch slash;
+    if (!std::regex_match(line, slash, mark)) {
+      if (inside) part.push_back(line);
+    } else if (slash[1].length() > 0) {
+      parts.insert(dedented(part));
+      inside = false;
+    } else {
+      part.clear();
+      inside = true;
+    }
+  }
+  return parts;
+}
+
+/// The blocks of a document that are fenced as `language`.
+std::vector<std::string> blocks(const fs::path& path, const std::string& language) {
+  std::vector<std::string> found;
+  Lines block;
+  bool inside = false;
+  for (const auto& line : lines_of(path)) {
+    if (line == "```" + language) {
+      block.clear();
+      inside = true;
+    } else if (inside && line == "```") {
+      found.push_back(dedented(block));
+      inside = false;
+    } else if (inside) {
+      block.push_back(line);
+    }
+  }
+  return found;
+}
+
+/// The cells of the table rows whose first cell is `code`, by that cell.
+std::map<std::string, Lines> rows(const fs::path& path, const std::string& after) {
+  std::map<std::string, Lines> table;
+  bool here = false;
+  for (const auto& line : lines_of(path)) {
+    if (line.starts_with("## ")) here = line == "## " + after;
+    if (!here || !line.starts_with("| `")) continue;
+    Lines cells;
+    std::istringstream row(line.substr(1));
+    for (std::string cell; std::getline(row, cell, '|');) {
+      const auto first = cell.find_first_not_of(' ');
+      cells.push_back(first == std::string::npos
+                          ? ""
+                          : cell.substr(first, cell.find_last_not_of(' ') + 1 - first));
+    }
+    const std::string key = cells.front().substr(1, cells.front().size() - 2);
+    CHECK(table.emplace(key, cells).second);
+  }
+  return table;
+}
+
+template <class Keys>
+std::set<std::string> as_set(const Keys& keys) {
+  return {keys.begin(), keys.end()};
+}
+
+std::set<std::string> keys_of(const std::map<std::string, Lines>& table) {
+  std::set<std::string> keys;
+  for (const auto& [key, cells] : table) keys.insert(key);
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("Every block of C++ in the documents is compiled code", "[docs]") {
+  auto compiled = marked_parts(root / "examples/hello.cpp");
+  compiled.merge(marked_parts(root / "tests/snippets/snippets.cpp"));
+  std::size_t count = 0;
+  for (const auto& document : documents()) {
+    for (const auto& block : blocks(document, "cpp")) {
+      INFO(document << ":\n" << block);
+      CHECK(compiled.count(block) == 1);
+      ++count;
+    }
+  }
+  CHECK(count >= compiled.size());
+}
+
+TEST_CASE("docs/spec.md names exactly the keys there are", "[docs]") {
+  const auto document = root / "docs/spec.md";
+  CHECK(keys_of(rows(document, "Keys")) == as_set(pvm::detail::effective_keys));
+  CHECK(keys_of(rows(document, "Keys without effect")) == as_set(pvm::detail::ignored_keys));
+}
+
+TEST_CASE("docs/spec.md's defaults are the program's", "[docs]") {
+  const auto table = rows(root / "docs/spec.md", "Keys");
+  nlohmann::json needed = nlohmann::json::parse(text_of(root / "model_zoo/tiny.json"));
+  for (const auto& [key, cells] : table) {
+    if (cells.at(2) != "required") needed.erase(key);
+  }
+  const auto read =
+      nlohmann::json::parse(pvm::to_json_text(pvm::parse_spec(needed.dump(), "the required keys")));
+  for (const auto& [key, cells] : table) {
+    INFO(key);
+    if (cells.at(2) == "required") {
+      auto without = needed;
+      without.erase(key);
+      CHECK_THROWS_AS(pvm::parse_spec(without.dump(), "one less"), pvm::Error);
+    } else if (cells.at(2) == "none") {
+      CHECK_FALSE(read.contains(key));
+    } else {
+      REQUIRE(read.contains(key));
+      CHECK(read.at(key) == nlohmann::json::parse(cells.at(2)));
+    }
+  }
+}
+
+TEST_CASE("README.md names the rooms and the flags there are", "[docs]") {
+  const auto readme = root / "README.md";
+  std::set<std::string> rooms;
+  for (const auto& entry : fs::recursive_directory_iterator(root / "include/pvm")) {
+    if (entry.is_directory()) {
+      rooms.insert(fs::relative(entry.path(), root / "include/pvm").string() + "/");
+    }
+  }
+  const auto map = keys_of(rows(readme, "The map"));
+  for (const auto& room : rooms) {
+    INFO(room);
+    CHECK((room == "engine/" || map.count(room) == 1));
+  }
+
+  const std::string source = text_of(root / "examples/pvm.cpp");
+  std::set<std::string> flags;
+  const std::regex declared(R"rx(a(?:dd_option|dd_flag)\("((?:-\w,)?--[a-z-]+)")rx");
+  for (std::sregex_iterator i(source.begin(), source.end(), declared), end; i != end; ++i) {
+    flags.insert((*i)[1]);
+  }
+  std::set<std::string> described;
+  for (const auto& [flag, cells] : rows(readme, "The flags of `pvm`")) {
+    described.insert(
+        std::regex_replace(flag.substr(0, flag.find(' ', flag.find("--"))), std::regex(" "), ""));
+  }
+  CHECK(described == flags);
+}
+
+TEST_CASE("Links between the documents lead somewhere", "[docs]") {
+  const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");
+  for (const auto& document : documents()) {
+    const std::string text = text_of(document);
+    for (std::sregex_iterator i(text.begin(), text.end(), link), end; i != end; ++i) {
+      INFO(document << ": " << (*i)[1]);
+      CHECK(fs::exists(document.parent_path() / (*i)[1].str()));
+    }
+  }
+}
+
+TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
+  const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo/small.json"));
+  const auto millions = [](std::size_t weights) {
+    std::ostringstream text;
+    text.precision(1);
+    text << std::fixed << static_cast<double>(weights) * 4e-6 << " MB";
+    return text.str();
+  };
+  const std::string text = text_of(root / "docs/performance.md");
+  const std::size_t w0 = net.units.front().w1;  // W1 begins where all of W0 ends
+  INFO(millions(w0) << ", " << millions(net.weights - w0));
+  CHECK(net.weights == 17'538'806);
+  CHECK(text.find("17,538,806") != std::string::npos);
+  CHECK(text.find(millions(w0)) != std::string::npos);
+  CHECK(text.find(millions(net.weights - w0)) != std::string::npos);
+}

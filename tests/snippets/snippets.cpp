@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The C++ of the documents, compiled and run. docs_test.cpp checks that every block of C++ in them
+// is one of the marked parts of this file (or of examples/hello.cpp).
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/open.hpp>
+#include <pvm/io/prefetch.hpp>
+#include <pvm/io/synthetic.hpp>
+#include <pvm/pvm.hpp>
+
+#include "../catch.hpp"
+#include "../temp_dir.hpp"
+
+namespace {
+
+// [source]
+/// Noise, which nothing can predict. Model of FrameSource.
+class Noise {
+ public:
+  pvm::io::FrameInfo next(pvm::io::FrameShape shape, std::span<std::uint8_t> pixels) {
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      pixels[i] = static_cast<std::uint8_t>(256 * pvm::uniform(position_.frame, i));
+    }
+    const bool starts_sequence = position_.frame++ == 0;
+    return {starts_sequence, std::nullopt};  // no label
+  }
+  pvm::io::Position position() const { return position_; }
+  void seek(const pvm::io::Position& position) { position_ = position; }
+  std::optional<std::uint64_t> length() const { return std::nullopt; }  // it has no end
+  std::uint64_t skipped() const { return 0; }
+  std::string name() const { return "noise"; }
+
+ private:
+  pvm::io::Position position_;
+};
+static_assert(pvm::io::FrameSource<Noise>);
+// [/source]
+
+// [callback]
+/// Prints every 500 steps how busy the top unit is: the mean of its hidden values.
+struct TopUnit {
+  std::uint64_t next(std::uint64_t step) const { return pvm::next_multiple(step, 500); }
+  void at(const pvm::Moment& moment) const {
+    const std::vector<float> hidden = moment.trainer.hidden();  // [batch][units][hidden]
+    const int count = moment.trainer.spec().hidden();
+    float sum = 0;
+    for (auto value = hidden.end() - count; value != hidden.end(); ++value) sum += *value;
+    std::printf("%llu: %.3f\n", static_cast<unsigned long long>(moment.step),
+                static_cast<double>(sum) / count);
+  }
+};
+// [/callback]
+
+pvm::Spec tiny() { return pvm::load_spec(PVM_MODEL_ZOO "/tiny.json"); }
+
+void train_on_own_source(const pvm::Spec& spec) {
+  // [own]
+  pvm::Trainer<> trainer{spec};
+  pvm::io::Prefetch frames{Noise{}};  // made ahead, on a thread of its own
+  trainer.fit(frames, pvm::Steps{1'000}, TopUnit{});
+  // [/own]
+  CHECK(trainer.step() == 1000);
+}
+
+void train_batch(const pvm::Spec& spec) {
+  // [batch]
+  pvm::Trainer<pvm::fp32, pvm::dynamic> trainer{spec, {.batch = 8}};
+  auto streams = pvm::io::deal({pvm::io::opener("synthetic:1"), pvm::io::opener("synthetic:2")}, 8);
+  trainer.fit(streams, pvm::Steps{1'000});
+  // [/batch]
+  CHECK(trainer.step() == 1000);
+}
+
+void resume(const pvm::Spec& spec, const std::string& prefix) {
+  // [resume]
+  pvm::Trainer<> first{spec};
+  pvm::io::Synthetic frames;
+  first.fit(frames, pvm::Steps{600}, pvm::Checkpoints{prefix});  // saves PREFIX_000000600...
+
+  const auto path = pvm::Checkpoints::path_at(prefix, 600);
+  pvm::Trainer<> second{pvm::io::load_checkpoint(path)};
+  pvm::io::Synthetic same_frames;  // fit brings it to the frame after the last one
+  second.fit(same_frames, pvm::Steps{1'000});
+  // [/resume]
+  first.fit(frames, pvm::Steps{1000});
+  CHECK(first.weights() == second.weights());
+}
+
+void run_engine(const pvm::Spec& spec) {
+  // [engine]
+  pvm::HostEngine<> engine{spec, 1};
+  pvm::EngineState start;
+  start.weights.assign(engine.connectome().weights, 0.01F);
+  engine.restore(start);
+
+  pvm::FrameBlock block = engine.stage(1);  // room for one frame
+  std::fill(block.pixels.begin(), block.pixels.end(), std::uint8_t{128});
+  engine.run(block, pvm::Mode::learn);
+
+  std::vector<float> prediction(spec.frame_size());  // of the frame two steps ahead
+  engine.read_prediction(prediction);
+  // [/engine]
+  CHECK(engine.step() == 1);
+}
+
+}  // namespace
+
+TEST_CASE("The documents' C++ runs", "[docs]") {
+  const pvm_test::TempDir dir;
+  train_on_own_source(tiny());
+  train_batch(tiny());
+  resume(tiny(), (dir / "run").string());
+  run_engine(tiny());
+}
