@@ -59,7 +59,9 @@ Examples:
 Exit codes: 0 done (also when stopped by Ctrl-C, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
 void describe(CLI::App& app, Arguments& a) {
-  app.option_defaults()->group("Model");
+  app.option_defaults()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)  // so that scripts can be overridden
+      ->group("Model");
   app.add_option("-S,--spec", a.spec, "model spec; needed unless -L holds one")->type_name("FILE");
   app.add_option("-L,--load", a.load, "continue from a checkpoint (.safetensors, .bin, .zip)")
       ->type_name("FILE");
