@@ -19,5 +19,5 @@ cmake -S . -B build/run -G Ninja -DCMAKE_BUILD_TYPE=Release -DPVM_BUILD_TESTS=OF
 rm -f build-run.log
 
 mkdir -p runs
-exec build/run/examples/pvm -S model_zoo/first_steps.json -f "$frames" --seconds 60 \
+exec build/run/examples/pvm -S model_zoo/first_steps.json -f "$frames" --seconds 60 --interval 5000 \
   -o runs/first_steps --metrics runs/first_steps.jsonl --preview runs/first_steps.png "$@"

@@ -226,7 +226,7 @@ class HostEngine {
   }
 
   DeferralPlan choose_plan() {
-    const DeferralPlan plan = DeferralPlan::for_momentum(spec_.momentum, std::max(1, 16 / batch_));
+    const DeferralPlan plan = DeferralPlan::for_momentum(spec_.momentum, std::max(1, 8 / batch_));
     dense_ = batch_ > 4 || !plan.fits();
     return dense_ ? DeferralPlan{1, 1} : plan;
   }

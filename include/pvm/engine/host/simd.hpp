@@ -72,9 +72,14 @@ class Ahead {
     end_ = end;
     next_ = next;
   }
-  /// So many cache lines have been used, so that as many more may be asked for.
+  /// So many cache lines of the stretch have been used. Fewer are asked for than used: the rest is
+  /// for the small phases, in which nothing else is.
   [[gnu::always_inline]] inline void used(std::ptrdiff_t lines) {
     room_ += lines;
+    if (room_ > lead) {  // the work has overtaken us
+      at_ += (room_ - lead) * 16;
+      room_ = lead;
+    }
     pull(lines);
   }
   /// Asks for up to `lines` cache lines more, at most `lead` in front of the work.

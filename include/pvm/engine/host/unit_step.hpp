@@ -452,7 +452,8 @@ class UnitStep {
       }
     }
     simd::MatrixPass pass;
-    pass.ahead = &ahead_;
+    simd::Ahead nothing;  // these rows are not weights
+    pass.ahead = &nothing;
     pass.row = s_.row.data();
     pass.rows = terms;
     pass.columns = columns();
