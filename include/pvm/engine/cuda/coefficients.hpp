@@ -32,7 +32,7 @@ class CoefficientTables {
         stable_(layers, 0),
         after_(layers, std::vector<float>(square())) {}
 
-  [[nodiscard]] std::size_t stride() const { return 2 * square() + 2 * terms() + 1; }
+  [[nodiscard]] std::size_t stride() const { return (2 * square() + 2 * terms() + 1 + 3) / 4 * 4; }
   [[nodiscard]] std::vector<DeferredRates>& layers() { return rates_; }
   [[nodiscard]] const std::vector<DeferredRates>& layers() const { return rates_; }
 

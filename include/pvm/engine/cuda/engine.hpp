@@ -47,11 +47,13 @@ class CudaEngine {
         net_(make_connectome(spec)),
         plan_(DeferralPlan::for_momentum(spec.momentum,
                                          std::max(1, device_.tuning.fold_period / batch_))),
-        shape_(net_.hidden, plan_, batch_),
+        shape_(spec_, net_, plan_, batch_),
         planner_(spec_, net_, shape_, device_.multiprocessors, device_.shared_bytes),
         schedule_(spec),
         tables_(spec.layer_shapes.size(), plan_, share()),
-        launcher_(shape_.rows_per_tile, device_.multiprocessors, planner_.shared_bytes) {
+        launcher_(shape_.rows_per_tile, batch_ == 1, device_.multiprocessors,
+                  planner_.shared_bytes) {
+    check_sizes();
     require_memory();
     allocate();
     start_state();
@@ -130,11 +132,10 @@ class CudaEngine {
   /// The prediction for two steps ahead, [batch][side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
     const std::vector<float> y = last_outputs();
-    const std::size_t patch = patch_size();
     for (std::size_t b = 0; b < count(batch_); ++b) {
       for (std::size_t u = 0; u < patches(); ++u) {
-        const float* from = y.data() + b * net_.outputs + planner_.output_start[u];
-        for (std::size_t k = 0; k < patch; ++k) {
+        const float* from = y.data() + b * planner_.y_columns + planner_.output_start[u];
+        for (std::size_t k = 0; k < patch_size(); ++k) {
           out[b * spec_.frame_size() + pixel(u, k)] = unsqueeze(from[k]);
         }
       }
@@ -143,14 +144,18 @@ class CudaEngine {
 
   /// h of the last step, [batch][units][hidden].
   void read_hidden(std::span<float> out) {
-    const std::size_t row = hidden_row();
-    download_part(raw_, ring_row(1) * row, out.first(row));
+    for (std::size_t b = 0; b < count(batch_); ++b) {
+      download_part(past_, past_row(1, b) + shape_.raw(0), out.subspan(b * shape_.values,
+                                                                       shape_.values));
+    }
   }
 
   /// y of the last step, [batch][outputs], unit by unit.
   void read_outputs(std::span<float> out) {
     const std::vector<float> y = last_outputs();
-    std::copy(y.begin(), y.end(), out.begin());
+    visit_outputs([&](std::size_t tensor, std::size_t own, std::size_t n) {
+      std::copy_n(y.data() + own, n, out.data() + tensor);
+    });
   }
 
   /// Everything, for a checkpoint. Does not disturb the run.
@@ -209,11 +214,9 @@ class CudaEngine {
     const std::size_t b = count(batch_);
     const std::size_t floats =
         2 * (planner_.arena_f4 * 4 + planner_.history_floats) +
-        ring() * b * (3 * net_.units.size() * count(net_.hidden) + spec_.frame_size()) +
-        2 * b * net_.outputs + inner_size() + planner_.y_floats * count(device_.multiprocessors) +
-        planner_.blobs.size() + planner_.x_words.size() +
-        planner_.columns.size() * (sizeof(detail::OutputColumn) / 4) + score_size() * 2 +
-        layers() * (tables_.stride() + 1);
+        ring() * b * shape_.row() + 2 * b * planner_.y_columns + inner_size() +
+        planner_.y_floats * count(device_.multiprocessors) + planner_.blobs.size() +
+        planner_.x_words.size() + score_size() * 2 + layers() * (tables_.stride() + 1);
     const std::size_t staged =
         count(block_steps()) * b * (spec_.frame_size() + 1) + 4 * (index_words() + tables_room());
     return floats * sizeof(float) + staged * count(device_.tuning.blocks_ahead);
@@ -241,16 +244,18 @@ class CudaEngine {
   [[nodiscard]] std::size_t layers() const { return net_.layer_start.size() - 1; }
   /// Rows of the rings: the list, its lags, the frames converted ahead.
   [[nodiscard]] std::size_t ring() const { return count(plan_.terms) + 10; }
+  /// Where the rows of step `step_ - back` start.
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 2 * ring() - back) % ring());
   }
-  [[nodiscard]] std::size_t hidden_row() const {
-    return count(batch_) * net_.units.size() * count(net_.hidden);
+  [[nodiscard]] std::size_t past_row(std::uint64_t back, std::size_t b) const {
+    return (ring_row(back) * count(batch_) + b) * shape_.row();
   }
+  [[nodiscard]] std::size_t hidden_row() const { return count(batch_) * shape_.values; }
   [[nodiscard]] std::size_t patches() const { return net_.layer_start[1]; }
   [[nodiscard]] std::size_t patch_size() const { return count(net_.units[0].base); }
   [[nodiscard]] std::size_t inner_size() const {
-    return 3 * count(batch_) * (net_.units.size() + patches()) * count(shape_.list);
+    return 3 * count(batch_) * (net_.units.size() + patches() + 1) * count(shape_.list);
   }
   [[nodiscard]] std::size_t score_size() const {
     return count(device_.multiprocessors) * detail::step_threads * 3;
@@ -270,6 +275,16 @@ class CudaEngine {
   }
   [[nodiscard]] std::string layout_name() const {
     return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors";
+  }
+
+  /// The kernel's offsets are 32 bits wide.
+  void check_sizes() const {
+    const std::size_t most =
+        std::max({ring() * count(batch_) * shape_.row(), inner_size(), planner_.history_floats});
+    if (most >> 31 != 0) {
+      throw Error(Fault::usage, "this batch and momentum are too large for the GPU engine; use a"
+                                " smaller batch or the host backend");
+    }
   }
 
   void require_memory() const {
@@ -316,7 +331,7 @@ class CudaEngine {
     synchronize();
   }
   [[nodiscard]] std::vector<float> last_outputs() {
-    const std::size_t row = count(batch_) * net_.outputs;
+    const std::size_t row = count(batch_) * planner_.y_columns;
     std::vector<float> y(row);
     download_part(y_, static_cast<std::size_t>((step_ + 1) % 2) * row, y);
     return y;
@@ -327,17 +342,13 @@ class CudaEngine {
     put(blobs_, planner_.blobs);
     put(blob_start_, planner_.blob_start);
     put(words_, planner_.x_words);
-    put(columns_, planner_.columns);
     using Floats = detail::DeviceArray<float>;
     arena_ = Floats(planner_.arena_f4 * 4);
     copy_ = Floats(planner_.arena_f4 * 4);
     past_d1_ = Floats(planner_.history_floats);
     bias_copy_ = Floats(planner_.history_floats);
-    raw_ = Floats(ring() * hidden_row());
-    squeezed_ = Floats(ring() * hidden_row());
-    d0_ = Floats(ring() * hidden_row());
-    frames_ = Floats(ring() * b * spec_.frame_size());
-    y_ = Floats(2 * b * net_.outputs);
+    past_ = Floats(ring() * b * shape_.row());
+    y_ = Floats(2 * b * planner_.y_columns);
     inner_ = Floats(inner_size());
     score_ = detail::DeviceArray<double>(score_size());
     y_scratch_ =
@@ -382,23 +393,30 @@ class CudaEngine {
     a.block_size = spec_.input_block_size;
     a.channels = spec_.input_channels;
     a.side = spec_.frame_side();
-    a.outputs = static_cast<int>(net_.outputs);
+    a.past_row = static_cast<unsigned>(shape_.row());
+    a.first_raw = static_cast<unsigned>(shape_.raw(0));
+    a.first_d0 = static_cast<unsigned>(shape_.d0(0));
+    a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
+    a.y_columns = static_cast<int>(planner_.y_columns);
     a.activation = spec_.activation == Activation::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
     a.staging = device_.tuning.blocks_ahead;
     a.block_steps = block_steps();
-    a.coefficient_stride = static_cast<int>(tables_.stride());
+    a.table_stride = static_cast<int>(tables_.stride());
     a.most_steps = most_steps;
+    a.by_list = detail::Divider(shape_.list);
+    a.by_hidden = detail::Divider(net_.hidden);
+    a.by_history_rows = detail::Divider(shape_.history_rows());
+    a.by_chunks = detail::Divider(shape_.chunks);
+    a.by_padded = detail::Divider(shape_.padded);
+    a.by_batch = detail::Divider(batch_);
+    a.by_stage_row = detail::Divider(shape_.groups * 8);
     a.blobs = blobs_.get();
     a.blob_start = blob_start_.get();
     a.words = words_.get();
-    a.columns = columns_.get();
     a.arena = reinterpret_cast<float4*>(arena_.get());
     a.past_d1 = past_d1_.get();
-    a.raw = raw_.get();
-    a.squeezed = squeezed_.get();
-    a.d0 = d0_.get();
-    a.frames = frames_.get();
+    a.past = past_.get();
     a.y = y_.get();
     a.inner = inner_.get();
     a.score = score_.get();
@@ -537,18 +555,19 @@ class CudaEngine {
     std::vector<float> d1(past_d1_.size());
     map().import_weights(folded, arena, d1);
     fill(arena_, arena);
-    std::vector<float> raw(raw_.size(), 1.0F), squeezed(raw_.size(), 1.0F), d0(d0_.size());
-    std::vector<float> frames(frames_.size(), 1.0F), y(y_.size(), 1.0F);
-    std::fill_n(squeezed.begin() + static_cast<std::ptrdiff_t>(ring_row(1) * hidden_row()),
-                hidden_row(), squeeze(1.0F));
-    if (state != nullptr) load_past(*state, raw, squeezed, frames, y, d0, d1);
-    fill(raw_, raw);
-    fill(squeezed_, squeezed);
-    fill(frames_, frames);
+    std::vector<float> past(past_.size(), 1.0F), y(y_.size(), 1.0F);
+    for (std::size_t row = 0; row < past.size(); row += shape_.row()) {
+      past[row + shape_.zero()] = 0.0F;
+      std::fill_n(past.data() + row + shape_.d0(0), shape_.values, 0.0F);
+    }
+    for (std::size_t b = 0; b < count(batch_); ++b) {  // x(0) is made of c(h(-1))
+      std::fill_n(past.data() + past_row(1, b), shape_.values, squeeze(1.0F));
+    }
+    if (state != nullptr) load_past(*state, past, y, d1);
+    fill(past_, past);
     fill(y_, y);
-    fill(d0_, d0);
     fill(past_d1_, d1);
-    fill(inner_, std::vector<float>(inner_.size()));
+    fill(inner_, std::vector<float>(inner_.size(), 1.0F));  // the bias' row stays so
     fill(score_, std::vector<double>(score_.size()));
     fill(cursor_, std::vector<detail::Cursor>{{step_, blocks_, 0, 0}});
     fill(barrier_, std::vector<unsigned int>{0});
@@ -557,11 +576,26 @@ class CudaEngine {
     tables_.restart();
   }
 
-  /// Calls visit(tensor offset, ring offset, length) for rows 1..n of a ring of hidden rows.
+  /// Calls visit(tensor offset, past offset, length) for the last `rows` rows of h, c(h) or d0.
   template <class Visit>
-  void visit_ring(std::size_t rows, std::size_t row, Visit visit) const {
+  void visit_hidden(std::size_t rows, std::size_t first, Visit visit) const {
     for (std::size_t back = 1; back <= rows; ++back) {
-      visit((back - 1) * row, ring_row(back) * row, row);
+      for (std::size_t b = 0; b < count(batch_); ++b) {
+        visit(((back - 1) * count(batch_) + b) * shape_.values, past_row(back, b) + first,
+              shape_.values);
+      }
+    }
+  }
+  /// For a row of y: its pieces, unit by unit.
+  template <class Visit>
+  void visit_outputs(Visit visit) const {
+    std::size_t at = 0;
+    for (std::size_t b = 0; b < count(batch_); ++b) {
+      for (std::size_t u = 0; u < net_.units.size(); ++u) {
+        const auto n = count(net_.units[u].outputs);
+        visit(at, b * planner_.y_columns + planner_.output_start[u], n);
+        at += n;
+      }
     }
   }
   /// Calls visit(tensor offset, past_d1 offset, length) for the listed d1 of `terms` steps.
@@ -588,7 +622,7 @@ class CudaEngine {
     for (std::size_t back = 1; back <= rows; ++back) {
       for (std::size_t b = 0; b < count(batch_); ++b) {
         const std::size_t tensor = ((back - 1) * count(batch_) + b) * frame;
-        const std::size_t own = (ring_row(back) * count(batch_) + b) * frame;
+        const std::size_t own = past_row(back, b) + shape_.pixel(0);
         for (std::size_t u = 0; u < patches(); ++u) {
           for (std::size_t k = 0; k < patch_size(); ++k) {
             visit(tensor + pixel(u, k), own + u * patch_size() + k);
@@ -600,27 +634,29 @@ class CudaEngine {
 
   void save_past(EngineState& state, const std::vector<float>& d1) {
     const auto terms = count(plan_.terms);
-    const auto copy_ring = [&](const detail::DeviceArray<float>& ring, std::size_t rows,
-                               std::vector<float>& out) {
-      const std::vector<float> own = download(ring);
-      out.resize(rows * hidden_row());
-      visit_ring(rows, hidden_row(), [&](std::size_t to, std::size_t from, std::size_t n) {
-        std::copy_n(own.data() + from, n, out.data() + to);
-      });
+    const std::vector<float> past = download(past_);
+    const auto copy = [](const std::vector<float>& own, std::vector<float>& tensor) {
+      return [&](std::size_t to, std::size_t from, std::size_t n) {
+        std::copy_n(own.data() + from, n, tensor.data() + to);
+      };
     };
-    copy_ring(raw_, terms + 4, state.hidden);
-    copy_ring(squeezed_, terms + 4, state.squeezed);
-    copy_ring(d0_, terms, state.hidden_gradients);
-    const std::vector<float> frames = download(frames_);
+    state.hidden.resize((terms + 4) * hidden_row());
+    state.squeezed.resize((terms + 4) * hidden_row());
+    visit_hidden(terms + 4, shape_.raw(0), copy(past, state.hidden));
+    visit_hidden(terms + 4, shape_.squeezed(0), copy(past, state.squeezed));
     state.frames.resize((terms + 4) * count(batch_) * spec_.frame_size());
     visit_frames(terms + 4,
-                 [&](std::size_t to, std::size_t from) { state.frames[to] = frames[from]; });
+                 [&](std::size_t to, std::size_t from) { state.frames[to] = past[from]; });
+    state.hidden_gradients.resize(terms * hidden_row());
+    visit_hidden(terms, shape_.d0(0), copy(past, state.hidden_gradients));
     const std::vector<float> y = download(y_);
     const std::size_t row = count(batch_) * net_.outputs;
+    state.outputs.resize(2 * row);
     for (std::uint64_t back = 1; back <= 2; ++back) {
-      const auto from = static_cast<std::size_t>((step_ + 4 - back) % 2) * row;
-      state.outputs.insert(state.outputs.end(), y.begin() + static_cast<std::ptrdiff_t>(from),
-                           y.begin() + static_cast<std::ptrdiff_t>(from + row));
+      const std::size_t own = y_row(back);
+      visit_outputs([&](std::size_t to, std::size_t from, std::size_t n) {
+        std::copy_n(y.data() + own + from, n, state.outputs.data() + (back - 1) * row + to);
+      });
     }
     state.output_gradients.resize(terms * row);
     visit_d1(terms, [&](std::size_t to, std::size_t from, std::size_t n) {
@@ -628,25 +664,30 @@ class CudaEngine {
     });
   }
 
-  void load_past(const EngineState& state, std::vector<float>& raw, std::vector<float>& squeezed,
-                 std::vector<float>& frames, std::vector<float>& y, std::vector<float>& d0,
+  /// Where y of step `step_ - back` starts.
+  [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
+    return static_cast<std::size_t>((step_ + 4 - back) % 2) * count(batch_) * planner_.y_columns;
+  }
+
+  void load_past(const EngineState& state, std::vector<float>& past, std::vector<float>& y,
                  std::vector<float>& d1) const {
     const auto terms = std::min(count(plan_.terms), count(state.plan.terms));
-    const auto copy_ring = [&](const std::vector<float>& from, std::size_t rows,
-                               std::vector<float>& own) {
-      visit_ring(rows, hidden_row(), [&](std::size_t tensor, std::size_t to, std::size_t n) {
-        std::copy_n(from.data() + tensor, n, own.data() + to);
-      });
+    const auto copy = [](const std::vector<float>& tensor, std::vector<float>& own) {
+      return [&](std::size_t from, std::size_t to, std::size_t n) {
+        std::copy_n(tensor.data() + from, n, own.data() + to);
+      };
     };
-    copy_ring(state.hidden, terms + 4, raw);
-    copy_ring(state.squeezed, terms + 4, squeezed);
-    copy_ring(state.hidden_gradients, terms, d0);
+    visit_hidden(terms + 4, shape_.raw(0), copy(state.hidden, past));
+    visit_hidden(terms + 4, shape_.squeezed(0), copy(state.squeezed, past));
     visit_frames(terms + 4,
-                 [&](std::size_t from, std::size_t to) { frames[to] = state.frames[from]; });
+                 [&](std::size_t from, std::size_t to) { past[to] = state.frames[from]; });
+    visit_hidden(terms, shape_.d0(0), copy(state.hidden_gradients, past));
     const std::size_t row = count(batch_) * net_.outputs;
     for (std::uint64_t back = 1; back <= 2; ++back) {
-      std::copy_n(state.outputs.data() + (back - 1) * row, row,
-                  y.data() + static_cast<std::size_t>((step_ + 4 - back) % 2) * row);
+      const std::size_t own = y_row(back);
+      visit_outputs([&](std::size_t from, std::size_t to, std::size_t n) {
+        std::copy_n(state.outputs.data() + (back - 1) * row + from, n, y.data() + own + to);
+      });
     }
     visit_d1(terms, [&](std::size_t from, std::size_t to, std::size_t n) {
       std::copy_n(state.output_gradients.data() + from, n, d1.data() + to);
@@ -667,10 +708,9 @@ class CudaEngine {
   detail::Stream compute_, upload_;
 
   detail::DeviceArray<std::uint32_t> blobs_, blob_start_, words_;
-  detail::DeviceArray<detail::OutputColumn> columns_;
   detail::DeviceArray<float> arena_, copy_;  // Z; W when somebody reads it
   detail::DeviceArray<float> past_d1_, bias_copy_;
-  detail::DeviceArray<float> raw_, squeezed_, d0_, frames_, y_, inner_, y_scratch_;
+  detail::DeviceArray<float> past_, y_, inner_, y_scratch_;
   detail::DeviceArray<double> score_;
   detail::DeviceArray<detail::Cursor> cursor_;
   detail::DeviceArray<unsigned int> barrier_;

@@ -36,8 +36,13 @@ struct StepShape {
   int history = 25;       ///< M: rows of the d1 ring, times batch
   int history_slabs = 1;  ///< of `padded` rows, the bias row included
   int chunks = 3;         ///< of terms_per_task terms
+  int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
+  std::size_t values = 0, frame = 0;  ///< units * H, pixels of a frame
 
-  StepShape(int hidden, DeferralPlan plan, int batch_) : batch(batch_) {
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int batch_)
+      : batch(batch_), frame(spec.frame_size()) {
+    const int hidden = net.hidden;
+    values = net.units.size() * static_cast<std::size_t>(hidden);
     const auto pad = [&](int rg) { return (hidden + rg - 1) / rg * rg; };
     rows_per_tile = pad(7) <= pad(8) ? 7 : 8;
     padded = pad(rows_per_tile);
@@ -49,12 +54,22 @@ struct StepShape {
     list = terms * batch;
     history = terms + 2;
     history_slabs = (history * batch + 1 + padded - 1) / padded;
+    table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
     chunks = (list + terms_per_task - 1) / terms_per_task;
   }
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
   /// Row groups of a pass: the partial sums of y.
   [[nodiscard]] int y_groups() const { return passes == 1 ? groups : step_warps; }
   [[nodiscard]] int history_rows() const { return history_slabs * padded; }
+
+  // A row of the past: [c(h) | h | d0 | frame | 0 | 1 | pad].
+  [[nodiscard]] std::size_t squeezed(std::size_t value) const { return value; }
+  [[nodiscard]] std::size_t raw(std::size_t value) const { return values + value; }
+  [[nodiscard]] std::size_t d0(std::size_t value) const { return 2 * values + value; }
+  [[nodiscard]] std::size_t pixel(std::size_t index) const { return 3 * values + index; }
+  [[nodiscard]] std::size_t zero() const { return 3 * values + frame; }
+  [[nodiscard]] std::size_t one() const { return zero() + 1; }
+  [[nodiscard]] std::size_t row() const { return (zero() + 2 + 31) / 32 * 32; }
 };
 
 /// A panel with what the host needs to carry weights in and out.
@@ -73,7 +88,9 @@ class Planner {
   Planner(const Spec& spec, const Connectome& net, StepShape shape, int blocks,
           std::size_t shared_bytes)
       : spec_(spec), net_(net), shape_(shape), shared_floats_(shared_bytes / 4) {
-    lay_out_history();
+    history_start.resize(net.units.size());
+    history_stride.resize(net.units.size());
+    output_start.resize(net.units.size());
     deal(blocks);
     for (auto& sm : jobs_) write_program(sm);
   }
@@ -81,12 +98,12 @@ class Planner {
   std::vector<Panel> panels;                  ///< by arena position
   std::vector<std::uint32_t> blobs;           ///< all programs
   std::vector<std::uint32_t> blob_start;      ///< words, by SM
-  std::vector<std::uint32_t> x_words;         ///< source words of x and r, SM by SM
+  std::vector<std::uint32_t> x_words;         ///< source words of x, r, targets
   std::vector<std::int32_t> x_reference;      ///< beside x_words: column of W0, or -1
-  std::vector<OutputColumn> columns;          ///< SM by SM
-  std::vector<std::uint32_t> history_start;   ///< by unit, floats
-  std::vector<std::uint32_t> history_stride;  ///< by unit, floats (outputs padded to float4)
-  std::vector<std::uint32_t> output_start;    ///< by unit: first y
+  std::vector<std::size_t> history_start;   ///< by unit: row 0 of its listed d1, floats
+  std::vector<std::size_t> history_stride;  ///< by unit: floats between rows
+  std::vector<std::uint32_t> output_start;  ///< by unit: its first y
+  std::size_t y_columns = 0;                ///< all y, padding included
   std::size_t arena_f4 = 0;
   std::size_t history_floats = 0;
   std::size_t y_floats = 0;      ///< largest global y scratch of an SM
@@ -101,25 +118,11 @@ class Planner {
   };
   using u32 = std::uint32_t;
   static u32 u(std::size_t v) { return static_cast<u32>(v); }
-  static u32 word(Take take, std::size_t index) {
-    return static_cast<u32>(take) << take_shift | u(index);
-  }
+  static u32 word(u32 back, std::size_t place) { return back << back_shift | u(place); }
+  [[nodiscard]] u32 zero_word() const { return word(0, shape_.zero()); }
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(net_.hidden); }
   [[nodiscard]] u32 slabs(u32 unit) const {
     return spec_.feed_context_in_complex_layer ? 1 + u(net_.context[unit].size()) : 1;
-  }
-
-  void lay_out_history() {
-    u32 y = 0;
-    for (const Unit& unit : net_.units) {
-      const u32 stride = (u(static_cast<std::size_t>(unit.outputs)) + 3) / 4 * 4;
-      history_start.push_back(u(history_floats));
-      history_stride.push_back(stride);
-      output_start.push_back(y);
-      y += u(static_cast<std::size_t>(unit.outputs));
-      history_floats +=
-          static_cast<std::size_t>(stride) * static_cast<std::size_t>(shape_.history_rows());
-    }
   }
 
   /// Largest first to the least loaded: by bytes read a step.
@@ -156,12 +159,21 @@ class Planner {
     std::vector<OutputBlock> blocks;
     std::vector<u32> phases;
     std::vector<Fold> folds;
-    std::vector<u32> r_words;
+    std::vector<u32> r_words, targets;
+    std::vector<u32> layers, patches;
+    std::vector<u32> output_ids, first_column;  // units with a W1 here, and where d1 starts
     u32 next_phase = 0;
     u32 shared = 0;  // floats taken so far
-    u32 y_f4 = 0;    // partial y taken so far
     Program program{};
   };
+
+  static u32 local_layer(Draft& d, int layer) {
+    const u32 id = static_cast<u32>(layer);
+    const auto found = std::find(d.layers.begin(), d.layers.end(), id);
+    const std::size_t at = static_cast<std::size_t>(found - d.layers.begin());
+    if (found == d.layers.end()) d.layers.push_back(id);
+    return u(at);
+  }
 
   u32 take(Draft& d, std::size_t floats) {
     const u32 at = d.shared;
@@ -173,7 +185,6 @@ class Planner {
     Draft d;
     Program& p = d.program;
     p.x_words = u(x_words.size());
-    p.columns = u(columns.size());
     const std::size_t x_start = x_words.size();
     for (const Job& job : jobs) {
       if (!job.output) gather_hidden(d, job.unit, x_start);
@@ -187,14 +198,31 @@ class Planner {
     const u32 r_at = take(d, p.r_count);
     if (r_at != p.x + p.x_count) throw Error(Fault::usage, "internal: r must follow x");
     x_words.insert(x_words.end(), d.r_words.begin(), d.r_words.end());
+    x_words.insert(x_words.end(), d.targets.begin(), d.targets.end());
     x_reference.resize(x_words.size(), -1);
-    p.column_count = u(columns.size()) - p.columns;
+    place_outputs(d);
     p.d1 = take(d, p.column_count);
     p.stage = take(d, fold_stage_floats);
-    p.rows = take(d, static_cast<std::size_t>(16 * shape_.padded));
+    p.rows = take(d, static_cast<std::size_t>(16 * shape_.groups * 8));
+    p.terms = take(d, 32 + d.layers.size());
     fix_offsets(d, r_at);
-    p.y_floats = d.y_f4 * 4;
     finish(d);
+  }
+
+  /// Where the listed d1 and the y of an SM's units lie.
+  void place_outputs(Draft& d) {
+    Program& p = d.program;
+    p.column_count = u(d.targets.size());
+    p.history = u(history_floats / 4);
+    p.outputs = u(y_columns);
+    for (std::size_t k = 0; k < d.output_ids.size(); ++k) {
+      history_start[d.output_ids[k]] = history_floats + d.first_column[k];
+      history_stride[d.output_ids[k]] = p.column_count;
+      output_start[d.output_ids[k]] = p.outputs + d.first_column[k];
+    }
+    history_floats += static_cast<std::size_t>(p.column_count) *
+                      static_cast<std::size_t>(shape_.history_rows());
+    y_columns += p.column_count;
   }
 
   void gather_hidden(Draft& d, u32 unit, std::size_t x_start);
@@ -210,6 +238,11 @@ class Planner {
     (void)d;
     return panel.weight;
   }
+  /// Columns of one part of a panel.
+  [[nodiscard]] u32 each(u32 width) const {
+    const u32 parts = static_cast<u32>(shape_.parts);
+    return (width + parts - 1) / parts;
+  }
   u32 new_phase(Draft& d) { return d.next_phase++ % u(static_cast<std::size_t>(shape_.period)); }
 
   const Spec& spec_;
@@ -223,38 +256,38 @@ class Planner {
 inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
   const Unit& unit = net_.units[id];
   const std::size_t h = hidden();
-  const u32 none = Slot::none;
   struct Piece {
-    u32 source, older;
-    Take take;
-    std::size_t index, length, reference;
+    u32 source, older, back;
+    std::size_t place, length, reference;
   };
   std::vector<Piece> pieces;
   const auto base = static_cast<std::size_t>(unit.base);
   std::size_t at = 0;
-  const auto hidden_piece = [&](u32 source, Take take, u32 older) {
-    pieces.push_back({source, older, take, source * h, h, at});
+  const auto hidden_piece = [&](u32 source, u32 older) {
+    pieces.push_back({source, older, 1 + older, shape_.squeezed(source * h), h, at});
     at += h;
   };
-  const u32 patch = unit.layer == 0 ? id : none;
+  const u32 patch = unit.layer == 0 ? id : Slot::none;
   if (unit.layer == 0) {
     const u32 source = u(net_.units.size()) + id;
-    pieces.push_back({source, 0, Take::pixel0, id * base, base, 0});
-    pieces.push_back({source, 1, Take::pixel1, id * base, base, base});
+    pieces.push_back({source, 0, 0, shape_.pixel(id * base), base, 0});
+    pieces.push_back({source, 1, 1, shape_.pixel(id * base), base, base});
     at = 2 * base;
   } else {
-    for (const auto s : net_.primary[id]) hidden_piece(s, Take::squeezed1, 0);
-    for (const auto s : net_.primary[id]) hidden_piece(s, Take::squeezed2, 1);
+    for (const auto s : net_.primary[id]) hidden_piece(s, 0);
+    for (const auto s : net_.primary[id]) hidden_piece(s, 1);
   }
-  for (const auto s : net_.context[id]) hidden_piece(s, Take::squeezed1, 0);
-  pieces.push_back({none, 0, Take::one, 0, 1, at});
+  for (const auto s : net_.context[id]) hidden_piece(s, 0);
+  const u32 bias = u(net_.units.size() + net_.layer_start[1]);
+  pieces.push_back({bias, 0, 0, shape_.one(), 1, at});
 
   HiddenUnit hu{};
   hu.unit = id;
-  hu.layer = u(static_cast<std::size_t>(unit.layer));
+  hu.layer = local_layer(d, unit.layer);
   hu.patch = patch;
-  hu.sum = take(d, static_cast<std::size_t>(shape_.parts * shape_.padded));
-  hu.corr = take(d, static_cast<std::size_t>(shape_.chunks * shape_.padded));
+  hu.sum = take(d, static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
+  hu.corr = hu.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
+  if (patch != Slot::none) d.patches.push_back(patch);
   hu.q = take(d, static_cast<std::size_t>(shape_.list));
   hu.now = take(d, static_cast<std::size_t>(2 * shape_.padded));
   hu.first_task = u(d.slot_tasks.size());
@@ -277,7 +310,7 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
                                  (pieces[i].length == 1 && length + 1 <= most))) {
       const Piece& piece = pieces[i++];
       for (std::size_t k = 0; k < piece.length; ++k) {
-        x_words.push_back(word(piece.take, piece.index + (piece.take == Take::one ? 0 : k)));
+        x_words.push_back(word(piece.back, piece.place + k));
         x_reference.push_back(static_cast<std::int32_t>(piece.reference + k));
       }
       length += piece.length;
@@ -289,7 +322,7 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
                               take(d, static_cast<std::size_t>(shape_.list))});
     }
     while ((x_words.size() - start) % 4 != 0) {
-      x_words.push_back(word(Take::zero, 0));
+      x_words.push_back(zero_word());
       x_reference.push_back(-1);
     }
     const std::size_t columns_f4 = (x_words.size() - start) / 4;
@@ -302,13 +335,14 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
       item.weight = weight;
       item.resident = -1;
       item.width = u(width);
+      item.each = each(item.width);
       item.rows = u(static_cast<std::size_t>(shape_.padded));
       item.vec = u((start - x_start) / 4 + from);
       item.sum = hu.sum;
       item.work = Work::hidden;
       items.push_back(item);
-      d.folds.push_back(
-          {weight, -1, u(width), hu.layer, phase, id, 0, u(start + from * 4), 0, Slot::none});
+      d.folds.push_back({weight, -1, u(width), each(u(width)), hu.layer, phase, id, 0,
+                         u(start - x_start + from * 4), 0});
       from += width;
     }
   }
@@ -333,7 +367,7 @@ inline void Planner::gather_output(Draft& d, u32 id) {
   const auto base = static_cast<std::size_t>(unit.base);
   OutputUnit ou{};
   ou.unit = id;
-  ou.layer = u(static_cast<std::size_t>(unit.layer));
+  ou.layer = local_layer(d, unit.layer);
   ou.first_block = u(d.blocks.size());
   ou.first_raw = u(d.raw_tasks.size());
   ou.raws = slabs(id);
@@ -341,40 +375,32 @@ inline void Planner::gather_output(Draft& d, u32 id) {
   for (u32 slab = 0; slab < ou.raws; ++slab) {
     const u32 source = slab == 0 ? id : net_.context[id][slab - 1];
     for (std::size_t i = 0; i < padded; ++i) {
-      d.r_words.push_back(i < h ? word(slab == 0 ? Take::raw1 : Take::raw2, source * h + i)
-                                : word(Take::zero, 0));
+      d.r_words.push_back(i < h ? word(slab == 0 ? 1 : 2, shape_.raw(source * h + i))
+                                : zero_word());
     }
     d.raw_tasks.push_back({source, slab == 0 ? 1U : 2U, 0});
   }
   ou.older = u(d.r_words.size());
   for (std::size_t i = 0; i < padded; ++i) {
-    d.r_words.push_back(i < h ? word(Take::raw2, id * h + i) : word(Take::zero, 0));
+    d.r_words.push_back(i < h ? word(2, shape_.raw(id * h + i)) : zero_word());
   }
-  while (d.r_words.size() % 4 != 0) d.r_words.push_back(word(Take::zero, 0));
+  while (d.r_words.size() % 4 != 0) d.r_words.push_back(zero_word());
 
-  const u32 stride = history_stride[id];
-  const u32 first_column = u(columns.size()) - d.program.columns;
+  const u32 first_column = u(d.targets.size());
   const auto target = [&](std::size_t o) {
     const std::size_t k = o % base;
-    if (unit.layer == 0) return word(o < base ? Take::pixel0 : Take::pixel1, id * base + k);
-    const u32 source = net_.primary[id][k / h];
-    return word(o < base ? Take::squeezed1 : Take::squeezed2, source * h + k % h);
+    const u32 older = o < base ? 0 : 1;
+    if (unit.layer == 0) return word(older, shape_.pixel(id * base + k));
+    return word(1 + older, shape_.squeezed(net_.primary[id][k / h] * h + k % h));
   };
-  for (u32 o = 0; o < stride; ++o) {
-    const bool real = o < outputs;
-    columns.push_back({real ? target(o) : word(Take::zero, 0),
-                       real ? output_start[id] + o : Slot::none,
-                       history_start[id] + o,
-                       stride,
-                       o,
-                       {}});
+  const u32 f4 = u((outputs + 3) / 4);
+  for (std::size_t o = 0; o < f4 * 4; ++o) {
+    d.targets.push_back(o < outputs ? target(o) : zero_word());
   }
-
-  const u32 f4 = stride / 4;
+  d.output_ids.push_back(id);
+  d.first_column.push_back(first_column);
   const u32 most = u(static_cast<std::size_t>(shape_.panel_columns())) / 4;
   const u32 cuts = (f4 + most - 1) / most;
-  const u32 y_at = d.y_f4;
-  d.y_f4 += f4 * u(static_cast<std::size_t>(shape_.y_groups()));
   ou.sum = 0;
   for (u32 cut = 0, from = 0; cut < cuts; ++cut) {
     const u32 width = (f4 - from) / (cuts - cut);
@@ -385,8 +411,8 @@ inline void Planner::gather_output(Draft& d, u32 id) {
     item.resident = -1;
     item.width = width;
     item.vec = first_column / 4 + from;
-    item.y = y_at + from;
-    item.y_stride = f4;
+    item.each = each(width);
+    item.y = first_column / 4 + from;
     for (u32 slab = 0; slab < ou.raws; ++slab) {
       const u32 phase = new_phase(d);
       d.phases.push_back(phase);
@@ -400,21 +426,18 @@ inline void Planner::gather_output(Draft& d, u32 id) {
       item.flags = slab == 0 ? (cut == 0 ? starts_sum : 0) | (cut + 1 == cuts ? ends_sum : 0) : 0;
       d.second.push_back(item);
       const u32 source = slab == 0 ? id : net_.context[id][slab - 1];
-      d.folds.push_back({weight, -1, width, ou.layer, phase, source, slab == 0 ? 1U : 2U,
-                         history_start[id] + from * 4, stride,
-                         slab == 0 ? output_start[id] + from * 4 : Slot::none});
+      d.folds.push_back({weight, -1, width, each(width), ou.layer, phase, source,
+                         slab == 0 ? 1U : 2U, first_column + from * 4, slab == 0 ? 1U : 0U});
     }
     for (int slab = 0; slab < shape_.history_slabs; ++slab) {
       Item past = item;
-      past.weight = history_start[id] / 4 + u(static_cast<std::size_t>(slab) * padded) * f4 + from;
-      past.stride = f4;
+      past.weight = first_column / 4 + from;  // completed later
       const int rows = shape_.history * shape_.batch + 1 - slab * shape_.padded;
       past.rows = u(static_cast<std::size_t>(std::min(rows, shape_.padded)));
       past.coef = u(static_cast<std::size_t>(slab) * padded);  // completed later
       past.sum = u(d.blocks.size());                           // completed later
-      past.y_stride = f4;
       past.work = Work::history;
-      past.pad[0] = u(static_cast<std::size_t>(slab));
+      past.slab = u(static_cast<std::size_t>(slab));
       past.flags = starts_sum | ends_sum | (slab == 0 ? starts_y : 0);
       d.first.push_back(past);
     }
@@ -431,8 +454,8 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) {
   const auto parts = static_cast<std::size_t>(shape_.parts);
   for (RawTask& task : d.raw_tasks) task.out = take(d, static_cast<std::size_t>(shape_.list));
   for (OutputUnit& unit : d.output_units) {
-    unit.sum = take(d, parts * padded);
-    unit.corr = take(d, static_cast<std::size_t>(shape_.chunks) * padded);
+    unit.sum = take(d, (parts + static_cast<std::size_t>(shape_.chunks)) * padded);
+    unit.corr = unit.sum + u(parts * padded);
     unit.r += r_at;
     unit.older += r_at;
   }
@@ -450,9 +473,13 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) {
       continue;
     }
     const OutputBlock& block = d.blocks[item.sum];
+    const u32 stride = d.program.column_count / 4;
+    item.weight += d.program.history + item.slab * u(padded) * stride;
+    item.stride = stride;
+    item.y_stride = stride;
     item.vec += d1_f4;
     item.coef += block.coef;
-    item.sum = block.sum + item.pad[0] * u(parts * padded);
+    item.sum = block.sum + item.slab * u(parts * padded);
     for (int pass = 0; pass < shape_.passes; ++pass) {
       item.pass = u(static_cast<std::size_t>(pass));
       if (pass > 0) item.flags &= ~starts_y;
@@ -467,6 +494,7 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) {
       for (std::size_t k = at; k < end; ++k) {
         Item item = d.second[k];
         item.vec += d1_f4;
+        item.y_stride = d.program.column_count / 4;
         item.coef += r_at;
         item.sum = d.output_units[item.sum].sum;
         item.pass = u(static_cast<std::size_t>(pass));
@@ -518,6 +546,8 @@ inline void Planner::finish(Draft& d) {
   p.output_count = u(d.output_units.size());
   p.block_count = u(d.blocks.size());
   p.fold_count = u(d.folds.size());
+  p.layer_count = u(d.layers.size());
+  p.patch_count = u(d.patches.size());
   p.items = place(items);
   p.slot_tasks = place(d.slot_tasks);
   p.slots = place(d.slots);
@@ -528,20 +558,27 @@ inline void Planner::finish(Draft& d) {
   p.phases = place(d.phases);
   p.folds = place(d.folds);
   p.fold_start = place(fold_start);
+  p.layer_list = place(d.layers);
+  p.patches = place(d.patches);
   p.resident_list = u(words);
   const std::size_t blob_room = words + d.folds.size() + 4;
 
   // The blob lies at the start of shared memory, the areas behind it, then what is resident.
   std::size_t used = blob_room + d.shared;
   used = (used + 3) / 4 * 4;
-  p.y_shared = used + d.y_f4 * 4 <= shared_floats_ * 3 / 5 ? 1 : 0;
-  p.y = d.shared;
-  if (p.y_shared != 0) {
-    used += d.y_f4 * 4;
-    d.shared += d.y_f4 * 4;
-  } else {
-    y_floats = std::max<std::size_t>(y_floats, d.y_f4 * 4);
-  }
+  const auto keep = [&](std::size_t floats, double most, u32& at) {
+    at = d.shared;
+    if (static_cast<double>(used + floats) > most * static_cast<double>(shared_floats_)) return 0U;
+    (void)take(d, floats);
+    used += (floats + 3) / 4 * 4;
+    return 1U;
+  };
+  const std::size_t y_need = p.column_count * static_cast<std::size_t>(shape_.y_groups());
+  p.words_shared = keep(p.x_count + p.r_count + p.column_count, 0.5, p.words_copy);
+  p.tables_shared =
+      keep(d.layers.size() * static_cast<std::size_t>(shape_.table_stride), 0.6, p.tables);
+  p.y_shared = keep(y_need, 0.6, p.y);
+  if (p.y_shared == 0) y_floats = std::max(y_floats, y_need);
   if (used > shared_floats_) {
     throw Error(Fault::memory, "a multiprocessor's share of this network needs " +
                                    std::to_string(used * 4) +
@@ -605,6 +642,8 @@ inline void Planner::finish(Draft& d) {
   put(p.phases, d.phases);
   put(p.folds, d.folds);
   put(p.fold_start, fold_start);
+  put(p.layer_list, d.layers);
+  put(p.patches, d.patches);
   put(p.resident_list, resident_list);
   blob_start.push_back(u(blobs.size()));
   blobs.insert(blobs.end(), blob.begin(), blob.end());

@@ -11,19 +11,19 @@
 
 namespace pvm::inline v0::detail {
 
-template <int RG>
+template <int RG, bool Single>
 struct StepKernels {
   static_assert(RG == 7 || RG == 8,
                 "no step kernel for this tile height: tiles have 7 or 8 rows, see StepShape");
-  static constexpr auto steps = step_kernel::steps<RG>;
-  static constexpr auto materialise = step_kernel::materialise<RG>;
-  static constexpr auto restore_products = step_kernel::restore_products<RG>;
+  static constexpr auto steps = step_kernel::steps<RG, Single>;
+  static constexpr auto materialise = step_kernel::materialise<RG, Single>;
+  static constexpr auto restore_products = step_kernel::restore_products<RG, Single>;
 };
 
 class StepLauncher {
  public:
-  StepLauncher(int rows_per_tile, int blocks, std::size_t shared_bytes)
-      : tall_(rows_per_tile == 8), blocks_(blocks), shared_(shared_bytes) {
+  StepLauncher(int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
+      : tall_(rows_per_tile == 8), single_(single), blocks_(blocks), shared_(shared_bytes) {
     visit([&](auto kernels) {
       allow_shared(reinterpret_cast<const void*>(kernels.steps));
       allow_shared(reinterpret_cast<const void*>(kernels.materialise));
@@ -63,9 +63,9 @@ class StepLauncher {
   template <class F>
   void visit(F f) const {
     if (tall_) {
-      f(StepKernels<8>{});
+      single_ ? f(StepKernels<8, true>{}) : f(StepKernels<8, false>{});
     } else {
-      f(StepKernels<7>{});
+      single_ ? f(StepKernels<7, true>{}) : f(StepKernels<7, false>{});
     }
   }
   void allow_shared(const void* kernel) const {
@@ -74,7 +74,7 @@ class StepLauncher {
                "reserving shared memory");
   }
 
-  bool tall_;
+  bool tall_, single_;
   int blocks_;
   std::size_t shared_;
 };

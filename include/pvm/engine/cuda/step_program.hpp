@@ -15,20 +15,10 @@
 
 namespace pvm::inline v0::detail {
 
-/// What a column of x, a target or a row of r is. The upper 3 bits of a source word; the lower 29
-/// are an index: unit * H + i, or a pixel in patch order.
-enum class Take : std::uint32_t {
-  zero = 0,       ///< padding
-  one = 1,        ///< the bias
-  squeezed1 = 2,  ///< c(h(t-1))
-  squeezed2 = 3,  ///< c(h(t-2))
-  pixel0 = 4,     ///< c(pixel(t))
-  pixel1 = 5,     ///< c(pixel(t-1))
-  raw1 = 6,       ///< h(t-1)
-  raw2 = 7,       ///< h(t-2)
-};
-inline constexpr std::uint32_t take_shift = 29;
-inline constexpr std::uint32_t take_mask = (1U << take_shift) - 1;
+/// A source word says where a value comes from: the upper 2 bits how many steps back, the rest
+/// where in that step's row of the past. A row is [c(h) | h | d0 | frame in patch order | 0 | 1 | pad].
+inline constexpr std::uint32_t back_shift = 30;
+inline constexpr std::uint32_t place_mask = (1U << back_shift) - 1;
 
 enum class Work : std::uint32_t {
   none = 0,
@@ -47,6 +37,7 @@ struct Item {
   std::uint32_t stride;    ///< f4 between rows; 0: tile order
   std::int32_t resident;   ///< f4 in shared memory, or -1
   std::uint32_t width;     ///< f4 columns
+  std::uint32_t each;      ///< f4 columns of one part
   std::uint32_t rows;      ///< rows that exist
   std::uint32_t vec;       ///< f4: the column vector (x or d1)
   std::uint32_t coef;      ///< the row vector (r, or the listed gradients' weights)
@@ -56,7 +47,8 @@ struct Item {
   std::uint32_t pass;
   Work work;
   std::uint32_t flags;
-  std::uint32_t pad[3];
+  std::uint32_t slab;  ///< of the history
+  std::uint32_t pad;
 };
 
 /// Up to a few slots of a unit's x: their part of the inner products with the listed inputs.
@@ -74,7 +66,7 @@ struct Slot {
 struct HiddenUnit {
   std::uint32_t unit, layer, batch_stride;
   std::uint32_t first_task, tasks;  ///< slot tasks
-  std::uint32_t q, corr, sum;       ///< [T], [chunks][rows], [part][rows]
+  std::uint32_t q, corr, sum;       ///< [T], [chunks][rows] behind [part][rows]
   std::uint32_t now;                ///< [2][rows]: h and c(h) of this step
   std::uint32_t patch;              ///< layer 0: patch number, else Slot::none
 };
@@ -88,7 +80,7 @@ struct OutputUnit {
   std::uint32_t unit, layer;
   std::uint32_t first_block, blocks;  ///< column blocks
   std::uint32_t first_raw, raws;      ///< raw tasks: hidden, then fed context
-  std::uint32_t sum, corr;            ///< [part][rows], [chunks][rows]
+  std::uint32_t sum, corr;            ///< [chunks][rows] behind [part][rows]
   std::uint32_t r, older;             ///< r(t-1); h(t-2)
 };
 /// A column block of a W1.
@@ -104,44 +96,37 @@ struct Fold {
   std::uint32_t weight;   ///< f4
   std::int32_t resident;  ///< f4, or -1
   std::uint32_t width;    ///< f4
+  std::uint32_t each;     ///< f4 of one part
   std::uint32_t layer;
   std::uint32_t phase;
-  std::uint32_t row_source;      ///< W0: unit of d0; W1: unit of h
-  std::uint32_t row_back;        ///< W0: 0; W1: r(t-1) holds h(t - back)
-  std::uint32_t columns;         ///< W0: source words start here; W1: history row 0, in floats
-  std::uint32_t history_stride;  ///< W1: floats between history rows; 0: W0
-  std::uint32_t bias;            ///< W1, slab 0: where in the bias output, else Slot::none
-};
-/// A column of an SM's d1.
-struct OutputColumn {
-  std::uint32_t target;   ///< source word
-  std::uint32_t y;        ///< index of the output, or Slot::none for padding
-  std::uint32_t history;  ///< floats, row 0
-  std::uint32_t stride;   ///< floats
-  std::uint32_t inside;   ///< index inside the unit's columns
-  std::uint32_t pad[3];
+  std::uint32_t row_source;  ///< W0: unit of d0; W1: unit of h
+  std::uint32_t row_back;    ///< W0: 0; W1: r(t-1) holds h(t - back)
+  std::uint32_t columns;     ///< W0: among the SM's source words; W1: among its columns of d1
+  std::uint32_t bias;        ///< 1: the bias row folds with it
 };
 
-/// Start of an SM's blob; offsets in 32-bit words from the blob's start.
+/// Start of an SM's blob; offsets in 32-bit words from the blob's start. "layer" in the lists above
+/// is a place in `layer_list`: the layers this SM has to do with.
 struct Program {
-  std::uint32_t words;                          ///< of the blob
+  std::uint32_t words;  ///< of the blob
   std::uint32_t items, first_items, all_items;  ///< items of phase 1; all; both even
   std::uint32_t slot_tasks, slot_task_count, slots;
   std::uint32_t hidden_units, hidden_count;
   std::uint32_t raw_tasks, raw_count;
   std::uint32_t output_units, output_count;
   std::uint32_t blocks, block_count, phases;
-  std::uint32_t folds, fold_start;  ///< sorted by phase; [R + 1]
-  std::uint32_t fold_count;
-  // In global tables:
-  std::uint32_t x_words, x_count, r_count;  ///< source words: x, then r
-  std::uint32_t columns, column_count;      ///< OutputColumn
+  std::uint32_t folds, fold_start, fold_count;  ///< sorted by phase; [R + 1]
+  std::uint32_t layer_list, layer_count;
+  std::uint32_t patches, patch_count;  ///< of the units of layer 0
+  // In global tables: source words of x, r and the targets, in this order.
+  std::uint32_t x_words, x_count, r_count, column_count;
+  std::uint32_t history;  ///< f4: this SM's listed d1, [history rows][column_count / 4]
+  std::uint32_t outputs;  ///< this SM's y
   // In shared memory (floats):
-  std::uint32_t x, d1, y, stage, rows, resident;
-  std::uint32_t y_shared;  ///< 0: partial y in global memory
-  std::uint32_t y_floats;
+  std::uint32_t x, d1, y, stage, rows, terms, tables, words_copy, resident;
+  std::uint32_t y_shared, tables_shared, words_shared;  ///< 0: in global memory
   std::uint32_t resident_f4;                    ///< how much is resident
-  std::uint32_t resident_list, resident_count;  ///< folds (panels) to load and store: indices
+  std::uint32_t resident_list, resident_count;  ///< folds (panels) to load and store
 };
 
 }  // namespace pvm::inline v0::detail
