@@ -410,6 +410,7 @@ class CudaEngine {
     a.by_chunks = detail::Divider(shape_.chunks);
     a.by_padded = detail::Divider(shape_.padded);
     a.by_batch = detail::Divider(batch_);
+    a.by_parts = detail::Divider(shape_.parts);
     a.by_stage_row = detail::Divider(shape_.groups * 8);
     a.blobs = blobs_.get();
     a.blob_start = blob_start_.get();

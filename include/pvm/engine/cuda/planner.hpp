@@ -204,7 +204,8 @@ class Planner {
     p.d1 = take(d, p.column_count);
     p.stage = take(d, fold_stage_floats);
     p.rows = take(d, static_cast<std::size_t>(16 * shape_.groups * 8));
-    p.terms = take(d, 32 + d.layers.size());
+    p.terms = take(d, d.layers.size());
+    p.now = take(d, 32);  // struct Now
     fix_offsets(d, r_at);
     finish(d);
   }

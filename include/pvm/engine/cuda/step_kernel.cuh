@@ -54,7 +54,7 @@ struct StepArguments {
   int sign_error;
   int staging, block_steps, table_stride;
   int most_steps;  ///< steps of this launch
-  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_stage_row;
+  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_stage_row, by_parts;
   // Tables.
   const std::uint32_t* blobs;
   const std::uint32_t* blob_start;
@@ -100,15 +100,16 @@ __device__ __forceinline__ float derive(int kind, float v) {
                    : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
 }
 
-/// A barrier of all blocks in two halves. `target` counts arrivals since the engine was made.
+/// A barrier of all blocks in two halves; `passed` counts since the engine was made.
 __device__ __forceinline__ void barrier_arrive(unsigned int* counter) {
   __syncthreads();
   if (threadIdx.x == 0) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
   }
 }
-__device__ __forceinline__ void barrier_wait(const unsigned int* counter, unsigned int target) {
+__device__ __forceinline__ void barrier_wait(const unsigned int* counter, unsigned int& passed) {
   if (threadIdx.x == 0) {
+    const unsigned int target = ++passed * gridDim.x;
     unsigned int seen;
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
@@ -123,6 +124,22 @@ struct Tile {
   float4 w[RG];
 };
 
+/// Where a block stands: in shared memory, because registers are for weights.
+struct Now {
+  int ring, inner, history, phase, y;  ///< t modulo ring, 3, history, R, 2
+  int sequence;
+  int kind;  ///< activation, for derivatives of this step
+  int frame, first, last;
+  unsigned int passed;        ///< barriers
+  unsigned long long begin;   ///< step of the launch
+  const float* coefficients;  ///< of the staging block
+  const std::uint32_t* index;
+  const std::uint8_t* pixels;
+  const std::uint8_t* scored;
+};
+
+static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for it");
+
 /// Everything a block knows while it runs. Every function is inlined: the code of a step has to
 /// stay in the instruction cache, so each appears once, and loops are unrolled only to overlap
 /// loads.
@@ -130,18 +147,17 @@ template <int RG, bool Single>
 struct Block {
   const StepArguments& a;
   const Program& p;
+  Now& now;
   const std::uint32_t* blob;  // shared
   float* area;                // shared
   float4* resident;           // shared
   float4* y_part;             // shared or global
-  int warp, lane;
-  int group, part;  // of this warp's tiles in the first pass
 
-  // Of the current step.
-  int t_ring, t_inner, t_history, t_phase, t_y;  // t modulo ring, 3, history, R, 2
-  int b;                                         // sequence
-  int kind;                                      // activation, for derivatives of this step
-  const float* coefficients;                     // of the staging block
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
+  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x & 31); }
+  /// Of this warp's tiles in the first pass.
+  __device__ __forceinline__ int group() const { return a.by_parts.quotient(warp()); }
+  __device__ __forceinline__ int part() const { return warp() - group() * a.parts; }
 
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
@@ -160,14 +176,15 @@ struct Block {
   __device__ __forceinline__ const float* layer_table(std::uint32_t layer) const {
     return p.tables_shared != 0
                ? area + p.tables + layer * a.table_stride
-               : coefficients + static_cast<std::size_t>(held()[layer]) * a.table_stride;
+               : now.coefficients + static_cast<std::size_t>(held()[layer]) * a.table_stride;
   }
   /// Which tables are held, by layer of `layer_list`.
   __device__ __forceinline__ std::uint32_t* held() const {
     return reinterpret_cast<std::uint32_t*>(area + p.terms);
   }
   /// Makes the tables of a step current. `index` lists the step's tables, by layer.
-  __device__ __forceinline__ void open_tables(const std::uint32_t* index) const {
+  __device__ __forceinline__ void open_tables() const {
+    const std::uint32_t* index = now.index + static_cast<std::size_t>(now.frame) * a.layers;
     const std::uint32_t* layers = list<std::uint32_t>(p.layer_list);
     std::uint32_t mine = 0;
     if (threadIdx.x < p.layer_count) mine = __ldg(index + layers[threadIdx.x]);
@@ -178,7 +195,7 @@ struct Block {
     if (p.tables_shared != 0) {
 #pragma unroll 1
       for (std::uint32_t l = 0; l < p.layer_count; ++l) {
-        const float* from = coefficients + static_cast<std::size_t>(held()[l]) * a.table_stride;
+        const float* from = now.coefficients + static_cast<std::size_t>(held()[l]) * a.table_stride;
         float* to = area + p.tables + l * a.table_stride;
 #pragma unroll 2
         for (int i = threadIdx.x; i < a.table_stride; i += step_threads) to[i] = __ldg(from + i);
@@ -188,12 +205,12 @@ struct Block {
   }
   /// Row of the weights of the listed gradients for a panel of `phase`.
   __device__ __forceinline__ int phase_row(std::uint32_t phase) const {
-    const int row = t_phase - static_cast<int>(phase);
+    const int row = now.phase - static_cast<int>(phase);
     return (row < 0 ? row + a.period : row) * a.terms;
   }
   /// Offset of step t - back; back >= 0.
   __device__ __forceinline__ unsigned int past_row(int back, int sequence) const {
-    int row = t_ring - back;
+    int row = now.ring - back;
     row = row < 0 ? row + a.ring : row;
     return static_cast<unsigned>(Single ? row : row * a.batch + sequence) * a.past_row;
   }
@@ -204,38 +221,32 @@ struct Block {
 
   // -------------------------------------------------------------- tiles
 
-  /// Where a warp's tile of an item lies.
+  /// Where a warp()'s tile of an item lies.
   struct Spot {
     int group, first, lanes;
   };
-  /// False if this lane has no part of it.
+  /// False if this lane() has no part of it.
   __device__ __forceinline__ bool spot(const Item& item, Spot& s) const {
-    s.group = group + static_cast<int>(item.pass) * step_warps;
-    s.first = part * static_cast<int>(item.each);
+    s.group = group() + static_cast<int>(item.pass) * step_warps;
+    s.first = part() * static_cast<int>(item.each);
     s.lanes = min(static_cast<int>(item.each), static_cast<int>(item.width) - s.first);
-    return s.group < a.groups && s.group * RG < static_cast<int>(item.rows) && lane < s.lanes;
+    return s.group < a.groups && s.group * RG < static_cast<int>(item.rows) && lane() < s.lanes;
   }
 
+  /// Lanes without a part of the tile keep what they had: `compute` does not use it, or times 0.
   __device__ __forceinline__ void load(Tile<RG>& tile, const Item& item, bool tail) const {
     Spot s;
-    const bool active = spot(item, s) && !(tail && item.work == Work::hidden);
-#pragma unroll
-    for (int r = 0; r < RG; ++r) tile.w[r] = make_float4(0, 0, 0, 0);
-    if (!active) return;
+    if (!spot(item, s) || (tail && item.work == Work::hidden)) return;
     const bool plain = item.stride != 0;
     const int stride = plain ? static_cast<int>(item.stride) : s.lanes;
     const int offset = s.group * RG * static_cast<int>(plain ? item.stride : item.width) +
-                       s.first * (plain ? 1 : RG) + lane;
-    if (item.resident >= 0) {
-      const float4* from = resident + item.resident + offset;
+                       s.first * (plain ? 1 : RG) + lane();
+    const float4* from = item.resident >= 0 ? resident + item.resident
+                         : plain ? reinterpret_cast<const float4*>(a.past_d1) + item.weight
+                                 : a.arena + item.weight;
+    from += offset;
 #pragma unroll
-      for (int r = 0; r < RG; ++r) tile.w[r] = from[r * stride];
-    } else {
-      const float4* from =
-          (plain ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.weight + offset;
-#pragma unroll
-      for (int r = 0; r < RG; ++r) tile.w[r] = __ldcg(from + r * stride);
-    }
+    for (int r = 0; r < RG; ++r) tile.w[r] = from[r * stride];
   }
 
   __device__ __forceinline__ static float dot(float4 w, float4 x) {
@@ -249,7 +260,7 @@ struct Block {
     for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
 #pragma unroll
     for (int half = 4; half >= 1; half /= 2) {
-      const bool upper = (lane & (half * 4)) != 0;
+      const bool upper = (lane() & (half * 4)) != 0;
 #pragma unroll
       for (int i = 0; i < half; ++i) {
         const float send = upper ? v[i] : v[i + half];
@@ -259,8 +270,8 @@ struct Block {
     }
     v[0] += __shfl_xor_sync(full_warp, v[0], 2);
     v[0] += __shfl_xor_sync(full_warp, v[0], 1);
-    const int row = lane >> 2;
-    if ((lane & 3) == 0 && row < RG) out[row] = v[0];
+    const int row = lane() >> 2;
+    if ((lane() & 3) == 0 && row < RG) out[row] = v[0];
   }
 
   __device__ __forceinline__ void compute(const Tile<RG>& tile, const Item& item,
@@ -272,9 +283,9 @@ struct Block {
 #pragma unroll
       for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
-    if (lane < s.lanes) {  // tiles are 0 where there is nothing
-      if (item.work != Work::context) {
-        const float4 x = reinterpret_cast<const float4*>(area)[item.vec + s.first + lane];
+    if (lane() < s.lanes) {
+      if (item.work != Work::context && s.group * RG < static_cast<int>(item.rows)) {
+        const float4 x = reinterpret_cast<const float4*>(area)[item.vec + s.first + lane()];
 #pragma unroll
         for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
       }
@@ -282,13 +293,13 @@ struct Block {
     }
     if (item.flags & ends_sum) {
       __syncwarp();
-      sum_rows(sums, area + item.sum + part * a.padded + s.group * RG);
+      sum_rows(sums, area + item.sum + part() * a.padded + s.group * RG);
     }
   }
 
   __device__ __forceinline__ void add_to_y(const Tile<RG>& tile, const Item& item,
                                            const Spot& s) const {
-    float4* at = y_part + item.y + group * item.y_stride + s.first + lane;
+    float4* at = y_part + item.y + group() * item.y_stride + s.first + lane();
     float4 sum = (item.flags & starts_y) ? make_float4(0, 0, 0, 0) : *at;
     const float* coef = area + item.coef + s.group * RG;
 #pragma unroll
@@ -324,6 +335,8 @@ struct Block {
     }
   }
   __device__ __forceinline__ void prefetch(Tile<RG>& one, Tile<RG>& two) const {
+    one = Tile<RG>{};  // nothing lives on through the folds
+    two = Tile<RG>{};
     if (p.all_items == 0) return;
     const Item* items = list<Item>(p.items);
     load(one, items[0], false);
@@ -332,15 +345,15 @@ struct Block {
 
   // -------------------------------------------------------------- inner products
 
-  /// out(task, term) gets the sum over o < length of now(task, o) times the value `back(task) + 3 +
+  /// out(task, term) gets the sum over o < length of current(task, o) times the value `back(task) + 3 +
   /// age` steps ago at `place(task) + o`. Four at a time, so that their loads overlap.
-  template <class Now, class Place, class Out>
-  __device__ __forceinline__ void inner_products(int tasks, int length, Now now, Place place,
+  template <class Current, class Place, class Out>
+  __device__ __forceinline__ void inner_products(int tasks, int length, Current current, Place place,
                                                  Out out) const {
     constexpr int together = 4;
     const int count = tasks * a.list;
 #pragma unroll 1
-    for (int base = warp; base < count; base += together * step_warps) {
+    for (int base = warp(); base < count; base += together * step_warps) {
       float sum[together];
       const float* then[together];
       int task[together];
@@ -352,19 +365,19 @@ struct Block {
         const int age = age_of(term);
         const uint2 where = place(task[i]);
         then[i] = a.past + past_row(static_cast<int>(where.y) + 3 + age, sequence_of(term, age)) +
-                  where.x + lane;
+                  where.x + lane();
         sum[i] = 0;
       }
 #pragma unroll 1
       for (int start = 0; start < length; start += 64) {
-        const int o = start + lane;
+        const int o = start + lane();
         float v[together][2], w[together][2];
 #pragma unroll
         for (int i = 0; i < together; ++i) {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
             const bool inside = o + 32 * j < length;
-            v[i][j] = inside ? now(task[i], o + 32 * j) : 0.0F;
+            v[i][j] = inside ? current(task[i], o + 32 * j) : 0.0F;
             w[i][j] = inside ? load_fresh(then[i] + 32 * j) : 0.0F;
           }
           then[i] += 64;
@@ -378,9 +391,9 @@ struct Block {
         for (int i = 0; i < together; ++i) sum[i] += __shfl_xor_sync(full_warp, sum[i], step);
       }
       // Lane i writes sum i.
-      const float mine = lane == 0 ? sum[0] : (lane == 1 ? sum[1] : (lane == 2 ? sum[2] : sum[3]));
-      const int k = base + lane * step_warps;
-      if (lane < together && k < count) {
+      const float mine = lane() == 0 ? sum[0] : (lane() == 1 ? sum[1] : (lane() == 2 ? sum[2] : sum[3]));
+      const int k = base + lane() * step_warps;
+      if (lane() < together && k < count) {
         const int own = a.by_list.quotient(k);
         *out(own, k - own * a.list) = mine;
       }
@@ -398,13 +411,13 @@ struct Block {
     const std::uint32_t* patches = list<std::uint32_t>(p.patches);
 #pragma unroll 1
     for (int sequence = 0; sequence < batch(); ++sequence) {
-      const float* now = a.past + past_row(0, sequence) + a.first_pixel;
+      const float* pixels = a.past + past_row(0, sequence) + a.first_pixel;
       inner_products(
           static_cast<int>(p.patch_count), a.patch,
-          [&](int k, int o) { return load_fresh(now + patches[k] * a.patch + o); },
+          [&](int k, int o) { return load_fresh(pixels + patches[k] * a.patch + o); },
           [&](int k) { return make_uint2(a.first_pixel + patches[k] * a.patch, 0); },
           [&](int k, int term) {
-            return inner_row(t_inner, sequence, a.units + patches[k]) + term;
+            return inner_row(now.inner, sequence, a.units + patches[k]) + term;
           });
     }
   }
@@ -416,7 +429,7 @@ struct Block {
     constexpr int together = 7;
     const std::uint32_t* words = source_words();
     const std::uint32_t end = p.x_count + p.r_count;
-    const unsigned int rows[3] = {past_row(0, b), past_row(1, b), past_row(2, b)};
+    const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence), past_row(2, now.sequence)};
 #pragma unroll 1
     for (std::uint32_t c = (tail ? p.x_count : 0) + threadIdx.x; c < end;
          c += together * step_threads) {
@@ -441,11 +454,11 @@ struct Block {
     const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
     const Slot* slots = list<Slot>(p.slots);
 #pragma unroll 1
-    for (std::uint32_t k = warp; k < p.slot_task_count; k += step_warps) {
+    for (std::uint32_t k = warp(); k < p.slot_task_count; k += step_warps) {
       const SlotTask task = tasks[k];
       const float* weights = layer_table(task.layer);
 #pragma unroll 1
-      for (int term = lane; term < a.list; term += 32) {
+      for (int term = lane(); term < a.list; term += 32) {
         const int age = age_of(term);
         float product[4], weight[4];
 #pragma unroll
@@ -453,7 +466,7 @@ struct Block {
           const bool real = i < static_cast<int>(task.count);
           const Slot slot = slots[task.first + (real ? i : 0)];
           product[i] = load_fresh(
-              inner_row(t_inner + 3 - static_cast<int>(slot.older), b, slot.source) + term);
+              inner_row(now.inner + 3 - static_cast<int>(slot.older), now.sequence, slot.source) + term);
           weight[i] = real ? weights[phase_row(slot.phase) + age] : 0.0F;
         }
         area[task.out + term] = weight[0] * product[0] + weight[1] * product[1] +
@@ -463,13 +476,15 @@ struct Block {
   }
 
   /// d1(t) = g(y(t-2)) e, and the scores.
-  __device__ __forceinline__ void gather_errors(bool scored, double (&score)[3]) const {
+  __device__ __forceinline__ void gather_errors(bool scored) const {
     const std::uint32_t* words = source_words() + p.x_count + p.r_count;
-    const float* y = a.y + static_cast<std::size_t>(t_y * batch() + b) * a.y_columns + p.outputs;
+    const float* y = a.y + static_cast<std::size_t>(now.y * batch() + now.sequence) * a.y_columns + p.outputs;
     float* listed = a.past_d1 + static_cast<std::size_t>(p.history) * 4 +
-                    static_cast<std::size_t>(t_history * batch() + b) * p.column_count;
+                    static_cast<std::size_t>(now.history * batch() + now.sequence) * p.column_count;
+    double* score =
+        a.score + (static_cast<std::size_t>(blockIdx.x) * step_threads + threadIdx.x) * 3;
     const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
-    const unsigned int rows[3] = {past_row(0, b), past_row(1, b), past_row(2, b)};
+    const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence), past_row(2, now.sequence)};
 #pragma unroll 1
     for (std::uint32_t base = threadIdx.x; base < p.column_count; base += 2 * step_threads) {
       float before[2], target[2], then[2];
@@ -498,7 +513,7 @@ struct Block {
           score[1] += static_cast<double>(moved * moved);
         }
         if (a.sign_error && word[i] != zero) e = copysignf(1.0F, e);
-        const float d1 = derive(kind, before[i]) * e;
+        const float d1 = derive(now.kind, before[i]) * e;
         area[p.d1 + c] = d1;
         listed[c] = d1;
       }
@@ -511,7 +526,7 @@ struct Block {
     inner_products(
         static_cast<int>(p.raw_count), a.hidden,
         [&](int k, int o) {
-          return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), b) + a.first_raw +
+          return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), now.sequence) + a.first_raw +
                             tasks[k].source * a.hidden + o);
         },
         [&](int k) {
@@ -551,7 +566,7 @@ struct Block {
       const OutputUnit& unit = units[block.unit];
       float weight = row == listed ? 1.0F : 0.0F;  // the bias row
       const int m = age_of(row);
-      int age = t_history - 2 - m;  // y(t-1) knows the gradients up to t-2
+      int age = now.history - 2 - m;  // y(t-1) knows the gradients up to t-2
       age = age < 0 ? age + a.history : age;
       if (row < listed && age < a.terms) {
         const float* table = layer_table(unit.layer) + a.period * a.terms;
@@ -574,10 +589,10 @@ struct Block {
                                           Factor factor) const {
     const int first = chunk * terms_per_task;
     const int last = min(first + terms_per_task, a.list) - 1;
-    const float mine = lane <= last - first ? factor(first + lane) : 0.0F;
+    const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;
 #pragma unroll 1
     for (int start = 0; start < a.padded; start += 64) {  // whole warps: shuffles inside
-      const int row = start + lane;
+      const int row = start + lane();
       const int low = min(row, a.hidden - 1);
       const int high = min(row + 32, a.hidden - 1);
       float loaded[terms_per_task][2];
@@ -605,7 +620,7 @@ struct Block {
   __device__ __forceinline__ void correct_hidden() const {
     const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
-    for (int k = warp; k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
+    for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
       const int n = a.by_chunks.quotient(k);
       const HiddenUnit& unit = units[n];
       correct(k - n * a.chunks, area + unit.corr, a.first_d0 + unit.unit * a.hidden, 1,
@@ -618,14 +633,14 @@ struct Block {
     const OutputUnit* units = list<OutputUnit>(p.output_units);
     const OutputBlock* blocks = list<OutputBlock>(p.blocks);
 #pragma unroll 1
-    for (int k = warp; k < static_cast<int>(p.output_count) * a.chunks; k += step_warps) {
+    for (int k = warp(); k < static_cast<int>(p.output_count) * a.chunks; k += step_warps) {
       const int n = a.by_chunks.quotient(k);
       const OutputUnit& unit = units[n];
       const float* table = layer_table(unit.layer);
       correct(k - n * a.chunks, area + unit.corr, a.first_raw + unit.unit * a.hidden, 3,
               [&](int term) {
                 const int age = age_of(term);
-                int m = t_history - 1 - age;
+                int m = now.history - 1 - age;
                 m = m < 0 ? m + a.history : m;
                 const int row = m * batch() + sequence_of(term, age);
                 const int slab = a.by_padded.quotient(row);
@@ -662,7 +677,7 @@ struct Block {
       const HiddenUnit& unit = units[n];
       const int row = k - n * a.hidden;
       const float h = activate(a.activation, total(unit.sum, row));
-      float* at = a.past + past_row(0, b) + unit.unit * a.hidden + row;
+      float* at = a.past + past_row(0, now.sequence) + unit.unit * a.hidden + row;
       at[0] = squeeze(h);
       at[a.first_raw] = h;
       area[unit.now + row] = squeeze(h);
@@ -675,7 +690,7 @@ struct Block {
         static_cast<int>(p.hidden_count), a.hidden,
         [&](int k, int o) { return area[units[k].now + o]; },
         [&](int k) { return make_uint2(units[k].unit * a.hidden, 0); },
-        [&](int k, int term) { return inner_row(t_inner + 1, b, units[k].unit) + term; });
+        [&](int k, int term) { return inner_row(now.inner + 1, now.sequence, units[k].unit) + term; });
   }
 
   __device__ __forceinline__ void finish_gradient() const {
@@ -686,14 +701,14 @@ struct Block {
       const OutputUnit& unit = units[n];
       const int row = k - n * a.hidden;
       const float older = area[unit.older + row];
-      a.past[past_row(0, b) + a.first_d0 + unit.unit * a.hidden + row] =
-          derive(kind, older) * total(unit.sum, row);
+      a.past[past_row(0, now.sequence) + a.first_d0 + unit.unit * a.hidden + row] =
+          derive(now.kind, older) * total(unit.sum, row);
     }
   }
 
   /// y(t-1).
   __device__ __forceinline__ void finish_outputs() const {
-    float* y = a.y + static_cast<std::size_t>((1 - t_y) * batch() + b) * a.y_columns + p.outputs;
+    float* y = a.y + static_cast<std::size_t>((1 - now.y) * batch() + now.sequence) * a.y_columns + p.outputs;
     const float* partial = reinterpret_cast<const float*>(y_part);
     const int groups = a.passes == 1 ? a.groups : step_warps;
 #pragma unroll 1
@@ -705,10 +720,11 @@ struct Block {
     }
   }
 
-  /// Converts a frame of the block: [row][column][channel] bytes to patches of squeezed floats, as
-  /// the frame of step t + ahead.
-  __device__ __forceinline__ void convert_frame(const std::uint8_t* bytes, int ahead) const {
+  /// Converts the frame of step t + ahead: [row][column][channel] bytes to patches of floats.
+  __device__ __forceinline__ void convert_frame(int ahead) const {
     const int size = a.patches * a.patch;
+    const std::uint8_t* bytes =
+        now.pixels + static_cast<std::size_t>(now.frame + ahead) * size * batch();
     const int across = a.side / a.block_size;
     const int line = a.block_size * a.channels;
 #pragma unroll 1
@@ -727,29 +743,29 @@ struct Block {
 
   // -------------------------------------------------------------- folding
 
-  /// Adds listed gradients to a panel: out = panel + sum over n < count of factor(n) g(age(n)).
+  /// Adds listed gradients to a panel: out = panel + sum over n < listed of factor(n) g(age(n)).
   template <class Age, class Factor>
-  __device__ __forceinline__ void fold_panel(const Fold& fold, int count, Age age, Factor factor,
+  __device__ __forceinline__ void fold_panel(const Fold& fold, int listed, Age age, Factor factor,
                                              const float4* source, float4* sink,
                                              float* bias_sink) const {
     const int width = static_cast<int>(fold.width);
     const int most = min(16, fold_stage_floats / (width * 4));
-    const int terms = count * batch();
+    const int terms = listed * batch();
 #pragma unroll 1
     for (int base = 0; base < terms; base += most) {
-      const int now = min(most, terms - base);
+      const int count = min(most, terms - base);
       __syncthreads();
-      stage_rows(fold, base, now, age, factor);
-      stage_columns(fold, base, now, age);
+      stage_rows(fold, base, count, age, factor);
+      stage_columns(fold, base, count, age);
       __syncthreads();
-      fold_tiles(fold, now, base == 0 ? source : sink, sink);
-      if (fold.bias != 0) fold_bias(fold, base, now, factor, bias_sink);
+      fold_tiles(fold, count, base == 0 ? source : sink, sink);
+      if (fold.bias != 0) fold_bias(fold, base, count, factor, bias_sink);
     }
   }
 
   /// factor * d0 (W0) or factor * r (W1), [term][row group][8].
   template <class Age, class Factor>
-  __device__ __forceinline__ void stage_rows(const Fold& fold, int base, int now, Age age,
+  __device__ __forceinline__ void stage_rows(const Fold& fold, int base, int count, Age age,
                                              Factor factor) const {
     const int each = a.groups * 8;
     const bool output = fold.row_back != 0;
@@ -757,7 +773,7 @@ struct Block {
         (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(a.hidden);
     const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
 #pragma unroll 2
-    for (int k = threadIdx.x; k < now * each; k += step_threads) {
+    for (int k = threadIdx.x; k < count * each; k += step_threads) {
       const int i = a.by_stage_row.quotient(k);
       const int inside = k - i * each;
       const int row = (inside >> 3) * RG + (inside & 7);
@@ -771,7 +787,7 @@ struct Block {
 
   /// x (W0) or d1 (W1), [term][column].
   template <class Age>
-  __device__ __forceinline__ void stage_columns(const Fold& fold, int base, int now,
+  __device__ __forceinline__ void stage_columns(const Fold& fold, int base, int count,
                                                 Age age) const {
     const int columns = static_cast<int>(fold.width) * 4;
     const bool output = fold.row_back != 0;
@@ -784,11 +800,11 @@ struct Block {
                                        fold.columns + c
                                  : a.past + (word & place_mask);
 #pragma unroll 8
-      for (int i = 0; i < now; ++i) {
+      for (int i = 0; i < count; ++i) {
         const int n = age_of(base + i);
         const int sequence = sequence_of(base + i, n);
         const int old = age(n);
-        int m = t_history - 1 - old;
+        int m = now.history - 1 - old;
         m = m < 0 ? m + a.history : m;
         const unsigned int listed = static_cast<unsigned>(m * batch() + sequence) * p.column_count;
         stage[i * columns + c] = load_fresh(from + (output ? listed : past_row(back + old, sequence)));
@@ -796,20 +812,20 @@ struct Block {
     }
   }
 
-  __device__ __forceinline__ void fold_tiles(const Fold& fold, int now, const float4* source,
+  __device__ __forceinline__ void fold_tiles(const Fold& fold, int count, const float4* source,
                                              float4* sink) const {
     const int width = static_cast<int>(fold.width);
-    const int first = part * static_cast<int>(fold.each);
+    const int first = part() * static_cast<int>(fold.each);
     const int lanes = min(static_cast<int>(fold.each), width - first);
-    const float4* stage = reinterpret_cast<const float4*>(area + p.stage) + first + lane;
+    const float4* stage = reinterpret_cast<const float4*>(area + p.stage) + first + lane();
 #pragma unroll 1
-    for (int g = group; g < a.groups && lane < lanes; g += step_warps) {
-      const int offset = g * RG * width + first * RG + lane;
+    for (int g = group(); g < a.groups && lane() < lanes; g += step_warps) {
+      const int offset = g * RG * width + first * RG + lane();
       float4 w[RG];
 #pragma unroll
       for (int r = 0; r < RG; ++r) w[r] = source[offset + r * lanes];
 #pragma unroll 2
-      for (int i = 0; i < now; ++i) {
+      for (int i = 0; i < count; ++i) {
         const float4 x = stage[i * width];
         const float4* rows =
             reinterpret_cast<const float4*>(area + p.rows) + (i * a.groups + g) * 2;
@@ -831,7 +847,7 @@ struct Block {
 
   /// The bias column of W1, r = 1: a row behind the listed d1, in place or in a copy.
   template <class Factor>
-  __device__ __forceinline__ void fold_bias(const Fold& fold, int base, int now, Factor factor,
+  __device__ __forceinline__ void fold_bias(const Fold& fold, int base, int count, Factor factor,
                                             float* sink) const {
     const int columns = static_cast<int>(fold.width) * 4;
     const std::size_t at = static_cast<std::size_t>(p.history) * 4 + fold.columns +
@@ -840,7 +856,7 @@ struct Block {
     for (int c = threadIdx.x; c < columns; c += step_threads) {
       float v = (base == 0 ? a.past_d1 : sink)[at + c];
 #pragma unroll 4
-      for (int i = 0; i < now; ++i) {
+      for (int i = 0; i < count; ++i) {
         v += factor(age_of(base + i)) * area[p.stage + i * columns + c];
       }
       sink[at + c] = v;
@@ -852,7 +868,7 @@ struct Block {
     const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
     const Fold* folds = list<Fold>(p.folds);
 #pragma unroll 1
-    for (std::uint32_t k = start[t_phase]; k < start[t_phase + 1]; ++k) {
+    for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
       const Fold& fold = folds[k];
       const float* table = layer_table(fold.layer) + 2 * a.period * a.terms;
       const float* ages = table + a.terms;  // how many, then which
@@ -884,33 +900,38 @@ struct Block {
     }
   }
 
-  __device__ __forceinline__ void set_step(unsigned long long t) {
-    t_ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
-    t_inner = static_cast<int>(t % 3);
-    t_history = static_cast<int>(t % static_cast<unsigned>(a.history));
-    t_phase = static_cast<int>(t % static_cast<unsigned>(a.period));
-    t_y = static_cast<int>(t % 2);
+  /// One thread's work; the others wait.
+  __device__ __forceinline__ void set_step(unsigned long long t) const {
+    now.ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
+    now.inner = static_cast<int>(t % 3);
+    now.history = static_cast<int>(t % static_cast<unsigned>(a.history));
+    now.phase = static_cast<int>(t % static_cast<unsigned>(a.period));
+    now.y = static_cast<int>(t % 2);
+    now.sequence = 0;
+    now.kind = a.activation == 1 && t < 2 ? 0 : a.activation;
   }
-  __device__ __forceinline__ void next_step() {
+  __device__ __forceinline__ void next_step() const {
     const auto next = [](int& value, int modulus) { value = value + 1 == modulus ? 0 : value + 1; };
-    next(t_ring, a.ring);
-    next(t_inner, 3);
-    next(t_history, a.history);
-    next(t_phase, a.period);
-    next(t_y, 2);
+    next(now.ring, a.ring);
+    next(now.inner, 3);
+    next(now.history, a.history);
+    next(now.phase, a.period);
+    next(now.y, 2);
+    ++now.frame;
+    now.sequence = 0;
+    now.kind = a.activation == 1 && now.begin + (now.frame - now.first) < 2 ? 0 : a.activation;
   }
 
   /// One step of one sequence, up to the publication. `tail`: only y of the step before, for
   /// whoever looks and for the next launch.
-  __device__ __forceinline__ void step_sequence(bool scored, bool keep_y, bool again, bool tail,
-                                                double (&score)[3], Tile<RG>& one, Tile<RG>& two,
-                                                long long& clk_) const {
+  __device__ __forceinline__ void step_sequence(bool again, bool tail, Tile<RG>& one,
+                                                Tile<RG>& two, long long& clk_) const {
     gather_inputs(tail);
     PVM_MARK(0);
     if (!tail) {
       gather_slots();
       PVM_MARK(1);
-      gather_errors(scored, score);
+      gather_errors(now.scored[now.frame * batch() + now.sequence] != 0);
       PVM_MARK(2);
     }
     gather_raw();
@@ -937,7 +958,7 @@ struct Block {
       PVM_MARK(9);
       finish_gradient();
     }
-    if (keep_y) finish_outputs();
+    if (now.frame > now.first) finish_outputs();
     PVM_MARK(10);
   }
 };
@@ -956,19 +977,11 @@ __device__ __forceinline__ Block<RG, Single> open_block(const StepArguments& a, 
   float4* y_part = p.y_shared != 0
                        ? reinterpret_cast<float4*>(area + p.y)
                        : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
-  Block<RG, Single> block{a,
-                          p,
-                          blob,
-                          area,
-                          reinterpret_cast<float4*>(area + p.resident),
-                          y_part,
-                          static_cast<int>(threadIdx.x / 32),
-                          static_cast<int>(threadIdx.x % 32)};
-  block.group = block.warp / a.parts;
-  block.part = block.warp % a.parts;
-  block.b = 0;
-  block.kind = a.activation;
-  block.coefficients = nullptr;
+  const Block<RG, Single> block{a,    p,
+                                *reinterpret_cast<Now*>(area + p.now),
+                                blob, area,
+                                reinterpret_cast<float4*>(area + p.resident),
+                                y_part};
   if (p.words_shared != 0) {
     auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
@@ -978,93 +991,99 @@ __device__ __forceinline__ Block<RG, Single> open_block(const StepArguments& a, 
     }
   }
   if (threadIdx.x < p.layer_count) block.held()[threadIdx.x] = 0xffffffffU;
-  __syncthreads();
   return block;
+}
+
+/// Where the launch starts: one thread's work.
+template <int RG, bool Single>
+__device__ __forceinline__ void begin_launch(const StepArguments& a,
+                                             const Block<RG, Single>& block) {
+  const Cursor begin = *a.cursor;
+  Now& now = block.now;
+  const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
+  const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
+  const std::size_t rows = staging * a.block_steps * block.batch();
+  const std::size_t frame_bytes = static_cast<std::size_t>(a.patches) * a.patch;
+  block.set_step(begin.step);
+  now.begin = begin.step;
+  now.index = a.index + staging * (1 + tables);
+  now.first = static_cast<int>(begin.frame);
+  now.frame = now.first;
+  now.last = min(static_cast<int>(now.index[0]), now.first + a.most_steps);
+  now.index += 1;
+  now.coefficients = a.coefficients + staging * tables * a.table_stride;
+  now.pixels = a.pixels + rows * frame_bytes;
+  now.scored = a.scored + rows;
+  now.passed = begin.barriers;
+}
+
+template <int RG, bool Single>
+__device__ __forceinline__ void end_launch(const StepArguments& a,
+                                           const Block<RG, Single>& block) {
+  const Now& now = block.now;
+  Cursor end = *a.cursor;
+  end.step += now.last - now.first;
+  end.frame = now.last;
+  end.barriers = now.passed;
+  if (now.last == static_cast<int>(now.index[-1])) {
+    end.frame = 0;
+    ++end.block;
+  }
+  *a.cursor = end;
 }
 
 template <int RG, bool Single>
 __global__ void __launch_bounds__(step_threads, 1)
     steps(const __grid_constant__ StepArguments a) {
   extern __shared__ float4 shared4[];
-  Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
-  const Cursor begin = *a.cursor;
-  const int staging = static_cast<int>(begin.block % static_cast<unsigned>(a.staging));
-  const int layers = a.layers;
-  const std::uint32_t* index =
-      a.index + staging * (1 + static_cast<std::size_t>(a.block_steps + 1) * layers);
-  block.coefficients = a.coefficients + static_cast<std::size_t>(staging) * (a.block_steps + 1) *
-                                            layers * a.table_stride;
-  const std::size_t frame_bytes =
-      static_cast<std::size_t>(a.side) * a.side * a.channels * block.batch();
-  const std::uint8_t* pixels =
-      a.pixels + static_cast<std::size_t>(staging) * a.block_steps * frame_bytes;
-  const std::uint8_t* scored =
-      a.scored + static_cast<std::size_t>(staging) * a.block_steps * block.batch();
-  const int available = static_cast<int>(index[0]);
-  const int first = static_cast<int>(begin.frame);
-  const int last = min(available, first + a.most_steps);
-  unsigned int passed = begin.barriers;
-  double* home = a.score + (static_cast<std::size_t>(blockIdx.x) * step_threads + threadIdx.x) * 3;
-  double score[3] = {home[0], home[1], home[2]};
+  const Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
+  Now& now = block.now;
+  if (threadIdx.x == 0) begin_launch(a, block);
+  __syncthreads();
   Tile<RG> one, two;
-
-  block.set_step(begin.step);
-  block.open_tables(index + 1 + static_cast<std::size_t>(first) * layers);
 #pragma unroll 1
-  for (int ahead = 0; ahead < 3 && first + ahead < last; ++ahead) {
-    block.convert_frame(pixels + (first + ahead) * frame_bytes, ahead);
+  for (int ahead = 0; ahead < 3 && now.first + ahead < now.last; ++ahead) {
+    block.convert_frame(ahead);
   }
   barrier_arrive(a.barrier);
   block.move_resident(true);
-  barrier_wait(a.barrier, ++passed * gridDim.x);
-
   long long clk_ = clock64();
 #pragma unroll 1
-  for (int frame = first;; ++frame) {
-    const bool tail = frame == last;
-    // In the shadow of the barrier, but for the first time.
-    if (!tail) block.patch_products();
-    block.open_tables(index + 1 + static_cast<std::size_t>(frame) * layers);
-    __syncthreads();
+  for (;;) {
+    // In the shadow of the barrier.
+    const bool tail = now.frame == now.last;
+    if (!tail && now.frame > now.first) block.patch_products();
+    block.open_tables();
     block.prefetch(one, two);
     PVM_MARK(13);
-    if (frame > first) barrier_wait(a.barrier, ++passed * gridDim.x);
+    barrier_wait(a.barrier, now.passed);
+    if (now.frame == now.first) {
+      block.patch_products();
+      __syncthreads();
+    }
     PVM_MARK(14);
-
-    block.kind = a.activation == 1 && begin.step + (frame - first) < 2 ? 0 : a.activation;
 #pragma unroll 1
-    for (int b = 0; b < block.batch(); ++b) {
-      const bool again = b + 1 < block.batch();
-      block.b = b;
-      block.step_sequence(!tail && scored[frame * block.batch() + b] != 0, frame > first, again,
-                          tail, score, one, two, clk_);
-      if (again) __syncthreads();
+    for (;;) {
+      const bool again = now.sequence + 1 < block.batch();
+      block.step_sequence(again, tail, one, two, clk_);
+      if (Single || !again) break;
+      __syncthreads();
+      if (threadIdx.x == 0) ++now.sequence;
+      __syncthreads();
     }
     if (tail) break;
     barrier_arrive(a.barrier);
     PVM_MARK(11);
     block.fold_step();
     PVM_MARK(12);
-    if (frame + 3 < last) block.convert_frame(pixels + (frame + 3) * frame_bytes, 3);
-    block.next_step();
+    if (now.frame + 3 < now.last) block.convert_frame(3);
+    __syncthreads();
+    if (threadIdx.x == 0) block.next_step();
+    __syncthreads();
   }
-
   __syncthreads();
   block.move_resident(false);
-  home[0] = score[0];
-  home[1] = score[1];
-  home[2] = score[2];
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    Cursor end = begin;
-    end.step += last - first;
-    end.frame = last;
-    end.barriers = passed;
-    if (last == available) {
-      end.frame = 0;
-      ++end.block;
-    }
-    *a.cursor = end;
-  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) end_launch(a, block);
 }
 
 /// W(step) = Z + sum of the listed gradients, into `copy` and `bias_copy`, laid out like the arena
@@ -1075,10 +1094,15 @@ __global__ void __launch_bounds__(step_threads, 1)
                 const std::uint32_t* index, const float* coefficients, float4* copy,
                 float* bias_copy) {
   extern __shared__ float4 shared4[];
-  Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
-  block.set_step(step);
-  block.coefficients = coefficients;
-  block.open_tables(index);
+  const Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
+  if (threadIdx.x == 0) {
+    block.set_step(step);
+    block.now.coefficients = coefficients;
+    block.now.index = index;
+    block.now.frame = 0;
+  }
+  __syncthreads();
+  block.open_tables();
   const Fold* folds = block.template list<Fold>(block.p.folds);
 #pragma unroll 1
   for (std::uint32_t k = 0; k < block.p.fold_count; ++k) {
@@ -1095,14 +1119,18 @@ template <int RG, bool Single>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
   extern __shared__ float4 shared4[];
-  Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
+  const Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
   // Version t is made of c(h(t-1)): what step t - 1 published.
 #pragma unroll 1
   for (int back = 1; back <= 2; ++back) {
-    block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
     for (int b = 0; b < block.batch(); ++b) {
-      block.b = b;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
+        block.now.sequence = b;
+      }
+      __syncthreads();
       for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * a.hidden;
            k += step_threads) {
         const HiddenUnit& unit = units[k / a.hidden];

@@ -123,7 +123,7 @@ struct Program {
   std::uint32_t history;  ///< f4: this SM's listed d1, [history rows][column_count / 4]
   std::uint32_t outputs;  ///< this SM's y
   // In shared memory (floats):
-  std::uint32_t x, d1, y, stage, rows, terms, tables, words_copy, resident;
+  std::uint32_t x, d1, y, stage, rows, terms, now, tables, words_copy, resident;
   std::uint32_t y_shared, tables_shared, words_shared;  ///< 0: in global memory
   std::uint32_t resident_f4;                    ///< how much is resident
   std::uint32_t resident_list, resident_count;  ///< folds (panels) to load and store
