@@ -48,10 +48,10 @@ class CudaEngine {
         plan_(DeferralPlan::for_momentum(spec.momentum,
                                          std::max(1, device_.tuning.fold_period / batch_))),
         shape_(spec_, net_, plan_, batch_),
-        planner_(spec_, net_, shape_, device_.multiprocessors, device_.shared_bytes),
+        planner_(spec_, net_, shape_, device_.multiprocessors, device_.shared_bytes, cache_bytes()),
         schedule_(spec),
         tables_(spec.layer_shapes.size(), plan_, share()),
-        launcher_(shape_.rows_per_tile, batch_ == 1, device_.multiprocessors,
+        launcher_(net_.hidden, shape_.rows_per_tile, batch_ == 1, device_.multiprocessors,
                   planner_.shared_bytes) {
     check_sizes();
     require_memory();
@@ -145,8 +145,8 @@ class CudaEngine {
   /// h of the last step, [batch][units][hidden].
   void read_hidden(std::span<float> out) {
     for (std::size_t b = 0; b < count(batch_); ++b) {
-      download_part(past_, past_row(1, b) + shape_.raw(0), out.subspan(b * shape_.values,
-                                                                       shape_.values));
+      download_part(past_, past_row(1, b) + shape_.raw(0),
+                    out.subspan(b * shape_.values, shape_.values));
     }
   }
 
@@ -212,11 +212,11 @@ class CudaEngine {
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     const std::size_t b = count(batch_);
-    const std::size_t floats =
-        2 * (planner_.arena_f4 * 4 + planner_.history_floats) +
-        ring() * b * shape_.row() + 2 * b * planner_.y_columns + inner_size() +
-        planner_.y_floats * count(device_.multiprocessors) + planner_.blobs.size() +
-        planner_.x_words.size() + score_size() * 2 + layers() * (tables_.stride() + 1);
+    const std::size_t floats = 2 * (planner_.arena_f4 * 4 + planner_.history_floats) +
+                               ring() * b * shape_.row() + 2 * b * planner_.y_columns +
+                               inner_size() + planner_.y_floats * count(device_.multiprocessors) +
+                               planner_.blobs.size() + planner_.x_words.size() + score_size() * 2 +
+                               layers() * (tables_.stride() + 1);
     const std::size_t staged =
         count(block_steps()) * b * (spec_.frame_size() + 1) + 4 * (index_words() + tables_room());
     return floats * sizeof(float) + staged * count(device_.tuning.blocks_ahead);
@@ -228,6 +228,10 @@ class CudaEngine {
     detail::Event uploaded, used;
   };
 
+  [[nodiscard]] std::size_t cache_bytes() const {
+    if (const char* v = std::getenv("PVM_CACHE_MB")) return std::strtoull(v, nullptr, 10) << 20;
+    return device_.cache_bytes;
+  }
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static int check_batch(int batch) {
     if (batch < 1 || (Batch != dynamic && batch != Batch)) {
@@ -282,8 +286,9 @@ class CudaEngine {
     const std::size_t most =
         std::max({ring() * count(batch_) * shape_.row(), inner_size(), planner_.history_floats});
     if (most >> 31 != 0) {
-      throw Error(Fault::usage, "this batch and momentum are too large for the GPU engine; use a"
-                                " smaller batch or the host backend");
+      throw Error(Fault::usage,
+                  "this batch and momentum are too large for the GPU engine; use a"
+                  " smaller batch or the host backend");
     }
   }
 

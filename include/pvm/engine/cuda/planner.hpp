@@ -32,11 +32,11 @@ struct StepShape {
   int terms = 23;   ///< L
   int period = 16;  ///< R
   int batch = 1;
-  int list = 23;          ///< T = L * batch
-  int history = 25;       ///< M: rows of the d1 ring, times batch
-  int history_slabs = 1;  ///< of `padded` rows, the bias row included
-  int chunks = 3;         ///< of terms_per_task terms
-  int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
+  int list = 23;                      ///< T = L * batch
+  int history = 25;                   ///< M: rows of the d1 ring, times batch
+  int history_slabs = 1;              ///< of `padded` rows, the bias row included
+  int chunks = 3;                     ///< of terms_per_task terms
+  int table_stride = 0;               ///< floats of a layer's coefficients, see CoefficientTables
   std::size_t values = 0, frame = 0;  ///< units * H, pixels of a frame
 
   StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int batch_)
@@ -86,8 +86,12 @@ struct Panel {
 class Planner {
  public:
   Planner(const Spec& spec, const Connectome& net, StepShape shape, int blocks,
-          std::size_t shared_bytes)
-      : spec_(spec), net_(net), shape_(shape), shared_floats_(shared_bytes / 4) {
+          std::size_t shared_bytes, std::size_t cache_bytes)
+      : spec_(spec),
+        net_(net),
+        shape_(shape),
+        shared_floats_(shared_bytes / 4),
+        cache_bytes_(cache_bytes) {
     history_start.resize(net.units.size());
     history_stride.resize(net.units.size());
     output_start.resize(net.units.size());
@@ -95,11 +99,11 @@ class Planner {
     for (auto& sm : jobs_) write_program(sm);
   }
 
-  std::vector<Panel> panels;                  ///< by arena position
-  std::vector<std::uint32_t> blobs;           ///< all programs
-  std::vector<std::uint32_t> blob_start;      ///< words, by SM
-  std::vector<std::uint32_t> x_words;         ///< source words of x, r, targets
-  std::vector<std::int32_t> x_reference;      ///< beside x_words: column of W0, or -1
+  std::vector<Panel> panels;                ///< by arena position
+  std::vector<std::uint32_t> blobs;         ///< all programs
+  std::vector<std::uint32_t> blob_start;    ///< words, by SM
+  std::vector<std::uint32_t> x_words;       ///< source words of x, r, targets
+  std::vector<std::int32_t> x_reference;    ///< beside x_words: column of W0, or -1
   std::vector<std::size_t> history_start;   ///< by unit: row 0 of its listed d1, floats
   std::vector<std::size_t> history_stride;  ///< by unit: floats between rows
   std::vector<std::uint32_t> output_start;  ///< by unit: its first y
@@ -221,8 +225,8 @@ class Planner {
       history_stride[d.output_ids[k]] = p.column_count;
       output_start[d.output_ids[k]] = p.outputs + d.first_column[k];
     }
-    history_floats += static_cast<std::size_t>(p.column_count) *
-                      static_cast<std::size_t>(shape_.history_rows());
+    history_floats +=
+        static_cast<std::size_t>(p.column_count) * static_cast<std::size_t>(shape_.history_rows());
     y_columns += p.column_count;
   }
 
@@ -230,6 +234,24 @@ class Planner {
   void gather_output(Draft& d, u32 unit);
   void fix_offsets(Draft& d, u32 r_at);
   void finish(Draft& d);
+
+  /// Marks what of the streamed weights the second-level cache shall keep: evenly spread.
+  void mark_kept(std::vector<Item>& items, std::size_t streamed_f4) const {
+    const double share = streamed_f4 == 0 ? 1.0
+                                          : static_cast<double>(cache_bytes_ / 16 / jobs_.size()) /
+                                                static_cast<double>(streamed_f4);
+    double due = 0;
+    for (Item& item : items) {
+      if (item.work == Work::history) {
+        item.flags |= stays_in_l2;
+      } else if (item.work != Work::none && item.resident < 0) {
+        due += share;
+        if (due < 1) continue;
+        item.flags |= stays_in_l2;
+        due = std::min(due - 1, 1.0);
+      }
+    }
+  }
 
   u32 new_panel(Draft& d, Panel panel) {
     panel.weight = u(arena_f4);
@@ -250,6 +272,7 @@ class Planner {
   const Connectome& net_;
   StepShape shape_;
   std::size_t shared_floats_;
+  std::size_t cache_bytes_;  // of the second-level cache, for weights
   std::vector<std::vector<Job>> jobs_;
 };
 
@@ -318,9 +341,11 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
       d.slots.push_back({piece.source, phase, piece.older});
     }
     done += length;
-    for (std::size_t slot = d.slots.size() - (i - first); slot < d.slots.size(); slot += 4) {
-      d.slot_tasks.push_back({u(slot), u(std::min<std::size_t>(4, d.slots.size() - slot)), hu.layer,
-                              take(d, static_cast<std::size_t>(shape_.list))});
+    for (std::size_t slot = d.slots.size() - (i - first); slot < d.slots.size();
+         slot += slots_per_task) {
+      d.slot_tasks.push_back({u(slot),
+                              u(std::min<std::size_t>(slots_per_task, d.slots.size() - slot)),
+                              hu.layer, take(d, static_cast<std::size_t>(shape_.list))});
     }
     while ((x_words.size() - start) % 4 != 0) {
       x_words.push_back(zero_word());
@@ -621,6 +646,7 @@ inline void Planner::finish(Draft& d) {
       }
     }
   }
+  mark_kept(items, total - resident);
   p.resident_count = u(resident_list.size());
   p.resident_f4 = resident;
   resident_f4 += resident;

@@ -47,25 +47,26 @@ struct StepArguments {
   int terms, period, batch, list, history, history_rows, chunks;
   int ring;  ///< rows of the past
   int units, layers, patches, patch, block_size, channels, side;
-  unsigned int past_row;                           ///< floats of a row, one sequence
+  unsigned int past_row;                          ///< floats of a row, one sequence
   unsigned int first_raw, first_d0, first_pixel;  ///< where h, d0 and the frame start in a row
   int y_columns;
   int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
   int sign_error;
   int staging, block_steps, table_stride;
   int most_steps;  ///< steps of this launch
-  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_stage_row, by_parts;
+  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_stage_row,
+      by_parts;
   // Tables.
   const std::uint32_t* blobs;
   const std::uint32_t* blob_start;
   const std::uint32_t* words;
   // State.
-  float4* arena;   ///< Z
-  float* past_d1;  ///< SM by SM [history rows][its columns]; Z of the bias is the row behind them
-  float* past;     ///< [ring][batch][c(h) | h | d0 | frame | 0 | 1]
-  float* y;        ///< [2][batch][columns]
-  float* inner;    ///< [3][batch][units + patches + 1][list], the last row is 1
-  double* score;   ///< [blocks][threads][3]
+  float4* arena;     ///< Z
+  float* past_d1;    ///< SM by SM [history rows][its columns]; Z of the bias is the row behind them
+  float* past;       ///< [ring][batch][c(h) | h | d0 | frame | 0 | 1]
+  float* y;          ///< [2][batch][columns]
+  float* inner;      ///< [3][batch][units + patches + 1][list], the last row is 1
+  double* score;     ///< [blocks][threads][3]
   float* y_scratch;  ///< [blocks][y_scratch_floats]
   unsigned long long y_scratch_floats;
   Cursor* cursor;
@@ -84,7 +85,14 @@ namespace step_kernel {
 inline constexpr unsigned int full_warp = 0xffffffffU;
 #ifdef PVM_STEP_CLOCKS
 __device__ unsigned long long step_clocks[256][16];
-#define PVM_MARK(i) do { if (threadIdx.x == 0) { const long long now_ = clock64(); step_clocks[blockIdx.x][i] += now_ - clk_; clk_ = now_; } } while (0)
+#define PVM_MARK(i)                              \
+  do {                                           \
+    if (threadIdx.x == 0) {                      \
+      const long long now_ = clock64();          \
+      step_clocks[blockIdx.x][i] += now_ - clk_; \
+      clk_ = now_;                               \
+    }                                            \
+  } while (0)
 #else
 #define PVM_MARK(i) (void)0
 #endif
@@ -98,6 +106,27 @@ __device__ __forceinline__ float activate(int kind, float a) {
 __device__ __forceinline__ float derive(int kind, float v) {
   return kind == 0 ? Polynomial::derivative(v)
                    : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
+}
+
+/// What the second-level cache does with weights: part of them stays from step to step, the rest
+/// passes through without pushing that part out.
+__device__ __forceinline__ unsigned long long keep_policy() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ unsigned long long pass_policy() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ float4 load_weights(const float4* p, unsigned long long policy) {
+  float4 v;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p), "l"(policy)
+               : "memory");
+  return v;
 }
 
 /// A barrier of all blocks in two halves; `passed` counts since the engine was made.
@@ -143,7 +172,7 @@ static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for
 /// Everything a block knows while it runs. Every function is inlined: the code of a step has to
 /// stay in the instruction cache, so each appears once, and loops are unrolled only to overlap
 /// loads.
-template <int RG, bool Single>
+template <int RG, bool Single, int Hidden>
 struct Block {
   const StepArguments& a;
   const Program& p;
@@ -153,11 +182,32 @@ struct Block {
   float4* resident;           // shared
   float4* y_part;             // shared or global
 
+  // Sizes, constants where the kernel is compiled for them.
+  static constexpr int fixed_groups = (Hidden + RG - 1) / RG;
+  static constexpr int fixed_parts = Hidden == 0 || fixed_groups > step_warps
+                                         ? 1
+                                         : step_warps / (Hidden == 0 ? 1 : fixed_groups);
+  static constexpr bool fixed = Hidden != 0;
+  __device__ __forceinline__ int hidden() const { return fixed ? Hidden : a.hidden; }
+  __device__ __forceinline__ int groups() const { return fixed ? fixed_groups : a.groups; }
+  __device__ __forceinline__ int padded() const { return fixed ? fixed_groups * RG : a.padded; }
+  __device__ __forceinline__ int parts() const { return fixed ? fixed_parts : a.parts; }
+  __device__ __forceinline__ int passes() const { return fixed ? 1 : a.passes; }
+  __device__ __forceinline__ int by_hidden(int n) const {
+    return fixed ? n / (Hidden + !fixed) : a.by_hidden.quotient(n);
+  }
+  __device__ __forceinline__ int by_parts(int n) const {
+    return fixed ? n / fixed_parts : a.by_parts.quotient(n);
+  }
+  __device__ __forceinline__ int by_stage_row(int n) const {
+    return fixed ? n / (fixed_groups * 8 + !fixed) : a.by_stage_row.quotient(n);
+  }
+
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x & 31); }
   /// Of this warp's tiles in the first pass.
-  __device__ __forceinline__ int group() const { return a.by_parts.quotient(warp()); }
-  __device__ __forceinline__ int part() const { return warp() - group() * a.parts; }
+  __device__ __forceinline__ int group() const { return by_parts(warp()); }
+  __device__ __forceinline__ int part() const { return warp() - group() * parts(); }
 
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
@@ -227,10 +277,11 @@ struct Block {
   };
   /// False if this lane() has no part of it.
   __device__ __forceinline__ bool spot(const Item& item, Spot& s) const {
-    s.group = group() + static_cast<int>(item.pass) * step_warps;
+    s.group = group() + (fixed ? 0 : static_cast<int>(item.pass) * step_warps);
     s.first = part() * static_cast<int>(item.each);
     s.lanes = min(static_cast<int>(item.each), static_cast<int>(item.width) - s.first);
-    return s.group < a.groups && s.group * RG < static_cast<int>(item.rows) && lane() < s.lanes;
+    return (fixed || s.group < groups()) && s.group * RG < static_cast<int>(item.rows) &&
+           lane() < s.lanes;
   }
 
   /// Lanes without a part of the tile keep what they had: `compute` does not use it, or times 0.
@@ -241,12 +292,17 @@ struct Block {
     const int stride = plain ? static_cast<int>(item.stride) : s.lanes;
     const int offset = s.group * RG * static_cast<int>(plain ? item.stride : item.width) +
                        s.first * (plain ? 1 : RG) + lane();
-    const float4* from = item.resident >= 0 ? resident + item.resident
-                         : plain ? reinterpret_cast<const float4*>(a.past_d1) + item.weight
-                                 : a.arena + item.weight;
-    from += offset;
+    if (item.resident >= 0) {
+      const float4* from = resident + item.resident + offset;
 #pragma unroll
-    for (int r = 0; r < RG; ++r) tile.w[r] = from[r * stride];
+      for (int r = 0; r < RG; ++r) tile.w[r] = from[r * stride];
+      return;
+    }
+    const float4* from =
+        (plain ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.weight + offset;
+    const unsigned long long policy = (item.flags & stays_in_l2) ? keep_policy() : pass_policy();
+#pragma unroll
+    for (int r = 0; r < RG; ++r) tile.w[r] = load_weights(from + r * stride, policy);
   }
 
   __device__ __forceinline__ static float dot(float4 w, float4 x) {
@@ -278,7 +334,7 @@ struct Block {
                                           float (&sums)[RG]) const {
     Spot s;
     (void)spot(item, s);
-    if (s.group >= a.groups || item.work == Work::none) return;
+    if ((!fixed && s.group >= groups()) || item.work == Work::none) return;
     if (item.flags & starts_sum) {
 #pragma unroll
       for (int r = 0; r < RG; ++r) sums[r] = 0;
@@ -293,7 +349,7 @@ struct Block {
     }
     if (item.flags & ends_sum) {
       __syncwarp();
-      sum_rows(sums, area + item.sum + part() * a.padded + s.group * RG);
+      sum_rows(sums, area + item.sum + part() * padded() + s.group * RG);
     }
   }
 
@@ -345,58 +401,39 @@ struct Block {
 
   // -------------------------------------------------------------- inner products
 
-  /// out(task, term) gets the sum over o < length of current(task, o) times the value `back(task) + 3 +
-  /// age` steps ago at `place(task) + o`. Four at a time, so that their loads overlap.
+  /// out(task, term) gets the sum over o < length of current(task, o) times the value `back(task) +
+  /// 3 + age` steps ago at `place(task) + o`. Eight lanes work on one.
   template <class Current, class Place, class Out>
-  __device__ __forceinline__ void inner_products(int tasks, int length, Current current, Place place,
-                                                 Out out) const {
-    constexpr int together = 4;
+  __device__ __forceinline__ void inner_products(int tasks, int length, Current current,
+                                                 Place place, Out out) const {
     const int count = tasks * a.list;
+    const int sub = lane() & 7;
 #pragma unroll 1
-    for (int base = warp(); base < count; base += together * step_warps) {
-      float sum[together];
-      const float* then[together];
-      int task[together];
-#pragma unroll
-      for (int i = 0; i < together; ++i) {
-        const int k = min(base + i * step_warps, count - 1);
-        task[i] = a.by_list.quotient(k);
-        const int term = k - task[i] * a.list;
-        const int age = age_of(term);
-        const uint2 where = place(task[i]);
-        then[i] = a.past + past_row(static_cast<int>(where.y) + 3 + age, sequence_of(term, age)) +
-                  where.x + lane();
-        sum[i] = 0;
-      }
+    for (int start = 0; start < count; start += step_threads / 8) {
+      const int k = start + static_cast<int>(threadIdx.x >> 3);
+      const int task = a.by_list.quotient(min(k, count - 1));
+      const int term = min(k, count - 1) - task * a.list;
+      const int age = age_of(term);
+      const uint2 where = place(task);
+      const float* then =
+          a.past + past_row(static_cast<int>(where.y) + 3 + age, sequence_of(term, age)) + where.x;
+      float sum = 0;
 #pragma unroll 1
-      for (int start = 0; start < length; start += 64) {
-        const int o = start + lane();
-        float v[together][2], w[together][2];
+      for (int base = sub; base < length; base += 64) {
+        float v[8], w[8];
 #pragma unroll
-        for (int i = 0; i < together; ++i) {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            const bool inside = o + 32 * j < length;
-            v[i][j] = inside ? current(task[i], o + 32 * j) : 0.0F;
-            w[i][j] = inside ? load_fresh(then[i] + 32 * j) : 0.0F;
-          }
-          then[i] += 64;
+        for (int i = 0; i < 8; ++i) {
+          const int o = min(base + 8 * i, length - 1);
+          w[i] = load_fresh(then + o);
+          v[i] = current(task, o);
         }
 #pragma unroll
-        for (int i = 0; i < together; ++i) sum[i] += v[i][0] * w[i][0] + v[i][1] * w[i][1];
+        for (int i = 0; i < 8; ++i) sum += base + 8 * i < length ? v[i] * w[i] : 0.0F;
       }
-#pragma unroll
-      for (int step = 16; step > 0; step /= 2) {
-#pragma unroll
-        for (int i = 0; i < together; ++i) sum[i] += __shfl_xor_sync(full_warp, sum[i], step);
-      }
-      // Lane i writes sum i.
-      const float mine = lane() == 0 ? sum[0] : (lane() == 1 ? sum[1] : (lane() == 2 ? sum[2] : sum[3]));
-      const int k = base + lane() * step_warps;
-      if (lane() < together && k < count) {
-        const int own = a.by_list.quotient(k);
-        *out(own, k - own * a.list) = mine;
-      }
+      sum += __shfl_xor_sync(full_warp, sum, 4);
+      sum += __shfl_xor_sync(full_warp, sum, 2);
+      sum += __shfl_xor_sync(full_warp, sum, 1);
+      if (sub == 0 && k < count) *out(task, term) = sum;
     }
   }
   __device__ __forceinline__ float* inner_row(int version, int sequence,
@@ -429,7 +466,8 @@ struct Block {
     constexpr int together = 7;
     const std::uint32_t* words = source_words();
     const std::uint32_t end = p.x_count + p.r_count;
-    const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence), past_row(2, now.sequence)};
+    const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence),
+                                  past_row(2, now.sequence)};
 #pragma unroll 1
     for (std::uint32_t c = (tail ? p.x_count : 0) + threadIdx.x; c < end;
          c += together * step_threads) {
@@ -460,17 +498,20 @@ struct Block {
 #pragma unroll 1
       for (int term = lane(); term < a.list; term += 32) {
         const int age = age_of(term);
-        float product[4], weight[4];
+        float product[slots_per_task], weight[slots_per_task];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < slots_per_task; ++i) {
           const bool real = i < static_cast<int>(task.count);
           const Slot slot = slots[task.first + (real ? i : 0)];
           product[i] = load_fresh(
-              inner_row(now.inner + 3 - static_cast<int>(slot.older), now.sequence, slot.source) + term);
+              inner_row(now.inner + 3 - static_cast<int>(slot.older), now.sequence, slot.source) +
+              term);
           weight[i] = real ? weights[phase_row(slot.phase) + age] : 0.0F;
         }
-        area[task.out + term] = weight[0] * product[0] + weight[1] * product[1] +
-                                weight[2] * product[2] + weight[3] * product[3];
+        float q = 0;
+#pragma unroll
+        for (int i = 0; i < slots_per_task; ++i) q += weight[i] * product[i];
+        area[task.out + term] = q;
       }
     }
   }
@@ -478,13 +519,15 @@ struct Block {
   /// d1(t) = g(y(t-2)) e, and the scores.
   __device__ __forceinline__ void gather_errors(bool scored) const {
     const std::uint32_t* words = source_words() + p.x_count + p.r_count;
-    const float* y = a.y + static_cast<std::size_t>(now.y * batch() + now.sequence) * a.y_columns + p.outputs;
+    const float* y =
+        a.y + static_cast<std::size_t>(now.y * batch() + now.sequence) * a.y_columns + p.outputs;
     float* listed = a.past_d1 + static_cast<std::size_t>(p.history) * 4 +
                     static_cast<std::size_t>(now.history * batch() + now.sequence) * p.column_count;
     double* score =
         a.score + (static_cast<std::size_t>(blockIdx.x) * step_threads + threadIdx.x) * 3;
     const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
-    const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence), past_row(2, now.sequence)};
+    const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence),
+                                  past_row(2, now.sequence)};
 #pragma unroll 1
     for (std::uint32_t base = threadIdx.x; base < p.column_count; base += 2 * step_threads) {
       float before[2], target[2], then[2];
@@ -524,14 +567,12 @@ struct Block {
   __device__ __forceinline__ void gather_raw() const {
     const RawTask* tasks = list<RawTask>(p.raw_tasks);
     inner_products(
-        static_cast<int>(p.raw_count), a.hidden,
+        static_cast<int>(p.raw_count), hidden(),
         [&](int k, int o) {
-          return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), now.sequence) + a.first_raw +
-                            tasks[k].source * a.hidden + o);
+          return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), now.sequence) +
+                            a.first_raw + tasks[k].source * hidden() + o);
         },
-        [&](int k) {
-          return make_uint2(a.first_raw + tasks[k].source * a.hidden, tasks[k].back);
-        },
+        [&](int k) { return make_uint2(a.first_raw + tasks[k].source * hidden(), tasks[k].back); },
         [&](int k, int term) { return area + tasks[k].out + term; });
   }
 
@@ -591,10 +632,10 @@ struct Block {
     const int last = min(first + terms_per_task, a.list) - 1;
     const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;
 #pragma unroll 1
-    for (int start = 0; start < a.padded; start += 64) {  // whole warps: shuffles inside
+    for (int start = 0; start < padded(); start += 64) {  // whole warps: shuffles inside
       const int row = start + lane();
-      const int low = min(row, a.hidden - 1);
-      const int high = min(row + 32, a.hidden - 1);
+      const int low = min(row, hidden() - 1);
+      const int high = min(row + 32, hidden() - 1);
       float loaded[terms_per_task][2];
 #pragma unroll
       for (int i = 0; i < terms_per_task; ++i) {
@@ -611,8 +652,8 @@ struct Block {
         sum[0] += weight * loaded[i][0];
         sum[1] += weight * loaded[i][1];
       }
-      if (row < a.padded) out[chunk * a.padded + row] = sum[0];
-      if (row + 32 < a.padded) out[chunk * a.padded + row + 32] = sum[1];
+      if (row < padded()) out[chunk * padded() + row] = sum[0];
+      if (row + 32 < padded()) out[chunk * padded() + row + 32] = sum[1];
     }
   }
 
@@ -623,7 +664,7 @@ struct Block {
     for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
       const int n = a.by_chunks.quotient(k);
       const HiddenUnit& unit = units[n];
-      correct(k - n * a.chunks, area + unit.corr, a.first_d0 + unit.unit * a.hidden, 1,
+      correct(k - n * a.chunks, area + unit.corr, a.first_d0 + unit.unit * hidden(), 1,
               [&](int term) { return area[unit.q + term]; });
     }
   }
@@ -637,7 +678,7 @@ struct Block {
       const int n = a.by_chunks.quotient(k);
       const OutputUnit& unit = units[n];
       const float* table = layer_table(unit.layer);
-      correct(k - n * a.chunks, area + unit.corr, a.first_raw + unit.unit * a.hidden, 3,
+      correct(k - n * a.chunks, area + unit.corr, a.first_raw + unit.unit * hidden(), 3,
               [&](int term) {
                 const int age = age_of(term);
                 int m = now.history - 1 - age;
@@ -648,11 +689,10 @@ struct Block {
 #pragma unroll 1
                 for (std::uint32_t c = 0; c < unit.blocks; ++c) {
                   const OutputBlock& block = blocks[unit.first_block + c];
-                  const float* sums =
-                      area + block.sum + slab * (a.parts - 1) * a.padded + row;
+                  const float* sums = area + block.sum + slab * (parts() - 1) * padded() + row;
                   float piece = 0;
 #pragma unroll 1
-                  for (int i = 0; i < a.parts; ++i) piece += sums[i * a.padded];
+                  for (int i = 0; i < parts(); ++i) piece += sums[i * padded()];
                   u += table[phase_row(block.phase) + age] * piece;
                 }
                 return u;
@@ -663,21 +703,21 @@ struct Block {
   /// Row sums plus corrections, which lie behind them.
   __device__ __forceinline__ float total(std::uint32_t sum, int row) const {
     float v = 0;
-    const int pieces = a.parts + a.chunks;
+    const int pieces = parts() + a.chunks;
 #pragma unroll 4
-    for (int i = 0; i < pieces; ++i) v += area[sum + i * a.padded + row];
+    for (int i = 0; i < pieces; ++i) v += area[sum + i * padded() + row];
     return v;
   }
 
   __device__ __forceinline__ void finish_hidden() const {
     const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
-    for (int k = threadIdx.x; k < static_cast<int>(p.hidden_count) * a.hidden; k += step_threads) {
-      const int n = a.by_hidden.quotient(k);
+    for (int k = threadIdx.x; k < static_cast<int>(p.hidden_count) * hidden(); k += step_threads) {
+      const int n = by_hidden(k);
       const HiddenUnit& unit = units[n];
-      const int row = k - n * a.hidden;
+      const int row = k - n * hidden();
       const float h = activate(a.activation, total(unit.sum, row));
-      float* at = a.past + past_row(0, now.sequence) + unit.unit * a.hidden + row;
+      float* at = a.past + past_row(0, now.sequence) + unit.unit * hidden() + row;
       at[0] = squeeze(h);
       at[a.first_raw] = h;
       area[unit.now + row] = squeeze(h);
@@ -687,35 +727,38 @@ struct Block {
   __device__ __forceinline__ void publish_products() const {
     const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
     inner_products(
-        static_cast<int>(p.hidden_count), a.hidden,
+        static_cast<int>(p.hidden_count), hidden(),
         [&](int k, int o) { return area[units[k].now + o]; },
-        [&](int k) { return make_uint2(units[k].unit * a.hidden, 0); },
-        [&](int k, int term) { return inner_row(now.inner + 1, now.sequence, units[k].unit) + term; });
+        [&](int k) { return make_uint2(units[k].unit * hidden(), 0); },
+        [&](int k, int term) {
+          return inner_row(now.inner + 1, now.sequence, units[k].unit) + term;
+        });
   }
 
   __device__ __forceinline__ void finish_gradient() const {
     const OutputUnit* units = list<OutputUnit>(p.output_units);
 #pragma unroll 1
-    for (int k = threadIdx.x; k < static_cast<int>(p.output_count) * a.hidden; k += step_threads) {
-      const int n = a.by_hidden.quotient(k);
+    for (int k = threadIdx.x; k < static_cast<int>(p.output_count) * hidden(); k += step_threads) {
+      const int n = by_hidden(k);
       const OutputUnit& unit = units[n];
-      const int row = k - n * a.hidden;
+      const int row = k - n * hidden();
       const float older = area[unit.older + row];
-      a.past[past_row(0, now.sequence) + a.first_d0 + unit.unit * a.hidden + row] =
+      a.past[past_row(0, now.sequence) + a.first_d0 + unit.unit * hidden() + row] =
           derive(now.kind, older) * total(unit.sum, row);
     }
   }
 
   /// y(t-1).
   __device__ __forceinline__ void finish_outputs() const {
-    float* y = a.y + static_cast<std::size_t>((1 - now.y) * batch() + now.sequence) * a.y_columns + p.outputs;
+    float* y = a.y + static_cast<std::size_t>((1 - now.y) * batch() + now.sequence) * a.y_columns +
+               p.outputs;
     const float* partial = reinterpret_cast<const float*>(y_part);
-    const int groups = a.passes == 1 ? a.groups : step_warps;
+    const int pieces = passes() == 1 ? groups() : step_warps;
 #pragma unroll 1
     for (std::uint32_t c = threadIdx.x; c < p.column_count; c += step_threads) {
       float sum = 0;
 #pragma unroll 4
-      for (int g = 0; g < groups; ++g) sum += partial[g * p.column_count + c];
+      for (int g = 0; g < pieces; ++g) sum += partial[g * p.column_count + c];
       y[c] = activate(a.activation, sum);
     }
   }
@@ -743,92 +786,103 @@ struct Block {
 
   // -------------------------------------------------------------- folding
 
+  /// A copy of 4 bytes that needs no register while it is under way.
+  __device__ __forceinline__ static void copy_async(float* to, const float* from) {
+    const auto at = static_cast<unsigned int>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+  }
+  __device__ __forceinline__ static void await_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+  }
+  __device__ __forceinline__ static int most_terms(const Fold& fold) {
+    return min(16, fold_stage_floats / static_cast<int>(fold.width * 4));
+  }
+
   /// Adds listed gradients to a panel: out = panel + sum over n < listed of factor(n) g(age(n)).
+  /// `staged`: the first terms have been asked for.
   template <class Age, class Factor>
-  __device__ __forceinline__ void fold_panel(const Fold& fold, int listed, Age age, Factor factor,
-                                             const float4* source, float4* sink,
+  __device__ __forceinline__ void fold_panel(const Fold& fold, int listed, bool staged, Age age,
+                                             Factor factor, const float4* source, float4* sink,
                                              float* bias_sink) const {
-    const int width = static_cast<int>(fold.width);
-    const int most = min(16, fold_stage_floats / (width * 4));
+    const int most = most_terms(fold);
     const int terms = listed * batch();
 #pragma unroll 1
     for (int base = 0; base < terms; base += most) {
       const int count = min(most, terms - base);
+      if (base > 0 || !staged) {
+        __syncthreads();
+        stage_gradients(fold, base, count, age);
+      }
+      await_copies();
       __syncthreads();
-      stage_rows(fold, base, count, age, factor);
-      stage_columns(fold, base, count, age);
-      __syncthreads();
-      fold_tiles(fold, count, base == 0 ? source : sink, sink);
+      fold_tiles(fold, base, count, factor, base == 0 ? source : sink, sink);
       if (fold.bias != 0) fold_bias(fold, base, count, factor, bias_sink);
     }
   }
 
-  /// factor * d0 (W0) or factor * r (W1), [term][row group][8].
-  template <class Age, class Factor>
-  __device__ __forceinline__ void stage_rows(const Fold& fold, int base, int count, Age age,
-                                             Factor factor) const {
-    const int each = a.groups * 8;
+  /// Asks for d0 and x (W0) or r and d1 (W1): [term][row group][8] and [term][column].
+  template <class Age>
+  __device__ __forceinline__ void stage_gradients(const Fold& fold, int base, int count,
+                                                  Age age) const {
+    const int each = groups() * 8;
+    const int columns = static_cast<int>(fold.width) * 4;
     const bool output = fold.row_back != 0;
     const unsigned int place =
-        (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(a.hidden);
+        (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(hidden());
     const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
 #pragma unroll 2
     for (int k = threadIdx.x; k < count * each; k += step_threads) {
-      const int i = a.by_stage_row.quotient(k);
+      const int i = by_stage_row(k);
       const int inside = k - i * each;
-      const int row = (inside >> 3) * RG + (inside & 7);
+      const int row = min((inside >> 3) * RG + min(inside & 7, RG - 1), hidden() - 1);
       const int n = age_of(base + i);
-      const float v = load_fresh(a.past + past_row(back + age(n), sequence_of(base + i, n)) +
-                                 place + min(row, a.hidden - 1));
-      const bool real = (inside & 7) < RG && row < a.hidden;
-      area[p.rows + k] = real ? v * factor(n) : 0.0F;
+      copy_async(area + p.rows + k,
+                 a.past + past_row(back + age(n), sequence_of(base + i, n)) + place + row);
     }
-  }
-
-  /// x (W0) or d1 (W1), [term][column].
-  template <class Age>
-  __device__ __forceinline__ void stage_columns(const Fold& fold, int base, int count,
-                                                Age age) const {
-    const int columns = static_cast<int>(fold.width) * 4;
-    const bool output = fold.row_back != 0;
-    float* stage = area + p.stage;
+    // Half the threads take the even terms, half the odd ones.
+    const int half = threadIdx.x >= step_threads / 2 ? 1 : 0;
 #pragma unroll 1
-    for (int c = threadIdx.x; c < columns; c += step_threads) {
+    for (int c = threadIdx.x - half * (step_threads / 2); c < columns; c += step_threads / 2) {
       const std::uint32_t word = output ? 0 : source_words()[fold.columns + c];
-      const int back = 3 + static_cast<int>(word >> back_shift);
-      const float* from = output ? a.past_d1 + static_cast<std::size_t>(p.history) * 4 +
-                                       fold.columns + c
-                                 : a.past + (word & place_mask);
-#pragma unroll 8
-      for (int i = 0; i < count; ++i) {
+      const int from_back = 3 + static_cast<int>(word >> back_shift);
+      const float* from =
+          output ? a.past_d1 + static_cast<std::size_t>(p.history) * 4 + fold.columns + c
+                 : a.past + (word & place_mask);
+#pragma unroll 4
+      for (int i = half; i < count; i += 2) {
         const int n = age_of(base + i);
         const int sequence = sequence_of(base + i, n);
         const int old = age(n);
         int m = now.history - 1 - old;
         m = m < 0 ? m + a.history : m;
         const unsigned int listed = static_cast<unsigned>(m * batch() + sequence) * p.column_count;
-        stage[i * columns + c] = load_fresh(from + (output ? listed : past_row(back + old, sequence)));
+        copy_async(area + p.stage + i * columns + c,
+                   from + (output ? listed : past_row(from_back + old, sequence)));
       }
     }
   }
 
-  __device__ __forceinline__ void fold_tiles(const Fold& fold, int count, const float4* source,
-                                             float4* sink) const {
+  /// Rows beyond the unit's last gather rubbish, as finite as the last: nobody reads them.
+  template <class Factor>
+  __device__ __forceinline__ void fold_tiles(const Fold& fold, int base, int count, Factor factor,
+                                             const float4* source, float4* sink) const {
     const int width = static_cast<int>(fold.width);
     const int first = part() * static_cast<int>(fold.each);
     const int lanes = min(static_cast<int>(fold.each), width - first);
     const float4* stage = reinterpret_cast<const float4*>(area + p.stage) + first + lane();
 #pragma unroll 1
-    for (int g = group(); g < a.groups && lane() < lanes; g += step_warps) {
+    for (int g = group(); g < groups() && lane() < lanes; g += step_warps) {
       const int offset = g * RG * width + first * RG + lane();
       float4 w[RG];
 #pragma unroll
       for (int r = 0; r < RG; ++r) w[r] = source[offset + r * lanes];
 #pragma unroll 2
       for (int i = 0; i < count; ++i) {
-        const float4 x = stage[i * width];
+        const float f = factor(age_of(base + i));
+        float4 x = stage[i * width];
+        x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
         const float4* rows =
-            reinterpret_cast<const float4*>(area + p.rows) + (i * a.groups + g) * 2;
+            reinterpret_cast<const float4*>(area + p.rows) + (i * groups() + g) * 2;
         const float4 low = rows[0];
         const float4 high = rows[1];
         const float d[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -863,20 +917,29 @@ struct Block {
     }
   }
 
-  /// The panels whose turn it is.
+  /// The panels whose turn it is; the first one's gradients have been asked for.
   __device__ __forceinline__ void fold_step() const {
     const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
-    const Fold* folds = list<Fold>(p.folds);
 #pragma unroll 1
     for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
-      const Fold& fold = folds[k];
+      const Fold& fold = list<Fold>(p.folds)[k];
       const float* table = layer_table(fold.layer) + 2 * a.period * a.terms;
       const float* ages = table + a.terms;  // how many, then which
       float4* home = fold.resident >= 0 ? resident + fold.resident : a.arena + fold.weight;
       fold_panel(
-          fold, static_cast<int>(ages[0]), [&](int n) { return static_cast<int>(ages[1 + n]); },
+          fold, static_cast<int>(ages[0]), k == start[now.phase],
+          [&](int n) { return static_cast<int>(ages[1 + n]); },
           [&](int n) { return table[static_cast<int>(ages[1 + n])]; }, home, home, a.past_d1);
     }
+  }
+  /// Asks for what the step's first fold will need.
+  __device__ __forceinline__ void stage_first_fold() const {
+    const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
+    if (start[now.phase] == start[now.phase + 1]) return;
+    const Fold& fold = list<Fold>(p.folds)[start[now.phase]];
+    const float* ages = layer_table(fold.layer) + (2 * a.period + 1) * a.terms;
+    stage_gradients(fold, 0, min(most_terms(fold), static_cast<int>(ages[0]) * batch()),
+                    [&](int n) { return static_cast<int>(ages[1 + n]); });
   }
 
   /// Resident panels in (from the arena) or out.
@@ -886,7 +949,7 @@ struct Block {
 #pragma unroll 1
     for (std::uint32_t k = 0; k < p.resident_count; ++k) {
       const Fold& fold = folds[which[k]];
-      const int size = static_cast<int>(fold.width) * a.padded;
+      const int size = static_cast<int>(fold.width) * padded();
       float4* home = a.arena + fold.weight;
       float4* here = resident + fold.resident;
 #pragma unroll 4
@@ -924,8 +987,8 @@ struct Block {
 
   /// One step of one sequence, up to the publication. `tail`: only y of the step before, for
   /// whoever looks and for the next launch.
-  __device__ __forceinline__ void step_sequence(bool again, bool tail, Tile<RG>& one,
-                                                Tile<RG>& two, long long& clk_) const {
+  __device__ __forceinline__ void step_sequence(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,
+                                                long long& clk_) const {
     gather_inputs(tail);
     PVM_MARK(0);
     if (!tail) {
@@ -940,7 +1003,10 @@ struct Block {
     weigh_terms(tail);
     __syncthreads();
     PVM_MARK(4);
-    if (!tail) correct_hidden();
+    if (!tail) {
+      if (now.sequence == 0) stage_first_fold();
+      correct_hidden();
+    }
     PVM_MARK(5);
     run_items(again, tail, one, two, [&] {
       PVM_MARK(6);
@@ -964,8 +1030,9 @@ struct Block {
 };
 
 /// Copies an SM's blob to shared memory and makes the block's view of the world.
-template <int RG, bool Single>
-__device__ __forceinline__ Block<RG, Single> open_block(const StepArguments& a, float* shared) {
+template <int RG, bool Single, int Hidden>
+__device__ __forceinline__ Block<RG, Single, Hidden> open_block(const StepArguments& a,
+                                                                float* shared) {
   const std::uint32_t* from = a.blobs + a.blob_start[blockIdx.x];
   const std::uint32_t words = from[0];
   auto* blob = reinterpret_cast<std::uint32_t*>(shared);
@@ -977,11 +1044,9 @@ __device__ __forceinline__ Block<RG, Single> open_block(const StepArguments& a, 
   float4* y_part = p.y_shared != 0
                        ? reinterpret_cast<float4*>(area + p.y)
                        : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
-  const Block<RG, Single> block{a,    p,
-                                *reinterpret_cast<Now*>(area + p.now),
-                                blob, area,
-                                reinterpret_cast<float4*>(area + p.resident),
-                                y_part};
+  const Block<RG, Single, Hidden> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
+                                        blob,  area, reinterpret_cast<float4*>(area + p.resident),
+                                        y_part};
   if (p.words_shared != 0) {
     auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
@@ -995,9 +1060,9 @@ __device__ __forceinline__ Block<RG, Single> open_block(const StepArguments& a, 
 }
 
 /// Where the launch starts: one thread's work.
-template <int RG, bool Single>
+template <int RG, bool Single, int Hidden>
 __device__ __forceinline__ void begin_launch(const StepArguments& a,
-                                             const Block<RG, Single>& block) {
+                                             const Block<RG, Single, Hidden>& block) {
   const Cursor begin = *a.cursor;
   Now& now = block.now;
   const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
@@ -1017,9 +1082,9 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
   now.passed = begin.barriers;
 }
 
-template <int RG, bool Single>
+template <int RG, bool Single, int Hidden>
 __device__ __forceinline__ void end_launch(const StepArguments& a,
-                                           const Block<RG, Single>& block) {
+                                           const Block<RG, Single, Hidden>& block) {
   const Now& now = block.now;
   Cursor end = *a.cursor;
   end.step += now.last - now.first;
@@ -1032,11 +1097,11 @@ __device__ __forceinline__ void end_launch(const StepArguments& a,
   *a.cursor = end;
 }
 
-template <int RG, bool Single>
-__global__ void __launch_bounds__(step_threads, 1)
-    steps(const __grid_constant__ StepArguments a) {
+template <int RG, bool Single, int Hidden>
+__global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__ StepArguments a) {
   extern __shared__ float4 shared4[];
-  const Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
+  const Block<RG, Single, Hidden> block =
+      open_block<RG, Single, Hidden>(a, reinterpret_cast<float*>(shared4));
   Now& now = block.now;
   if (threadIdx.x == 0) begin_launch(a, block);
   __syncthreads();
@@ -1088,13 +1153,14 @@ __global__ void __launch_bounds__(step_threads, 1)
 
 /// W(step) = Z + sum of the listed gradients, into `copy` and `bias_copy`, laid out like the arena
 /// and past_d1. `coefficients` are one step's, by layer.
-template <int RG, bool Single>
+template <int RG, bool Single, int Hidden>
 __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float4* copy,
                 float* bias_copy) {
   extern __shared__ float4 shared4[];
-  const Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
+  const Block<RG, Single, Hidden> block =
+      open_block<RG, Single, Hidden>(a, reinterpret_cast<float*>(shared4));
   if (threadIdx.x == 0) {
     block.set_step(step);
     block.now.coefficients = coefficients;
@@ -1109,17 +1175,18 @@ __global__ void __launch_bounds__(step_threads, 1)
     const Fold& fold = folds[k];
     const float* table = block.layer_table(fold.layer) + block.phase_row(fold.phase);
     block.fold_panel(
-        fold, a.terms, [](int n) { return n; }, [&](int n) { return table[n]; },
+        fold, a.terms, false, [](int n) { return n; }, [&](int n) { return table[n]; },
         a.arena + fold.weight, copy + fold.weight, bias_copy);
   }
 }
 
 /// The inner products a step starts from, for a past that was brought in from outside.
-template <int RG, bool Single>
+template <int RG, bool Single, int Hidden>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
   extern __shared__ float4 shared4[];
-  const Block<RG, Single> block = open_block<RG, Single>(a, reinterpret_cast<float*>(shared4));
+  const Block<RG, Single, Hidden> block =
+      open_block<RG, Single, Hidden>(a, reinterpret_cast<float*>(shared4));
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
   // Version t is made of c(h(t-1)): what step t - 1 published.
 #pragma unroll 1

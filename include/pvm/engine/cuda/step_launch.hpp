@@ -11,19 +11,23 @@
 
 namespace pvm::inline v0::detail {
 
-template <int RG, bool Single>
+template <int RG, bool Single, int Hidden = 0>
 struct StepKernels {
   static_assert(RG == 7 || RG == 8,
                 "no step kernel for this tile height: tiles have 7 or 8 rows, see StepShape");
-  static constexpr auto steps = step_kernel::steps<RG, Single>;
-  static constexpr auto materialise = step_kernel::materialise<RG, Single>;
-  static constexpr auto restore_products = step_kernel::restore_products<RG, Single>;
+  static constexpr auto steps = step_kernel::steps<RG, Single, Hidden>;
+  static constexpr auto materialise = step_kernel::materialise<RG, Single, Hidden>;
+  static constexpr auto restore_products = step_kernel::restore_products<RG, Single, Hidden>;
 };
 
 class StepLauncher {
  public:
-  StepLauncher(int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
-      : tall_(rows_per_tile == 8), single_(single), blocks_(blocks), shared_(shared_bytes) {
+  StepLauncher(int hidden, int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
+      : usual_(hidden == 49),
+        tall_(rows_per_tile == 8),
+        single_(single),
+        blocks_(blocks),
+        shared_(shared_bytes) {
     visit([&](auto kernels) {
       allow_shared(reinterpret_cast<const void*>(kernels.steps));
       allow_shared(reinterpret_cast<const void*>(kernels.materialise));
@@ -62,7 +66,9 @@ class StepLauncher {
  private:
   template <class F>
   void visit(F f) const {
-    if (tall_) {
+    if (usual_ && single_) {  // the published models' units, with their sizes as constants
+      f(StepKernels<7, true, 49>{});
+    } else if (tall_) {
       single_ ? f(StepKernels<8, true>{}) : f(StepKernels<8, false>{});
     } else {
       single_ ? f(StepKernels<7, true>{}) : f(StepKernels<7, false>{});
@@ -74,7 +80,7 @@ class StepLauncher {
                "reserving shared memory");
   }
 
-  bool tall_, single_;
+  bool usual_, tall_, single_;
   int blocks_;
   std::size_t shared_;
 };

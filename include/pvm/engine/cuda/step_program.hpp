@@ -16,7 +16,8 @@
 namespace pvm::inline v0::detail {
 
 /// A source word says where a value comes from: the upper 2 bits how many steps back, the rest
-/// where in that step's row of the past. A row is [c(h) | h | d0 | frame in patch order | 0 | 1 | pad].
+/// where in that step's row of the past. A row is [c(h) | h | d0 | frame in patch order | 0 | 1 |
+/// pad].
 inline constexpr std::uint32_t back_shift = 30;
 inline constexpr std::uint32_t place_mask = (1U << back_shift) - 1;
 
@@ -30,6 +31,7 @@ enum class Work : std::uint32_t {
 inline constexpr std::uint32_t starts_sum = 1;  ///< item flags
 inline constexpr std::uint32_t ends_sum = 2;
 inline constexpr std::uint32_t starts_y = 4;
+inline constexpr std::uint32_t stays_in_l2 = 8;
 
 /// "f4" offsets count float4, others floats; offsets other than `weight` are in shared memory.
 struct Item {
@@ -108,7 +110,7 @@ struct Fold {
 /// Start of an SM's blob; offsets in 32-bit words from the blob's start. "layer" in the lists above
 /// is a place in `layer_list`: the layers this SM has to do with.
 struct Program {
-  std::uint32_t words;  ///< of the blob
+  std::uint32_t words;                          ///< of the blob
   std::uint32_t items, first_items, all_items;  ///< items of phase 1; all; both even
   std::uint32_t slot_tasks, slot_task_count, slots;
   std::uint32_t hidden_units, hidden_count;
@@ -125,8 +127,8 @@ struct Program {
   // In shared memory (floats):
   std::uint32_t x, d1, y, stage, rows, terms, now, tables, words_copy, resident;
   std::uint32_t y_shared, tables_shared, words_shared;  ///< 0: in global memory
-  std::uint32_t resident_f4;                    ///< how much is resident
-  std::uint32_t resident_list, resident_count;  ///< folds (panels) to load and store
+  std::uint32_t resident_f4;                            ///< how much is resident
+  std::uint32_t resident_list, resident_count;          ///< folds (panels) to load and store
 };
 
 }  // namespace pvm::inline v0::detail

@@ -23,6 +23,7 @@ struct DeviceFacts {
   std::string name;
   int multiprocessors = 0;
   std::size_t shared_bytes = 0;  ///< a block may have
+  std::size_t cache_bytes = 0;   ///< of the second-level cache, for weights that stay in it
   CudaTuning tuning;
 };
 
@@ -40,6 +41,8 @@ inline DeviceFacts describe_device() {
   facts.multiprocessors = properties.multiProcessorCount;
   facts.tuning = cuda_tuning(properties.major, properties.minor);
   facts.shared_bytes = properties.sharedMemPerBlockOptin;
+  facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *
+                                               facts.tuning.cache_share);
   return facts;
 }
 
