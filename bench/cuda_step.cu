@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
+//   cuda_step --spec model_zoo/small.json [--steps 20000] [--reps 5] [--batch 1] [--no-graph]
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <pvm/engine/cuda/engine.hpp>
+#include <pvm/model/json.hpp>
+
+namespace {
+
+struct Choices {
+  std::string spec;
+  int steps = 20000;
+  int reps = 5;
+  int batch = 1;
+  bool graph = true;
+};
+
+Choices parse(int argc, char** argv) {
+  Choices choices;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--no-graph") {
+      choices.graph = false;
+      continue;
+    }
+    if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
+    const std::string value = argv[++i];
+    if (flag == "--spec") {
+      choices.spec = value;
+    } else if (flag == "--steps") {
+      choices.steps = std::stoi(value);
+    } else if (flag == "--reps") {
+      choices.reps = std::stoi(value);
+    } else if (flag == "--batch") {
+      choices.batch = std::stoi(value);
+    } else {
+      throw pvm::Error(pvm::Fault::usage, "unknown option " + flag);
+    }
+  }
+  return choices;
+}
+
+/// Runs `steps` steps on frames that lie ready; copying one into the staging block is part of it.
+double seconds(pvm::CudaEngine<>& engine, const std::vector<std::vector<std::uint8_t>>& frames,
+               int steps) {
+  engine.synchronize();
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; done < steps;) {
+    const int n = std::min(steps - done, engine.block_steps());
+    const pvm::FrameBlock block = engine.stage(n);
+    for (std::size_t k = 0; k < block.scored.size(); ++k) {
+      const auto& frame = frames[(static_cast<std::size_t>(done) + k) % frames.size()];
+      std::memcpy(block.pixels.data() + k * frame.size(), frame.data(), frame.size());
+      block.scored[k] = 1;
+    }
+    engine.run(block, pvm::Mode::learn);
+    done += n;
+  }
+  engine.synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int measure(const Choices& choices) {
+  pvm::Spec spec = pvm::load_spec(choices.spec);
+  pvm::EngineOptions options;
+  options.graph = choices.graph;
+  pvm::CudaEngine<> engine(spec, choices.batch, options);
+  std::mt19937 random(1);
+  pvm::EngineState start;
+  start.weights.resize(engine.connectome().weights);
+  for (float& w : start.weights) {
+    w = 0.03F * (static_cast<float>(random() >> 8) * 0x1p-24F - 0.5F);
+  }
+  engine.restore(start);
+  std::vector<std::vector<std::uint8_t>> frames(64, std::vector<std::uint8_t>(spec.frame_size()));
+  for (auto& frame : frames) {
+    for (auto& pixel : frame) pixel = static_cast<std::uint8_t>(random());
+  }
+  (void)seconds(engine, frames, std::max(1000, choices.steps / 10));
+  std::vector<double> rates;
+  for (int i = 0; i < choices.reps; ++i) {
+    rates.push_back(choices.steps * choices.batch / seconds(engine, frames, choices.steps));
+  }
+  std::sort(rates.begin(), rates.end());
+  std::printf(
+      "{\"spec\": \"%s\", \"batch\": %d, \"graph\": %s, \"steps\": %d, \"reps\": %d, "
+      "\"frames_per_second\": %.1f, \"least\": %.1f, \"most\": %.1f, \"device_bytes\": %zu, "
+      "\"loss\": %.6g, \"engine\": \"%s\"}\n",
+      spec.name.c_str(), choices.batch, choices.graph ? "true" : "false", choices.steps,
+      choices.reps, rates[rates.size() / 2], rates.front(), rates.back(), engine.memory_needed(),
+      [&] {
+        const pvm::Score score = engine.take_score();
+        return score.loss / static_cast<double>(score.outputs);
+      }(),
+      engine.description().c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return measure(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cuda_step: %s\n", error.what());
+    return 1;
+  }
+}

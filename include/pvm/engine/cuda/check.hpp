@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// From CUDA's status codes to the library's exceptions, device memory that frees itself, and the
+/// question whether there is a GPU at all.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include <pvm/core/error.hpp>
+
+namespace pvm::inline v0::detail {
+
+/// One sentence for a CUDA failure: what was done, what came back, what to do about it.
+inline std::string cuda_sentence(cudaError_t error, const char* doing) {
+  const std::string what = std::string("CUDA, ") + doing + ": ";
+  switch (error) {
+    case cudaErrorNoDevice:
+      return what + "no NVIDIA GPU is visible; use the host backend or check CUDA_VISIBLE_DEVICES";
+    case cudaErrorInsufficientDriver:
+      return what +
+             "the NVIDIA driver is missing or too old for this program; install a newer one"
+             " or use the host backend";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return what +
+             "this program has no kernels for this GPU; build it with the GPU's"
+             " architecture (CMAKE_CUDA_ARCHITECTURES) or use the host backend";
+    case cudaErrorMemoryAllocation:
+      return what + "out of device memory; use a smaller model or batch, or free the GPU";
+    default:
+      return what + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) +
+             "); the GPU is lost to this process, restart it from the last checkpoint";
+  }
+}
+
+inline void cuda_check(cudaError_t error, const char* doing) {
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // a sticky error must not be blamed on the next call
+  const bool memory = error == cudaErrorMemoryAllocation;
+  throw Error(memory ? Fault::memory : Fault::device, cuda_sentence(error, doing));
+}
+
+/// `count` elements of device memory.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  explicit DeviceArray(std::size_t count) : count_(count) {
+    if (count > 0) cuda_check(cudaMalloc(&data_, count * sizeof(T)), "taking device memory");
+  }
+  DeviceArray(DeviceArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~DeviceArray() {
+    if (data_ != nullptr) (void)cudaFree(data_);
+  }
+
+  [[nodiscard]] T* get() const noexcept { return static_cast<T*>(data_); }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+/// Bytes of page-locked host memory.
+class PinnedBytes {
+ public:
+  PinnedBytes() = default;
+  explicit PinnedBytes(std::size_t bytes) {
+    cuda_check(cudaMallocHost(&data_, bytes > 0 ? bytes : 1), "taking pinned host memory");
+  }
+  PinnedBytes(PinnedBytes&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PinnedBytes& operator=(PinnedBytes&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~PinnedBytes() {
+    if (data_ != nullptr) (void)cudaFreeHost(data_);
+  }
+  [[nodiscard]] unsigned char* get() const noexcept { return static_cast<unsigned char*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// A non-blocking stream.
+class Stream {
+ public:
+  Stream() {
+    cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { (void)cudaStreamDestroy(stream_); }
+  [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// An event without timing.
+class Event {
+ public:
+  Event() {
+    cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() {
+    if (event_ != nullptr) (void)cudaEventDestroy(event_);
+  }
+  [[nodiscard]] cudaEvent_t get() const noexcept { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace pvm::inline v0::detail
+
+namespace pvm::inline v0 {
+
+/// Whether there is a GPU this program could run on. If not, `why` (if given) says so in a
+/// sentence. Never throws.
+inline bool cuda_available(std::string* why = nullptr) {
+  int devices = 0;
+  cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaSuccess && devices == 0) error = cudaErrorNoDevice;
+  if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context, or says why not
+  if (error == cudaSuccess) return true;
+  (void)cudaGetLastError();
+  if (why != nullptr) *why = detail::cuda_sentence(error, "looking for a GPU");
+  return false;
+}
+
+}  // namespace pvm::inline v0

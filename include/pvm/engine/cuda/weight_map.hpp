@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Weights between reference order and the panels of the step kernel, on the host.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/planner.hpp>
+#include <pvm/engine/cuda/tuning.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0::detail {
+
+/// What the engine asks about the current device.
+struct DeviceFacts {
+  std::string name;
+  int multiprocessors = 0;
+  std::size_t shared_bytes = 0;  ///< a block may have
+  std::size_t cache_bytes = 0;   ///< of the second-level cache, for weights that stay in it
+  CudaTuning tuning;
+};
+
+inline DeviceFacts describe_device() {
+  int device = 0;
+  cuda_check(cudaGetDevice(&device), "looking for a GPU");
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device), "looking at the GPU");
+  if (properties.major < 8) {
+    throw Error(Fault::device, std::string("the GPU ") + properties.name +
+                                   " is older than compute capability 8.0; use the host backend");
+  }
+  DeviceFacts facts;
+  facts.name = properties.name;
+  facts.multiprocessors = properties.multiProcessorCount;
+  facts.tuning = cuda_tuning(properties.major, properties.minor);
+  facts.shared_bytes = properties.sharedMemPerBlockOptin;
+  facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *
+                                               facts.tuning.cache_share);
+  return facts;
+}
+
+class WeightMap {
+ public:
+  WeightMap(const Connectome& net, const StepShape& shape, const Planner& plan)
+      : net_(net), shape_(shape), plan_(plan) {}
+
+  /// `arena` and `bias` (laid out like the listed d1) to reference order.
+  void export_weights(const std::vector<float>& arena, const std::vector<float>& bias,
+                      std::span<float> out) const {
+    for_each([&](std::size_t own, std::size_t reference) { out[reference] = arena[own]; });
+    for_each_bias([&](std::size_t own, std::size_t reference) { out[reference] = bias[own]; });
+  }
+  void import_weights(std::span<const float> from, std::vector<float>& arena,
+                      std::vector<float>& bias) const {
+    for_each([&](std::size_t own, std::size_t reference) { arena[own] = from[reference]; });
+    for_each_bias([&](std::size_t own, std::size_t reference) { bias[own] = from[reference]; });
+  }
+  void copy_bias(const std::vector<float>& from, std::vector<float>& to) const {
+    for_each_bias([&](std::size_t own, std::size_t) { to[own] = from[own]; });
+  }
+
+ private:
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const Panel& panel : plan_.panels) {
+      for (int tile = 0; tile < shape_.groups * shape_.parts; ++tile) {
+        visit_tile(panel, tile / shape_.parts, tile % shape_.parts, visit);
+      }
+    }
+  }
+
+  template <class Visit>
+  void visit_tile(const Panel& panel, int group, int part, Visit visit) const {
+    const int width = static_cast<int>(panel.width);
+    const int each = (width + shape_.parts - 1) / shape_.parts;
+    const int first = part * each;
+    const int lanes = std::min(each, width - first);
+    const Unit& unit = net_.units[panel.unit];
+    for (int r = 0; r < shape_.rows_per_tile; ++r) {
+      const int row = group * shape_.rows_per_tile + r;
+      if (row >= net_.hidden) return;
+      for (int lane = 0; lane < lanes; ++lane) {
+        const int f4 =
+            group * shape_.rows_per_tile * width + first * shape_.rows_per_tile + r * lanes + lane;
+        const std::size_t own = (panel.weight + static_cast<std::size_t>(f4)) * 4;
+        for (int k = 0; k < 4; ++k) {
+          const auto column = panel.column + static_cast<std::uint32_t>((first + lane) * 4 + k);
+          const auto reference = find(panel, unit, row, column);
+          if (reference != none) visit(own + static_cast<std::size_t>(k), reference);
+        }
+      }
+    }
+  }
+
+  static constexpr std::size_t none = ~std::size_t{0};
+
+  [[nodiscard]] std::size_t find(const Panel& panel, const Unit& unit, int row,
+                                 std::uint32_t column) const {
+    const auto i = static_cast<std::size_t>(row);
+    if (!panel.output) {
+      const std::int32_t reference = plan_.x_reference[column];
+      if (reference < 0) return none;
+      return unit.w0 + i * static_cast<std::size_t>(unit.inputs) +
+             static_cast<std::size_t>(reference);
+    }
+    if (column >= static_cast<std::uint32_t>(unit.outputs)) return none;
+    const auto hidden = static_cast<std::size_t>(net_.hidden);
+    const std::size_t in_r = panel.slab == 0 ? i : hidden + 1 + (panel.slab - 1) * hidden + i;
+    return unit.w1 + column * static_cast<std::size_t>(unit.representation) + in_r;
+  }
+
+  template <class Visit>
+  void for_each_bias(Visit visit) const {
+    const auto row = static_cast<std::size_t>(shape_.history * shape_.batch);
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      const Unit& unit = net_.units[u];
+      for (std::size_t o = 0; o < static_cast<std::size_t>(unit.outputs); ++o) {
+        visit(plan_.history_start[u] + row * plan_.history_stride[u] + o,
+              unit.w1 + o * static_cast<std::size_t>(unit.representation) +
+                  static_cast<std::size_t>(net_.hidden));
+      }
+    }
+  }
+
+  const Connectome& net_;
+  const StepShape& shape_;
+  const Planner& plan_;
+};
+
+}  // namespace pvm::inline v0::detail
