@@ -42,6 +42,8 @@ class Program {
       : dir_(dir.path()) {
     pid_ = fork();
     if (pid_ > 0) return;
+    // The same engine everywhere: a build with CUDA would warn where there is no GPU.
+    if (!arguments.empty()) arguments.insert(arguments.begin(), {"--backend", "host"});
     arguments.insert(arguments.begin(), "pvm");
     std::vector<char*> argv;
     for (auto& argument : arguments) argv.push_back(argument.data());
