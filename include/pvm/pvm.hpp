@@ -18,6 +18,7 @@
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/callback.hpp>
@@ -29,3 +30,4 @@
 #include <pvm/train/trainer.hpp>
 #include <pvm/unit/activation.hpp>
 #include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>
