@@ -124,6 +124,56 @@ struct Fp16Tile512 {
   }
 };
 
+/// Sum of eight floats, always in the same order.
+[[gnu::target("arch=x86-64-v3")]] inline float sum_of_eight(__m256 v) {
+  alignas(32) float lane[8];
+  _mm256_store_ps(lane, v);
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+/// bf16 in AVX2's own vectors of eight words: the library's loop would keep its sums in memory.
+template <bool Axpy>
+struct Bf16Tile256 {
+  template <int Rows>
+  [[gnu::target("arch=x86-64-v3")]] static void run(const simd::HalfPass& p, std::size_t r0,
+                                                    std::size_t b) {
+    const std::uint16_t* w = p.tiled + r0 * p.columns;
+    const float* x = p.x + b * p.columns;
+    const float* q = Axpy ? p.q + b * p.q_stride + r0 : nullptr;
+    float* y = Axpy ? p.y + b * p.columns : nullptr;
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
+    __m256 sums[Rows];
+    for (int r = 0; r < Rows; ++r) sums[r] = _mm256_setzero_ps();
+    for (std::size_t c = 0; c < p.columns; c += simd::half_group, w += Rows * simd::half_group) {
+      for (std::size_t k = 0; k < 2; ++k) {  // eight words of every row
+        const std::size_t low = c + 8 * k;
+        const std::size_t high = low + simd::width;
+        const __m256 x0 = _mm256_loadu_ps(x + low), x1 = _mm256_loadu_ps(x + high);
+        __m256 y0 = Axpy ? _mm256_loadu_ps(y + low) : x0;
+        __m256 y1 = Axpy ? _mm256_loadu_ps(y + high) : x1;
+        for (int r = 0; r < Rows; ++r) {
+          const auto* from = w + static_cast<std::size_t>(r) * simd::half_group + 16 * k;
+          const __m256i two = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+          const __m256 w0 = _mm256_castsi256_ps(_mm256_slli_epi32(two, 16));
+          const __m256 w1 = _mm256_castsi256_ps(_mm256_and_si256(two, upper));
+          sums[r] = _mm256_fmadd_ps(w1, x1, _mm256_fmadd_ps(w0, x0, sums[r]));
+          if constexpr (Axpy) {
+            const __m256 factor = _mm256_set1_ps(q[r]);
+            y0 = _mm256_fmadd_ps(factor, w0, y0);
+            y1 = _mm256_fmadd_ps(factor, w1, y1);
+          }
+        }
+        if constexpr (Axpy) {
+          _mm256_storeu_ps(y + low, y0);
+          _mm256_storeu_ps(y + high, y1);
+        }
+      }
+    }
+    float* dot = p.dot + b * p.dot_stride + r0;
+    for (int r = 0; r < Rows; ++r) dot[r] = sum_of_eight(sums[r]);
+  }
+};
+
 /// Eight fp16 in one instruction.
 template <bool Axpy>
 struct Fp16Tile256 {
@@ -154,12 +204,7 @@ struct Fp16Tile256 {
       }
     }
     float* dot = p.dot + b * p.dot_stride + r0;
-    for (int r = 0; r < Rows; ++r) {
-      alignas(32) float lane[8];
-      _mm256_store_ps(lane, sums[r]);
-      dot[r] =
-          ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-    }
+    for (int r = 0; r < Rows; ++r) dot[r] = sum_of_eight(sums[r]);
   }
 };
 
@@ -175,6 +220,8 @@ struct HalfKernel {
 
 template <>
 struct HostKernel<bf16, simd::Isa::avx512_bf16> : detail::HalfKernel<detail::Bf16Tile> {};
+template <>
+struct HostKernel<bf16, simd::Isa::avx2> : detail::HalfKernel<detail::Bf16Tile256> {};
 template <>
 struct HostKernel<fp16, simd::Isa::avx512> : detail::HalfKernel<detail::Fp16Tile512> {};
 template <>

@@ -24,44 +24,100 @@ struct MatrixUpdate {
   std::size_t terms = 0;
 };
 
-/// Calls visit(index in the store, first row, rows, first column) for every block of M that is one
-/// stretch of memory: a group of columns of a tile's rows, or of one row behind the tiles.
-template <std::size_t Group, class Visit>
-[[gnu::always_inline]] inline void for_each_block(const MatrixUpdate& m, Visit visit) {
-  std::size_t index = m.offset;
-  for (std::size_t r = 0; r < m.rows;) {
-    const std::size_t rows = r + simd::tile_rows <= m.rows ? simd::tile_rows : 1;
-    for (std::size_t c = 0; c < m.columns; c += Group, index += rows * Group) {
-      visit(index, r, rows, c);
-    }
-    r += rows;
+/// Goes through M block by block. A block is one stretch of memory: a group of columns of a tile's
+/// rows, or of one row behind the tiles.
+template <std::size_t Group>
+class Blocks {
+ public:
+  [[gnu::always_inline]] inline explicit Blocks(const MatrixUpdate& m) : m_(m), index(m.offset) {
+    rows = rows_from(0);
   }
-}
+  [[gnu::always_inline]] inline bool left() const { return row < m_.rows; }
+  [[gnu::always_inline]] inline void next() {
+    index += rows * Group;
+    column += Group;
+    if (column < m_.columns) return;
+    column = 0;
+    row += rows;
+    rows = rows_from(row);
+  }
 
-/// w += G[r], for a group of columns from `c` on.
-template <class Group>
-[[gnu::always_inline]] inline void add_gradient(Group& w, const MatrixUpdate& m, std::size_t r,
-                                                std::size_t c) {
-  constexpr std::size_t parts = sizeof(Group) / sizeof(simd::Lanes);
-  for (std::size_t j = 0; j < m.terms; ++j) {
-    const float factor = m.factor[r * m.terms + j];
-    for (std::size_t k = 0; k < parts; ++k) {
-      w.part[k] += factor * simd::at(m.term[j] + c + k * simd::width);
+ private:
+  const MatrixUpdate& m_;
+  [[gnu::always_inline]] inline std::size_t rows_from(std::size_t r) const {
+    return r + simd::tile_rows <= m_.rows ? simd::tile_rows : 1;
+  }
+
+ public:
+  std::size_t index;  ///< in the store
+  std::size_t row = 0;
+  std::size_t rows = 0;
+  std::size_t column = 0;
+};
+
+/// A block of a store's weights as floats, [row][column], on the stack.
+template <class Store>
+struct BlockValues {
+  static constexpr std::size_t group = Store::group;
+  alignas(64) float value[simd::tile_rows * group] = {};
+
+  [[gnu::always_inline]] inline void load(const Store& store, const Blocks<group>& block) {
+    for (std::size_t k = 0; k < block.rows; ++k) {
+      const auto w = store.load(block.index + k * group);
+      for (std::size_t i = 0; i < group; i += simd::width) {
+        simd::at(value + k * group + i) = w.part[i / simd::width];
+      }
     }
   }
-}
+  [[gnu::always_inline]] inline void save(Store& store, const Blocks<group>& block) const {
+    for (std::size_t k = 0; k < block.rows; ++k) {
+      typename Store::Group w;
+      for (std::size_t i = 0; i < group; i += simd::width) {
+        w.part[i / simd::width] = simd::at(value + k * group + i);
+      }
+      store.store(block.index + k * group, w);
+    }
+  }
+
+  /// Adds the gradients. The sums stay in registers: `Vector` is as wide as the processor's.
+  template <class Vector>
+  [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
+    constexpr std::size_t parts = 2;  // vectors of a row at a time
+    constexpr std::size_t width = sizeof(Vector) / sizeof(float);
+    constexpr std::size_t step = group < parts * width ? group : parts * width;
+    for (std::size_t k = 0; k < block.rows; ++k) {
+      const float* factor = m.factor + (block.row + k) * m.terms;
+      for (std::size_t i = 0; i < group; i += step) {
+        auto* const to = reinterpret_cast<Vector*>(value + k * group + i);
+        Vector sums[step / width];
+        for (std::size_t v = 0; v < step / width; ++v) sums[v] = to[v];
+        for (std::size_t j = 0; j < m.terms; ++j) {
+          const auto* const term = reinterpret_cast<const Vector*>(m.term[j] + block.column + i);
+          for (std::size_t v = 0; v < step / width; ++v) sums[v] += factor[j] * term[v];
+        }
+        for (std::size_t v = 0; v < step / width; ++v) to[v] = sums[v];
+      }
+    }
+  }
+  [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
+    using Eight = float __attribute__((vector_size(32), aligned(4), may_alias));
+    if (simd::best_isa() >= simd::Isa::avx512) {
+      add<simd::Lanes>(m, block);
+    } else {
+      add<Eight>(m, block);
+    }
+  }
+};
 
 /// M += G.
 template <class Store>
 [[gnu::always_inline]] inline void fold_matrix(Store& store, const MatrixUpdate& m) {
-  constexpr std::size_t group = Store::group;
-  for_each_block<group>(m, [&](std::size_t index, std::size_t r, std::size_t rows, std::size_t c) {
-    for (std::size_t k = 0; k < rows; ++k) {
-      auto w = store.load(index + k * group);
-      add_gradient(w, m, r + k, c);
-      store.store(index + k * group, w);
-    }
-  });
+  BlockValues<Store> w;
+  for (Blocks<Store::group> block(m); block.left(); block.next()) {
+    w.load(store, block);
+    w.add(m, block);
+    w.save(store, block);
+  }
 }
 
 /// M and the rule's state, moved by G: M = apply(M, state, G).
@@ -69,19 +125,14 @@ template <class Store>
 [[gnu::always_inline]] inline void apply_rule(Store& store, const MatrixUpdate& m,
                                               const HostRule& rule, float* state,
                                               std::size_t stride, RuleStep step) {
-  constexpr std::size_t group = Store::group;
-  using Group = typename Store::Group;
-  for_each_block<group>(m, [&](std::size_t index, std::size_t r, std::size_t rows, std::size_t c) {
-    Group w[simd::tile_rows] = {};
-    Group g[simd::tile_rows] = {};
-    for (std::size_t k = 0; k < rows; ++k) {
-      w[k] = store.load(index + k * group);
-      add_gradient(g[k], m, r + k, c);
-    }
-    rule.apply(reinterpret_cast<float*>(w), state + index, stride,
-               reinterpret_cast<const float*>(g), rows * group, step);
-    for (std::size_t k = 0; k < rows; ++k) store.store(index + k * group, w[k]);
-  });
+  for (Blocks<Store::group> block(m); block.left(); block.next()) {
+    BlockValues<Store> w, gradient;
+    w.load(store, block);
+    gradient.add(m, block);
+    rule.apply(w.value, state + block.index, stride, gradient.value, block.rows * Store::group,
+               step);
+    w.save(store, block);
+  }
 }
 
 }  // namespace pvm::inline v0
