@@ -24,6 +24,7 @@
 #include <pvm/train/callback.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/last_pass.hpp>
+#include <pvm/train/metric.hpp>
 #include <pvm/train/metrics.hpp>
 #include <pvm/train/progress.hpp>
 #include <pvm/train/time_limit.hpp>

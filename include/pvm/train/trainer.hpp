@@ -7,7 +7,9 @@
 #include <concepts>
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include <pvm/compiled.hpp>
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
@@ -149,6 +151,27 @@ class Trainer : public TrainerBase {
                               ": it goes on from the fp32 weights, not bit by bit");
     }
     restore(checkpoint);
+  }
+
+  /// Trains on a source, or on a range of them, one for every sequence of the batch, and calls the
+  /// callbacks meanwhile: see TrainerBase::fit. What does not fit is refused in one sentence.
+  template <class Frames, class... Callbacks>
+  FitResult fit(Frames&& frames, Callbacks&&... callbacks) {
+    constexpr bool are_frames = detail::Source<Frames> || detail::StreamRange<Frames>;
+    constexpr bool are_callbacks = (detail::CallbackArgument<Callbacks> && ...);
+    static_assert(
+        are_frames,
+        "pvm: the frames given to fit are no source (pvm::io::FrameSource: next, position, "
+        "seek, length, skipped, name), and no range of sources");
+    static_assert(
+        !are_frames || are_callbacks,
+        "pvm: an argument of fit behind the frames is no callback: it needs std::uint64_t "
+        "next(std::uint64_t step) and at(const pvm::Moment&)");
+    if constexpr (are_frames && are_callbacks) {
+      return TrainerBase::fit(std::forward<Frames>(frames), std::forward<Callbacks>(callbacks)...);
+    } else {
+      return {};
+    }
   }
 
  private:

@@ -386,24 +386,7 @@ class HostEngine {
     }
   }
 
-  void run_steps(const FrameBlock& block, Mode mode) {
-    const auto steps = static_cast<std::size_t>(block.steps);
-    const auto batch = static_cast<std::size_t>(batch_);
-    std::vector<std::atomic<std::size_t>> next(steps);
-    auto work = [&](int member) {
-      Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
-      for (std::size_t i = 0; i < steps; ++i) {
-        const std::size_t start = i * batch * spec_.frame_size();
-        const StepFrames frames{block.pixels.data() + start,
-                                block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
-                                block.scored.data() + i * batch};
-        simd::for_best_isa(StepUnits<Step>{unit_step, next[i], net_.units.size(), step_ + i, frames,
-                                           rates_[i], mode});
-        team_.meet();
-      }
-    };
-    team_.run(work);
-  }
+  void run_steps(const FrameBlock& block, Mode mode);
 
   /// W(step) in the engine's layout.
   [[nodiscard]] HugeArray materialise() {
@@ -573,5 +556,26 @@ class HostEngine {
   bool learned_ = false;  // whether there may be gradients that are not in Z
   Team team_;
 };
+
+// Not inline, so that pvm::compiled can hold the large part of an engine (pvm/compiled.hpp).
+template <int Batch, class Precision, class Net>
+void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
+  const auto steps = static_cast<std::size_t>(block.steps);
+  const auto batch = static_cast<std::size_t>(batch_);
+  std::vector<std::atomic<std::size_t>> next(steps);
+  auto work = [&](int member) {
+    Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const std::size_t start = i * batch * spec_.frame_size();
+      const StepFrames frames{block.pixels.data() + start,
+                              block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
+                              block.scored.data() + i * batch};
+      simd::for_best_isa(StepUnits<Step>{unit_step, next[i], net_.units.size(), step_ + i, frames,
+                                         rates_[i], mode});
+      team_.meet();
+    }
+  };
+  team_.run(work);
+}
 
 }  // namespace pvm::inline v0
