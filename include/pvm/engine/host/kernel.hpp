@@ -8,6 +8,8 @@
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/host/half_pass.hpp>
+#include <pvm/engine/host/kernel_x86.hpp>
+#include <pvm/engine/host/library_kernel.hpp>
 #include <pvm/engine/host/matrix_pass.hpp>
 #include <pvm/engine/host/simd.hpp>
 
@@ -28,20 +30,14 @@ namespace pvm::inline v0 {
 /// way). It is called on many threads at once. The order of its sums must depend on nothing but the
 /// sizes: the same inputs give the same bits.
 template <class Precision, simd::Isa isa>
-struct HostKernel {
-  template <bool Axpy, class Pass>
-  static void run(const Pass& pass) {
-    if constexpr (std::is_same_v<Precision, fp32>) {
-      simd::for_isa<isa>(simd::RunPass<Axpy>{pass});
-    } else {
-      simd::for_isa<isa>(simd::RunHalfPass<Precision, Axpy>{pass});
-    }
-  }
-};
+struct HostKernel : detail::LibraryKernel<Precision, isa> {};
 
-/// What has no code of its own for bf16 instructions does without them.
+/// What has no use for bf16 instructions does without them.
 template <class Precision>
-struct HostKernel<Precision, simd::Isa::avx512_bf16> : HostKernel<Precision, simd::Isa::avx512> {};
+struct HostKernel<Precision, simd::Isa::avx512_bf16>
+    : std::conditional_t<std::is_same_v<Precision, bf16>,
+                         detail::LibraryKernel<bf16, simd::Isa::avx512_bf16>,
+                         HostKernel<Precision, simd::Isa::avx512>> {};
 
 namespace simd {
 

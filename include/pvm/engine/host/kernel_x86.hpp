@@ -3,10 +3,9 @@
 #pragma once
 
 /// Kernels of their own for processors that have instructions for 16-bit numbers: AVX-512 BF16 for
-/// products of pairs, F16C for widening fp16. They are HostKernel's specialisations, as a program
-/// may add them for its own processor.
+/// products of pairs, F16C for widening fp16, and AVX2 for bf16.
 
-#include <pvm/engine/host/kernel.hpp>
+#include <pvm/engine/host/library_kernel.hpp>
 
 #if defined(__x86_64__)
 
@@ -216,16 +215,16 @@ struct HalfKernel {
   }
 };
 
-}  // namespace detail
+template <>
+struct LibraryKernel<bf16, simd::Isa::avx512_bf16> : HalfKernel<Bf16Tile> {};
+template <>
+struct LibraryKernel<bf16, simd::Isa::avx2> : HalfKernel<Bf16Tile256> {};
+template <>
+struct LibraryKernel<fp16, simd::Isa::avx512> : HalfKernel<Fp16Tile512> {};
+template <>
+struct LibraryKernel<fp16, simd::Isa::avx2> : HalfKernel<Fp16Tile256> {};
 
-template <>
-struct HostKernel<bf16, simd::Isa::avx512_bf16> : detail::HalfKernel<detail::Bf16Tile> {};
-template <>
-struct HostKernel<bf16, simd::Isa::avx2> : detail::HalfKernel<detail::Bf16Tile256> {};
-template <>
-struct HostKernel<fp16, simd::Isa::avx512> : detail::HalfKernel<detail::Fp16Tile512> {};
-template <>
-struct HostKernel<fp16, simd::Isa::avx2> : detail::HalfKernel<detail::Fp16Tile256> {};
+}  // namespace detail
 
 }  // namespace pvm::inline v0
 

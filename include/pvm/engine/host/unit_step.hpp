@@ -18,7 +18,6 @@
 #include <pvm/engine/host/host_activation.hpp>
 #include <pvm/engine/host/host_rule.hpp>
 #include <pvm/engine/host/kernel.hpp>
-#include <pvm/engine/host/kernel_x86.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/update_pass.hpp>
