@@ -279,9 +279,9 @@ class HostEngine {
     return spec;
   }
 
-  /// Products that read 2 bytes of each weight wait for memory less than a fold costs, so 16-bit
-  /// weights are folded less often.
-  static constexpr int fold_period = full_precision ? 8 : 16;
+  /// A fold of 16-bit weights moves more bytes than a step reads, so they are folded less often;
+  /// but a longer list is more to correct for in every step.
+  static constexpr int fold_period = full_precision ? 8 : 12;
 
   DeferralPlan choose_plan() {
     const DeferralPlan plan =

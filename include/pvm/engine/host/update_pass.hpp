@@ -79,24 +79,33 @@ struct BlockValues {
     }
   }
 
-  /// Adds the gradients. The sums stay in registers: `Vector` is as wide as the processor's.
+  /// Adds the gradients. `Vector` is as wide as the processor's, and eight sums stay in registers:
+  /// fewer would wait for each other.
   template <class Vector>
   [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
-    constexpr std::size_t parts = 2;  // vectors of a row at a time
-    constexpr std::size_t width = sizeof(Vector) / sizeof(float);
-    constexpr std::size_t step = group < parts * width ? group : parts * width;
-    for (std::size_t k = 0; k < block.rows; ++k) {
-      const float* factor = m.factor + (block.row + k) * m.terms;
-      for (std::size_t i = 0; i < group; i += step) {
-        auto* const to = reinterpret_cast<Vector*>(value + k * group + i);
-        Vector sums[step / width];
-        for (std::size_t v = 0; v < step / width; ++v) sums[v] = to[v];
-        for (std::size_t j = 0; j < m.terms; ++j) {
-          const auto* const term = reinterpret_cast<const Vector*>(m.term[j] + block.column + i);
-          for (std::size_t v = 0; v < step / width; ++v) sums[v] += factor[j] * term[v];
-        }
-        for (std::size_t v = 0; v < step / width; ++v) to[v] = sums[v];
+    constexpr std::size_t together = 8 / (group * sizeof(float) / sizeof(Vector));
+    std::size_t k = 0;
+    for (; k + together <= block.rows; k += together) add_rows<Vector, together>(m, block, k);
+    for (; k < block.rows; ++k) add_rows<Vector, 1>(m, block, k);
+  }
+  template <class Vector, std::size_t Rows>
+  [[gnu::always_inline]] inline void add_rows(const MatrixUpdate& m, const Blocks<group>& block,
+                                              std::size_t k) {
+    constexpr std::size_t parts = group * sizeof(float) / sizeof(Vector);
+    const float* const factor = m.factor + (block.row + k) * m.terms;
+    auto* const to = reinterpret_cast<Vector*>(value + k * group);
+    Vector sums[Rows][parts];
+    for (std::size_t r = 0; r < Rows; ++r) {
+      for (std::size_t v = 0; v < parts; ++v) sums[r][v] = to[r * parts + v];
+    }
+    for (std::size_t j = 0; j < m.terms; ++j) {
+      const auto* const term = reinterpret_cast<const Vector*>(m.term[j] + block.column);
+      for (std::size_t r = 0; r < Rows; ++r) {
+        for (std::size_t v = 0; v < parts; ++v) sums[r][v] += factor[r * m.terms + j] * term[v];
       }
+    }
+    for (std::size_t r = 0; r < Rows; ++r) {
+      for (std::size_t v = 0; v < parts; ++v) to[r * parts + v] = sums[r][v];
     }
   }
   [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
