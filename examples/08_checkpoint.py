@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a checkpoint with nothing but the standard library, and resumes it with the program.
 
-    08_checkpoint.py RUN.safetensors                 what is in it
-    08_checkpoint.py RUN.safetensors PVM STEPS       ... and how far STEPS more move the weights
+    08_checkpoint.py RUN.safetensors                    what is in it
+    08_checkpoint.py RUN.safetensors PVM FILE STEPS     ... and how far STEPS more on FILE move it
 """
 import array
 import json
@@ -32,7 +32,7 @@ def read(path):
 
 
 def main():
-    if len(sys.argv) not in (2, 4):
+    if len(sys.argv) not in (2, 5):
         sys.exit(__doc__)
     metadata, tensors = read(sys.argv[1])
     for key in ("step", "batch", "precision", "engine", "spec"):
@@ -42,13 +42,14 @@ def main():
     weights = tensors["weights"][1]
     size = math.sqrt(sum(w * w for w in weights) / len(weights))
     print(f"{len(weights)} weights, root mean square {size:.5f}")
-    if len(sys.argv) == 4:
-        step = int(metadata["step"]) + int(sys.argv[3])
-        subprocess.run([sys.argv[2], "-q", "-L", sys.argv[1], "-n", str(step), "-o", "resumed"],
-                       check=True)
+    if len(sys.argv) == 5:
+        program, frames, steps = sys.argv[2:]
+        step = int(metadata["step"]) + int(steps)
+        subprocess.run([program, "-q", "-L", sys.argv[1], "-f", frames, "-n", str(step),
+                        "-o", "resumed"], check=True)
         later = read(f"resumed_{step:09d}.safetensors")[1]["weights"][1]
         moved = max(abs(a - b) for a, b in zip(weights, later))
-        print(f"{sys.argv[3]} steps later the weights have moved by {moved:.2g} at most")
+        print(f"{steps} steps later the weights have moved by {moved:.2g} at most")
 
 
 if __name__ == "__main__":
