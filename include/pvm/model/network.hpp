@@ -34,6 +34,9 @@ struct Real {
   std::uint64_t bits;
   consteval Real(double v) : bits(std::bit_cast<std::uint64_t>(v)) {}
   consteval Real(int v) : Real(static_cast<double>(v)) {}
+  /// Of the bits: so nvcc writes a Real in the host code it makes.
+  template <std::unsigned_integral Bits>
+  explicit consteval Real(Bits raw) : bits(raw) {}
   constexpr operator double() const { return std::bit_cast<double>(bits); }
 };
 
