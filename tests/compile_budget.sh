@@ -9,7 +9,7 @@
 set -euo pipefail
 
 compiler=$1
-include=$2
+include=$(cd "$2" && pwd)
 shift 2
 flags=(-std=c++20 -fsyntax-only -w "-I$include")
 for directory in "$@"; do flags+=(-isystem "$directory"); done
@@ -22,7 +22,8 @@ cd "$include"
 while read -r header; do
   budget=$library_budget
   if [[ $header =~ pvm/(core|model|unit)/ && $header != *json* ]]; then budget=$core_budget; fi
-  seconds=$({ time "$compiler" "${flags[@]}" -x c++ "$header" >/dev/null; } 2>&1 | tail -n 1)
+  words=$({ time "$compiler" "${flags[@]}" -x c++ "$header"; } 2>&1) || { echo "$words" && exit 1; }
+  seconds=$(tail -n 1 <<<"$words")
   printf '%6s s of %2s  %s\n' "$seconds" "$budget" "$header"
   if awk "BEGIN { exit !($seconds > $budget) }"; then
     echo "over its budget: $header"
