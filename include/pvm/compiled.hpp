@@ -12,12 +12,7 @@
 
 /// PVM_ENGINES(of) names them: of(batch, precision).
 #define PVM_ENGINES(of) \
-  of(1, fp32)           \
-  of(1, bf16)           \
-  of(1, fp16)           \
-  of(dynamic, fp32)     \
-  of(dynamic, bf16)     \
-  of(dynamic, fp16)
+  of(1, fp32) of(1, bf16) of(1, fp16) of(dynamic, fp32) of(dynamic, bf16) of(dynamic, fp16)
 
 namespace pvm::inline v0 {
 
