@@ -403,7 +403,7 @@ class CudaEngine {
     a.first_d0 = static_cast<unsigned>(shape_.d0(0));
     a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
     a.y_columns = static_cast<int>(planner_.y_columns);
-    a.activation = spec_.activation == Activation::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    a.activation = spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
     a.staging = device_.tuning.blocks_ahead;
     a.block_steps = block_steps();
