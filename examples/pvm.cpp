@@ -36,10 +36,10 @@ struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
   std::string precision = "fp32", backend = "auto", reduce;
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
-               seed = 0;
+               seed = 0, cache_mb = 0;
   double seconds = 0;
   bool seed_given = false, batch_given = false, steps_given = false, save_given = false,
-       frames_given = false;
+       frames_given = false, cache_given = false;
   bool no_graph = false, freeze = false, quiet = false;
 };
 
@@ -75,6 +75,10 @@ void describe(CLI::App& app, Arguments& a) {
                  "all sequences of DIR/NAME, or the zips in DIR whose names start with NAME")
       ->type_name("NAME");
   app.add_option("-p,--path", a.path, "where data sets are (default: here)")->type_name("DIR");
+  app.add_option("--cache-mb", a.cache_mb,
+                 "decoded frames are kept in at most N MB (default: a share of the free memory; "
+                 "0: decode on every pass)")
+      ->type_name("N");
   app.add_option("--write-zip", a.write_zip,
                  "write the frames as a zip in the published layout, and do nothing else")
       ->type_name("FILE");
@@ -138,6 +142,7 @@ void check(const Arguments& a) {
   check_range("-s/--save-every", a.save_every, 1, unlimited);
   check_range("--interval", a.interval, 1, unlimited);
   check_range("--threads", a.threads, 0, 1024);
+  check_range("--cache-mb", a.cache_mb, 0, 1'000'000'000);
   if (!(a.seconds >= 0 && a.seconds <= 1e9)) refuse("--seconds must be a number from 0 (never) up");
   if (a.precision != "fp32") {
     refuse("--precision " + pvm::quote(a.precision) + " is not available; fp32 is");
@@ -252,6 +257,7 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
       {"cuda", pvm::BackendChoice::cuda},
@@ -271,7 +277,7 @@ Plan make_plan(const Arguments& a) {
 }
 
 void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
-               std::uint64_t skipped, const pvm::Checkpoints* checkpoints,
+               const pvm::Checkpoints* checkpoints,
                const pvm::io::Preview* preview) {
   std::printf("%s at step %llu\n", result.cut_short ? "stopped" : "done",
               static_cast<unsigned long long>(result.step));
@@ -281,8 +287,9 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
         pvm::psnr(pvm::prediction_mse(last.score())), pvm::psnr(pvm::persistence_mse(last.score())),
         static_cast<unsigned long long>(last.steps()));
   }
-  if (skipped > 0) {
-    std::printf("skipped:    %llu unreadable frames\n", static_cast<unsigned long long>(skipped));
+  if (result.skipped > 0) {
+    std::printf("skipped:    %llu unreadable frames\n",
+                static_cast<unsigned long long>(result.skipped));
   }
   if (preview != nullptr && preview->drawn()) std::printf("preview:    %s\n", a.preview.c_str());
   if (!a.metrics.empty()) std::printf("metrics:    %s\n", a.metrics.c_str());
@@ -320,11 +327,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
                                   last, progress, limit);
   if (!a.quiet || result.cut_short) {
-    std::uint64_t skipped = 0;  // several sequences of one file skip the same frames
-    for (const auto& stream : streams) {
-      skipped = a.file.empty() ? skipped + stream.skipped() : std::max(skipped, stream.skipped());
-    }
-    summarise(a, result, last, skipped, checkpoints.callback ? &*checkpoints.callback : nullptr,
+    summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
   return 0;
@@ -393,6 +396,7 @@ int main(int argc, char** argv) {
   a.batch_given = app.count("--batch") > 0;
   a.steps_given = app.count("--steps") > 0;
   a.frames_given = app.count("--frames") > 0;
+  a.cache_given = app.count("--cache-mb") > 0;
   pvm::set_log_sink([quiet = a.quiet](pvm::Severity severity, const std::string& message) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });

@@ -37,6 +37,8 @@ class AnySource {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return held_->length(); }
   [[nodiscard]] std::uint64_t skipped() const { return held_->skipped(); }
   [[nodiscard]] std::string name() const { return held_->name(); }
+  [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
+  void seek_ahead(const Position& position) { held_->seek_ahead(position); }
 
   /// The exact number of frames of a pass, reading through a video if it must; none where a
   /// source has no end.
@@ -54,6 +56,8 @@ class AnySource {
     virtual std::optional<std::uint64_t> length() const = 0;
     virtual std::uint64_t skipped() const = 0;
     virtual std::string name() const = 0;
+    virtual std::string replay_id() const = 0;
+    virtual void seek_ahead(const Position& position) = 0;
     virtual std::optional<std::uint64_t> count_frames() = 0;
     virtual Unreadable* unreadable() = 0;
   };
@@ -71,6 +75,8 @@ class AnySource {
     std::optional<std::uint64_t> length() const override { return source.length(); }
     std::uint64_t skipped() const override { return source.skipped(); }
     std::string name() const override { return source.name(); }
+    std::string replay_id() const override { return io::replay_id(source); }
+    void seek_ahead(const Position& position) override { io::seek_ahead(source, position); }
     std::optional<std::uint64_t> count_frames() override {
       if constexpr (requires { source.count_frames(); }) {
         return source.count_frames();

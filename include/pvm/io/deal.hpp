@@ -48,6 +48,7 @@ class StartingAt {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return source_.length(); }
   [[nodiscard]] std::uint64_t skipped() const { return source_.skipped(); }
   [[nodiscard]] std::string name() const { return source_.name(); }
+  [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
 
  private:
   AnySource source_;

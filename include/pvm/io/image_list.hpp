@@ -97,6 +97,7 @@ class ImageList {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return images_.size(); }
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
   /// What is known to be unreadable, to be handed on when the source is opened again.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }

@@ -49,6 +49,11 @@ class Prefetch {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return worker_->place().length; }
   [[nodiscard]] std::uint64_t skipped() const { return worker_->place().skipped; }
   [[nodiscard]] const std::string& name() const { return worker_->name(); }
+  [[nodiscard]] std::string replay_id() const { return worker_->replay_id(); }
+
+  /// As `seek`, but the source is sought on the thread, which goes on reading from there at once.
+  /// Where it cannot be, the next `next` throws.
+  void seek_ahead(const Position& position) { worker_->seek_ahead(position); }
 
  private:
   /// What the source said about itself between two frames.
@@ -69,7 +74,7 @@ class Prefetch {
   class Worker {
    public:
     Worker(S source, std::size_t capacity)
-        : source_(std::move(source)), name_(source_.name()), place_(place_of_source()) {
+        : source_(std::move(source)), name_(source_.name()), replay_id_(io::replay_id(source_)), place_(place_of_source()) {
       if (capacity == 0) {
         throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
       }
@@ -92,6 +97,14 @@ class Prefetch {
       return info;
     }
 
+    void seek_ahead(const Position& position) {
+      if (shape_ == FrameShape{}) return seek(position);  // nobody knows yet what to read
+      stop();
+      sought_ = position;
+      place_.position = position;
+      start();
+    }
+
     void seek(const Position& position) {
       stop();
       try {
@@ -105,6 +118,7 @@ class Prefetch {
 
     [[nodiscard]] const Place& place() const noexcept { return place_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] const std::string& replay_id() const noexcept { return replay_id_; }
 
    private:
     [[nodiscard]] Place place_of_source() const {
@@ -138,6 +152,7 @@ class Prefetch {
       freed_.notify_one();
       thread_.join();
       stopping_ = false;
+      sought_.reset();
       first_ = 0;
       filled_count_ = 0;
     }
@@ -159,6 +174,8 @@ class Prefetch {
     void fill(Slot& slot) {
       try {
         slot.failure = nullptr;
+        if (sought_) source_.seek(*sought_);
+        sought_.reset();
         slot.info = source_.next(shape_, slot.pixels);
         slot.after = place_of_source();
       } catch (...) {
@@ -188,7 +205,9 @@ class Prefetch {
     }
 
     S source_;  // the thread's while it runs
+    std::optional<Position> sought_;  // where it is to begin; the thread's too
     const std::string name_;
+    const std::string replay_id_;
     Place place_;
     FrameShape shape_{};
     std::vector<Slot> slots_;  // a ring: from first_ on, filled_count_ of them are the consumer's

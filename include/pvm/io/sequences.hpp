@@ -4,6 +4,7 @@
 
 /// Several sources as one: one after the other, then from the first again.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -83,6 +84,8 @@ class Sequences {
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
+  /// No other object's: its files are known to their openers only.
+  [[nodiscard]] const std::string& replay_id() const { return replay_id_; }
 
  private:
   struct File {
@@ -137,7 +140,13 @@ class Sequences {
     leave();
   }
 
+  static std::string new_id() {
+    static std::atomic<std::uint64_t> made = 0;
+    return "sequences " + std::to_string(++made);
+  }
+
   std::string name_;
+  std::string replay_id_ = new_id();
   std::vector<File> files_;
   std::size_t index_ = 0;
   std::uint64_t pass_ = 0;

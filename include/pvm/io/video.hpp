@@ -107,6 +107,7 @@ class Video {
 
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
   /// What is known to be unreadable, to be handed on when the source is opened again.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
