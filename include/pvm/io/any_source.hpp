@@ -13,9 +13,11 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <pvm/io/source.hpp>
 #include <pvm/io/unreadable.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -39,6 +41,7 @@ class AnySource {
   [[nodiscard]] std::string name() const { return held_->name(); }
   [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
   void seek_ahead(const Position& position) { held_->seek_ahead(position); }
+  [[nodiscard]] std::vector<StageUsage> usage() const { return held_->usage(); }
 
   /// The exact number of frames of a pass, reading through a video if it must; none where a
   /// source has no end.
@@ -58,6 +61,7 @@ class AnySource {
     virtual std::string name() const = 0;
     virtual std::string replay_id() const = 0;
     virtual void seek_ahead(const Position& position) = 0;
+    virtual std::vector<StageUsage> usage() const = 0;
     virtual std::optional<std::uint64_t> count_frames() = 0;
     virtual Unreadable* unreadable() = 0;
   };
@@ -77,6 +81,7 @@ class AnySource {
     std::string name() const override { return source.name(); }
     std::string replay_id() const override { return io::replay_id(source); }
     void seek_ahead(const Position& position) override { io::seek_ahead(source, position); }
+    std::vector<StageUsage> usage() const override { return io::usage(source); }
     std::optional<std::uint64_t> count_frames() override {
       if constexpr (requires { source.count_frames(); }) {
         return source.count_frames();

@@ -18,6 +18,7 @@
 #include <pvm/io/prefetch.hpp>
 #include <pvm/io/sequences.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -49,6 +50,7 @@ class StartingAt {
   [[nodiscard]] std::uint64_t skipped() const { return source_.skipped(); }
   [[nodiscard]] std::string name() const { return source_.name(); }
   [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
+  [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
 
  private:
   AnySource source_;

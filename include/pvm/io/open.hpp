@@ -20,6 +20,7 @@
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/image_dir.hpp>
 #include <pvm/io/natural_order.hpp>
+#include <pvm/io/pipeline.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/io/video.hpp>
@@ -97,9 +98,9 @@ inline AnySource open_source(const std::string& path) {
                                    "directory of pictures, a camera, or synthetic");
   }
   if (path.starts_with("/dev/video")) return Camera(path);
-  if (std::filesystem::is_directory(path, ignored)) return ImageDirectory(path);
-  if (is_zip_name(path) || has_zip_magic(path)) return Zip(path);
-  return Video(path);
+  if (std::filesystem::is_directory(path, ignored)) return Pipeline(ImageDirectory(path));
+  if (is_zip_name(path) || has_zip_magic(path)) return Pipeline(Zip(path));
+  return Pipeline(Video(path));
 }
 
 /// An opener of the same, for `deal` and `Sequences`.

@@ -22,6 +22,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -51,6 +52,9 @@ class Prefetch {
   [[nodiscard]] const std::string& name() const { return worker_->name(); }
   [[nodiscard]] std::string replay_id() const { return worker_->replay_id(); }
 
+  /// The source's stages, and this one's queue.
+  [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
+
   /// As `seek`, but the source is sought on the thread, which goes on reading from there at once.
   /// Where it cannot be, the next `next` throws.
   void seek_ahead(const Position& position) { worker_->seek_ahead(position); }
@@ -79,6 +83,7 @@ class Prefetch {
         throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
       }
       slots_.resize(capacity);
+      usage_.capacity = capacity;
     }
 
     ~Worker() { stop(); }
@@ -119,6 +124,16 @@ class Prefetch {
     [[nodiscard]] const Place& place() const noexcept { return place_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] const std::string& replay_id() const noexcept { return replay_id_; }
+    [[nodiscard]] std::vector<StageUsage> usage() const {
+      std::vector<StageUsage> stages;
+      {
+        const std::lock_guard lock(source_mutex_);
+        stages = io::usage(source_);
+      }
+      const std::lock_guard lock(mutex_);
+      stages.push_back(usage_);
+      return stages;
+    }
 
    private:
     [[nodiscard]] Place place_of_source() const {
@@ -174,6 +189,7 @@ class Prefetch {
     void fill(Slot& slot) {
       try {
         slot.failure = nullptr;
+        const std::lock_guard lock(source_mutex_);
         if (sought_) source_.seek(*sought_);
         sought_.reset();
         slot.info = source_.next(shape_, slot.pixels);
@@ -191,7 +207,12 @@ class Prefetch {
 
     const Slot& wait_for_frame() {
       std::unique_lock lock(mutex_);
-      filled_.wait(lock, [this] { return filled_count_ > 0; });
+      usage_.queued += static_cast<double>(filled_count_);
+      if (filled_count_ == 0) {
+        Stopwatch watch;
+        filled_.wait(lock, [this] { return filled_count_ > 0; });
+        usage_.waiting += watch.lap();
+      }
       return slots_[first_];
     }
 
@@ -200,6 +221,7 @@ class Prefetch {
         const std::lock_guard lock(mutex_);
         first_ = (first_ + 1) % slots_.size();
         --filled_count_;
+        ++usage_.frames;
       }
       freed_.notify_one();
     }
@@ -214,7 +236,9 @@ class Prefetch {
     std::size_t first_ = 0;
     std::size_t filled_count_ = 0;
     bool stopping_ = false;
-    std::mutex mutex_;  // over the three above
+    StageUsage usage_{.name = "ahead"};
+    mutable std::mutex mutex_;  // over the four above
+    mutable std::mutex source_mutex_;  // over the source, for those who ask while it is read
     std::condition_variable filled_;
     std::condition_variable freed_;
     std::thread thread_;
