@@ -40,7 +40,7 @@ struct Arguments {
   double seconds = 0;
   bool seed_given = false, batch_given = false, steps_given = false, save_given = false,
        frames_given = false, cache_given = false;
-  bool no_graph = false, freeze = false, quiet = false;
+  bool no_graph = false, freeze = false, quiet = false, report = false;
 };
 
 constexpr const char* examples = R"(
@@ -117,6 +117,7 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
       ->type_name("N");
+  app.add_flag("--report", a.report, "at the end: where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", "pvm " + pvm::io::detail::version_text());
   app.footer(examples);
@@ -277,8 +278,7 @@ Plan make_plan(const Arguments& a) {
 }
 
 void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
-               const pvm::Checkpoints* checkpoints,
-               const pvm::io::Preview* preview) {
+               const pvm::Checkpoints* checkpoints, const pvm::io::Preview* preview) {
   std::printf("%s at step %llu\n", result.cut_short ? "stopped" : "done",
               static_cast<unsigned long long>(result.step));
   if (last.score().pixels > 0) {
@@ -330,6 +330,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
+  if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
   return 0;
 }
 

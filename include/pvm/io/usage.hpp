@@ -44,6 +44,21 @@ inline void add_usage(std::vector<StageUsage>& sum, const std::vector<StageUsage
   }
 }
 
+/// What was done since `before`, which is of the same source.
+inline std::vector<StageUsage> usage_since(const std::vector<StageUsage>& before,
+                                           std::vector<StageUsage> now) {
+  for (StageUsage& stage : now) {
+    for (const StageUsage& old : before) {
+      if (old.name != stage.name) continue;
+      stage.frames -= std::min(stage.frames, old.frames);
+      stage.busy -= old.busy;
+      stage.waiting -= old.waiting;
+      stage.queued -= old.queued;
+    }
+  }
+  return now;
+}
+
 /// What `source` tells of itself; nothing where it does not.
 template <class S>
 std::vector<StageUsage> usage(const S& source) {

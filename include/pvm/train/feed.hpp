@@ -18,7 +18,9 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 #include <pvm/train/frame_cache.hpp>
+#include <pvm/train/report.hpp>
 
 namespace pvm::inline v0 {
 
@@ -42,6 +44,7 @@ class Feed {
       streams_.push_back({&source, table, source.position(), source.skipped(),
                           id.empty() ? nullptr : &unreadable_[id]});
     }
+    for (S& source : streams) io::add_usage(usage_before_, io::usage(source));
     if (cache_.open()) return;
     for (Stream& stream : streams_) stream.table = nullptr;
     told_ = true;
@@ -60,6 +63,15 @@ class Feed {
     }
     store(block);
     if (!told_) tell();
+  }
+
+  /// Adds what it has done so far to `report`.
+  void tell(Report& report) const {
+    report.waiting += waiting_;
+    report.replayed += replayed_;
+    std::vector<io::StageUsage> stages;
+    for (const Stream& stream : streams_) io::add_usage(stages, io::usage(*stream.source));
+    io::add_usage(report.stages, io::usage_since(usage_before_, std::move(stages)));
   }
 
   /// Unreadable frames met so far, each counted once, however many streams share a source.
@@ -103,6 +115,7 @@ class Feed {
   bool replay(Stream& stream, const FrameBlock& block, std::size_t row, io::Position& position) {
     const FrameTable::Entry& entry = (*stream.table)[stream.entry];
     block.stored[row] = entry.slot;
+    ++replayed_;
     position = {entry.after.sequence, entry.after.frame, position.pass + entry.after.pass};
     const bool starts = entry.starts;
     stream.entry = stream.table->next(stream.entry);
@@ -112,8 +125,10 @@ class Feed {
   bool decode(Stream& stream, const FrameBlock& block, std::size_t row, io::Position& position,
               bool first) {
     const auto pixels = block.pixels.subspan(row * shape_.size(), shape_.size());
+    io::Stopwatch watch;
     if (stream.at != position) stream.source->seek(position);
     const io::FrameInfo info = stream.source->next(shape_, pixels);
+    waiting_ += watch.lap();
     stream.at = stream.source->position();
     ++decoded_;
     const io::Position before = std::exchange(position, stream.at);
@@ -208,6 +223,9 @@ class Feed {
   std::vector<Stored> new_;    // of the block in hand
   std::uint64_t decoded_ = 0;  // frames of the block in hand
   bool told_ = false;
+  double waiting_ = 0;          // seconds for sources
+  std::uint64_t replayed_ = 0;  // frames from the store
+  std::vector<io::StageUsage> usage_before_;
 };
 
 }  // namespace pvm::inline v0

@@ -25,10 +25,12 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/feed.hpp>
+#include <pvm/train/report.hpp>
 
 namespace pvm::inline v0 {
 
@@ -113,6 +115,9 @@ class TrainerBase {
     }
     return last_frame_;
   }
+
+  /// Where the time of the last `fit` went that has ended.
+  [[nodiscard]] const Report& report() const noexcept { return report_; }
 
   /// Everything a later run needs to continue bit by bit. Call it between `fit`s or in a callback.
   [[nodiscard]] io::Checkpoint checkpoint() {
@@ -212,13 +217,14 @@ class TrainerBase {
       moment.seconds = std::chrono::duration<double>(Clock::now() - started).count();
     };
     (begin(waiting, moment), ...);
+    engine_seconds_ = 0;
     try {
       while (moment.step < target && !stop_.load()) {
         const std::uint64_t event = std::min({target, waiting.due...});
         run_block(feed, event - moment.step);
         tell_time();
         if (moment.step == event) {
-          const Score score = engine_.take_score();
+          const Score score = take_score();
           tell_time();  // the engine may have had work left
           (call(waiting, moment, score), ...);
         }
@@ -227,16 +233,35 @@ class TrainerBase {
       // What has been learned is not lost with the source: the callbacks may save it.
       if (error.fault() != Fault::source || moment.step == moment.begin) throw;
       moment.cut_short = true;
-      const Score score = engine_.take_score();
+      const Score score = take_score();
+      make_report(feed, moment);
       (end(waiting, moment, score), ...);
       throw;
     }
-    const Score score = engine_.take_score();
+    const Score score = take_score();
     tell_time();
+    make_report(feed, moment);
     stop_.store(false);
     moment.cut_short = moment.step < target;
     (end(waiting, moment, score), ...);
     return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+  }
+
+  Score take_score() {
+    io::Stopwatch watch;
+    const Score score = engine_.take_score();
+    engine_seconds_ += watch.lap();
+    return score;
+  }
+
+  template <class S>
+  void make_report(const Feed<S>& feed, const Moment& moment) {
+    report_ = {};
+    feed.tell(report_);
+    report_.seconds = moment.seconds;
+    report_.engine = engine_seconds_;
+    report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
+    report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
   }
 
   template <class C>
@@ -301,11 +326,15 @@ class TrainerBase {
   template <class S>
   void run_block(Feed<S>& feed, std::uint64_t most) {
     const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+    io::Stopwatch watch;
     const FrameBlock block = engine_.stage(static_cast<int>(std::min(most, limit)));
+    engine_seconds_ += watch.lap();
     auto places = streams_;
     feed.fill(block, places);
     note_last_frame(block);
+    watch.lap();
     engine_.run(block, options_.mode);
+    engine_seconds_ += watch.lap();
     streams_ = std::move(places);
   }
 
@@ -336,6 +365,8 @@ class TrainerBase {
   std::vector<io::Position> left_at_;  // where the sources stood at the end of the `fit` before
   std::vector<std::uint8_t> last_frame_;
   std::uint32_t last_stored_ = not_stored;  // where it is, if not there
+  Report report_;
+  double engine_seconds_ = 0;  // of the `fit` in hand
   bool resumed_ = false;  // streams_ are those of a checkpoint, not yet sought
   std::atomic<bool> stop_ = false;
 };
