@@ -34,7 +34,7 @@ namespace {
 /// What was said on the command line. Numbers are signed so that a negative one can be named.
 struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
-  std::string precision = "fp32", backend = "auto", reduce;
+  std::string precision = "fp32", backend = "auto", decode = "auto", reduce;
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
   double seconds = 0;
@@ -79,6 +79,8 @@ void describe(CLI::App& app, Arguments& a) {
                  "decoded frames are kept in at most N MB (default: a share of the free memory; "
                  "0: decode on every pass)")
       ->type_name("N");
+  app.add_option("--decode", a.decode, "of pictures in zips and directories: auto, cpu or gpu")
+      ->type_name("HOW");
   app.add_option("--write-zip", a.write_zip,
                  "write the frames as a zip in the published layout, and do nothing else")
       ->type_name("FILE");
@@ -151,6 +153,9 @@ void check(const Arguments& a) {
   if (a.backend != "auto" && a.backend != "cuda" && a.backend != "host") {
     refuse("--backend " + pvm::quote(a.backend) + " is unknown; allowed: auto, cuda, host");
   }
+  if (a.decode != "auto" && a.decode != "cpu" && a.decode != "gpu") {
+    refuse("--decode " + pvm::quote(a.decode) + " is unknown; allowed: auto, cpu, gpu");
+  }
   if (!a.reduce.empty() && a.reduce != "mean" && a.reduce != "sum") {
     refuse("--reduce " + pvm::quote(a.reduce) + " is unknown; allowed: mean, sum");
   }
@@ -168,13 +173,19 @@ bool names_sources(const Arguments& a) {
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
+pvm::io::Decode decoding(const Arguments& a) {
+  if (a.decode == "gpu") return pvm::io::Decode::gpu;
+  return a.decode == "cpu" || a.backend == "host" ? pvm::io::Decode::cpu
+                                                  : pvm::io::Decode::automatic;
+}
+
 /// The sequences named on the command line; `otherwise` where none is.
 std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise) {
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
-  if (!a.file.empty()) return {pvm::io::opener(a.file)};
+  if (!a.file.empty()) return {pvm::io::opener(a.file, decoding(a))};
   std::vector<pvm::io::Opener> openers;
   for (auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
-    openers.push_back(pvm::io::opener(std::move(path)));
+    openers.push_back(pvm::io::opener(std::move(path), decoding(a)));
   }
   return openers;
 }

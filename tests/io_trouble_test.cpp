@@ -53,31 +53,32 @@ TEST_CASE("a file with sound only is no source of frames", "[io][trouble]") {
   }
 }
 
-TEST_CASE("a video may change its size midway", "[io][trouble]") {
+TEST_CASE("a video that changes its size midway ends with a sentence", "[io][trouble]") {
   const TempDir dir;
   Bytes stream;  // Motion JPEG without a container
-  std::vector<Bytes> pictures;
-  for (int i = 0; i < 12; ++i) {
-    pictures.push_back(encoded(i < 5 ? picture(i, 64, 48) : picture(i, 96, 64)));
-    stream.insert(stream.end(), pictures.back().begin(), pictures.back().end());
+  for (int i = 0; i < 40; ++i) {
+    const Bytes jpeg = encoded(i < 5 ? picture(i, 64, 48) : picture(i, 96, 64));
+    stream.insert(stream.end(), jpeg.begin(), jpeg.end());
   }
   write_file(dir / "a.mjpeg", stream);
   auto video = io::open_source((dir / "a.mjpeg").string());
-  const auto frames = read_many(video, 24);
-  for (int i = 0; i < 24; ++i) {
-    INFO("frame " << i);
-    const Frame& frame = frames[static_cast<std::size_t>(i)];
-    CHECK(frame.starts == (i % 12 == 0));
-    Bytes wanted(small_shape.size());
-    REQUIRE(io::decode_image(pictures[static_cast<std::size_t>(i % 12)], small_shape, wanted));
-    int most = 0;  // FFmpeg's JPEG decoder is not the one of the pictures
-    for (std::size_t p = 0; p < wanted.size(); ++p) {
-      most = std::max(most, std::abs(frame.pixels[p] - wanted[p]));
-    }
-    CHECK(most <= 12);
+  const auto act = [&] { read_many(video, 40); };
+  const std::string sentence = failure(pvm::Fault::source, act);
+  CHECK(contains(sentence, "a.mjpeg"));
+  CHECK(contains(sentence, "changes its size at frame 5"));
+}
+
+TEST_CASE("a video that stands still for a while is read to its end", "[io][trouble]") {
+  const TempDir dir;
+  {
+    cv::VideoWriter writer((dir / "a.avi").string(), cv::VideoWriter::fourcc('M', 'J', 'P', 'G'),
+                           25, {32, 24});
+    REQUIRE(writer.isOpened());
+    for (int i = 0; i < 120; ++i) writer.write(picture(i < 10 ? i : i / 50 * 3));
   }
-  CHECK(video.position() == io::Position{0, 0, 2});
-  CHECK(video.skipped() == 0);
+  auto video = io::open_source((dir / "a.avi").string());
+  read_many(video, 300);
+  CHECK(video.position() == io::Position{0, 60, 2});
 }
 
 TEST_CASE("a zip that shrinks while it is read loses its end only", "[io][trouble]") {
@@ -91,11 +92,11 @@ TEST_CASE("a zip that shrinks while it is read loses its end only", "[io][troubl
   write_zip(dir / "a.zip", entries);
   auto zip = io::open_source((dir / "a.zip").string());
   CHECK(numbers_of(read_many(zip, 2), 40) == std::vector{0, 1});
-  std::filesystem::resize_file(dir / "a.zip", 38 * 20'000);
+  std::filesystem::resize_file(dir / "a.zip", 38 * 20'100);
   const auto before = numbers_of(read_many(zip, 36), 40);
   for (int i = 0; i < 36; ++i) CHECK(before[static_cast<std::size_t>(i)] == i + 2);
   CHECK(numbers_of(read_many(zip, 2), 40) == std::vector{0, 1});  // the next pass
-  CHECK(zip.skipped() == 2 + 0);
+  CHECK(zip.skipped() == 2);
   CHECK(messages.count("39.png") == 1);
 
   std::filesystem::resize_file(dir / "a.zip", 0);

@@ -109,8 +109,7 @@ class ImageList {
       return FrameInfo{std::exchange(starting_, false),
                        boxes_.empty() ? std::nullopt : boxes_[job.index]};
     }
-    unreadable_.note(job.index,
-                     pvm::quote(images_[job.index].name) + " in " + pvm::quote(name_));
+    unreadable_.note(job.index, pvm::quote(images_[job.index].name) + " in " + pvm::quote(name_));
     if (++failures_ < images_.size()) return std::nullopt;
     failures_ = 0;
     throw Error(Fault::source, "none of the " + std::to_string(images_.size()) + " pictures in " +
@@ -131,6 +130,9 @@ class ImageList {
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
+
+  /// In their order.
+  [[nodiscard]] const std::vector<StoredFile>& pictures() const noexcept { return images_; }
 
   /// What is known to be unreadable, to be handed on when the source is opened again.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }

@@ -187,8 +187,8 @@ class Pipeline {
         pass_turn();
       }
       if (!slot.failure) {
-        slot.failure = attempt(
-            [&] { slot.readable = source_.finish(slot.job, raw, shape_, slot.pixels); });
+        slot.failure =
+            attempt([&] { slot.readable = source_.finish(slot.job, raw, shape_, slot.pixels); });
       }
       const double finished = watch.lap();
       const std::lock_guard lock(mutex_);
@@ -233,7 +233,7 @@ class Pipeline {
     std::shared_ptr<DecodePool> pool_ = DecodePool::shared();
     S source_;
     FrameShape shape_{};
-    std::vector<Slot> slots_;  // a ring: count_ from first_ on are in work or done
+    std::vector<Slot> slots_;   // a ring: count_ from first_ on are in work or done
     mutable std::mutex mutex_;  // over what follows, and the slots' done
     std::size_t first_ = 0;
     std::size_t count_ = 0;

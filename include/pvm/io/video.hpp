@@ -23,6 +23,7 @@
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
 
 namespace pvm::inline v0::io {
@@ -82,6 +83,7 @@ class Video {
     if (ended_) reopen();
     job.index = taken_.frame;
     job.decoded = retrieve(picture);
+    if (job.decoded && still_.looks_stuck(picture, job.index)) check_size(picture, job.index);
     advance();
     job.after = taken_;
     job.length = found_length_;
@@ -168,6 +170,20 @@ class Video {
     ended_ = false;
   }
 
+  /// OpenCV repeats the last picture for ever where a video changes its size. Whether a picture
+  /// that stays the same is such a one shows in a capture that has retrieved none before it.
+  void check_size(const cv::Mat& picture, std::uint64_t index) const {
+    cv::VideoCapture capture = open_video(name_);
+    std::uint64_t grabbed = 0;
+    while (grabbed <= index && capture.grab()) ++grabbed;
+    cv::Mat now;
+    if (grabbed <= index || !capture.retrieve(now)) return;
+    if (now.size() == picture.size() && cv::norm(now, picture, cv::NORM_INF) == 0) return;
+    throw Error(Fault::source, pvm::quote(name_) + " changes its size at frame " +
+                                   std::to_string(still_.since()) +
+                                   ", which cannot be followed; convert it to one size first");
+  }
+
   void advance() {
     ++taken_.frame;
     if (capture_.grab()) return;
@@ -187,6 +203,7 @@ class Video {
 
   std::string name_;
   cv::VideoCapture capture_;
+  StillPicture still_;
   Position taken_;     // the next frame to be taken
   Position position_;  // the next frame to be handed on: taken_ or before it
   bool starting_ = true;
