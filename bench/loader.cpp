@@ -211,10 +211,9 @@ std::string choice(const std::string& path) {
   if (is_gpu(io::open_source(path))) {
     return "gpu: there is one, and nvJPEG decodes pictures by the batch";
   }
-  const std::string threads = std::to_string(std::max(1U, std::thread::hardware_concurrency()));
-  return is_video(path) ? "cpu: a video is decoded in order, beside it frames are resized on " +
-                              threads + " threads"
-                        : "cpu: pictures are decoded on " + threads + " threads";
+  if (is_video(path)) return "cpu: a video is decoded in order, on one thread that reads ahead";
+  return "cpu: pictures are decoded on " +
+         std::to_string(std::max(1U, std::thread::hardware_concurrency())) + " threads";
 }
 
 nlohmann::ordered_json run(const std::string& path, const Options& options) {

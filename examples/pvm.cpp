@@ -173,19 +173,23 @@ bool names_sources(const Arguments& a) {
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
-pvm::io::Decode decoding(const Arguments& a) {
+/// Every stream has a decoder of its own on the GPU: many of them are left to the processor.
+pvm::io::Decode decoding(const Arguments& a, int streams) {
+  constexpr int most_decoders = 16;
   if (a.decode == "gpu") return pvm::io::Decode::gpu;
-  return a.decode == "cpu" || a.backend == "host" ? pvm::io::Decode::cpu
-                                                  : pvm::io::Decode::automatic;
+  const bool on_cpu = a.decode == "cpu" || a.backend == "host" || streams > most_decoders;
+  return on_cpu ? pvm::io::Decode::cpu : pvm::io::Decode::automatic;
 }
 
 /// The sequences named on the command line; `otherwise` where none is.
-std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise) {
+std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise,
+                                          int streams) {
+  const pvm::io::Decode decode = decoding(a, streams);
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
-  if (!a.file.empty()) return {pvm::io::opener(a.file, decoding(a))};
+  if (!a.file.empty()) return {pvm::io::opener(a.file, decode)};
   std::vector<pvm::io::Opener> openers;
   for (auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
-    openers.push_back(pvm::io::opener(std::move(path), decoding(a)));
+    openers.push_back(pvm::io::opener(std::move(path), decode));
   }
   return openers;
 }
@@ -197,7 +201,7 @@ int write_zip(const Arguments& a) {
     shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
   }
   auto streams =
-      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed))), 1);
+      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
   const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
                                      : streams.front().length().value_or(1000);
   pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames);
@@ -355,8 +359,8 @@ int run(const Arguments& a) {
                 static_cast<unsigned long long>(plan.target));
     return 0;
   }
-  Streams streams =
-      pvm::io::deal(find_sources(a, plan.generated), static_cast<std::size_t>(plan.options.batch));
+  Streams streams = pvm::io::deal(find_sources(a, plan.generated, plan.options.batch),
+                                  static_cast<std::size_t>(plan.options.batch));
   std::optional<pvm::Trainer<pvm::fp32, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
     trainer.emplace(*plan.checkpoint, plan.options);

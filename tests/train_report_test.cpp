@@ -89,8 +89,10 @@ TEST_CASE("A report is of the last fit", "[train][report]") {
   trainer.fit(streams.front(), pvm::Steps{150});
   CHECK(trainer.report().frames == 50);
   CHECK(trainer.report().replayed == 0);
-  REQUIRE(trainer.report().stages.size() == 1);
-  CHECK(trainer.report().stages[0].frames == 50);
+  REQUIRE(trainer.report().stages.size() == 2);
+  CHECK(trainer.report().stages[0].name == "source");
+  CHECK(trainer.report().stages[0].busy > 0);
+  CHECK(trainer.report().stages[1].frames == 50);
 }
 
 TEST_CASE("A report names the bottleneck", "[train][report]") {

@@ -4,6 +4,7 @@
 
 /// The streams of a batch from one source or from many.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -97,7 +98,8 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
 
 }  // namespace detail
 
-/// Makes `streams` sources, each read ahead by up to `ahead` frames on its own thread.
+/// Makes `streams` sources, each read ahead by up to `ahead` frames on its own thread: more than
+/// an engine takes at once, so that it need not wait (0: 128, and fewer for many streams).
 ///
 /// More files than streams are dealt out: stream k plays files k, k + streams, ... one after the
 /// other. Else stream k loops over file k modulo the number of files; the c streams that share a
@@ -107,10 +109,11 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
 /// Throws Fault::usage for no streams, no files, or a live source to be shared; Fault::source
 /// where nothing can be opened.
 inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t streams,
-                                   std::size_t ahead = 16) {
+                                   std::size_t ahead = 0) {
   if (streams == 0 || openers.empty()) {
     throw Error(Fault::usage, "a batch needs one stream and one source at least");
   }
+  if (ahead == 0) ahead = std::clamp<std::size_t>(2048 / streams, 16, 128);
   if (openers.size() > 1) openers = detail::readable_ones(std::move(openers));
   const std::size_t files = openers.size();
   std::vector<std::optional<AnySource>> dealt(streams);

@@ -147,7 +147,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   if (is_zip_name(path) || has_zip_magic(path)) {
     return detail::open_pictures<ZipStore, Gpu>(path, decode);
   }
-  return Pipeline(Video(path));
+  return Video(path);
 }
 
 /// An opener of the same, for `deal` and `Sequences`.

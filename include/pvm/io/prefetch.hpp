@@ -78,7 +78,10 @@ class Prefetch {
   class Worker {
    public:
     Worker(S source, std::size_t capacity)
-        : source_(std::move(source)), name_(source_.name()), replay_id_(io::replay_id(source_)), place_(place_of_source()) {
+        : source_(std::move(source)),
+          name_(source_.name()),
+          replay_id_(io::replay_id(source_)),
+          place_(place_of_source()) {
       if (capacity == 0) {
         throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
       }
@@ -129,6 +132,7 @@ class Prefetch {
       {
         const std::lock_guard lock(source_mutex_);
         stages = io::usage(source_);
+        if (stages.empty()) stages.push_back(source_usage_);
       }
       const std::lock_guard lock(mutex_);
       stages.push_back(usage_);
@@ -192,7 +196,10 @@ class Prefetch {
         const std::lock_guard lock(source_mutex_);
         if (sought_) source_.seek(*sought_);
         sought_.reset();
+        Stopwatch watch;
         slot.info = source_.next(shape_, slot.pixels);
+        source_usage_.busy += watch.lap();
+        ++source_usage_.frames;
         slot.after = place_of_source();
       } catch (...) {
         slot.failure = std::current_exception();
@@ -226,8 +233,9 @@ class Prefetch {
       freed_.notify_one();
     }
 
-    S source_;  // the thread's while it runs
-    std::optional<Position> sought_;  // where it is to begin; the thread's too
+    S source_;                                   // the thread's while it runs
+    StageUsage source_usage_{.name = "source"};  // where it tells of no stages itself
+    std::optional<Position> sought_;             // where it is to begin; the thread's too
     const std::string name_;
     const std::string replay_id_;
     Place place_;
@@ -237,7 +245,7 @@ class Prefetch {
     std::size_t filled_count_ = 0;
     bool stopping_ = false;
     StageUsage usage_{.name = "ahead"};
-    mutable std::mutex mutex_;  // over the four above
+    mutable std::mutex mutex_;         // over the four above
     mutable std::mutex source_mutex_;  // over the source, for those who ask while it is read
     std::condition_variable filled_;
     std::condition_variable freed_;
