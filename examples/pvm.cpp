@@ -34,13 +34,13 @@ namespace {
 /// What was said on the command line. Numbers are signed so that a negative one can be named.
 struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
-  std::string precision, backend = "auto", reduce;
+  std::string precision, backend = "auto", decode = "auto", reduce;
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
-               seed = 0;
+               seed = 0, cache_mb = 0;
   double seconds = 0;
   bool seed_given = false, batch_given = false, steps_given = false, save_given = false,
-       frames_given = false;
-  bool no_graph = false, freeze = false, quiet = false;
+       frames_given = false, cache_given = false;
+  bool no_graph = false, freeze = false, quiet = false, report = false;
 };
 
 constexpr const char* examples = R"(
@@ -75,6 +75,12 @@ void describe(CLI::App& app, Arguments& a) {
                  "all sequences of DIR/NAME, or the zips in DIR whose names start with NAME")
       ->type_name("NAME");
   app.add_option("-p,--path", a.path, "where data sets are (default: here)")->type_name("DIR");
+  app.add_option("--cache-mb", a.cache_mb,
+                 "decoded frames are kept in at most N MB (default: a share of the free memory; "
+                 "0: decode on every pass)")
+      ->type_name("N");
+  app.add_option("--decode", a.decode, "of pictures in zips and directories: auto, cpu or gpu")
+      ->type_name("HOW");
   app.add_option("--write-zip", a.write_zip,
                  "write the frames as a zip in the published layout, and do nothing else")
       ->type_name("FILE");
@@ -115,6 +121,7 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
       ->type_name("N");
+  app.add_flag("--report", a.report, "at the end: where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", "pvm " + pvm::io::detail::version_text());
   app.footer(examples);
@@ -140,6 +147,7 @@ void check(const Arguments& a) {
   check_range("-s/--save-every", a.save_every, 1, unlimited);
   check_range("--interval", a.interval, 1, unlimited);
   check_range("--threads", a.threads, 0, 1024);
+  check_range("--cache-mb", a.cache_mb, 0, 1'000'000'000);
   if (!(a.seconds >= 0 && a.seconds <= 1e9)) refuse("--seconds must be a number from 0 (never) up");
   if (!a.precision.empty() && a.precision != "fp32" && a.precision != "tf32" &&
       a.precision != "bf16" && a.precision != "fp16") {
@@ -148,6 +156,9 @@ void check(const Arguments& a) {
   }
   if (a.backend != "auto" && a.backend != "cuda" && a.backend != "host") {
     refuse("--backend " + pvm::quote(a.backend) + " is unknown; allowed: auto, cuda, host");
+  }
+  if (a.decode != "auto" && a.decode != "cpu" && a.decode != "gpu") {
+    refuse("--decode " + pvm::quote(a.decode) + " is unknown; allowed: auto, cpu, gpu");
   }
   if (!a.reduce.empty() && a.reduce != "mean" && a.reduce != "sum") {
     refuse("--reduce " + pvm::quote(a.reduce) + " is unknown; allowed: mean, sum");
@@ -166,13 +177,23 @@ bool names_sources(const Arguments& a) {
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
+/// Every stream has a decoder of its own on the GPU: many of them are left to the processor.
+pvm::io::Decode decoding(const Arguments& a, int streams) {
+  constexpr int most_decoders = 16;
+  if (a.decode == "gpu") return pvm::io::Decode::gpu;
+  const bool on_cpu = a.decode == "cpu" || a.backend == "host" || streams > most_decoders;
+  return on_cpu ? pvm::io::Decode::cpu : pvm::io::Decode::automatic;
+}
+
 /// The sequences named on the command line; `otherwise` where none is.
-std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise) {
+std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise,
+                                          int streams) {
+  const pvm::io::Decode decode = decoding(a, streams);
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
-  if (!a.file.empty()) return {pvm::io::opener(a.file)};
+  if (!a.file.empty()) return {pvm::io::opener(a.file, decode)};
   std::vector<pvm::io::Opener> openers;
   for (auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
-    openers.push_back(pvm::io::opener(std::move(path)));
+    openers.push_back(pvm::io::opener(std::move(path), decode));
   }
   return openers;
 }
@@ -184,7 +205,7 @@ int write_zip(const Arguments& a) {
     shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
   }
   auto streams =
-      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed))), 1);
+      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
   const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
                                      : streams.front().length().value_or(1000);
   pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames);
@@ -256,6 +277,7 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
       {"cuda", pvm::BackendChoice::cuda},
@@ -275,8 +297,7 @@ Plan make_plan(const Arguments& a) {
 }
 
 void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
-               std::uint64_t skipped, const pvm::Checkpoints* checkpoints,
-               const pvm::io::Preview* preview) {
+               const pvm::Checkpoints* checkpoints, const pvm::io::Preview* preview) {
   std::printf("%s at step %llu\n", result.cut_short ? "stopped" : "done",
               static_cast<unsigned long long>(result.step));
   if (last.score().pixels > 0) {
@@ -285,8 +306,9 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
         pvm::psnr(pvm::prediction_mse(last.score())), pvm::psnr(pvm::persistence_mse(last.score())),
         static_cast<unsigned long long>(last.steps()));
   }
-  if (skipped > 0) {
-    std::printf("skipped:    %llu unreadable frames\n", static_cast<unsigned long long>(skipped));
+  if (result.skipped > 0) {
+    std::printf("skipped:    %llu unreadable frames\n",
+                static_cast<unsigned long long>(result.skipped));
   }
   if (preview != nullptr && preview->drawn()) std::printf("preview:    %s\n", a.preview.c_str());
   if (!a.metrics.empty()) std::printf("metrics:    %s\n", a.metrics.c_str());
@@ -324,13 +346,10 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
                                   last, progress, limit);
   if (!a.quiet || result.cut_short) {
-    std::uint64_t skipped = 0;  // several sequences of one file skip the same frames
-    for (const auto& stream : streams) {
-      skipped = a.file.empty() ? skipped + stream.skipped() : std::max(skipped, stream.skipped());
-    }
-    summarise(a, result, last, skipped, checkpoints.callback ? &*checkpoints.callback : nullptr,
+    summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
+  if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
   return 0;
 }
 
@@ -357,7 +376,8 @@ int run(const Arguments& a) {
     return 0;
   }
   Streams streams =
-      pvm::io::deal(find_sources(a, plan.generated), static_cast<std::size_t>(plan.options.batch));
+      pvm::io::deal(find_sources(a, plan.generated, plan.options.batch),
+                                  static_cast<std::size_t>(plan.options.batch));
   std::string precision = a.precision;
   if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;
   if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams);
@@ -407,6 +427,7 @@ int main(int argc, char** argv) {
   a.batch_given = app.count("--batch") > 0;
   a.steps_given = app.count("--steps") > 0;
   a.frames_given = app.count("--frames") > 0;
+  a.cache_given = app.count("--cache-mb") > 0;
   pvm::set_log_sink([quiet = a.quiet](pvm::Severity severity, const std::string& message) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });

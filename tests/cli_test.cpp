@@ -302,3 +302,31 @@ TEST_CASE("A disk that fills up spoils nothing", "[cli]") {
   CHECK(read_file(dir / "a_000000020.safetensors") == before);
   CHECK(names_in(dir.path()).size() == 2);
 }
+
+TEST_CASE("A cached run ends in the bytes of one that decodes every pass", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-S", "spec.json", "--write-zip", "a.zip", "--frames", "60"}).code == 0);
+  const std::vector<std::string> common = {"-S", "spec.json", "-f", "a.zip", "-n", "300"};
+  const auto train = [&](const char* out, std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    more.insert(more.end(), {"-o", out, "--report"});
+    return run(dir, more);
+  };
+  const auto plain = train("plain", {"--cache-mb", "0", "--decode", "cpu"});
+  const auto cached = train("cached", {});
+  CHECK(plain.code == 0);
+  CHECK(cached.code == 0);
+  CHECK(contains(cached.err, "frame cache: all 60 frames"));
+  CHECK_FALSE(contains(plain.err, "frame cache"));
+  CHECK(contains(plain.out, "0 of 300 frames from the frame cache"));
+  CHECK(contains(cached.out, "240 of 300 frames from the frame cache"));
+  CHECK(contains(cached.out, "decode and resize"));
+  CHECK(contains(cached.out, "The bottleneck is"));
+  const auto bytes = read_file(dir / "plain_000000300.safetensors");
+  CHECK(bytes.size() > 10'000);
+  CHECK(bytes == read_file(dir / "cached_000000300.safetensors"));
+
+  CHECK(run(dir, {"-S", "spec.json", "--decode", "magic"}).code == 2);
+  CHECK(run(dir, {"-S", "spec.json", "--cache-mb", "-1"}).code == 2);
+}

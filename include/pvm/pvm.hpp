@@ -27,6 +27,7 @@
 #include <pvm/train/metric.hpp>
 #include <pvm/train/metrics.hpp>
 #include <pvm/train/progress.hpp>
+#include <pvm/train/report.hpp>
 #include <pvm/train/time_limit.hpp>
 #include <pvm/train/trainer.hpp>
 #include <pvm/unit/activation.hpp>

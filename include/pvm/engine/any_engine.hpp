@@ -5,6 +5,7 @@
 /// One type for all engines, so that the code around them is compiled once and the backend can be
 /// chosen at run time. A call is made per block of steps, which costs nothing.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -38,6 +39,15 @@ class AnyEngine {
   [[nodiscard]] EngineState save() { return held_->save(); }
   void restore(const EngineState& state) { held_->restore(state); }
   [[nodiscard]] std::string description() { return held_->description(); }
+  std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
+    return held_->reserve_frames(budget, frames);
+  }
+  void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    held_->store_frames(first, pixels);
+  }
+  void read_frame(std::size_t index, std::span<std::uint8_t> pixels) {
+    held_->read_frame(index, pixels);
+  }
 
  private:
   struct Base {
@@ -56,6 +66,9 @@ class AnyEngine {
     virtual EngineState save() = 0;
     virtual void restore(const EngineState& state) = 0;
     virtual std::string description() = 0;
+    virtual std::size_t reserve_frames(std::size_t budget, std::size_t frames) = 0;
+    virtual void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) = 0;
+    virtual void read_frame(std::size_t index, std::span<std::uint8_t> pixels) = 0;
   };
 
   template <Engine E>
@@ -77,6 +90,15 @@ class AnyEngine {
     EngineState save() override { return engine.save(); }
     void restore(const EngineState& state) override { engine.restore(state); }
     std::string description() override { return engine.description(); }
+    std::size_t reserve_frames(std::size_t budget, std::size_t frames) override {
+      return engine.reserve_frames(budget, frames);
+    }
+    void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) override {
+      engine.store_frames(first, pixels);
+    }
+    void read_frame(std::size_t index, std::span<std::uint8_t> pixels) override {
+      engine.read_frame(index, pixels);
+    }
 
     E engine;
   };

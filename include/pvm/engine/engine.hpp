@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,12 @@
 #include <pvm/unit/deferred.hpp>
 
 namespace pvm::inline v0 {
+
+/// In `FrameBlock::stored`: the frame is not in the engine's store, its pixels are in the block.
+inline constexpr std::uint32_t not_stored = std::numeric_limits<std::uint32_t>::max();
+
+/// A budget of bytes that means: the engine is to take a sensible share of the memory that is free.
+inline constexpr std::size_t share_of_free_memory = std::numeric_limits<std::size_t>::max();
 
 /// Room for the frames of a few steps, lent by an engine (`stage`) to be filled and handed back
 /// (`run`). Pixels are 8-bit, [steps][batch][side][side][channels].
@@ -29,6 +36,10 @@ struct FrameBlock {
   /// Instead of pixels, where 8 bits are too coarse: values already squeezed to [0.1, 0.9], in the
   /// order of the pixels. Empty for ordinary frames.
   std::span<const float> squeezed = {};
+  /// [steps][batch]: for every frame its index in the engine's store, or `not_stored`, which is
+  /// what `stage` fills in. Of a frame that is stored the block's pixels are not read. Empty where
+  /// the engine keeps no frames.
+  std::span<std::uint32_t> stored = {};
 };
 
 /// Whether a step learns or only looks.
@@ -87,7 +98,8 @@ struct EngineOptions {
 /// zero weights. `run` may return before the work is done; everything that reads waits for it.
 template <class E>
 concept Engine = requires(E engine, const EngineState& state, FrameBlock block, Mode mode,
-                          int steps, std::span<float> out) {
+                          int steps, std::span<float> out, std::size_t n,
+                          std::span<const std::uint8_t> pixels, std::span<std::uint8_t> frame) {
   { engine.stage(steps) } -> std::same_as<FrameBlock>;  // steps: 1 to block_steps()
   { engine.block_steps() } -> std::same_as<int>;        // steps worth handing over at once
   {engine.run(block, mode)};
@@ -102,6 +114,16 @@ concept Engine = requires(E engine, const EngineState& state, FrameBlock block, 
   { engine.save() } -> std::same_as<EngineState>;
   {engine.restore(state)};  // Error (Fault::checkpoint) where sizes or values are impossible
   { engine.description() } -> std::convertible_to<std::string>;  // for logs: what runs where
+
+  // A store of 8-bit frames of the network's size, near to where steps read them.
+  //
+  // reserve_frames(budget, frames) makes room for `frames` frames in at most `budget` bytes (or
+  // `share_of_free_memory`, which is settled by the first call) and returns for how many there is
+  // room now; 0: none. It never throws for want of memory. Called again it may grow, and what is
+  // stored stays; 0 frames give everything back. The same for 0 bytes.
+  { engine.reserve_frames(n, n) } -> std::same_as<std::size_t>;
+  {engine.store_frames(n, pixels)};  // frames from index n on; `pixels` is free again on return
+  {engine.read_frame(n, frame)};     // the frame with index n
 };
 
 }  // namespace pvm::inline v0

@@ -13,9 +13,11 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <pvm/io/source.hpp>
 #include <pvm/io/unreadable.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -37,6 +39,9 @@ class AnySource {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return held_->length(); }
   [[nodiscard]] std::uint64_t skipped() const { return held_->skipped(); }
   [[nodiscard]] std::string name() const { return held_->name(); }
+  [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
+  void seek_ahead(const Position& position) { held_->seek_ahead(position); }
+  [[nodiscard]] std::vector<StageUsage> usage() const { return held_->usage(); }
 
   /// The exact number of frames of a pass, reading through a video if it must; none where a
   /// source has no end.
@@ -54,6 +59,9 @@ class AnySource {
     virtual std::optional<std::uint64_t> length() const = 0;
     virtual std::uint64_t skipped() const = 0;
     virtual std::string name() const = 0;
+    virtual std::string replay_id() const = 0;
+    virtual void seek_ahead(const Position& position) = 0;
+    virtual std::vector<StageUsage> usage() const = 0;
     virtual std::optional<std::uint64_t> count_frames() = 0;
     virtual Unreadable* unreadable() = 0;
   };
@@ -71,6 +79,9 @@ class AnySource {
     std::optional<std::uint64_t> length() const override { return source.length(); }
     std::uint64_t skipped() const override { return source.skipped(); }
     std::string name() const override { return source.name(); }
+    std::string replay_id() const override { return io::replay_id(source); }
+    void seek_ahead(const Position& position) override { io::seek_ahead(source, position); }
+    std::vector<StageUsage> usage() const override { return io::usage(source); }
     std::optional<std::uint64_t> count_frames() override {
       if constexpr (requires { source.count_frames(); }) {
         return source.count_frames();

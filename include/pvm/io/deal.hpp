@@ -4,6 +4,7 @@
 
 /// The streams of a batch from one source or from many.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,6 +19,7 @@
 #include <pvm/io/prefetch.hpp>
 #include <pvm/io/sequences.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -48,6 +50,8 @@ class StartingAt {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return source_.length(); }
   [[nodiscard]] std::uint64_t skipped() const { return source_.skipped(); }
   [[nodiscard]] std::string name() const { return source_.name(); }
+  [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
+  [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
 
  private:
   AnySource source_;
@@ -94,7 +98,8 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
 
 }  // namespace detail
 
-/// Makes `streams` sources, each read ahead by up to `ahead` frames on its own thread.
+/// Makes `streams` sources, each read ahead by up to `ahead` frames on its own thread: more than
+/// an engine takes at once, so that it need not wait (0: 128, and fewer for many streams).
 ///
 /// More files than streams are dealt out: stream k plays files k, k + streams, ... one after the
 /// other. Else stream k loops over file k modulo the number of files; the c streams that share a
@@ -104,10 +109,11 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
 /// Throws Fault::usage for no streams, no files, or a live source to be shared; Fault::source
 /// where nothing can be opened.
 inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t streams,
-                                   std::size_t ahead = 16) {
+                                   std::size_t ahead = 0) {
   if (streams == 0 || openers.empty()) {
     throw Error(Fault::usage, "a batch needs one stream and one source at least");
   }
+  if (ahead == 0) ahead = std::clamp<std::size_t>(2048 / streams, 16, 128);
   if (openers.size() > 1) openers = detail::readable_ones(std::move(openers));
   const std::size_t files = openers.size();
   std::vector<std::optional<AnySource>> dealt(streams);

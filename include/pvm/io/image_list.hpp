@@ -21,6 +21,7 @@
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/labels.hpp>
 #include <pvm/io/natural_order.hpp>
+#include <pvm/io/pipeline.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
@@ -72,16 +73,45 @@ class ImageList {
     read_labels(texts);
   }
 
+  /// See StagedSource.
+  static constexpr const char* take_name = "read";
+  static constexpr const char* finish_name = "decode and resize";
+  struct Job {
+    std::size_t index = 0;
+    bool whole = false;  ///< whether it could be read
+  };
+  using Raw = std::vector<std::uint8_t>;
+
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
-    check_request(shape, pixels);
-    for (std::size_t tried = 0; tried < images_.size(); ++tried) {
-      const std::size_t index = take_index();
-      const StoredFile& image = images_[index];
-      if (store_.read(image, bytes_) && decode_image(bytes_, shape, pixels)) {
-        return {std::exchange(starting_, false), boxes_.empty() ? std::nullopt : boxes_[index]};
-      }
-      unreadable_.note(index, pvm::quote(image.name) + " in " + pvm::quote(name_));
+    return next_in_turn(*this, job_, bytes_, shape, pixels);
+  }
+
+  void take(Job& job, Raw& raw) {
+    job.index = taken_;
+    taken_ = (taken_ + 1) % images_.size();
+    job.whole = store_.read(images_[job.index], raw);
+  }
+
+  bool finish(const Job& job, const Raw& raw, const FrameShape& shape,
+              std::span<std::uint8_t> pixels) const {
+    return job.whole && decode_image(raw, shape, pixels);
+  }
+
+  /// Throws Fault::source where a whole pass was unreadable.
+  std::optional<FrameInfo> settle(const Job& job, bool readable) {
+    if (job.index == 0) starting_ = true;
+    if (++position_.frame == images_.size()) {
+      position_.frame = 0;
+      ++position_.pass;
     }
+    if (readable) {
+      failures_ = 0;
+      return FrameInfo{std::exchange(starting_, false),
+                       boxes_.empty() ? std::nullopt : boxes_[job.index]};
+    }
+    unreadable_.note(job.index, pvm::quote(images_[job.index].name) + " in " + pvm::quote(name_));
+    if (++failures_ < images_.size()) return std::nullopt;
+    failures_ = 0;
     throw Error(Fault::source, "none of the " + std::to_string(images_.size()) + " pictures in " +
                                    pvm::quote(name_) + " can be read; is it damaged?");
   }
@@ -91,27 +121,23 @@ class ImageList {
   void seek(const Position& position) {
     check_position(position, images_.size(), name_);
     position_ = position;
+    taken_ = static_cast<std::size_t>(position.frame);
+    failures_ = 0;
     starting_ = position.frame == 0;
   }
 
   [[nodiscard]] std::optional<std::uint64_t> length() const { return images_.size(); }
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::string replay_id() const { return "file " + name_; }
+
+  /// In their order.
+  [[nodiscard]] const std::vector<StoredFile>& pictures() const noexcept { return images_; }
 
   /// What is known to be unreadable, to be handed on when the source is opened again.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
 
  private:
-  std::size_t take_index() {
-    const auto index = static_cast<std::size_t>(position_.frame);
-    if (index == 0) starting_ = true;
-    if (++position_.frame == images_.size()) {
-      position_.frame = 0;
-      ++position_.pass;
-    }
-    return index;
-  }
-
   void read_labels(const std::vector<StoredFile>& texts) {
     if (texts.empty()) return;
     if (texts.size() > 1) {
@@ -132,8 +158,11 @@ class ImageList {
   std::vector<StoredFile> images_;
   std::vector<std::optional<Box>> boxes_;  // one for each image, or none at all
   Position position_;
+  std::size_t taken_ = 0;     // the next picture to be taken, position_.frame or ahead of it
+  std::size_t failures_ = 0;  // unreadable ones in a row
   bool starting_ = true;
   Unreadable unreadable_;
+  Job job_;
   std::vector<std::uint8_t> bytes_;
 };
 

@@ -5,27 +5,46 @@
 /// From what a user names to frame sources.
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/camera.hpp>
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/image_dir.hpp>
 #include <pvm/io/natural_order.hpp>
+#include <pvm/io/pipeline.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/io/video.hpp>
 #include <pvm/io/zip.hpp>
 
+#if defined(__CUDACC__) && defined(PVM_NVJPEG)
+#include <pvm/io/gpu/pictures.hpp>
+#endif
+
 namespace pvm::inline v0::io {
+
+/// Where pictures are decoded: on a GPU if the program can and one is there, or as named. Without a
+/// GPU they are decoded on the CPU in any case, and one line of the log says why.
+enum class Decode { automatic, cpu, gpu };
+
+/// Whether GPU decoding is compiled in. Two types, so that a program may link files of both kinds.
+#if defined(__CUDACC__) && defined(PVM_NVJPEG)
+using GpuDecoding = std::true_type;
+#else
+using GpuDecoding = std::false_type;
+#endif
 
 namespace detail {
 
@@ -79,12 +98,37 @@ inline bool is_sequence(const std::filesystem::directory_entry& entry) {
   return is_zip_name(name) || is_video_name(name);
 }
 
+/// Once, however many files there are.
+inline void say_decoding_on_cpu(const std::string& why) {
+  static std::atomic<bool> said = false;
+  if (!said.exchange(true)) log(Severity::warning, "pictures are decoded on the CPU: " + why);
+}
+
+/// A zip or a directory of pictures.
+template <class Store, class Gpu>
+AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode) {
+  if constexpr (Gpu::value) {
+#if defined(__CUDACC__) && defined(PVM_NVJPEG)
+    try {
+      if (decode != Decode::cpu) return GpuPictures<Store>(path);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::device) throw;
+      say_decoding_on_cpu(error.what());
+    }
+#endif
+  } else if (decode == Decode::gpu) {
+    say_decoding_on_cpu("this program was built without nvJPEG");
+  }
+  return Pipeline(ImageList<Store>(path));
+}
+
 }  // namespace detail
 
 /// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
 /// directory of pictures; a zip archive (by its content or name); anything else as a video. Throws
 /// Fault::source where it is not there or cannot be read, Fault::usage for a malformed seed.
-inline AnySource open_source(const std::string& path) {
+template <class Gpu = GpuDecoding>
+AnySource open_source(const std::string& path, Decode decode = Decode::automatic) {
   constexpr std::string_view synthetic = "synthetic";
   if (path == synthetic || path.starts_with("synthetic:")) {
     return detail::open_synthetic(std::string_view(path).substr(synthetic.size()));
@@ -97,14 +141,19 @@ inline AnySource open_source(const std::string& path) {
                                    "directory of pictures, a camera, or synthetic");
   }
   if (path.starts_with("/dev/video")) return Camera(path);
-  if (std::filesystem::is_directory(path, ignored)) return ImageDirectory(path);
-  if (is_zip_name(path) || has_zip_magic(path)) return Zip(path);
+  if (std::filesystem::is_directory(path, ignored)) {
+    return detail::open_pictures<DirectoryStore, Gpu>(path, decode);
+  }
+  if (is_zip_name(path) || has_zip_magic(path)) {
+    return detail::open_pictures<ZipStore, Gpu>(path, decode);
+  }
   return Video(path);
 }
 
 /// An opener of the same, for `deal` and `Sequences`.
-inline Opener opener(std::string path) {
-  return [path = std::move(path)] { return open_source(path); };
+template <class Gpu = GpuDecoding>
+Opener opener(std::string path, Decode decode = Decode::automatic) {
+  return [path = std::move(path), decode] { return open_source<Gpu>(path, decode); };
 }
 
 /// The paths of a data set's sequences, in natural order: where DIRECTORY/NAME is a directory, its
@@ -133,8 +182,7 @@ inline std::vector<std::string> find_dataset(const std::string& directory,
     });
   }
   if (paths.empty()) {
-    throw Error(Fault::source, "no data set " + pvm::quote(name) + " in " +
-                                   pvm::quote(directory) +
+    throw Error(Fault::source, "no data set " + pvm::quote(name) + " in " + pvm::quote(directory) +
                                    ": neither a directory of that name with zips, videos or " +
                                    "directories of pictures, nor zips that begin with it");
   }

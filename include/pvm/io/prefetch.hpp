@@ -22,6 +22,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -49,6 +50,14 @@ class Prefetch {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return worker_->place().length; }
   [[nodiscard]] std::uint64_t skipped() const { return worker_->place().skipped; }
   [[nodiscard]] const std::string& name() const { return worker_->name(); }
+  [[nodiscard]] std::string replay_id() const { return worker_->replay_id(); }
+
+  /// The source's stages, and this one's queue.
+  [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
+
+  /// As `seek`, but the source is sought on the thread, which goes on reading from there at once.
+  /// Where it cannot be, the next `next` throws.
+  void seek_ahead(const Position& position) { worker_->seek_ahead(position); }
 
  private:
   /// What the source said about itself between two frames.
@@ -69,11 +78,15 @@ class Prefetch {
   class Worker {
    public:
     Worker(S source, std::size_t capacity)
-        : source_(std::move(source)), name_(source_.name()), place_(place_of_source()) {
+        : source_(std::move(source)),
+          name_(source_.name()),
+          replay_id_(io::replay_id(source_)),
+          place_(place_of_source()) {
       if (capacity == 0) {
         throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
       }
       slots_.resize(capacity);
+      usage_.capacity = capacity;
     }
 
     ~Worker() { stop(); }
@@ -92,6 +105,14 @@ class Prefetch {
       return info;
     }
 
+    void seek_ahead(const Position& position) {
+      if (shape_ == FrameShape{}) return seek(position);  // nobody knows yet what to read
+      stop();
+      sought_ = position;
+      place_.position = position;
+      start();
+    }
+
     void seek(const Position& position) {
       stop();
       try {
@@ -105,6 +126,18 @@ class Prefetch {
 
     [[nodiscard]] const Place& place() const noexcept { return place_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] const std::string& replay_id() const noexcept { return replay_id_; }
+    [[nodiscard]] std::vector<StageUsage> usage() const {
+      std::vector<StageUsage> stages;
+      {
+        const std::lock_guard lock(source_mutex_);
+        stages = io::usage(source_);
+        if (stages.empty()) stages.push_back(source_usage_);
+      }
+      const std::lock_guard lock(mutex_);
+      stages.push_back(usage_);
+      return stages;
+    }
 
    private:
     [[nodiscard]] Place place_of_source() const {
@@ -138,6 +171,7 @@ class Prefetch {
       freed_.notify_one();
       thread_.join();
       stopping_ = false;
+      sought_.reset();
       first_ = 0;
       filled_count_ = 0;
     }
@@ -159,7 +193,13 @@ class Prefetch {
     void fill(Slot& slot) {
       try {
         slot.failure = nullptr;
+        const std::lock_guard lock(source_mutex_);
+        if (sought_) source_.seek(*sought_);
+        sought_.reset();
+        Stopwatch watch;
         slot.info = source_.next(shape_, slot.pixels);
+        source_usage_.busy += watch.lap();
+        ++source_usage_.frames;
         slot.after = place_of_source();
       } catch (...) {
         slot.failure = std::current_exception();
@@ -174,7 +214,12 @@ class Prefetch {
 
     const Slot& wait_for_frame() {
       std::unique_lock lock(mutex_);
-      filled_.wait(lock, [this] { return filled_count_ > 0; });
+      usage_.queued += static_cast<double>(filled_count_);
+      if (filled_count_ == 0) {
+        Stopwatch watch;
+        filled_.wait(lock, [this] { return filled_count_ > 0; });
+        usage_.waiting += watch.lap();
+      }
       return slots_[first_];
     }
 
@@ -183,19 +228,25 @@ class Prefetch {
         const std::lock_guard lock(mutex_);
         first_ = (first_ + 1) % slots_.size();
         --filled_count_;
+        ++usage_.frames;
       }
       freed_.notify_one();
     }
 
-    S source_;  // the thread's while it runs
+    S source_;                                   // the thread's while it runs
+    StageUsage source_usage_{.name = "source"};  // where it tells of no stages itself
+    std::optional<Position> sought_;             // where it is to begin; the thread's too
     const std::string name_;
+    const std::string replay_id_;
     Place place_;
     FrameShape shape_{};
     std::vector<Slot> slots_;  // a ring: from first_ on, filled_count_ of them are the consumer's
     std::size_t first_ = 0;
     std::size_t filled_count_ = 0;
     bool stopping_ = false;
-    std::mutex mutex_;  // over the three above
+    StageUsage usage_{.name = "ahead"};
+    mutable std::mutex mutex_;         // over the four above
+    mutable std::mutex source_mutex_;  // over the source, for those who ask while it is read
     std::condition_variable filled_;
     std::condition_variable freed_;
     std::thread thread_;

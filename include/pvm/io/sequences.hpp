@@ -4,6 +4,7 @@
 
 /// Several sources as one: one after the other, then from the first again.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -83,6 +85,13 @@ class Sequences {
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
+  /// No other object's: its files are known to their openers only.
+  [[nodiscard]] const std::string& replay_id() const { return replay_id_; }
+  [[nodiscard]] std::vector<StageUsage> usage() const {
+    auto sum = usage_;
+    if (source_) add_usage(sum, source_->usage());
+    return sum;
+  }
 
  private:
   struct File {
@@ -116,6 +125,7 @@ class Sequences {
     if (!source_) return;
     File& file = files_[index_];
     file.skipped = source_->skipped();
+    add_usage(usage_, source_->usage());
     if (const Unreadable* known = source_->unreadable()) file.unreadable = known->list();
     source_.reset();
   }
@@ -137,10 +147,17 @@ class Sequences {
     leave();
   }
 
+  static std::string new_id() {
+    static std::atomic<std::uint64_t> made = 0;
+    return "sequences " + std::to_string(++made);
+  }
+
   std::string name_;
+  std::string replay_id_ = new_id();
   std::vector<File> files_;
   std::size_t index_ = 0;
   std::uint64_t pass_ = 0;
+  std::vector<StageUsage> usage_;    // of the files that are closed
   std::optional<AnySource> source_;  // files_[index_], while it is open
   bool inside_ = false;              // the next frame of source_ is not its first
 };

@@ -67,4 +67,28 @@ concept FrameSource = requires(S source, const S constant, FrameShape shape,
   { constant.name() } -> std::convertible_to<std::string>;
 };
 
+/// What a source may offer besides: `replay_id()`, a text that is not empty and says that its
+/// frames can be kept. It promises that from a position always the same frame and next position
+/// follow, whatever the pass and whichever source of the same id is asked. Empty for sources
+/// without it: a camera, or frames made up as they come.
+template <FrameSource S>
+std::string replay_id(const S& source) {
+  if constexpr (requires { source.replay_id(); }) {
+    return source.replay_id();
+  } else {
+    return {};
+  }
+}
+
+/// `seek`, but where the source offers `seek_ahead` (one that is read on a thread of its own) it
+/// returns at once, and a failure is thrown by the next `next`.
+template <FrameSource S>
+void seek_ahead(S& source, const Position& position) {
+  if constexpr (requires { source.seek_ahead(position); }) {
+    source.seek_ahead(position);
+  } else {
+    source.seek(position);
+  }
+}
+
 }  // namespace pvm::inline v0::io

@@ -18,10 +18,12 @@
 #include <opencv2/videoio/registry.hpp>
 
 #include <pvm/core/error.hpp>
+#include <pvm/io/pipeline.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
 
 namespace pvm::inline v0::io {
@@ -62,17 +64,55 @@ class Video {
     reopen();
   }
 
+  /// See StagedSource.
+  static constexpr const char* take_name = "read and decode";
+  static constexpr const char* finish_name = "resize";
+  struct Job {
+    std::uint64_t index = 0;
+    Position after;
+    std::optional<std::uint64_t> length;  ///< as far as known behind it
+    bool decoded = false;
+  };
+  using Raw = cv::Mat;
+
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
-    check_request(shape, pixels);
-    for (std::uint64_t tried = 0; !length_ || tried < *length_; ++tried) {
-      if (ended_) reopen();
-      if (position_.frame == 0) starting_ = true;
-      const std::uint64_t index = position_.frame;
-      const bool readable = retrieve(shape, pixels);
-      advance();
-      if (readable) return {std::exchange(starting_, false), std::nullopt};
-      unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
+    return next_in_turn(*this, job_, picture_, shape, pixels);
+  }
+
+  void take(Job& job, Raw& picture) {
+    if (ended_) reopen();
+    job.index = taken_.frame;
+    job.decoded = retrieve(picture);
+    if (job.decoded && still_.looks_stuck(picture, job.index)) check_size(picture, job.index);
+    advance();
+    job.after = taken_;
+    job.length = found_length_;
+  }
+
+  bool finish(const Job& job, const Raw& picture, const FrameShape& shape,
+              std::span<std::uint8_t> pixels) const {
+    if (!job.decoded) return false;
+    try {
+      resize_picture(picture, shape, pixels);
+      return true;
+    } catch (const cv::Exception&) {  // a frame that is not 8-bit grey or colour
+      return false;
     }
+  }
+
+  /// Throws Fault::source where a whole pass was unreadable.
+  std::optional<FrameInfo> settle(const Job& job, bool readable) {
+    if (job.index == 0) starting_ = true;
+    position_ = job.after;
+    length_ = job.length;
+    if (readable) {
+      failures_ = 0;
+      return FrameInfo{std::exchange(starting_, false), std::nullopt};
+    }
+    unreadable_.note(job.index, "frame " + std::to_string(job.index) + " of " + pvm::quote(name_));
+    ++failures_;
+    if (!length_ || failures_ < *length_) return std::nullopt;
+    failures_ = 0;
     throw Error(Fault::source,
                 "none of the frames of " + pvm::quote(name_) + " can be read; is it damaged?");
   }
@@ -81,13 +121,16 @@ class Video {
 
   /// Exact, and as slow as decoding from the start (or from here, if that is nearer) to there.
   void seek(const Position& position) {
-    check_position(position, length_, name_);
-    if (ended_ || position.frame < position_.frame) reopen();
-    position_.pass = position.pass;
-    while (position_.frame < position.frame) {
+    check_position(position, found_length_, name_);
+    if (ended_ || position.frame < taken_.frame) reopen();
+    taken_.pass = position.pass;
+    while (taken_.frame < position.frame) {
       advance();
-      if (ended_) check_position(position, length_, name_);
+      if (ended_) check_position(position, found_length_, name_);
     }
+    position_ = taken_;
+    length_ = found_length_;
+    failures_ = 0;
     starting_ = position.frame == 0;
   }
 
@@ -96,23 +139,25 @@ class Video {
 
   /// The exact number of frames of a pass; decodes the whole video unless that is known.
   std::uint64_t count_frames() {
-    if (!length_) {
+    if (!found_length_) {
       cv::VideoCapture capture = open_video(name_);
       std::uint64_t frames = 0;
       while (capture.grab()) ++frames;
-      length_ = frames;
+      found_length_ = frames;
     }
+    length_ = found_length_;
     return *length_;
   }
 
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
   /// What is known to be unreadable, to be handed on when the source is opened again.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
 
  private:
-  /// From here on, unless the video has ended, the frame at `position_` is the one last grabbed.
+  /// From here on, unless the video has ended, the frame at `taken_` is the one last grabbed.
   void reopen() {
     capture_ = open_video(name_);
     if (!capture_.isOpened()) {
@@ -121,37 +166,54 @@ class Video {
     if (!capture_.grab()) {
       throw Error(Fault::source, pvm::quote(name_) + " has no video frames that can be decoded");
     }
-    position_.frame = 0;
+    taken_.frame = 0;
     ended_ = false;
   }
 
+  /// OpenCV repeats the last picture for ever where a video changes its size. Whether a picture
+  /// that stays the same is such a one shows in a capture that has retrieved none before it.
+  void check_size(const cv::Mat& picture, std::uint64_t index) const {
+    cv::VideoCapture capture = open_video(name_);
+    std::uint64_t grabbed = 0;
+    while (grabbed <= index && capture.grab()) ++grabbed;
+    cv::Mat now;
+    if (grabbed <= index || !capture.retrieve(now)) return;
+    if (now.size() == picture.size() && cv::norm(now, picture, cv::NORM_INF) == 0) return;
+    throw Error(Fault::source, pvm::quote(name_) + " changes its size at frame " +
+                                   std::to_string(still_.since()) +
+                                   ", which cannot be followed; convert it to one size first");
+  }
+
   void advance() {
-    ++position_.frame;
+    ++taken_.frame;
     if (capture_.grab()) return;
-    length_ = position_.frame;
-    position_.frame = 0;
-    ++position_.pass;
+    found_length_ = taken_.frame;
+    taken_.frame = 0;
+    ++taken_.pass;
     ended_ = true;
   }
 
-  bool retrieve(const FrameShape& shape, std::span<std::uint8_t> pixels) {
+  bool retrieve(cv::Mat& picture) {
     try {
-      if (!capture_.retrieve(picture_) || picture_.empty()) return false;
-      resize_picture(picture_, shape, pixels);
-      return true;
-    } catch (const cv::Exception&) {  // a frame that is not 8-bit grey or colour
+      return capture_.retrieve(picture) && !picture.empty();
+    } catch (const cv::Exception&) {
       return false;
     }
   }
 
   std::string name_;
   cv::VideoCapture capture_;
-  cv::Mat picture_;
-  Position position_;
+  StillPicture still_;
+  Position taken_;     // the next frame to be taken
+  Position position_;  // the next frame to be handed on: taken_ or before it
   bool starting_ = true;
   bool ended_ = false;
-  std::optional<std::uint64_t> length_;
+  std::optional<std::uint64_t> found_length_;  // as soon as the end was taken
+  std::optional<std::uint64_t> length_;        // once it was handed on
+  std::uint64_t failures_ = 0;                 // unreadable ones in a row
   Unreadable unreadable_;
+  Job job_;
+  cv::Mat picture_;
 };
 
 static_assert(FrameSource<Video>);

@@ -69,6 +69,8 @@ class ZipStore {
         facts.size > most_frame_bytes) {
       return false;
     }
+    const char* name = zip_get_name(archive_.get(), file.id, ZIP_FL_ENC_RAW);
+    if (name == nullptr || file.name != name) return false;  // opened again, and another by now
     const Entry entry(zip_fopen_index(archive_.get(), file.id, 0));
     return entry && read_to_end(entry.get(), static_cast<std::size_t>(facts.size), bytes);
   }

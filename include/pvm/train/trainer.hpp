@@ -5,6 +5,7 @@
 /// The Trainer: a spec, an engine for it, and `fit`.
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -46,6 +47,9 @@ struct TrainerOptions {
   int threads = 0;                                   ///< host: 0 = one per core
   bool graph = true;                                 ///< CUDA: replay captured steps
   BackendChoice backend = BackendChoice::automatic;  ///< among those of the Trainer's Backend
+  /// Bytes that decoded frames may take in the engine's memory, so that later passes need no
+  /// decoding; 0: none are kept.
+  std::size_t cache_bytes = share_of_free_memory;
 };
 
 namespace detail {
@@ -177,7 +181,7 @@ class Trainer : public TrainerBase {
  private:
   Trainer(const Spec& spec, const TrainerOptions& options, std::uint64_t seed)
       : TrainerBase(spec, make_engine(spec, options), std::string(Precision::name), seed,
-                    {options.reduce, options.mode}) {}
+                    {options.reduce, options.mode, options.cache_bytes}) {}
 
   static AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
     validate(spec, "spec " + quote(spec.name));

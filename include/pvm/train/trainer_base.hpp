@@ -25,9 +25,12 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/callback.hpp>
+#include <pvm/train/feed.hpp>
+#include <pvm/train/report.hpp>
 
 namespace pvm::inline v0 {
 
@@ -36,6 +39,7 @@ struct FitResult {
   std::uint64_t step = 0;  ///< steps done, those before `fit` included
   bool cut_short = false;  ///< `request_stop` came before the target
   double seconds = 0;      ///< of wall time
+  std::uint64_t skipped = 0;  ///< unreadable frames met, each counted once
 };
 
 namespace detail {
@@ -102,8 +106,18 @@ class TrainerBase {
     engine_.read_hidden(out);
     return out;
   }
-  /// The first sequence's last frame, [side][side][channels]; empty before the first step.
-  [[nodiscard]] std::span<const std::uint8_t> last_frame() const noexcept { return last_frame_; }
+  /// The first sequence's last frame, [side][side][channels]; empty before the first step. Valid
+  /// until the next step.
+  [[nodiscard]] std::span<const std::uint8_t> last_frame() {
+    if (last_stored_ != not_stored) {
+      last_frame_.resize(frame_shape().size());
+      engine_.read_frame(last_stored_, last_frame_);
+    }
+    return last_frame_;
+  }
+
+  /// Where the time of the last `fit` went that has ended.
+  [[nodiscard]] const Report& report() const noexcept { return report_; }
 
   /// Everything a later run needs to continue bit by bit. Call it between `fit`s or in a callback.
   [[nodiscard]] io::Checkpoint checkpoint() {
@@ -147,6 +161,7 @@ class TrainerBase {
   struct Options {
     Reduce reduce = Reduce::mean;
     Mode mode = Mode::learn;
+    std::size_t cache_bytes = share_of_free_memory;
   };
 
   TrainerBase(const Spec& spec, AnyEngine engine, std::string precision, std::uint64_t seed,
@@ -192,6 +207,9 @@ class TrainerBase {
   template <class S, class... W>
   FitResult loop(std::span<S> streams, std::uint64_t target, W&... waiting) {
     find_places(streams);
+    const LeavePlaces leave_places{streams, left_at_};
+    keep_last_frame();  // the store is about to be emptied
+    Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
     const auto started = Clock::now();
     Moment moment{*this, step(), step(), target};
     const auto tell_time = [&] {
@@ -199,13 +217,14 @@ class TrainerBase {
       moment.seconds = std::chrono::duration<double>(Clock::now() - started).count();
     };
     (begin(waiting, moment), ...);
+    engine_seconds_ = 0;
     try {
       while (moment.step < target && !stop_.load()) {
         const std::uint64_t event = std::min({target, waiting.due...});
-        run_block(streams, event - moment.step);
+        run_block(feed, event - moment.step);
         tell_time();
         if (moment.step == event) {
-          const Score score = engine_.take_score();
+          const Score score = take_score();
           tell_time();  // the engine may have had work left
           (call(waiting, moment, score), ...);
         }
@@ -214,16 +233,35 @@ class TrainerBase {
       // What has been learned is not lost with the source: the callbacks may save it.
       if (error.fault() != Fault::source || moment.step == moment.begin) throw;
       moment.cut_short = true;
-      const Score score = engine_.take_score();
+      const Score score = take_score();
+      make_report(feed, moment);
       (end(waiting, moment, score), ...);
       throw;
     }
-    const Score score = engine_.take_score();
+    const Score score = take_score();
     tell_time();
+    make_report(feed, moment);
     stop_.store(false);
     moment.cut_short = moment.step < target;
     (end(waiting, moment, score), ...);
-    return {moment.step, moment.cut_short, moment.seconds};
+    return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+  }
+
+  Score take_score() {
+    io::Stopwatch watch;
+    const Score score = engine_.take_score();
+    engine_seconds_ += watch.lap();
+    return score;
+  }
+
+  template <class S>
+  void make_report(const Feed<S>& feed, const Moment& moment) {
+    report_ = {};
+    feed.tell(report_);
+    report_.seconds = moment.seconds;
+    report_.engine = engine_seconds_;
+    report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
+    report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
   }
 
   template <class C>
@@ -265,32 +303,54 @@ class TrainerBase {
         state = {streams[b].position(), 0, source};
       } else if (resumed_) {
         streams[b].seek(state.position);
+      } else if (b >= left_at_.size() || streams[b].position() != left_at_[b]) {
+        state.position = streams[b].position();  // it was moved since the `fit` before
       }
     }
     resumed_ = false;
   }
 
+  /// Notes where sources are left: not at the run's places, where frames came from the store.
+  template <class S>
+  struct LeavePlaces {
+    std::span<S> streams;
+    std::vector<io::Position>& left_at;
+
+    ~LeavePlaces() {
+      left_at.clear();
+      for (const S& source : streams) left_at.push_back(source.position());
+    }
+  };
+
   /// Runs up to `most` steps: as many as the engine likes to have at once.
   template <class S>
-  void run_block(std::span<S> streams, std::uint64_t most) {
+  void run_block(Feed<S>& feed, std::uint64_t most) {
     const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+    io::Stopwatch watch;
     const FrameBlock block = engine_.stage(static_cast<int>(std::min(most, limit)));
+    engine_seconds_ += watch.lap();
     auto places = streams_;
-    const io::FrameShape shape = frame_shape();
-    for (std::size_t row = 0; row < block.scored.size(); ++row) {
-      const std::size_t b = row % streams.size();
-      const auto pixels = block.pixels.subspan(row * shape.size(), shape.size());
-      const io::FrameInfo info = streams[b].next(shape, pixels);
-      std::uint64_t& since = places[b].frames_since_start;
-      if (info.starts_sequence) since = 0;
-      block.scored[row] = since >= 2 ? 1 : 0;
-      ++since;
-    }
-    for (std::size_t b = 0; b < streams.size(); ++b) places[b].position = streams[b].position();
-    const auto last = block.pixels.last(streams.size() * shape.size()).first(shape.size());
-    last_frame_.assign(last.begin(), last.end());
+    feed.fill(block, places);
+    note_last_frame(block);
+    watch.lap();
     engine_.run(block, options_.mode);
+    engine_seconds_ += watch.lap();
     streams_ = std::move(places);
+  }
+
+  void note_last_frame(const FrameBlock& block) {
+    const std::size_t row = block.scored.size() - static_cast<std::size_t>(batch());
+    last_stored_ = block.stored.empty() ? not_stored : block.stored[row];
+    if (last_stored_ != not_stored) return;
+    const std::size_t size = frame_shape().size();
+    const auto last = block.pixels.subspan(row * size, size);
+    last_frame_.assign(last.begin(), last.end());
+  }
+
+  /// Takes it out of the store.
+  void keep_last_frame() {
+    static_cast<void>(last_frame());
+    last_stored_ = not_stored;
   }
 
   using StreamState = io::StreamState;
@@ -302,7 +362,11 @@ class TrainerBase {
   std::uint64_t seed_;
   Options options_;
   std::vector<StreamState> streams_;
+  std::vector<io::Position> left_at_;  // where the sources stood at the end of the `fit` before
   std::vector<std::uint8_t> last_frame_;
+  std::uint32_t last_stored_ = not_stored;  // where it is, if not there
+  Report report_;
+  double engine_seconds_ = 0;  // of the `fit` in hand
   bool resumed_ = false;  // streams_ are those of a checkpoint, not yet sought
   std::atomic<bool> stop_ = false;
 };

@@ -27,6 +27,7 @@
 #include <pvm/engine/cuda/step_launch.hpp>
 #include <pvm/engine/cuda/weight_map.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/frame_store.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
@@ -83,7 +84,21 @@ class CudaEngine {
     Staging& slot = staging_[blocks_ % staging_.size()];
     detail::cuda_check(cudaEventSynchronize(slot.uploaded.get()), "waiting for an upload");
     const std::size_t rows = count(steps) * count(batch_);
-    return {steps, {slot.pixels.get(), rows * spec_.frame_size()}, {slot.scored.get(), rows}};
+    stored_.assign(store_.capacity() > 0 ? rows : 0, not_stored);
+    return {
+        steps, {slot.pixels.get(), rows * spec_.frame_size()}, {slot.scored.get(), rows}, {},
+        stored_};
+  }
+
+  /// Frames in host memory, copied into the block that goes up. See Engine.
+  std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
+    return store_.reserve(budget, frames);
+  }
+  void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    store_.put(first, pixels);
+  }
+  void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
+    store_.get(index, pixels);
   }
 
   void run(const FrameBlock& block, Mode mode) {
@@ -95,6 +110,11 @@ class CudaEngine {
     const std::size_t at = blocks_ % staging_.size();
     Staging& slot = staging_[at];
     const auto steps = count(block.steps);
+    for (std::size_t row = 0; row < block.stored.size(); ++row) {
+      if (block.stored[row] == not_stored) continue;
+      store_.get(block.stored[row],
+                 block.pixels.subspan(row * spec_.frame_size(), spec_.frame_size()));
+    }
     auto* index = reinterpret_cast<std::uint32_t*>(slot.index.get());
     index[0] = static_cast<std::uint32_t>(steps) |
                (block.squeezed.empty() ? 0U : detail::frames_are_floats);
@@ -750,6 +770,8 @@ class CudaEngine {
   std::vector<Staging> staging_;
   cudaGraphExec_t graph_ = nullptr;
 
+  FrameStore store_{spec_.frame_size()};
+  std::vector<std::uint32_t> stored_;
   Score counted_;
   std::uint64_t step_ = 0;
   std::uint64_t blocks_ = 0;

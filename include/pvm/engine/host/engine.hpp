@@ -20,6 +20,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/frame_store.hpp>
 #include <pvm/engine/host/host_activation.hpp>
 #include <pvm/engine/host/host_rule.hpp>
 #include <pvm/engine/host/memory.hpp>
@@ -72,6 +73,7 @@ class HostEngine {
         layout_(net_, Weights::group),
         plan_(choose_plan()),
         schedule_(scheduled(spec)),
+        store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
@@ -111,7 +113,19 @@ class HostEngine {
     const std::size_t rows = static_cast<std::size_t>(steps) * static_cast<std::size_t>(batch_);
     pixels_.resize(rows * spec_.frame_size());
     scored_.assign(rows, 0);
-    return {steps, pixels_, scored_, {}};
+    stored_.assign(store_.capacity() > 0 ? rows : 0, not_stored);
+    return {steps, pixels_, scored_, {}, stored_};
+  }
+
+  /// Frames in plain memory; steps read them where they are. See Engine.
+  std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
+    return store_.reserve(budget, frames);
+  }
+  void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    store_.put(first, pixels);
+  }
+  void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
+    store_.get(index, pixels);
   }
 
   /// Runs the block's steps. Freezing ends what is listed: dW is 0 when learning goes on later.
@@ -388,6 +402,18 @@ class HostEngine {
 
   void run_steps(const FrameBlock& block, Mode mode);
 
+  /// Where each frame of the block is.
+  void locate_frames(const FrameBlock& block) {
+    const std::size_t rows =
+        static_cast<std::size_t>(block.steps) * static_cast<std::size_t>(batch_);
+    frames_.resize(rows);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const bool stored = !block.stored.empty() && block.stored[row] != not_stored;
+      frames_[row] = stored ? store_.frame(block.stored[row])
+                            : block.pixels.data() + row * spec_.frame_size();
+    }
+  }
+
   /// W(step) in the engine's layout.
   [[nodiscard]] HugeArray materialise() {
     StepRates rates;
@@ -551,7 +577,10 @@ class HostEngine {
   std::unique_ptr<HostNetwork> network_;
   std::vector<Scratch> scratch_;  // by member of the team
   std::vector<StepRates> rates_;  // of the block's steps
+  FrameStore store_;
   std::vector<std::uint8_t> pixels_, scored_;
+  std::vector<std::uint32_t> stored_;
+  std::vector<const std::uint8_t*> frames_;  // of the block in hand, [steps][batch]
   std::uint64_t step_ = 0;
   bool learned_ = false;  // whether there may be gradients that are not in Z
   Team team_;
@@ -563,11 +592,12 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
   const auto steps = static_cast<std::size_t>(block.steps);
   const auto batch = static_cast<std::size_t>(batch_);
   std::vector<std::atomic<std::size_t>> next(steps);
+  locate_frames(block);
   auto work = [&](int member) {
     Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
     for (std::size_t i = 0; i < steps; ++i) {
       const std::size_t start = i * batch * spec_.frame_size();
-      const StepFrames frames{block.pixels.data() + start,
+      const StepFrames frames{frames_.data() + i * batch,
                               block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
                               block.scored.data() + i * batch};
       simd::for_best_isa(StepUnits<Step>{unit_step, next[i], net_.units.size(), step_ + i, frames,

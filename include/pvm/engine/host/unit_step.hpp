@@ -39,9 +39,9 @@ struct StepRates {
   std::vector<RuleStep> rule;   ///< [layer]: for engines with a learning rule that is not deferred
 };
 
-/// The frames of one step, as FrameBlock holds them.
+/// The frames of one step: in a FrameBlock or in the store.
 struct StepFrames {
-  const std::uint8_t* pixels;
+  const std::uint8_t* const* pixels;  ///< each sequence's frame
   const float* squeezed;  ///< instead of the pixels, or null
   const std::uint8_t* scored;
 };
@@ -269,12 +269,12 @@ class UnitStep {
 
   [[gnu::always_inline]] inline void take_patch(const StepFrames& frames, std::size_t now,
                                                 std::size_t b) {
-    const std::size_t start = b * n_.spec.frame_size();
     if (frames.squeezed != nullptr) {
-      n_.past.take_patch([&](std::size_t i) { return frames.squeezed[start + i]; }, now, b, u_);
+      const float* values = frames.squeezed + b * n_.spec.frame_size();
+      n_.past.take_patch([&](std::size_t i) { return values[i]; }, now, b, u_);
     } else {
-      n_.past.take_patch([&](std::size_t i) { return squeeze_pixel(frames.pixels[start + i]); },
-                         now, b, u_);
+      const std::uint8_t* pixels = frames.pixels[b];
+      n_.past.take_patch([&](std::size_t i) { return squeeze_pixel(pixels[i]); }, now, b, u_);
     }
   }
 

@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// Frames a second that come out of files, by every way there is to read them.
+///     bench_loader [FILE ...] [--side N] [--seconds N] [--json OUT]
+///
+/// FILE: zips, directories of pictures, videos. Without one, sets are generated: zips of JPEGs and
+/// Motion JPEG videos of four sizes. --side: of the frames asked for (default 60, small.json's);
+/// --seconds: how long each way is measured (default 2).
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+#include <opencv2/videoio.hpp>
+
+#include <pvm/io/open.hpp>
+#include <pvm/io/prefetch.hpp>
+#include <pvm/io/synthetic.hpp>
+#include <pvm/io/write_zip.hpp>
+
+namespace {
+
+namespace io = pvm::io;
+namespace fs = std::filesystem;
+
+struct Options {
+  std::vector<std::string> files;
+  int side = 60;
+  double seconds = 2;
+  std::string json;
+};
+
+struct Way {
+  std::string name;
+  std::function<std::function<void()>(const std::string&)> open;  ///< what reads the next frame
+};
+
+struct Measured {
+  std::string way;
+  double frames_per_second = 0;
+  double videos_per_second = 0;  ///< passes
+};
+
+bool is_video(const std::string& path) {
+  return !fs::is_directory(path) && !io::is_zip_name(path) && !io::has_zip_magic(path);
+}
+
+/// Whether a source that was opened decodes on a GPU.
+bool is_gpu(const io::AnySource& source) { return source.replay_id().starts_with("GPU "); }
+
+/// What a loop without this library does: one picture after another, decoded and resized.
+template <class Store>
+std::function<void()> plain_pictures(const std::string& path, io::FrameShape shape) {
+  struct State {
+    Store store;
+    std::vector<io::StoredFile> files;
+    std::vector<std::uint8_t> bytes, pixels;
+    std::size_t next = 0;
+  };
+  auto state = std::make_shared<State>(State{Store(path), {}, {}, {}});
+  for (auto& file : state->store.files()) {
+    if (io::is_image_name(file.name)) state->files.push_back(std::move(file));
+  }
+  return [state, shape] {
+    const auto& file = state->files[state->next++ % state->files.size()];
+    if (!state->store.read(file, state->bytes)) return;
+    const cv::Mat picture = cv::imdecode(state->bytes, cv::IMREAD_COLOR);
+    cv::Mat frame;
+    cv::resize(picture, frame, {shape.width, shape.height}, 0, 0, cv::INTER_CUBIC);
+  };
+}
+
+std::function<void()> plain_video(const std::string& path, io::FrameShape shape) {
+  ::setenv("OPENCV_FFMPEG_CAPTURE_OPTIONS", "threads;1", 1);
+  auto capture = std::make_shared<cv::VideoCapture>(path);
+  return [capture, path, shape] {
+    cv::Mat picture, frame;
+    if (!capture->read(picture)) {
+      ::setenv("OPENCV_FFMPEG_CAPTURE_OPTIONS", "threads;1", 1);
+      capture->open(path);
+      capture->read(picture);
+    }
+    cv::resize(picture, frame, {shape.width, shape.height}, 0, 0, cv::INTER_CUBIC);
+  };
+}
+
+template <class S>
+std::function<void()> frames_of(S source, io::FrameShape shape) {
+  auto held = std::make_shared<S>(std::move(source));
+  auto pixels = std::make_shared<std::vector<std::uint8_t>>(shape.size());
+  return [held, pixels, shape] { held->next(shape, *pixels); };
+}
+
+std::vector<Way> ways(io::FrameShape shape) {
+  std::vector<Way> all;
+  all.push_back({"OpenCV, one thread", [shape](const std::string& path) {
+                   if (is_video(path)) return plain_video(path, shape);
+                   return fs::is_directory(path) ? plain_pictures<io::DirectoryStore>(path, shape)
+                                                 : plain_pictures<io::ZipStore>(path, shape);
+                 }});
+  all.push_back({"in turn", [shape](const std::string& path) {
+                   ::unsetenv("OPENCV_FFMPEG_CAPTURE_OPTIONS");
+                   if (is_video(path)) return frames_of(io::Video(path), shape);
+                   return fs::is_directory(path) ? frames_of(io::ImageDirectory(path), shape)
+                                                 : frames_of(io::Zip(path), shape);
+                 }});
+  all.push_back({"cpu", [shape](const std::string& path) {
+                   ::unsetenv("OPENCV_FFMPEG_CAPTURE_OPTIONS");
+                   return frames_of(io::Prefetch(io::open_source(path, io::Decode::cpu)), shape);
+                 }});
+  if (io::GpuDecoding::value) {
+    all.push_back({"gpu", [shape](const std::string& path) -> std::function<void()> {
+                     auto source = io::open_source(path, io::Decode::gpu);
+                     if (!is_gpu(source)) return nullptr;
+                     return frames_of(io::Prefetch(std::move(source), 256), shape);
+                   }});
+  }
+  return all;
+}
+
+/// Frames per second over `seconds`, after a start that fills queues and caches.
+double measure(const std::function<void()>& next, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  for (int i = 0; i < 50; ++i) next();
+  const auto start = Clock::now();
+  std::chrono::duration<double> passed{};
+  std::uint64_t frames = 0;
+  while (passed.count() < seconds) {
+    for (int i = 0; i < 10; ++i) next();
+    frames += 10;
+    passed = Clock::now() - start;
+  }
+  return static_cast<double>(frames) / passed.count();
+}
+
+std::uint64_t frames_in(const std::string& path) {
+  auto source = io::open_source(path);
+  return source.count_frames().value_or(0);
+}
+
+/// What is seen in a generated set: noise in patches, so that JPEGs are as large as a camera's.
+cv::Mat generated_picture(int frame, cv::Size size) {
+  cv::Mat picture(size, CV_8UC3);
+  io::Synthetic source({.seed = 7, .frames = 100});
+  source.seek({0, static_cast<std::uint64_t>(frame % 100), 0});
+  source.next({size.height, size.width, 3}, {picture.data, picture.total() * picture.elemSize()});
+  cv::Mat grain(size, CV_8UC3);
+  cv::setRNGSeed(frame);
+  cv::randn(grain, 12, 4);
+  picture += grain;
+  return picture;
+}
+
+/// A zip and a video of each size, in `directory`.
+std::vector<std::string> generate(const fs::path& directory) {
+  constexpr int frames = 100;
+  std::vector<std::string> paths;
+  for (const cv::Size size : {cv::Size{320, 240}, {640, 480}, {1280, 720}, {1920, 1080}}) {
+    const std::string name = std::to_string(size.width) + "x" + std::to_string(size.height);
+    const fs::path pictures = directory / ("pictures_" + name);
+    fs::create_directories(pictures);
+    cv::VideoWriter video((directory / (name + ".avi")).string(),
+                          cv::VideoWriter::fourcc('M', 'J', 'P', 'G'), 25, size);
+    std::vector<std::vector<std::uint8_t>> jpegs;
+    for (int i = 0; i < frames; ++i) {
+      const cv::Mat picture = generated_picture(i, size);
+      jpegs.emplace_back();
+      cv::imencode(".jpg", picture, jpegs.back());
+      if (video.isOpened()) video.write(picture);
+    }
+    const std::string zip = (directory / (name + ".zip")).string();
+    {
+      io::detail::ZipWriter archive(zip);
+      for (int i = 0; i < frames; ++i) {
+        const fs::path file = pictures / (std::to_string(i) + ".jpg");
+        const auto& jpeg = jpegs[static_cast<std::size_t>(i)];
+        std::ofstream(file, std::ios::binary)
+            .write(reinterpret_cast<const char*>(jpeg.data()),
+                   static_cast<std::streamsize>(jpeg.size()));
+        archive.add_part(file.filename().string(), file, 0, jpeg.size());
+      }
+      archive.close();
+    }
+    paths.push_back(zip);
+    if (video.isOpened()) paths.push_back((directory / (name + ".avi")).string());
+  }
+  return paths;
+}
+
+/// The way that `open_source` takes by itself, with the reason.
+std::string choice(const std::string& path) {
+  if (is_gpu(io::open_source(path))) {
+    return "gpu: there is one, and nvJPEG decodes pictures by the batch";
+  }
+  if (is_video(path)) return "cpu: a video is decoded in order, on one thread that reads ahead";
+  return "cpu: pictures are decoded on " +
+         std::to_string(std::max(1U, std::thread::hardware_concurrency())) + " threads";
+}
+
+nlohmann::ordered_json run(const std::string& path, const Options& options) {
+  const io::FrameShape shape{options.side, options.side, 3};
+  const auto frames = frames_in(path);
+  std::vector<Measured> results;
+  for (const Way& way : ways(shape)) {
+    const auto next = way.open(path);
+    if (!next) continue;  // it does not take this file
+    const double rate = measure(next, options.seconds);
+    results.push_back({way.name, rate, frames > 0 ? rate / static_cast<double>(frames) : 0});
+  }
+  std::printf("%s: %llu frames\n", fs::path(path).filename().string().c_str(),
+              static_cast<unsigned long long>(frames));
+  nlohmann::ordered_json json{{"file", path}, {"frames", frames}, {"side", options.side}};
+  for (const Measured& m : results) {
+    const double factor = m.frames_per_second / results.front().frames_per_second;
+    std::printf("  %-20s %10.0f frames/s %10.2f videos/s %8.2f x OpenCV\n", m.way.c_str(),
+                m.frames_per_second, m.videos_per_second, factor);
+    json["ways"].push_back({{"name", m.way},
+                            {"frames_per_second", m.frames_per_second},
+                            {"videos_per_second", m.videos_per_second},
+                            {"times_opencv", factor}});
+  }
+  json["auto"] = choice(path);
+  std::printf("  auto takes %s\n", choice(path).c_str());
+  return json;
+}
+
+std::optional<Options> parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool takes_value =
+        argument == "--side" || argument == "--seconds" || argument == "--json";
+    if (!takes_value) {
+      if (argument.starts_with("--")) return std::nullopt;
+      options.files.push_back(argument);
+      continue;
+    }
+    if (++i == argc) return std::nullopt;
+    if (argument == "--side") options.side = std::atoi(argv[i]);
+    if (argument == "--seconds") options.seconds = std::atof(argv[i]);
+    if (argument == "--json") options.json = argv[i];
+  }
+  if (options.side < 1 || options.seconds <= 0) return std::nullopt;
+  return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto options = parse(argc, argv);
+  if (!options) {
+    std::cerr << "usage: bench_loader [FILE ...] [--side N] [--seconds N] [--json OUT]\n";
+    return 2;
+  }
+  cv::setNumThreads(1);  // threads are ours, and the comparison has one
+  const fs::path generated =
+      fs::temp_directory_path() / ("pvm_bench_loader_" + std::to_string(::getpid()));
+  int status = 0;
+  try {
+    if (options->files.empty()) options->files = generate(generated);
+    nlohmann::ordered_json json = nlohmann::ordered_json::array();
+    for (const std::string& path : options->files) json.push_back(run(path, *options));
+    if (!options->json.empty()) std::ofstream(options->json) << json.dump(2) << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "bench_loader: " << error.what() << '\n';
+    status = 1;
+  }
+  std::error_code ignored;
+  fs::remove_all(generated, ignored);
+  return status;
+}

@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Which JPEGs a GPU may decode: plain ones, of which it makes the same picture as the CPU.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <pvm/io/image_check.hpp>
+
+namespace pvm::inline v0::io {
+
+/// A baseline JPEG: grey, or YCbCr with full chroma (4:4:4) or half of it across (4:2:2) or both
+/// ways (4:2:0).
+struct PlainJpeg {
+  int width = 0;
+  int height = 0;
+  int components = 3;  ///< 1 or 3
+  int halved_x = 0;    ///< 1 where chroma has half the columns
+  int halved_y = 0;    ///< 1 where chroma has half the rows
+};
+
+namespace detail {
+
+/// The frame header at `at` (its length); nothing where it is of another kind.
+inline std::optional<PlainJpeg> plain_frame(Bytes bytes, std::size_t at, std::size_t length) {
+  PlainJpeg jpeg;
+  jpeg.height = static_cast<int>(big_endian(bytes, at + 3, 2));
+  jpeg.width = static_cast<int>(big_endian(bytes, at + 5, 2));
+  jpeg.components = bytes[at + 7];
+  const bool known = jpeg.components == 1 || jpeg.components == 3;
+  if (bytes[at + 2] != 8 || !known || length < 8 + 3 * static_cast<std::size_t>(jpeg.components)) {
+    return std::nullopt;
+  }
+  if (jpeg.components == 1) return jpeg;
+  const auto sampling = [&](std::size_t component) { return bytes[at + 9 + 3 * component]; };
+  if (sampling(1) != 0x11 || sampling(2) != 0x11) return std::nullopt;
+  if (sampling(0) != 0x11 && sampling(0) != 0x21 && sampling(0) != 0x22) return std::nullopt;
+  jpeg.halved_x = sampling(0) >> 4 == 2 ? 1 : 0;
+  jpeg.halved_y = (sampling(0) & 15) == 2 ? 1 : 0;
+  return jpeg;
+}
+
+/// Whether a segment says that the picture is turned (EXIF) or not YCbCr (Adobe).
+inline bool unusual_segment(Bytes bytes, std::uint8_t code, std::size_t at, std::size_t length) {
+  if (code == 0xE1) return starts_with(bytes, "Exif", at + 2);
+  return code == 0xEE && length >= 14 && starts_with(bytes, "Adobe", at + 2) && bytes[at + 13] != 1;
+}
+
+}  // namespace detail
+
+/// The facts of a whole, plain JPEG; nothing for all else, which is left to the CPU.
+inline std::optional<PlainJpeg> plain_jpeg(std::span<const std::uint8_t> bytes) {
+  using namespace std::string_view_literals;
+  if (!detail::starts_with(bytes, "\xFF\xD8\xFF"sv) || !whole_image(bytes)) return std::nullopt;
+  std::optional<PlainJpeg> jpeg;
+  for (std::size_t at = 2; detail::next_jpeg_marker(bytes, at);) {
+    const std::uint8_t code = bytes[at++];
+    const std::size_t length = detail::big_endian(bytes, at, 2);  // it is whole
+    if (code == 0xDA) return jpeg;
+    if (detail::unusual_segment(bytes, code, at, length)) return std::nullopt;
+    const bool frame = code >= 0xC0 && code <= 0xCF && code != 0xC4 && code != 0xC8 && code != 0xCC;
+    if (frame && (code != 0xC0 || jpeg)) return std::nullopt;
+    if (frame) {
+      jpeg = detail::plain_frame(bytes, at, length);
+      if (!jpeg) return std::nullopt;
+    }
+    at += length;
+  }
+  return std::nullopt;
+}
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What is known of the frames in an engine's store: which position of which source each was read
+/// at, and what comes after it.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/io/source.hpp>
+
+namespace pvm::inline v0 {
+
+/// The stored frames of one source, by position. A source that repeats itself gives the same frame
+/// and the same next position whenever it stands at a position, but for the number of the pass.
+class FrameTable {
+ public:
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+  struct Entry {
+    io::Position at;            ///< the pass is 0
+    io::Position after;         ///< the pass is 1 where the source starts over
+    std::uint32_t slot = 0;     ///< index in the engine's store
+    bool starts = false;        ///< begins a sequence
+    std::uint32_t next = none;  ///< entry at `after`, once known
+  };
+
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] const Entry& operator[](std::uint32_t entry) const { return entries_[entry]; }
+
+  /// The entry at `position`, or `none`.
+  [[nodiscard]] std::uint32_t find(const io::Position& position) const {
+    const auto found = index_.find({position.sequence, position.frame});
+    return found == index_.end() ? none : found->second;
+  }
+
+  /// The entry that follows, or `none`.
+  [[nodiscard]] std::uint32_t next(std::uint32_t entry) {
+    Entry& e = entries_[entry];
+    if (e.next == none) e.next = find(e.after);
+    return e.next;
+  }
+
+  /// Notes that a source standing at `at` gave the frame that is now in `slot`, and then stood at
+  /// `after`. There must be no entry yet.
+  void add(const io::Position& at, const io::Position& after, std::uint32_t slot, bool starts) {
+    index_.emplace(Key{at.sequence, at.frame}, static_cast<std::uint32_t>(entries_.size()));
+    entries_.push_back({{at.sequence, at.frame, 0},
+                        {after.sequence, after.frame, after.pass - at.pass},
+                        slot,
+                        starts});
+  }
+
+  /// The first position from that of `entry` on whose frame is not stored; nothing where the
+  /// entries go round, so that the source is not needed any more.
+  [[nodiscard]] std::optional<io::Position> first_missing(std::uint32_t entry) {
+    io::Position at = entries_[entry].at;
+    for (std::size_t seen = 0; seen <= entries_.size(); ++seen) {
+      if (entry == none) return at;
+      const Entry& e = entries_[entry];
+      at = {e.after.sequence, e.after.frame, at.pass + e.after.pass};
+      entry = next(entry);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Key {
+    std::uint64_t sequence, frame;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return static_cast<std::size_t>(key.sequence * 0x9E3779B97F4A7C15ULL + key.frame);
+    }
+  };
+
+  std::vector<Entry> entries_;
+  std::unordered_map<Key, std::uint32_t, Hash> index_;
+};
+
+/// The tables of a run's sources, and the slots of the engine's store.
+class FrameCache {
+ public:
+  /// `budget`: bytes the store may take, 0 for none, or `share_of_free_memory`. Empties the store.
+  FrameCache(AnyEngine& engine, std::size_t frame_bytes, std::size_t budget)
+      : engine_(engine), frame_bytes_(frame_bytes), budget_(budget) {
+    engine_.reserve_frames(0, 0);
+  }
+
+  /// The table of the source `id`, made on first use and at a fixed address. `length`: of a pass,
+  /// where it is known.
+  FrameTable& table(const std::string& id, std::optional<std::uint64_t> length) {
+    const auto [place, is_new] = tables_.try_emplace(id);
+    if (is_new) expected_ += static_cast<std::size_t>(length.value_or(guess));
+    return place->second;
+  }
+
+  /// Whether frames can be kept at all. Makes room for those that are expected.
+  bool open() {
+    if (budget_ == 0 || tables_.empty()) return false;
+    capacity_ = engine_.reserve_frames(budget_, expected_);
+    full_ = capacity_ == 0;
+    return !full_;
+  }
+
+  /// A new slot, or nothing where the budget is spent.
+  [[nodiscard]] std::optional<std::uint32_t> take_slot() {
+    if (used_ == capacity_ && !full_) {
+      capacity_ = engine_.reserve_frames(budget_, std::max(expected_, 2 * capacity_));
+      full_ = used_ == capacity_;
+    }
+    if (full_) return std::nullopt;
+    return static_cast<std::uint32_t>(used_++);
+  }
+
+  [[nodiscard]] bool full() const noexcept { return full_; }
+  [[nodiscard]] std::size_t frames() const noexcept { return used_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return used_ * frame_bytes_; }
+
+ private:
+  static constexpr std::uint64_t guess = 1024;  // frames of a source that cannot tell
+
+  AnyEngine& engine_;
+  std::size_t frame_bytes_;
+  std::size_t budget_;
+  std::map<std::string, FrameTable> tables_;
+  std::size_t expected_ = 0;
+  std::size_t capacity_ = 0;
+  std::size_t used_ = 0;
+  bool full_ = false;
+};
+
+}  // namespace pvm::inline v0

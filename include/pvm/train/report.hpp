@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Where a run's time went, from the file to the step.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <pvm/io/usage.hpp>
+
+namespace pvm::inline v0 {
+
+/// Of one `fit`. Seconds are of wall time, but for the stages' busy ones, which all threads add to.
+struct Report {
+  double seconds = 0;
+  double engine = 0;                     ///< computing; of a GPU at least so much
+  double waiting = 0;                    ///< for frames from sources
+  double other = 0;                      ///< callbacks, and handing frames over
+  std::uint64_t frames = 0;              ///< of all sequences
+  std::uint64_t replayed = 0;            ///< of these, from the engine's store
+  std::vector<io::StageUsage> stages{};  ///< of the sources, in the order frames go through them
+
+  /// Frames per second, from end to end.
+  [[nodiscard]] double rate() const {
+    return seconds > 0 ? static_cast<double>(frames) / seconds : 0;
+  }
+  /// The part of the time that the engine computed, 0 to 1.
+  [[nodiscard]] double engine_share() const { return share(engine); }
+  [[nodiscard]] double share(double part) const {
+    return seconds > 0 ? std::min(1.0, part / seconds) : 0;
+  }
+};
+
+namespace detail {
+
+inline std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
+  return text;
+}
+
+/// The stage whose threads had the least rest; null where sources tell of none.
+inline const io::StageUsage* busiest_stage(const Report& report) {
+  const auto load = [](const io::StageUsage& stage) {
+    return stage.busy / static_cast<double>(std::max<std::size_t>(1, stage.threads));
+  };
+  const auto most = std::max_element(
+      report.stages.begin(), report.stages.end(),
+      [&](const io::StageUsage& a, const io::StageUsage& b) { return load(a) < load(b); });
+  return most == report.stages.end() || most->busy <= 0 ? nullptr : &*most;
+}
+
+}  // namespace detail
+
+/// One sentence: what limited the run, and what would move that.
+inline std::string bottleneck(const Report& report) {
+  const std::string engine = detail::percent(report.engine_share());
+  const std::string waiting = detail::percent(report.share(report.waiting));
+  if (report.waiting <= 0.05 * report.seconds || report.waiting < report.other) {
+    if (report.other > std::max(report.engine, report.waiting)) {
+      return "The bottleneck is what happens beside the steps (" +
+             detail::percent(report.share(report.other)) +
+             " of the time): save, measure and draw less often.";
+    }
+    return "The bottleneck is the engine, which computed " + engine +
+           " of the time: a faster device or a smaller network moves it, faster decoding does not.";
+  }
+  const io::StageUsage* const stage = detail::busiest_stage(report);
+  const std::string name = stage == nullptr ? "the source" : "the stage '" + stage->name + "'";
+  std::string cure = "a source that gives its frames faster";
+  if (stage != nullptr && stage->threads > 1) {
+    cure = "more cores, smaller pictures or decoding on a GPU";
+  } else if (stage != nullptr) {
+    cure = "a faster disk, a lighter format, or several files side by side (a batch)";
+  }
+  const bool first_pass = report.replayed < report.frames / 2;
+  return "The bottleneck is " + name + ": the engine waited for it " + waiting + " of the time; " +
+         cure + " moves it" +
+         (first_pass ? ", and so does a longer run, where frames are kept after the first pass."
+                     : ", and so does a larger frame cache.");
+}
+
+/// The report as lines of text: a table of the stages, the rate and the bottleneck.
+inline std::string report_text(const Report& report) {
+  std::string text;
+  char line[200];
+  std::snprintf(line, sizeof line, "%-20s %10s %10s %10s %8s %12s\n", "stage", "frames", "busy s",
+                "waited s", "threads", "queue");
+  text += line;
+  for (const auto& stage : report.stages) {
+    char queue[32] = "-";
+    if (stage.capacity > 0) {
+      std::snprintf(queue, sizeof queue, "%.1f of %zu",
+                    stage.queued / static_cast<double>(std::max<std::uint64_t>(1, stage.frames)),
+                    stage.capacity);
+    }
+    std::snprintf(line, sizeof line, "%-20s %10llu %10.2f %10.2f %8zu %12s\n", stage.name.c_str(),
+                  static_cast<unsigned long long>(stage.frames), stage.busy, stage.waiting,
+                  stage.threads, queue);
+    text += line;
+  }
+  std::snprintf(line, sizeof line, "%-20s %10llu %10.2f %10.2f %8s %12s\n", "engine",
+                static_cast<unsigned long long>(report.frames), report.engine, report.waiting, "-",
+                "-");
+  text += line;
+  std::snprintf(line, sizeof line,
+                "%.1f frames/s from end to end, %llu of %llu frames from the frame cache; the "
+                "engine computed %s of %.1f s\n",
+                report.rate(), static_cast<unsigned long long>(report.replayed),
+                static_cast<unsigned long long>(report.frames),
+                detail::percent(report.engine_share()).c_str(), report.seconds);
+  return text + line + bottleneck(report) + "\n";
+}
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,304 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// Frames that are kept in the engine's store change nothing but how often sources are read.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/videoio.hpp>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/open.hpp>
+#include <pvm/io/synthetic.hpp>
+#include <pvm/io/write_zip.hpp>
+#include <pvm/train/checkpoints.hpp>
+#include <pvm/train/trainer.hpp>
+
+#include "catch.hpp"
+#include "train_helpers.hpp"
+
+namespace io = pvm::io;
+using namespace train_test;
+
+namespace {
+
+constexpr io::FrameShape shape{24, 24, 3};
+constexpr std::size_t frame_bytes = 12 * 12 * 3;  // of tiny_spec
+constexpr std::size_t all = pvm::share_of_free_memory;
+
+using Trainer = pvm::Trainer<pvm::fp32, pvm::dynamic>;
+
+/// Repeats `frames` generated frames, counts how often it is read, and can fail.
+class Counting {
+ public:
+  Counting(std::atomic<int>& reads, std::uint64_t frames, std::string id = "counting")
+      : inner_({.seed = 2, .frames = frames}), reads_(&reads), id_(std::move(id)) {}
+
+  io::FrameInfo next(io::FrameShape wanted, std::span<std::uint8_t> pixels) {
+    if (++*reads_ == fails_at) throw pvm::Error(pvm::Fault::source, "the source fails once");
+    return inner_.next(wanted, pixels);
+  }
+  [[nodiscard]] io::Position position() const { return inner_.position(); }
+  void seek(const io::Position& position) { inner_.seek(position); }
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return std::nullopt; }
+  [[nodiscard]] std::uint64_t skipped() const { return 0; }
+  [[nodiscard]] std::string name() const { return "counting"; }
+  [[nodiscard]] std::string replay_id() const { return id_; }
+
+  int fails_at = -1;
+
+ private:
+  io::Synthetic inner_;
+  std::atomic<int>* reads_;
+  std::string id_;
+};
+
+/// The bits of the weights after `steps` steps, and how often the source was read.
+std::pair<std::vector<float>, int> train_counting(std::uint64_t frames, std::size_t cache,
+                                                  std::uint64_t steps) {
+  std::atomic<int> reads = 0;
+  Counting source(reads, frames);
+  pvm::Trainer<> trainer(tiny_spec(), {.cache_bytes = cache});
+  trainer.fit(source, pvm::Steps{steps});
+  return {trainer.weights(), reads};
+}
+
+/// Notes scores exactly, so that which pairs are scored shows too.
+struct Scores {
+  std::vector<double>* values;
+  std::uint64_t next(std::uint64_t step) const { return pvm::next_multiple(step, 13); }
+  void at(const pvm::Moment& moment) const {
+    values->push_back(moment.score.prediction);
+    values->push_back(moment.score.persistence);
+    values->push_back(static_cast<double>(moment.score.pixels));
+  }
+};
+
+void write_sources(const TempDir& dir, std::uint64_t frames) {
+  io::Synthetic source({.seed = 3, .frames = frames});
+  io::write_published_zip(dir / "a.zip", source, shape, frames);
+  std::filesystem::create_directory(dir / "pictures");
+  cv::VideoWriter video((dir / "a.avi").string(), cv::VideoWriter::fourcc('M', 'J', 'P', 'G'), 25,
+                        {shape.width, shape.height});
+  REQUIRE(video.isOpened());
+  cv::Mat picture(shape.height, shape.width, CV_8UC3);
+  for (std::uint64_t i = 0; i < frames; ++i) {
+    source.next(shape, {picture.data, shape.size()});
+    video.write(picture);
+    const std::string name = std::to_string(i) + ".png";
+    if (i % 9 == 4 || i + 1 == frames) {  // unreadable ones, at the end too
+      write_file(dir / "pictures" / name, "text");
+    } else {
+      cv::imwrite((dir / "pictures" / name).string(), picture);
+    }
+  }
+}
+
+struct Outcome {
+  std::string checkpoint;
+  std::vector<double> scores;
+  std::uint64_t skipped = 0;
+  bool operator==(const Outcome&) const = default;
+};
+
+/// Trains to `last` in the parts named, through checkpoints.
+Outcome run(const TempDir& dir, const std::vector<std::string>& paths, int batch, std::size_t cache,
+            const std::vector<std::uint64_t>& ends) {
+  const std::string prefix = (dir / "run").string();
+  Outcome outcome;
+  std::string path;
+  for (const std::uint64_t end : ends) {
+    std::vector<io::Opener> openers;
+    for (const auto& source : paths) openers.push_back(io::opener(source));
+    auto streams = io::deal(std::move(openers), static_cast<std::size_t>(batch));
+    const pvm::TrainerOptions options{.batch = batch, .cache_bytes = cache};
+    pvm::Checkpoints checkpoints(prefix, 0);
+    std::optional<Trainer> trainer;
+    if (path.empty()) {
+      trainer.emplace(tiny_spec(), options);
+    } else {
+      trainer.emplace(io::load_checkpoint(path), options);
+    }
+    const auto result =
+        trainer->fit(streams, pvm::Steps{end}, checkpoints, Scores{&outcome.scores});
+    outcome.skipped = result.skipped;
+    path = checkpoints.latest();
+  }
+  outcome.checkpoint = read_file(path);
+  for (const auto& name : names_in(dir.path())) {
+    if (name.starts_with("run_")) std::filesystem::remove(dir / name);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("An engine's steps are the same from its store as from the block", "[train][cache]") {
+  const pvm::Spec spec = tiny_spec();
+  constexpr std::size_t batch = 2;
+  constexpr std::size_t rows = 3 * batch;
+  const auto weights_after = [&](const std::vector<bool>& from_store) {
+    pvm::HostEngine<> engine(spec, static_cast<int>(batch));
+    pvm::EngineState start;
+    start.batch = static_cast<int>(batch);
+    start.weights.assign(engine.connectome().weights, 0.01F);
+    engine.restore(start);
+    CHECK(engine.stage(3).stored.empty());
+    CHECK(engine.reserve_frames(10 * frame_bytes + 5, 4'000) == 10);
+    CHECK(engine.reserve_frames(10 * frame_bytes + 5, 5'000) == 10);  // grows no more
+    std::vector<std::uint8_t> frames(rows * frame_bytes);
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      frames[i] = static_cast<std::uint8_t>(i * i % 251);
+    }
+    engine.store_frames(4, frames);
+    std::vector<std::uint8_t> back(frame_bytes);
+    engine.read_frame(6, back);
+    CHECK(std::equal(back.begin(), back.end(), frames.begin() + 2 * frame_bytes));
+    for (int block = 0; block < 20; ++block) {
+      const pvm::FrameBlock staged = engine.stage(3);
+      REQUIRE(staged.stored.size() == rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        CHECK(staged.stored[row] == pvm::not_stored);
+        std::uint8_t* const pixels = staged.pixels.data() + row * frame_bytes;
+        if (from_store[row]) {
+          staged.stored[row] = static_cast<std::uint32_t>(4 + row);
+          std::fill_n(pixels, frame_bytes, std::uint8_t{77});  // must not be looked at
+        } else {
+          std::copy_n(frames.data() + row * frame_bytes, frame_bytes, pixels);
+        }
+      }
+      engine.run(staged, pvm::Mode::learn);
+    }
+    std::vector<float> weights(engine.connectome().weights);
+    engine.read_weights(weights);
+    CHECK(engine.reserve_frames(0, 0) == 0);
+    CHECK(engine.stage(1).stored.empty());
+    return weights;
+  };
+  const auto plain = weights_after(std::vector<bool>(rows, false));
+  CHECK(weights_after(std::vector<bool>(rows, true)) == plain);
+  CHECK(weights_after({true, false, false, true, true, false}) == plain);
+}
+
+TEST_CASE("A source is read once and replayed from memory", "[train][cache]") {
+  for (const std::uint64_t frames : {1U, 5U, 32U, 75U}) {
+    INFO(frames << " frames");
+    const auto plain = train_counting(frames, 0, 400);
+    CHECK(plain.second == 400);
+    const auto cached = train_counting(frames, all, 400);
+    CHECK(cached.first == plain.first);
+    // Blocks of 32 steps are filled from the source until a block begins behind the first pass.
+    CHECK(cached.second == static_cast<int>(frames));
+  }
+}
+
+TEST_CASE("What does not fit is read again, and only that", "[train][cache]") {
+  const auto plain = train_counting(50, 0, 500);
+  const auto half = train_counting(50, 20 * frame_bytes, 500);
+  CHECK(half.first == plain.first);
+  CHECK(half.second == 10 * 30 + 20);
+  const auto none = train_counting(50, frame_bytes - 1, 500);
+  CHECK(none.first == plain.first);
+  CHECK(none.second == 500);
+}
+
+TEST_CASE("Sources that do not say that they repeat are never kept", "[train][cache]") {
+  const Messages messages;
+  std::atomic<int> reads = 0;
+  Counting source(reads, 10, "");
+  pvm::Trainer<> trainer(tiny_spec());
+  trainer.fit(source, pvm::Steps{300});
+  CHECK(reads == 300);
+  io::Synthetic synthetic;
+  CHECK(io::replay_id(synthetic).empty());
+  CHECK(io::replay_id(io::AnySource(io::Synthetic{})).empty());
+  CHECK_FALSE(messages.mention("frame cache"));
+}
+
+TEST_CASE("One line says what is kept", "[train][cache]") {
+  const Messages messages;
+  train_counting(40, all, 300);
+  CHECK(messages.mention("frame cache: all 40 frames"));
+  train_counting(40, 7 * frame_bytes, 300);
+  CHECK(messages.mention("frame cache: it is full (7 frames"));
+}
+
+TEST_CASE("Streams of one file share its frames", "[train][cache]") {
+  std::atomic<int> reads = 0;
+  std::vector<Counting> streams;
+  for (std::uint64_t b = 0; b < 4; ++b) {
+    streams.emplace_back(reads, 80);
+    streams.back().seek({0, b * 20, 0});
+  }
+  Trainer trainer(tiny_spec(), {.batch = 4});
+  trainer.fit(streams, pvm::Steps{400});
+  CHECK(reads < 80 + 4 * 32);  // at most a block beyond each one's quarter
+}
+
+TEST_CASE("Training is the same with and without a cache", "[train][cache]") {
+  const TempDir dir;
+  write_sources(dir, 50);
+  const std::vector<std::pair<const char*, std::vector<std::string>>> kinds = {
+      {"zip", {(dir / "a.zip").string()}},
+      {"video", {(dir / "a.avi").string()}},
+      {"directory", {(dir / "pictures").string()}},
+      {"several",
+       {(dir / "a.zip").string(), (dir / "pictures").string(), (dir / "a.avi").string()}}};
+  for (const auto& [kind, paths] : kinds) {
+    for (const int batch : {1, 3, 7}) {
+      INFO(kind << ", batch " << batch);
+      const Outcome plain = run(dir, paths, batch, 0, {230});
+      REQUIRE(plain.checkpoint.size() > 10'000);
+      CHECK(run(dir, paths, batch, all, {230}) == plain);
+      CHECK(run(dir, paths, batch, 17 * frame_bytes, {230}) == plain);
+      CHECK(run(dir, paths, batch, all, {1, 33, 120, 121, 230}).checkpoint == plain.checkpoint);
+      CHECK(run(dir, paths, batch, 60 * frame_bytes, {111, 230}).checkpoint == plain.checkpoint);
+    }
+  }
+}
+
+TEST_CASE("A second fit goes on where the first has ended", "[train][cache]") {
+  std::atomic<int> reads = 0;
+  Counting straight(reads, 40), parts(reads, 40);
+  pvm::Trainer<> one(tiny_spec()), two(tiny_spec());
+  one.fit(straight, pvm::Steps{300});
+  for (const std::uint64_t end : {10, 95, 96, 215, 300}) two.fit(parts, pvm::Steps{end});
+  CHECK(two.weights() == one.weights());
+
+  for (const std::size_t cache : {std::size_t{0}, all}) {  // also behind a failure
+    reads = 0;
+    Counting failing(reads, 40);
+    failing.fails_at = 35;
+    pvm::Trainer<> trainer(tiny_spec(), {.cache_bytes = cache});
+    CHECK(contains(error_of([&] { trainer.fit(failing, pvm::Steps{300}); }), "fails once"));
+    CHECK(trainer.step() == 32);
+    trainer.fit(failing, pvm::Steps{300});
+    CHECK(trainer.weights() == one.weights());
+  }
+}
+
+TEST_CASE("The last frame is known wherever it lies", "[train][cache]") {
+  std::atomic<int> reads = 0;
+  Counting source(reads, 20);
+  pvm::Trainer<> trainer(tiny_spec());
+  CHECK(trainer.last_frame().empty());
+  for (const std::uint64_t steps : {7, 33, 90, 130}) {
+    trainer.fit(source, pvm::Steps{steps});
+    io::Synthetic same({.seed = 2, .frames = 20});
+    same.seek({0, (steps - 1) % 20, 0});
+    std::vector<std::uint8_t> wanted(frame_bytes);
+    same.next(trainer.frame_shape(), wanted);
+    const auto last = trainer.last_frame();
+    CHECK(std::equal(last.begin(), last.end(), wanted.begin(), wanted.end()));
+  }
+}
