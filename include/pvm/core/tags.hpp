@@ -14,6 +14,18 @@ namespace pvm::inline v0 {
 struct fp32 {
   static constexpr std::string_view name = "fp32";
 };
+/// tf32: fp32 with products on tensor cores in 19 bits (GPUs only).
+struct tf32 {
+  static constexpr std::string_view name = "tf32";
+};
+/// bfloat16 products, fp32 master weights.
+struct bf16 {
+  static constexpr std::string_view name = "bf16";
+};
+/// IEEE half products, fp32 master weights.
+struct fp16 {
+  static constexpr std::string_view name = "fp16";
+};
 
 /// "Decided at run time", for the batch and for the network.
 inline constexpr int dynamic = -1;

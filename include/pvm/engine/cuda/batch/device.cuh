@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the batched kernels share: their arguments, rings, and a few instructions.
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Pointers to device memory; rows are [Bp] operands unless said otherwise.
+struct Arguments {
+  Shape shape;
+  const Product* products;
+  const Panel* panels;
+  const Tile* tiles;
+  const std::uint32_t* rows;  ///< row words
+  float* master;              ///< panels one behind the other
+  float* states;              ///< the rule's floats, each as long as the master
+  std::size_t weights;        ///< length of the master
+  std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
+  std::size_t flip;
+  float* copy;                ///< W, when somebody reads it
+  unsigned char* squeezed;    ///< [ring][hidden] c(h)
+  unsigned char* raw;         ///< [ring][hidden] h
+  unsigned char* kept;        ///< [ring][hidden] h as kept, rows of Kept
+  unsigned char* pixels;      ///< [frames][pixels] c(pixel)
+  unsigned char* constants;   ///< [2]
+  unsigned char* d0;          ///< [terms][hidden]
+  unsigned char* d1;          ///< [terms][outputs]
+  unsigned char* y;           ///< [4][outputs] as kept
+  const float* tables;        ///< [frames][table]
+  const float* now_table;     ///< what to use in place of the step's table, if anything
+  const std::uint8_t* scored; ///< [frames][Bp]
+  float* scratch;             ///< partial sums [slices][part][56][slice]
+  std::size_t scratch_slice;  ///< floats of one slice's
+  unsigned int* counters;     ///< [slices][counters]
+  unsigned int counter_slice;
+  double* score;              ///< [slices][scores][3]
+  unsigned int score_slice;
+  Cursor* first;              ///< read by products, written by update
+  Cursor* second;             ///< the other way round
+};
+
+/// Slot of step `step - back` in a ring; back at most 64.
+__device__ __forceinline__ std::uint32_t ring_slot(unsigned long long step, int ring, int back) {
+  const auto size = static_cast<std::uint32_t>(ring);
+  const auto at = static_cast<std::uint32_t>(step % size);
+  return (at + 64 * size - static_cast<std::uint32_t>(back)) % size;
+}
+
+/// Where the rows of `stream` start as step `step - back` sees them; gradients as of `step - age`.
+template <class M>
+__device__ inline const unsigned char* stream_base(const Arguments& a, Stream stream,
+                                                   unsigned long long step, int back, int age) {
+  const Shape& s = a.shape;
+  const std::size_t row = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
+  const auto hidden = [&](const unsigned char* base, int lag) {
+    return base + ring_slot(step, s.ring, back + lag) * row * static_cast<std::size_t>(s.hidden);
+  };
+  const auto frame = [&](int lag) {
+    return a.pixels +
+           ring_slot(step, s.frames, back + lag) * row * static_cast<std::size_t>(s.pixels);
+  };
+  switch (stream) {
+    case Stream::squeezed_1: return hidden(a.squeezed, 1);
+    case Stream::squeezed_2: return hidden(a.squeezed, 2);
+    case Stream::pixels_0: return frame(0);
+    case Stream::pixels_1: return frame(1);
+    case Stream::hidden_0: return hidden(a.raw, 0);
+    case Stream::hidden_1: return hidden(a.raw, 1);
+    case Stream::hidden_gradient:
+      return a.d0 + ring_slot(step, s.terms, age) * row * static_cast<std::size_t>(s.hidden);
+    case Stream::output_gradient:
+      return a.d1 + ring_slot(step, s.terms, age) * row * static_cast<std::size_t>(s.outputs);
+    default: return a.constants;
+  }
+}
+
+__device__ __forceinline__ float activate(int kind, float sum) {
+  return kind == 2 ? Logistic::value(sum) : Polynomial::value(sum);
+}
+/// At steps 0 and 1 the past is all ones, where the true derivative is 0 and nothing would learn.
+__device__ __forceinline__ float slope(int kind, unsigned long long step, float v) {
+  if (kind == 2) return Logistic::derivative(v);
+  return kind == 1 && step >= 2 ? PolynomialTrue::derivative(v) : Polynomial::derivative(v);
+}
+
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global));
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
+template <int Pending>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending));
+}
+
+/// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+__device__ __forceinline__ void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1,
+                                                  const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r0), "=r"(r1)
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+/// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.
+__device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
+  std::uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
+  return out;
+}
+
+}  // namespace pvm::inline v0::detail::batch
