@@ -17,8 +17,8 @@ namespace pvm::inline v0::detail::batch {
 struct Arguments {
   Shape shape;
   const Product* products;
-  const Panel* panels;
   const Tile* tiles;
+  unsigned int tile_count;
   const std::uint32_t* rows;  ///< row words
   float* master;              ///< panels one behind the other
   float* states;              ///< the rule's floats, each as long as the master
@@ -93,6 +93,11 @@ __device__ __forceinline__ float slope(int kind, unsigned long long step, float 
 
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global));
+}
+__device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
                "l"(global));
 }

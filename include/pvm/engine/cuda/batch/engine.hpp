@@ -64,8 +64,8 @@ struct Tuning {
   /// Rows of a part of a forward product: about two parts for every block of threads that runs at
   /// once, and whole stages of any slice.
   static int part_rows(std::size_t rows, int multiprocessors) {
-    const auto even = static_cast<int>(rows / static_cast<std::size_t>(4 * multiprocessors));
-    return std::clamp((even + 127) / 128 * 128, 256, most_part_rows);
+    const auto even = static_cast<int>(rows / static_cast<std::size_t>(multiprocessors));
+    return std::clamp((even + 63) / 64 * 64, 256, most_part_rows);
   }
 };
 
@@ -98,7 +98,8 @@ class CudaBatchEngine {
         schedule_(spec),
         rates_(layers(), shape_.terms, listed_, shape_.share),
         products_{shape_.slice},
-        update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_} {
+        update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
+                device_.multiprocessors} {
     shape_.table = static_cast<int>(rates_.size());
     require_memory();
     allocate();
@@ -263,7 +264,7 @@ class CudaBatchEngine {
            3 * count(shape_.ring) * hidden + count(shape_.frames) * count(shape_.pixels) * row +
            count(shape_.terms) * (hidden + outputs) + 4 * outputs + 4 * scratch_floats() +
            Tuning::blocks_ahead * count(block_steps()) * count(batch_) * spec_.frame_size() +
-           4 * plan_.rows.size();
+           4 * plan_.rows.size() + sizeof(detail::batch::Tile) * plan_.tiles.size();
   }
 
  private:
@@ -349,7 +350,6 @@ class CudaBatchEngine {
   void allocate() {
     put(rows_, plan_.rows);
     put(product_table_, plan_.products);
-    put(panels_, plan_.panels);
     put(tiles_, plan_.tiles);
     master_ = zeros<float>(plan_.master);
     copy_ = zeros<float>(plan_.master);
@@ -390,8 +390,8 @@ class CudaBatchEngine {
     detail::batch::Arguments a{};
     a.shape = shape_;
     a.products = product_table_.get();
-    a.panels = panels_.get();
     a.tiles = tiles_.get();
+    a.tile_count = static_cast<unsigned int>(plan_.tiles.size());
     a.rows = rows_.get();
     a.master = master_.get();
     a.states = states_.get();
@@ -424,8 +424,7 @@ class CudaBatchEngine {
   void launch_step() {
     const detail::batch::Arguments a = arguments();
     products_(a, 0, static_cast<unsigned int>(plan_.products.size()), true, compute_.get());
-    update_(a, static_cast<unsigned int>(plan_.tiles.size()), detail::batch::Task::learn,
-            compute_.get());
+    update_(a, detail::batch::Task::learn, compute_.get());
   }
 
   /// Captures steps once; everything that changes from step to step is on the device.
@@ -510,13 +509,11 @@ class CudaBatchEngine {
   }
   /// W(step) in the master's order.
   [[nodiscard]] std::vector<float> materialise() {
-    update_(arguments_now(), static_cast<unsigned int>(plan_.tiles.size()),
-            detail::batch::Task::read, compute_.get());
+    update_(arguments_now(), detail::batch::Task::read, compute_.get());
     return download(copy_.get(), plan_.master);
   }
   void publish() {
-    update_(arguments_now(), static_cast<unsigned int>(plan_.tiles.size()),
-            detail::batch::Task::publish, compute_.get());
+    update_(arguments_now(), detail::batch::Task::publish, compute_.get());
   }
 
   /// The momentum is forgotten: W stays as it is and nothing is listed.
@@ -800,7 +797,6 @@ class CudaBatchEngine {
 
   Array<std::uint32_t> rows_, work_;
   Array<detail::batch::Product> product_table_;
-  Array<detail::batch::Panel> panels_;
   Array<detail::batch::Tile> tiles_;
   Array<float> master_, states_, copy_;
   Array<Word> squeezed_, raw_, pixels_, constants_, d0_, d1_;

@@ -35,52 +35,142 @@ struct ErrorSums {
   float prediction = 0, persistence = 0, loss = 0;
 };
 
-template <class M>
-struct ErrorRows {
-  const Arguments& a;
-  const Product& p;
-  const unsigned char* const* base;
-  const unsigned char* older;  ///< frames two steps back
-  const unsigned char* y;      ///< of two steps back
-  unsigned char* d1;           ///< of this step
-  const std::uint8_t* scored;
-  unsigned long long step;
-  std::size_t row_bytes;
+/// The rows of d1, made stage by stage: targets and y(t-2) come into shared memory, the first where
+/// the product wants its rows, and each thread turns what it brought into d1.
+template <class M, int Slice>
+class ErrorRows {
+  using S = ProductShape<M, Slice, true>;
+  static constexpr int size = Octet<M>::size;
+  static constexpr int each = S::rows * S::chunks / threads;  ///< pieces of a thread in a stage
+  static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
 
-  /// 16 bytes of row `o`, from sequence `b` on; padding of the batch has no error.
-  __device__ uint4 make(int o, std::size_t b, ErrorSums& sums) const {
-    constexpr int size = Octet<M>::size;
-    const std::size_t offset = b * sizeof(typename M::Word);
-    const std::size_t row = (static_cast<std::size_t>(p.errors) + static_cast<std::size_t>(o)) *
-                            row_bytes;
-    const std::uint32_t word = a.rows[p.rows + static_cast<std::uint32_t>(o)];
-    const std::size_t source = (word & row_mask) * row_bytes + offset;
-    Octet<M> target, out;
-    KeptOctet<M> then;
-    target.bits = *reinterpret_cast<const uint4*>(base[word >> stream_shift] + source);
-    then.bits = *reinterpret_cast<const uint4*>(y + row + offset);
-    const bool pixel = static_cast<std::uint32_t>(o) < p.pixels;
+ public:
+  ErrorSums sums;
+
+  __device__ ErrorRows(const Arguments& a, const Product& p, const BlockState& state,
+                       std::uint32_t* words)
+      : a_(a), p_(p), state_(state), words_(words), step_(state.cursor.step) {
+    const Shape& s = a.shape;
+    row_bytes_ = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
+    const std::size_t first = blockIdx.y * Slice + threadIdx.x % S::chunks * size;
+    offset_ = first * sizeof(typename M::Word);
+    const auto outputs = static_cast<std::size_t>(s.outputs);
+    older_ = a.pixels + ring_slot(step_, s.frames, 2) * row_bytes_ * static_cast<std::size_t>(s.pixels);
+    y_ = a.y + (ring_slot(step_, 4, 2) * outputs + p.errors) * row_bytes_ + offset_;
+    d1_ = a.d1 + (ring_slot(step_, s.terms, 0) * outputs + p.errors) * row_bytes_ + offset_;
+    const std::uint8_t* scored = a.scored + static_cast<std::size_t>(ring_slot(step_, s.frames, 0)) *
+                                                static_cast<std::size_t>(s.padded) + first;
+#pragma unroll
+    for (int i = 0; i < size; ++i) {
+      const bool real = first + static_cast<std::size_t>(i) < static_cast<std::size_t>(s.batch);
+      real_ |= static_cast<unsigned>(real) << i;
+      scored_ |= static_cast<unsigned>(real && scored[i] != 0) << i;
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < min(static_cast<int>(p.depth), most_part_rows);
+         i += threads) {
+      words[i] = a.rows[p.rows + static_cast<std::uint32_t>(i)];
+    }
+  }
+
+  /// Brings rows `first` and on.
+  __device__ void bring(int first, unsigned char* to) const {
+    for_each_piece(first, to, [&](int, int row, unsigned char* piece) {
+      copy_async(piece, source(state_.base, row));
+      copy_async(piece + S::second, y_ + static_cast<std::size_t>(row) * row_bytes_);
+    });
+  }
+
+  /// Turns them into d1; rows that do not exist into zeros.
+  __device__ void turn(int first, unsigned char* to) {
+    Octet<M> before[each];
+    for_each_piece(first, to, [&](int i, int row, unsigned char*) {
+      if (is_pixel(row)) before[i].bits = *reinterpret_cast<const uint4*>(older(row));
+    });
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      unsigned char* piece = place(i, to);
+      const int row = first + row_of(i);
+      if (row >= static_cast<int>(p_.depth)) {
+        *reinterpret_cast<uint4*>(piece) = make_uint4(0, 0, 0, 0);
+        continue;
+      }
+      Octet<M> target;
+      KeptOctet<M> then;
+      target.bits = *reinterpret_cast<const uint4*>(piece);
+      then.bits = *reinterpret_cast<const uint4*>(piece + S::second);
+      if (is_pixel(row)) score(target, then, before[i]);
+      const uint4 d1 = gradient(target, then);
+      *reinterpret_cast<uint4*>(piece) = d1;
+      if (p_.parts != 0) {
+        *reinterpret_cast<uint4*>(d1_ + static_cast<std::size_t>(row) * row_bytes_) = d1;
+      }
+    }
+  }
+
+ private:
+  __device__ static int row_of(int i) {
+    return (static_cast<int>(threadIdx.x) + i * threads) / S::chunks;
+  }
+  __device__ static unsigned char* place(int i, unsigned char* to) {
+    return to + row_of(i) * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
+  }
+  template <class What>
+  __device__ void for_each_piece(int first, unsigned char* to, What&& what) const {
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const int row = first + row_of(i);
+      if (row < static_cast<int>(p_.depth)) what(i, row, place(i, to));
+    }
+  }
+  __device__ std::uint32_t word(int row) const {
+    return row < most_part_rows ? words_[row] : a_.rows[p_.rows + static_cast<std::uint32_t>(row)];
+  }
+  __device__ const unsigned char* source(const unsigned char* const* base, int row) const {
+    const std::uint32_t w = word(row);
+    return base[w >> stream_shift] + (w & row_mask) * row_bytes_ + offset_;
+  }
+  __device__ bool is_pixel(int row) const {
+    return static_cast<std::uint32_t>(row) < p_.pixels && scored_ != 0;
+  }
+  __device__ const unsigned char* older(int row) const {
+    return older_ + (word(row) & row_mask) * row_bytes_ + offset_;
+  }
+
+  __device__ uint4 gradient(const Octet<M>& target, const KeptOctet<M>& then) {
+    Octet<M> out;
 #pragma unroll
     for (int i = 0; i < size; ++i) {
       const float v = M::Kept::decode(then.kept[i]);
-      const bool real = b + static_cast<std::size_t>(i) < static_cast<std::size_t>(a.shape.batch);
+      const bool real = (real_ >> i & 1U) != 0;  // padding of the batch has no error
       const float e = real ? M::value(target.operand[i]) - v : 0.0F;
       sums.loss += e * e;
-      const float used = a.shape.sign_error != 0 && real ? copysignf(1.0F, e) : e;
-      out.operand[i] = M::operand(slope(a.shape.activation, step, v) * used);
-      if (pixel && real && scored[b + static_cast<std::size_t>(i)] != 0) {
-        const auto before =
-            *reinterpret_cast<const typename M::Word*>(older + source + i * sizeof(typename M::Word));
-        const float now = unsqueeze(M::value(target.operand[i]));
-        const float missed = unsqueeze(v) - now;
-        const float moved = unsqueeze(M::value(before)) - now;
-        sums.prediction += missed * missed;
-        sums.persistence += moved * moved;
-      }
+      const float used = a_.shape.sign_error != 0 && real ? copysignf(1.0F, e) : e;
+      out.operand[i] = M::operand(slope(a_.shape.activation, step_, v) * used);
     }
-    if (p.parts != 0) *reinterpret_cast<uint4*>(d1 + row + offset) = out.bits;
     return out.bits;
   }
+  __device__ void score(const Octet<M>& target, const KeptOctet<M>& then, const Octet<M>& before) {
+#pragma unroll
+    for (int i = 0; i < size; ++i) {
+      if ((scored_ >> i & 1U) == 0) continue;
+      const float now = unsqueeze(M::value(target.operand[i]));
+      const float missed = unsqueeze(M::Kept::decode(then.kept[i])) - now;
+      const float moved = unsqueeze(M::value(before.operand[i])) - now;
+      sums.prediction += missed * missed;
+      sums.persistence += moved * moved;
+    }
+  }
+
+  const Arguments& a_;
+  const Product& p_;
+  const BlockState& state_;
+  const std::uint32_t* words_;
+  unsigned long long step_;
+  std::size_t row_bytes_, offset_;
+  const unsigned char* older_;  ///< frames two steps back
+  const unsigned char* y_;      ///< of two steps back
+  unsigned char* d1_;           ///< of this step
+  unsigned real_ = 0, scored_ = 0;
 };
 
 /// The block's sums, added in the order of its threads.
@@ -103,37 +193,19 @@ __device__ inline void add_score(const ErrorSums& mine, BlockState& state, doubl
 template <class M, int Slice>
 __device__ __forceinline__ void errors(const Arguments& a, const Product& p, BlockState& state,
                                        unsigned char* shared) {
-  using S = ProductShape<M, Slice>;
+  using S = ProductShape<M, Slice, true>;
   const Shape& s = a.shape;
   const auto slice = static_cast<std::size_t>(blockIdx.y);
   const unsigned long long step = state.cursor.step;
   unsigned char* pipe = shared + S::words_bytes;
   const std::size_t row_bytes = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
-  const auto outputs = static_cast<std::size_t>(s.outputs);
-  const ErrorRows<M> rows{
-      a, p, state.base,
-      a.pixels + ring_slot(step, s.frames, 2) * row_bytes * static_cast<std::size_t>(s.pixels),
-      a.y + ring_slot(step, 4, 2) * row_bytes * outputs,
-      a.d1 + ring_slot(step, s.terms, 0) * row_bytes * outputs,
-      a.scored + static_cast<std::size_t>(ring_slot(step, s.frames, 0)) *
-                     static_cast<std::size_t>(s.padded),
-      step, row_bytes};
-  ErrorSums sums;
-  product<M, Slice>(
-      pipe,
-      a.work + state.cursor.now * a.flip + static_cast<std::size_t>(p.weights) * block_words,
-      static_cast<int>(p.blocks), [&](int first, int count, unsigned char* to) {
-        for (int i = static_cast<int>(threadIdx.x); i < count * S::chunks; i += threads) {
-          const int row = i / S::chunks;
-          const int chunk = i % S::chunks;
-          uint4 v = make_uint4(0, 0, 0, 0);
-          if (first + row < static_cast<int>(p.depth)) {
-            v = rows.make(first + row,
-                          slice * Slice + static_cast<std::size_t>(chunk * Octet<M>::size), sums);
-          }
-          *reinterpret_cast<uint4*>(to + row * S::stride + chunk * 16) = v;
-        }
-      });
+  ErrorRows<M, Slice> rows(a, p, state, reinterpret_cast<std::uint32_t*>(shared));
+  __syncthreads();
+  product<M, S>(
+      pipe, a.work + state.cursor.now * a.flip + static_cast<std::size_t>(p.weights) * block_words,
+      static_cast<int>(p.blocks),
+      [&](int first, int, unsigned char* to) { rows.bring(first, to); },
+      [&](int first, unsigned char* at) { rows.turn(first, at); });
   using Kept = typename M::Kept;
   const auto hidden = static_cast<std::size_t>(s.hidden);
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(p.count) * (Slice / 4);
@@ -153,7 +225,7 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
                           at * sizeof(typename M::Word),
                       d);
   }
-  if (p.parts != 0) add_score(sums, state, a.score + (slice * a.score_slice + p.score) * 3);
+  if (p.parts != 0) add_score(rows.sums, state, a.score + (slice * a.score_slice + p.score) * 3);
 }
 
 }  // namespace pvm::inline v0::detail::batch

@@ -59,7 +59,7 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
   for (int i = static_cast<int>(threadIdx.x); i < rows; i += threads) words[i] = a.rows[p.rows + i];
   __syncthreads();
   const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
-  product<M, Slice>(pipe, a.work + static_cast<std::size_t>(p.weights) * block_words,
+  product<M, S>(pipe, a.work + static_cast<std::size_t>(p.weights) * block_words,
                     static_cast<int>(p.blocks), [&](int first, int count, unsigned char* to) {
     for (int i = static_cast<int>(threadIdx.x); i < count * S::chunks; i += threads) {
       const int row = i / S::chunks;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
                  state.base[word >> stream_shift] + (word & row_mask) * row_bytes +
                      slice * S::row_bytes + chunk * 16);
     }
-  });
+  }, [](int, unsigned char*) {});
   const int quads = static_cast<int>(p.count) * (Slice / 4);
   const auto each_quad = [&](auto&& what) {
     for (int i = static_cast<int>(threadIdx.x); i < quads; i += threads) {

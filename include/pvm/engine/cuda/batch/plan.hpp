@@ -62,6 +62,7 @@ class Plan {
       if (panel.work != Panel::none) panel.work += static_cast<std::uint32_t>(w0_blocks);
       panel.work_y += static_cast<std::uint32_t>(w0_blocks);
     }
+    for (const Panel& panel : panels) add_tiles(panel);
     for (Product& p : errors_) p.weights += static_cast<std::uint32_t>(w0_blocks);
     for (Product& p : outputs_) p.weights += static_cast<std::uint32_t>(w0_blocks);
     collect(forward_);
@@ -185,11 +186,23 @@ class Plan {
   void add_panel(Panel panel, Origin origin) {
     panel.master = master;
     master += ceil(panel.m, 16) * 16 * panel.n;
-    for (std::uint32_t m = 0; m < panel.m; m += tile_rows) {
-      tiles.push_back({word(panels.size()), m});
-    }
     panels.push_back(panel);
     origins_.push_back(origin);
+  }
+
+  void add_tiles(Panel panel) {
+    for (panel.first = 0; panel.first < panel.m; panel.first += tile_rows) {
+      Tile tile{};
+      tile.panel = panel;
+      for (std::uint32_t i = 0; i < tile_rows + panel_width; ++i) {
+        const bool is_m = i < tile_rows;
+        const std::uint32_t at = is_m ? panel.first + i : i - tile_rows;
+        tile.rows[i] = at < (is_m ? panel.m : panel.n)
+                           ? rows[(is_m ? panel.m_rows : panel.n_rows) + at]
+                           : zero_row;
+      }
+      tiles.push_back(tile);
+    }
   }
 
   void add_w0_panel(std::size_t u, std::uint32_t x, std::uint32_t d0, std::size_t first) {

@@ -11,24 +11,28 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// How 8 warps share a slice of `Slice` sequences, and how deep a stage is.
-template <class M, int Slice>
+/// How 8 warps share a slice of `Slice` sequences, and how deep a stage is. `Pairs`: every row
+/// comes with a second one (errors), in shallower stages.
+template <class M, int Slice, bool Pairs = false>
 struct ProductShape {
+  static constexpr int larger(int a, int b) { return a > b ? a : b; }
   static constexpr int tiles = Slice >= 32 ? 2 : 1;         ///< of 16 sequences a warp
   static constexpr int across = Slice / (16 * tiles);       ///< warps along the batch
   static constexpr int deep = 8 / across;                   ///< warps along the depth
-  static constexpr int blocks = deep > 2 ? deep : 2;        ///< weight blocks of a stage
+  /// Weight blocks of a stage.
+  static constexpr int blocks =
+      Pairs ? (Slice == 256 ? 1 : (Slice == 128 ? 2 : (Slice == 16 ? 8 : 4))) : larger(deep, 2);
   static constexpr int rows = blocks * M::block;            ///< rows of a stage
   static constexpr int row_bytes = Slice * sizeof(typename M::Word);
   static constexpr int chunks = row_bytes / 16;
   /// Padding keeps a warp's reads in different banks.
   static constexpr int stride = row_bytes + (sizeof(typename M::Word) == 2 ? 16 : 32);
-  static constexpr int stage_bytes = rows * stride + blocks * block_bytes;
-  static constexpr int stages = stage_bytes <= 26 << 10 ? 4 : (stage_bytes <= 35 << 10 ? 3 : 2);
+  static constexpr int second = rows * stride + blocks * block_bytes;  ///< where second rows start
+  static constexpr int stage_bytes = second + (Pairs ? rows * stride : 0);
+  static constexpr int stages = stage_bytes <= 25 << 10 ? 4 : (stage_bytes <= 34 << 10 ? 3 : 2);
   static constexpr int sum_stride = Slice + 4;
   static constexpr int sum_bytes = deep * panel_width * sum_stride * 4;
   static constexpr int words_bytes = most_part_rows * 4;
-  static constexpr int larger(int a, int b) { return a > b ? a : b; }
   static constexpr int pipe_bytes = stages * stage_bytes;
   /// Of outputs: a stage of rows, and staging of what each warp makes.
   static constexpr int output_row = 32 * 2 + 16;
@@ -37,6 +41,13 @@ struct ProductShape {
   static constexpr int shared_bytes =
       words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
 };
+
+/// Shared memory of a block of threads, whatever it does.
+template <class M, int Slice>
+constexpr int product_shared_bytes() {
+  using One = ProductShape<M, Slice>;
+  return One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
+}
 
 template <int Tiles>
 using Sums = float[Tiles][panel_tiles][4];
@@ -96,13 +107,13 @@ __device__ __forceinline__ void multiply_block(Sums<Tiles>& sums, const unsigned
   }
 }
 
-/// A product of `blocks` weight blocks. `produce(first_row, rows, to)` puts rows into shared memory
-/// (asynchronously, or at once). The sums end up in shared memory, [deep][56][sum_stride], where
+/// A product of `blocks` weight blocks. `bring(first_row, rows, to)` copies rows into shared memory
+/// asynchronously; `turn(first_row, to)` may change, once they are there, those the same thread
+/// brought. The sums end up in shared memory, [deep][56][sum_stride], where
 /// `read_sum` adds the warps' shares in a fixed order.
-template <class M, int Slice, class Produce>
+template <class M, class S, class Bring, class Turn>
 __device__ __forceinline__ void product(unsigned char* shared, const std::uint32_t* weights,
-                                        int blocks, Produce&& produce) {
-  using S = ProductShape<M, Slice>;
+                                        int blocks, Bring&& bring, Turn&& turn) {
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int across = warp % S::across;
@@ -119,7 +130,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
       for (int i = static_cast<int>(threadIdx.x); i < here * (block_bytes / 16); i += threads) {
         copy_async(w + i * 16, from + i * 16);
       }
-      produce(first * M::block, here * M::block, to);
+      bring(first * M::block, here * M::block, to);
     }
     copies_commit();
   };
@@ -129,6 +140,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
   for (int i = 0; i < S::stages - 1; ++i) issue(i);
   for (int stage = 0; stage < count; ++stage) {
     copies_wait<S::stages - 2>();
+    turn(stage * S::rows, shared + stage % S::stages * S::stage_bytes);
     __syncthreads();
     issue(stage + S::stages - 1);
     const unsigned char* at = shared + stage % S::stages * S::stage_bytes;

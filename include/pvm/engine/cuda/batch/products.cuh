@@ -60,7 +60,7 @@ struct ProductsLauncher {
     for_slice([&]<int Slice>() {
       cuda_check(cudaFuncSetAttribute(products_kernel<M, Slice>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      ProductShape<M, Slice>::shared_bytes),
+                                      product_shared_bytes<M, Slice>()),
                  "preparing the products kernel");
     });
   }
@@ -69,7 +69,7 @@ struct ProductsLauncher {
     for_slice([&]<int Slice>() {
       const dim3 grid(count, static_cast<unsigned int>(a.shape.padded / Slice));
       products_kernel<M, Slice>
-          <<<grid, threads, ProductShape<M, Slice>::shared_bytes, stream>>>(a, first, advance);
+          <<<grid, threads, product_shared_bytes<M, Slice>(), stream>>>(a, first, advance);
       cuda_check(cudaGetLastError(), "launching the products kernel");
     });
   }

@@ -29,7 +29,7 @@ inline constexpr int block_words = 896;     ///< the same in 32-bit words
 inline constexpr int tile_rows = 128;       ///< m that a block of threads updates
 inline constexpr int threads = 256;         ///< of every kernel
 inline constexpr int most_terms = 8;        ///< listed gradients
-inline constexpr int most_part_rows = 1024; ///< of one part of a forward product
+inline constexpr int most_part_rows = 2112;  ///< of one part of a forward product
 
 /// Where a row comes from: the upper 4 bits of a row word; the rest is the row's number there.
 enum class Stream : std::uint32_t {
@@ -89,12 +89,15 @@ struct Panel {
   std::uint32_t work_y;   ///< W1: first block, n deep
   std::uint32_t group;    ///< W1: blocks of all panels for a group of 56 outputs
   std::uint32_t flips;    ///< 1: two working copies, read and written in turns (W1)
-  std::uint32_t pad;
+  std::uint32_t first;    ///< in a tile: its first m
   static constexpr std::uint32_t none = 0xffffffffU;
 };
+/// A tile as the update kernel reads it, in one piece: 128 m of a panel.
 struct Tile {
-  std::uint32_t panel, first;  ///< first m
+  Panel panel;
+  std::uint32_t rows[tile_rows + panel_width];  ///< row words of m, then of n
 };
+static_assert(sizeof(Tile) % 16 == 0);
 
 /// Where the run stands. The products kernel reads one of these and writes the other for the update
 /// kernel, which writes the first: no kernel reads what it writes.

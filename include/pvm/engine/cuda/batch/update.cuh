@@ -11,7 +11,9 @@
 /// each gradient with its final share, W = Z + sum_j w_j g(t-j) only lives in the working copy, and
 /// the array of momenta, half of all the bytes, is gone.
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/check.hpp>
@@ -26,54 +28,88 @@ enum class Task {
   read,     ///< only write W to `copy`
 };
 
-/// Rows of a stage: 128 of m, 56 of n, `Bytes` of each.
-template <int Bytes>
+/// What a block of threads has in shared memory: stages of rows (128 of m, 56 of n, `Bytes` of
+/// each), tiles read ahead, and the masters (and the rule's floats) of the next tile.
+template <int Bytes, int Floats>
 struct UpdateShape {
-  static constexpr int stride = Bytes + 16;
+  static constexpr int stride = Bytes + 16;  // a warp's reads fall into different banks
   static constexpr int rows = tile_rows + panel_width;
   static constexpr int chunks = Bytes / 16;
   static constexpr int stage_bytes = rows * stride;
-  static constexpr int stages = 2;
-  static constexpr int shared_bytes = stages * stage_bytes;
+  static constexpr int stages = Floats == 1 ? 3 : 2;
+  static constexpr int tiles = stages + 2;
+  static constexpr int master_bytes = tile_rows * panel_width * 4;
+  static constexpr int shared_bytes =
+      stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile)) + Floats * master_bytes;
 };
 
 /// A warp's 16 x 56 part of a panel, in the layout of accumulators: lane l holds rows l/4 and
 /// l/4 + 8, columns 2(l%4) and the next, of every 8.
 using Fragment = float[panel_tiles][4];
 
-/// Calls f(value of fragment, float of memory) for all that exists of the 16 x n at `memory`.
-template <bool Store, class Panel_>
-__device__ __forceinline__ void move_fragment(Fragment& w, float* memory, const Panel_& p) {
+__device__ __forceinline__ void clear(Fragment& f) {
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) f[n][k] = 0.0F;
+  }
+}
+__device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& f) {
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) to[n][k] += factor * f[n][k];
+  }
+}
+
+/// Calls f4(tile of 8, float index) for what exists of a 16 x n part of a panel in whole tiles, and
+/// f1(tile, element, float index) for the rest.
+template <class F4, class F1>
+__device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& f1) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int full = static_cast<int>(p.n) / 8;
-  const int rest = static_cast<int>(p.n) % 8;
+  const int full = static_cast<int>(columns) / 8;
+  const int rest = static_cast<int>(columns) % 8;
 #pragma unroll
   for (int n = 0; n < panel_tiles; ++n) {
     if (n < full) {
-      auto* at = reinterpret_cast<float4*>(memory) + n * 32 + lane;
-      if constexpr (Store) {
-        __stcs(at, make_float4(w[n][0], w[n][1], w[n][2], w[n][3]));
-      } else {
-        const float4 v = __ldcs(at);
+      f4(n, (n * 32 + lane) * 4);
+    } else if (n == full) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int column = (lane & 3) * 2 + (k & 1);
+        if (column < rest) f1(n, k, full * 128 + ((lane >> 2) + (k >> 1) * 8) * rest + column);
+      }
+    }
+  }
+}
+__device__ __forceinline__ void store_fragment(const Fragment& w, float* to, std::uint32_t columns) {
+  each_float(
+      columns,
+      [&](int n, int at) {
+        __stcs(reinterpret_cast<float4*>(to + at), make_float4(w[n][0], w[n][1], w[n][2], w[n][3]));
+      },
+      [&](int n, int k, int at) { __stcs(to + at, w[n][k]); });
+}
+/// Asynchronously, each thread what it will read itself.
+__device__ __forceinline__ void bring_fragment(float* shared, const float* from,
+                                               std::uint32_t columns) {
+  each_float(
+      columns, [&](int, int at) { copy_async(shared + at, from + at); },
+      [&](int, int, int at) { copy_word_async(shared + at, from + at); });
+}
+__device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
+                                              std::uint32_t columns) {
+  clear(w);
+  each_float(
+      columns,
+      [&](int n, int at) {
+        const float4 v = *reinterpret_cast<const float4*>(shared + at);
         w[n][0] = v.x;
         w[n][1] = v.y;
         w[n][2] = v.z;
         w[n][3] = v.w;
-      }
-    } else {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int column = (lane & 3) * 2 + (k & 1);
-        float* at = memory + full * 128 + ((lane >> 2) + (k >> 1) * 8) * rest + column;
-        const bool exists = n == full && column < rest;
-        if constexpr (Store) {
-          if (exists) __stcs(at, w[n][k]);
-        } else {
-          w[n][k] = exists ? __ldcs(at) : 0.0F;
-        }
-      }
-    }
-  }
+      },
+      [&](int n, int k, int at) { w[n][k] = shared[at]; });
 }
 
 /// The working copy for products that contract over m: block m / M::block, its half of 16-bit
@@ -159,7 +195,7 @@ __device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment
 template <class M, int Bytes>
 __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned char* rows_m,
                                                const unsigned char* rows_n) {
-  constexpr int stride = UpdateShape<Bytes>::stride;
+  constexpr int stride = UpdateShape<Bytes, 1>::stride;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const unsigned char* m = rows_m + (lane & 15) * stride + (lane >> 4) * 16;
   const unsigned char* n = rows_n + ((lane & 7) + (lane >> 4) * 8) * stride + ((lane >> 3) & 1) * 16;
@@ -182,92 +218,235 @@ __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned ch
 
 struct UpdateState {
   const unsigned char* base[most_terms][static_cast<int>(Stream::count)];
-  std::uint32_t words[tile_rows + panel_width];
   Cursor cursor;
 };
 
-/// Brings sequences `chunk` of the listed gradient `term` into shared memory.
-template <class M, int Bytes>
-__device__ __forceinline__ void bring_rows(const UpdateState& state, std::size_t row_bytes,
-                                           int term, int chunk, unsigned char* to) {
-  using S = UpdateShape<Bytes>;
-  for (int i = static_cast<int>(threadIdx.x); i < S::rows * S::chunks; i += threads) {
-    const int row = i / S::chunks;
-    const int at = i % S::chunks;
-    const std::uint32_t word = state.words[row];
-    copy_async(to + row * S::stride + at * 16,
-               state.base[term][word >> stream_shift] + (word & row_mask) * row_bytes +
-                   static_cast<std::size_t>(chunk) * Bytes + at * 16);
-  }
-  copies_commit();
-}
+/// Walks through the tiles of a block of threads. Rows come ahead by stages, which run on from tile
+/// to tile; tiles two ahead; masters one ahead.
+template <class M, class Rule, bool Listed, int Bytes>
+class Updater {
+  static constexpr int state_floats = Listed ? 0 : Rule::state;
+  using S = UpdateShape<Bytes, 1 + state_floats>;
 
-__device__ __forceinline__ void clear(Fragment& f) {
-#pragma unroll
-  for (int n = 0; n < panel_tiles; ++n) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) f[n][k] = 0.0F;
+ public:
+  __device__ Updater(const Arguments& a, Task task, const UpdateState& state, const float* table,
+                     unsigned char* shared)
+      : a_(a),
+        task_(task),
+        state_(state),
+        table_(table),
+        stages_(shared),
+        tiles_(reinterpret_cast<Tile*>(shared + S::stages * S::stage_bytes)),
+        row_bytes_(static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word)),
+        terms_(Listed ? a.shape.terms : 1),
+        chunks_(static_cast<int>(row_bytes_) / Bytes),
+        first_(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) * blockIdx.x /
+                                     gridDim.x)),
+        count_(static_cast<int>(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) *
+                                                      (blockIdx.x + 1) / gridDim.x) -
+                                first_)) {
+    masters_ = reinterpret_cast<float*>(shared + S::stages * S::stage_bytes +
+                                        S::tiles * static_cast<int>(sizeof(Tile))) +
+               warp() * 16 * panel_width;
   }
-}
-__device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& f) {
-#pragma unroll
-  for (int n = 0; n < panel_tiles; ++n) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) to[n][k] += factor * f[n][k];
-  }
-}
 
-/// The gradients of the tile, term by term: what(term, gradient).
-template <class M, int Bytes, class What>
-__device__ __forceinline__ void each_gradient(const Arguments& a, const UpdateState& state,
-                                              int terms, unsigned char* shared, What&& what) {
-  using S = UpdateShape<Bytes>;
-  const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
-  const int chunks = static_cast<int>(row_bytes) / Bytes;
-  const int count = terms * chunks;
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
-  bring_rows<M, Bytes>(state, row_bytes, 0, 0, shared);
-  int stage = 0;
-  for (int term = 0; term < terms; ++term) {
-    Fragment sums;
-    clear(sums);
-    for (int chunk = 0; chunk < chunks; ++chunk, ++stage) {
-      copies_wait<0>();
-      __syncthreads();
-      if (stage + 1 < count) {
-        bring_rows<M, Bytes>(state, row_bytes, (stage + 1) / chunks, (stage + 1) % chunks,
-                             shared + (stage + 1) % 2 * S::stage_bytes);
+  __device__ void run() {
+    bring_tile(0);
+    bring_tile(1);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    bring_masters(0);
+    for (int i = 0; i < S::stages - 1; ++i) {
+      issue();
+      copies_commit();
+      if (i < S::stages - 2) copies_commit();  // stages and masters take turns
+    }
+    copies_commit();
+    int stage = 0;
+    for (int tile = 0; tile < count_; ++tile) {
+      const Panel& p = tiles_[tile % S::tiles].panel;
+      Fragment pending;  // sum_j w_j g(t-j)
+      Fragment gains;    // what the master gains, or the gradient
+      clear(pending);
+      clear(gains);
+      for (int term = 0; term < terms_; ++term) {
+        Fragment sums;
+        clear(sums);
+        for (int chunk = 0; chunk < chunks_; ++chunk, ++stage) {
+          copies_wait<2 * (S::stages - 2) + 1>();
+          __syncthreads();
+          issue();
+          copies_commit();
+          multiply(sums, stages_ + stage % S::stages * S::stage_bytes);
+          if (term + 1 < terms_ || chunk + 1 < chunks_) copies_commit();  // no masters here
+        }
+        if constexpr (Listed) {
+          const float* rates = table_ + 4 + p.layer * 2 * terms_ + 2 * term;
+          if (task_ == Task::learn) add(gains, rates[0], sums);
+          add(pending, rates[1], sums);
+        } else {
+          add(gains, 1.0F, sums);
+        }
       }
-      const unsigned char* rows = shared + stage % 2 * S::stage_bytes;
-      if constexpr (M::in_parts) {
-        Fragment part;
-        clear(part);
-        multiply_stage<M, Bytes>(part, rows + warp * 16 * S::stride, rows + tile_rows * S::stride);
-        add(sums, 1.0F, part);
-      } else {
-        multiply_stage<M, Bytes>(sums, rows + warp * 16 * S::stride, rows + tile_rows * S::stride);
+      copies_wait<1>();
+      finish(p, tile, gains, pending);
+      copies_commit();
+    }
+    copies_wait<0>();
+  }
+
+ private:
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
+
+  __device__ void bring_tile(int tile) {
+    constexpr int chunks = sizeof(Tile) / 16;
+    if (tile >= count_ || threadIdx.x >= chunks) return;
+    copy_async(reinterpret_cast<uint4*>(tiles_ + tile % S::tiles) + threadIdx.x,
+               reinterpret_cast<const uint4*>(a_.tiles + first_ + tile) + threadIdx.x);
+  }
+
+  /// The warp's part of a tile exists.
+  __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
+  __device__ static std::size_t place(const Panel& p) {
+    return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
+  }
+  __device__ void bring_masters(int tile) {
+    if (tile >= count_) return;
+    const Panel& p = tiles_[tile % S::tiles].panel;
+    if (!exists(p)) return;
+    bring_fragment(masters_, a_.master + place(p), p.n);
+#pragma unroll
+    for (int k = 0; k < state_floats; ++k) {
+      bring_fragment(masters_ + (k + 1) * tile_rows * panel_width,
+                     a_.states + k * a_.weights + place(p), p.n);
+    }
+  }
+
+  /// Asynchronously the next stage of rows, and with a tile's first one the tile two further on.
+  __device__ void issue() {
+    if (ahead_tile_ >= count_) return;
+    const Tile& tile = tiles_[ahead_tile_ % S::tiles];
+    unsigned char* to = stages_ + ahead_ % S::stages * S::stage_bytes;
+    for (int i = static_cast<int>(threadIdx.x); i < S::rows * S::chunks; i += threads) {
+      const int row = i / S::chunks;
+      const int at = i % S::chunks;
+      const std::uint32_t word = tile.rows[row];
+      copy_async(to + row * S::stride + at * 16,
+                 state_.base[ahead_term_][word >> stream_shift] + (word & row_mask) * row_bytes_ +
+                     static_cast<std::size_t>(ahead_chunk_) * Bytes + at * 16);
+    }
+    if (ahead_term_ == 0 && ahead_chunk_ == 0) bring_tile(ahead_tile_ + 2);
+    ++ahead_;
+    if (++ahead_chunk_ < chunks_) return;
+    ahead_chunk_ = 0;
+    if (++ahead_term_ < terms_) return;
+    ahead_term_ = 0;
+    ++ahead_tile_;
+  }
+
+  __device__ void multiply(Fragment& sums, const unsigned char* rows) const {
+    const unsigned char* m = rows + warp() * 16 * S::stride;
+    const unsigned char* n = rows + tile_rows * S::stride;
+    if constexpr (M::in_parts) {
+      Fragment part;
+      clear(part);
+      multiply_stage<M, Bytes>(part, m, n);
+      add(sums, 1.0F, part);
+    } else {
+      multiply_stage<M, Bytes>(sums, m, n);
+    }
+  }
+
+  /// The tile's gradients are complete: the weights move, and the next tile's masters may come.
+  __device__ void finish(const Panel& p, int tile, const Fragment& gains, const Fragment& pending) {
+    Fragment w;
+    Fragment old[state_floats > 0 ? state_floats : 1];
+    read_fragment(w, masters_, p.n);
+#pragma unroll
+    for (int k = 0; k < state_floats; ++k) {
+      read_fragment(old[k], masters_ + (k + 1) * tile_rows * panel_width, p.n);
+    }
+    const bool real = exists(p);
+    __syncwarp();
+    bring_masters(tile + 1);
+    if (!real) return;
+    const std::size_t at = place(p);
+    if constexpr (Listed) {
+      if (task_ == Task::learn) {
+        add(w, 1.0F, gains);
+        store_fragment(w, a_.master + at, p.n);
+      }
+      add(w, 1.0F, pending);
+    } else if (task_ == Task::learn) {
+      learn(w, old, gains, p);
+      store_fragment(w, a_.master + at, p.n);
+#pragma unroll
+      for (int k = 0; k < state_floats; ++k) {
+        store_fragment(old[k], a_.states + k * a_.weights + at, p.n);
       }
     }
-    what(term, sums);
+    if (task_ == Task::read) {
+      store_fragment(w, a_.copy + at, p.n);
+    } else {
+      publish_work(p, w);
+    }
   }
-}
 
-/// Blocks: one for each tile. Where it learns, the cursor goes on to the next step.
+  template <class Old>
+  __device__ void learn(Fragment& w, Old& old, const Fragment& g, const Panel& p) const {
+    const float* rates = table_ + 4 + p.layer * 2;
+    const RuleStep rule{rates[0], rates[1], state_.cursor.step};
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float s[state_floats > 0 ? state_floats : 1];
+#pragma unroll
+        for (int i = 0; i < state_floats; ++i) s[i] = old[i][n][k];
+        w[n][k] = Rule::apply(w[n][k], s, g[n][k], rule);
+#pragma unroll
+        for (int i = 0; i < state_floats; ++i) old[i][n][k] = s[i];
+      }
+    }
+  }
+
+  __device__ void publish_work(const Panel& p, const Fragment& w) const {
+    const int m16 = static_cast<int>(p.first) / 16 + warp();
+    const std::uint32_t copies = task_ == Task::publish && p.flips != 0 ? 2 : 1;
+    for (std::uint32_t copy = 0; copy < copies; ++copy) {
+      const std::uint32_t version = task_ == Task::publish ? copy : 1 - state_.cursor.now;
+      std::uint32_t* work = a_.work + (p.flips != 0 ? version * a_.flip : 0);
+      if (p.work != Panel::none) {
+        store_work<M>(work + static_cast<std::size_t>(p.work) * block_words, w, m16);
+      }
+      if (p.work_y != Panel::none) {
+        store_work_y<M>(work + static_cast<std::size_t>(p.work_y) * block_words, w, m16, p.group);
+      }
+    }
+  }
+
+  const Arguments& a_;
+  const Task task_;
+  const UpdateState& state_;
+  const float* table_;
+  unsigned char* stages_;
+  Tile* tiles_;
+  float* masters_;  ///< of the warp
+  const std::size_t row_bytes_;
+  const int terms_, chunks_;
+  const unsigned first_;
+  const int count_;
+  int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_chunk_ = 0;  ///< the next stage to bring
+};
+
+/// Blocks share the tiles evenly. Where it learns, the cursor goes on to the next step.
 template <class M, class Rule, bool Listed, int Bytes>
 __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ UpdateState state;
-  const Tile tile = a.tiles[blockIdx.x];
-  const Panel p = a.panels[tile.panel];
-  const int terms = Listed ? a.shape.terms : 1;
   if (threadIdx.x == 0) state.cursor = *a.second;
-  if (threadIdx.x < tile_rows + panel_width) {
-    const bool is_m = threadIdx.x < tile_rows;
-    const std::uint32_t i = is_m ? tile.first + threadIdx.x : threadIdx.x - tile_rows;
-    const bool exists = i < (is_m ? p.m : p.n);
-    state.words[threadIdx.x] = exists ? a.rows[(is_m ? p.m_rows : p.n_rows) + i] : zero_row;
-  }
   __syncthreads();
   const unsigned long long step = state.cursor.step;
   const float* table = a.now_table;
@@ -281,6 +460,7 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
     *a.first = {step + 1, learns ? 1 - now : now, now, 1, 0};
   }
   if (!learns) return;
+  const int terms = Listed ? a.shape.terms : 1;
   for (int i = static_cast<int>(threadIdx.x); i < terms * static_cast<int>(Stream::count);
        i += threads) {
     const int term = i / static_cast<int>(Stream::count);
@@ -289,82 +469,7 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
         stream_base<M>(a, static_cast<Stream>(stream), step, 2 + term, term);
   }
   __syncthreads();
-
-  const int m16 = static_cast<int>(tile.first) / 16 + (static_cast<int>(threadIdx.x) >> 5);
-  const bool exists = m16 * 16 < static_cast<int>(p.m);
-  const std::size_t at = p.master + static_cast<std::size_t>(m16) * 16 * p.n;
-  Fragment w;
-  if (exists) {
-    move_fragment<false>(w, a.master + at, p);
-  } else {
-    clear(w);
-  }
-  const float* rates = table + 4 + p.layer * (Listed ? 2 * terms : 2);
-  if constexpr (Listed) {
-    Fragment pending;  // sum_j w_j g(t-j)
-    clear(pending);
-    each_gradient<M, Bytes>(a, state, terms, shared, [&](int term, const Fragment& g) {
-      if (task == Task::learn) add(w, rates[2 * term], g);
-      add(pending, rates[2 * term + 1], g);
-    });
-    if (!exists) return;
-    if (task == Task::learn) move_fragment<true>(w, a.master + at, p);
-    add(w, 1.0F, pending);
-  } else if (task == Task::learn) {
-    Fragment old[Rule::state > 0 ? Rule::state : 1];
-#pragma unroll
-    for (int k = 0; k < Rule::state; ++k) {
-      if (exists) move_fragment<false>(old[k], a.states + k * a.weights + at, p);
-    }
-    each_gradient<M, Bytes>(a, state, 1, shared, [&](int, const Fragment& g) {
-      const RuleStep rule{rates[0], rates[1], step};
-#pragma unroll
-      for (int n = 0; n < panel_tiles; ++n) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          float s[Rule::state > 0 ? Rule::state : 1];
-#pragma unroll
-          for (int i = 0; i < Rule::state; ++i) s[i] = old[i][n][k];
-          w[n][k] = Rule::apply(w[n][k], s, g[n][k], rule);
-#pragma unroll
-          for (int i = 0; i < Rule::state; ++i) old[i][n][k] = s[i];
-        }
-      }
-    });
-    if (!exists) return;
-    move_fragment<true>(w, a.master + at, p);
-#pragma unroll
-    for (int k = 0; k < Rule::state; ++k) move_fragment<true>(old[k], a.states + k * a.weights + at, p);
-    // A rule may move what does not exist (its gradient is 0): the working copy must not.
-#pragma unroll
-    for (int n = 0; n < panel_tiles; ++n) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int lane = static_cast<int>(threadIdx.x) & 31;
-        const bool real =
-            n * 8 + (lane & 3) * 2 + (k & 1) < static_cast<int>(p.n) &&
-            m16 * 16 + (lane >> 2) + (k >> 1) * 8 < static_cast<int>(p.m);
-        if (!real) w[n][k] = 0.0F;
-      }
-    }
-  } else if (!exists) {
-    return;
-  }
-  if (task == Task::read) {
-    move_fragment<true>(w, a.copy + at, p);
-    return;
-  }
-  const int copies = task == Task::publish && p.flips != 0 ? 2 : 1;
-  for (int copy = 0; copy < copies; ++copy) {
-    const std::uint32_t version = task == Task::publish ? copy : 1 - state.cursor.now;
-    std::uint32_t* work = a.work + (p.flips != 0 ? version * a.flip : 0);
-    if (p.work != Panel::none) {
-      store_work<M>(work + static_cast<std::size_t>(p.work) * block_words, w, m16);
-    }
-    if (p.work_y != Panel::none) {
-      store_work_y<M>(work + static_cast<std::size_t>(p.work_y) * block_words, w, m16, p.group);
-    }
-  }
+  Updater<M, Rule, Listed, Bytes>(a, task, state, table, shared).run();
 }
 
 /// Launches `update_kernel` for rows of a length that is known at run time.
@@ -372,14 +477,18 @@ template <class M, class Rule>
 struct UpdateLauncher {
   int bytes;    ///< of a row in a stage: 32, 64 or 128
   bool listed;
+  int multiprocessors;
 
   template <class What>
   void for_kernel(What&& what) const {
     const auto with = [&]<int Bytes>() {
       if constexpr (std::is_same_v<Rule, Momentum>) {
-        if (listed) return what(update_kernel<M, Rule, true, Bytes>, UpdateShape<Bytes>::shared_bytes);
+        if (listed) {
+          return what(update_kernel<M, Rule, true, Bytes>, UpdateShape<Bytes, 1>::shared_bytes);
+        }
       }
-      what(update_kernel<M, Rule, false, Bytes>, UpdateShape<Bytes>::shared_bytes);
+      what(update_kernel<M, Rule, false, Bytes>,
+           UpdateShape<Bytes, 1 + Rule::state>::shared_bytes);
     };
     switch (bytes) {
       case 32: with.template operator()<32>(); break;
@@ -395,9 +504,10 @@ struct UpdateLauncher {
           "preparing the update kernel");
     });
   }
-  void operator()(const Arguments& a, unsigned int tiles, Task task, cudaStream_t stream) const {
+  void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
+    const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));
     for_kernel([&](auto* kernel, int shared) {
-      kernel<<<tiles, threads, shared, stream>>>(a, task);
+      kernel<<<blocks, threads, shared, stream>>>(a, task);
       cuda_check(cudaGetLastError(), "launching the update kernel");
     });
   }
