@@ -96,6 +96,18 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global) {
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
                "l"(global));
 }
+/// Marks what is read once a step, and is larger than the cache, as the first to leave it.
+__device__ __forceinline__ unsigned long long leaves_first() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_async(void* shared, const void* global,
+                                           unsigned long long policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global), "l"(policy));
+}
 __device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
@@ -129,6 +141,36 @@ __device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
   std::uint32_t out;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
   return out;
+}
+
+/// A kernel may start while the one before it ends: it must wait before it reads or writes what
+/// that one does, and lets the next one start in turn.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Launches `kernel` so that it may start early, where the device can do that (`early`).
+template <class Kernel, class... Values>
+cudaError_t launch(Kernel* kernel, dim3 grid, int shared_bytes, cudaStream_t stream, bool early,
+                   const Values&... values) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, values...);
 }
 
 }  // namespace pvm::inline v0::detail::batch

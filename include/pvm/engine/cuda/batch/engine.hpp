@@ -41,13 +41,14 @@ namespace detail::batch {
 struct Device {
   std::string name;
   int multiprocessors = 0;
+  bool overlaps = false;  ///< whether a kernel can start while the one before it ends
 
   static Device current() {
     int id = 0;
     cuda_check(cudaGetDevice(&id), "asking for the device");
     cudaDeviceProp properties{};
     cuda_check(cudaGetDeviceProperties(&properties, id), "describing the device");
-    return {properties.name, properties.multiProcessorCount};
+    return {properties.name, properties.multiProcessorCount, properties.major >= 9};
   }
 };
 
@@ -97,9 +98,9 @@ class CudaBatchEngine {
               Tuning::part_rows(input_rows(), device_.multiprocessors) / Math::block),
         schedule_(spec),
         rates_(layers(), shape_.terms, listed_, shape_.share),
-        products_{shape_.slice},
+        products_{shape_.slice, device_.overlaps},
         update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
-                device_.multiprocessors} {
+                device_.multiprocessors, device_.overlaps} {
     shape_.table = static_cast<int>(rates_.size());
     require_memory();
     allocate();

@@ -19,11 +19,13 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
     products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ BlockState state;
+  let_next_kernel_start();
+  const Product p = a.products[first + blockIdx.x];
+  wait_for_previous_kernel();
   if (threadIdx.x == 0) {
     state.cursor = *a.first;
     if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
   }
-  const Product p = a.products[first + blockIdx.x];
   __syncthreads();
   const bool older = p.role == Role::outputs;  // y is of the step before
   if (older && state.cursor.owed == 0) return;
@@ -43,6 +45,7 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
 template <class M>
 struct ProductsLauncher {
   int slice;
+  bool early;
 
   /// Calls what.template operator()<Slice>() for the slice.
   template <class What>
@@ -68,9 +71,9 @@ struct ProductsLauncher {
                   cudaStream_t stream) const {
     for_slice([&]<int Slice>() {
       const dim3 grid(count, static_cast<unsigned int>(a.shape.padded / Slice));
-      products_kernel<M, Slice>
-          <<<grid, threads, product_shared_bytes<M, Slice>(), stream>>>(a, first, advance);
-      cuda_check(cudaGetLastError(), "launching the products kernel");
+      cuda_check(launch(products_kernel<M, Slice>, grid, product_shared_bytes<M, Slice>(), stream,
+                        early, a, first, advance),
+                 "launching the products kernel");
     });
   }
 };

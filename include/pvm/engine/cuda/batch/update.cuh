@@ -93,8 +93,9 @@ __device__ __forceinline__ void store_fragment(const Fragment& w, float* to, std
 /// Asynchronously, each thread what it will read itself.
 __device__ __forceinline__ void bring_fragment(float* shared, const float* from,
                                                std::uint32_t columns) {
+  const unsigned long long policy = leaves_first();
   each_float(
-      columns, [&](int, int at) { copy_async(shared + at, from + at); },
+      columns, [&](int, int at) { copy_async(shared + at, from + at, policy); },
       [&](int, int, int at) { copy_word_async(shared + at, from + at); });
 }
 __device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
@@ -271,7 +272,8 @@ class Updater {
       clear(pending);
       clear(gains);
       for (int term = 0; term < terms_; ++term) {
-        Fragment sums;
+        Fragment listed;
+        Fragment& sums = Listed ? listed : gains;
         clear(sums);
         for (int chunk = 0; chunk < chunks_; ++chunk, ++stage) {
           copies_wait<2 * (S::stages - 2) + 1>();
@@ -285,8 +287,6 @@ class Updater {
           const float* rates = table_ + 4 + p.layer * 2 * terms_ + 2 * term;
           if (task_ == Task::learn) add(gains, rates[0], sums);
           add(pending, rates[1], sums);
-        } else {
-          add(gains, 1.0F, sums);
         }
       }
       copies_wait<1>();
@@ -446,6 +446,8 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ UpdateState state;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   if (threadIdx.x == 0) state.cursor = *a.second;
   __syncthreads();
   const unsigned long long step = state.cursor.step;
@@ -478,6 +480,7 @@ struct UpdateLauncher {
   int bytes;    ///< of a row in a stage: 32, 64 or 128
   bool listed;
   int multiprocessors;
+  bool early;
 
   template <class What>
   void for_kernel(What&& what) const {
@@ -507,8 +510,8 @@ struct UpdateLauncher {
   void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
     const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));
     for_kernel([&](auto* kernel, int shared) {
-      kernel<<<blocks, threads, shared, stream>>>(a, task);
-      cuda_check(cudaGetLastError(), "launching the update kernel");
+      cuda_check(launch(kernel, dim3(blocks), shared, stream, early, a, task),
+                 "launching the update kernel");
     });
   }
 };
