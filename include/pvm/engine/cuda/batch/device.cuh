@@ -26,13 +26,14 @@ struct Arguments {
   std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
   std::size_t flip;
   float* copy;                ///< W, when somebody reads it
+  unsigned char* arena;       ///< all rows that are gathered; what follows lies in it
   unsigned char* squeezed;    ///< [ring][hidden] c(h)
   unsigned char* raw;         ///< [ring][hidden] h
-  unsigned char* kept;        ///< [ring][hidden] h as kept, rows of Kept
   unsigned char* pixels;      ///< [frames][pixels] c(pixel)
   unsigned char* constants;   ///< [2]
   unsigned char* d0;          ///< [terms][hidden]
   unsigned char* d1;          ///< [terms][outputs]
+  unsigned char* kept;        ///< [ring][hidden] h as kept, rows of Kept
   unsigned char* y;           ///< [4][outputs] as kept
   const float* tables;        ///< [frames][table]
   const float* now_table;     ///< what to use in place of the step's table, if anything
@@ -47,48 +48,70 @@ struct Arguments {
   Cursor* second;             ///< the other way round
 };
 
-/// Slot of step `step - back` in a ring; back at most 64.
-__device__ __forceinline__ std::uint32_t ring_slot(unsigned long long step, int ring, int back) {
-  const auto size = static_cast<std::uint32_t>(ring);
-  const auto at = static_cast<std::uint32_t>(step % size);
-  return (at + 64 * size - static_cast<std::uint32_t>(back)) % size;
+/// The slot `back` steps before `slot`; back is less than the ring is long.
+__device__ __forceinline__ std::uint32_t slot_before(std::uint32_t slot, int ring, int back) {
+  const int at = static_cast<int>(slot) - back;
+  return static_cast<std::uint32_t>(at < 0 ? at + ring : at);
+}
+__device__ __forceinline__ std::uint32_t slot_after(std::uint32_t slot, int ring) {
+  return slot + 1 == static_cast<std::uint32_t>(ring) ? 0 : slot + 1;
 }
 
-/// Where the rows of `stream` start as step `step - back` sees them; gradients as of `step - age`.
+/// Where in the arena, in units of 16 bytes, the rows of `stream` start as the step `back` before
+/// the cursor's sees them; gradients as of `age` steps before.
 template <class M>
-__device__ inline const unsigned char* stream_base(const Arguments& a, Stream stream,
-                                                   unsigned long long step, int back, int age) {
+__device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, const Cursor& now,
+                                             int back, int age) {
   const Shape& s = a.shape;
   const std::size_t row = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
-  const auto hidden = [&](const unsigned char* base, int lag) {
-    return base + ring_slot(step, s.ring, back + lag) * row * static_cast<std::size_t>(s.hidden);
-  };
-  const auto frame = [&](int lag) {
-    return a.pixels +
-           ring_slot(step, s.frames, back + lag) * row * static_cast<std::size_t>(s.pixels);
+  const unsigned char* base = a.constants;
+  std::uint32_t slot = 0;
+  int rows = 0;
+  const auto at = [&](const unsigned char* from, std::uint32_t now_slot, int ring, int lag, int n) {
+    base = from;
+    slot = slot_before(now_slot, ring, lag);
+    rows = n;
   };
   switch (stream) {
-    case Stream::squeezed_1: return hidden(a.squeezed, 1);
-    case Stream::squeezed_2: return hidden(a.squeezed, 2);
-    case Stream::pixels_0: return frame(0);
-    case Stream::pixels_1: return frame(1);
-    case Stream::hidden_0: return hidden(a.raw, 0);
-    case Stream::hidden_1: return hidden(a.raw, 1);
-    case Stream::hidden_gradient:
-      return a.d0 + ring_slot(step, s.terms, age) * row * static_cast<std::size_t>(s.hidden);
-    case Stream::output_gradient:
-      return a.d1 + ring_slot(step, s.terms, age) * row * static_cast<std::size_t>(s.outputs);
-    default: return a.constants;
+    case Stream::squeezed_1: at(a.squeezed, now.hidden, s.ring, back + 1, s.hidden); break;
+    case Stream::squeezed_2: at(a.squeezed, now.hidden, s.ring, back + 2, s.hidden); break;
+    case Stream::pixels_0: at(a.pixels, now.frame, s.frames, back, s.pixels); break;
+    case Stream::pixels_1: at(a.pixels, now.frame, s.frames, back + 1, s.pixels); break;
+    case Stream::hidden_0: at(a.raw, now.hidden, s.ring, back, s.hidden); break;
+    case Stream::hidden_1: at(a.raw, now.hidden, s.ring, back + 1, s.hidden); break;
+    case Stream::hidden_gradient: at(a.d0, now.gradient, s.terms, age, s.hidden); break;
+    case Stream::output_gradient: at(a.d1, now.gradient, s.terms, age, s.outputs); break;
+    default: break;
   }
+  const std::size_t offset = static_cast<std::size_t>(base - a.arena) +
+                             static_cast<std::size_t>(slot) * static_cast<std::size_t>(rows) * row;
+  return static_cast<std::uint32_t>(offset / 16);
+}
+/// Where row `word` starts; `unit`: 16 bytes of a row.
+__device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams, std::uint32_t word,
+                                                   std::uint32_t unit) {
+  return streams[word >> stream_shift] + (word & row_mask) * unit;
 }
 
+/// Quotients: exact in fp32, else to 2 units in the last place of it, in a fifth of the time.
+template <class M>
+__device__ __forceinline__ float quotient(float a, float b) {
+  if constexpr (M::in_parts) return a / b;
+  return __fdividef(a, b);
+}
+template <class M>
 __device__ __forceinline__ float activate(int kind, float sum) {
-  return kind == 2 ? Logistic::value(sum) : Polynomial::value(sum);
+  if (kind == 2) return Logistic::value(sum);
+  return quotient<M>(sum, 2.0F * (fabsf(sum) + 1.0F)) + 0.5F;
 }
 /// At steps 0 and 1 the past is all ones, where the true derivative is 0 and nothing would learn.
+template <class M>
 __device__ __forceinline__ float slope(int kind, unsigned long long step, float v) {
   if (kind == 2) return Logistic::derivative(v);
-  return kind == 1 && step >= 2 ? PolynomialTrue::derivative(v) : Polynomial::derivative(v);
+  if (kind == 1 && step >= 2) return PolynomialTrue::derivative(v);
+  const float s = fabsf(2.0F * v - 1.0F);
+  const float ratio = quotient<M>(1.0F + s, 1.0F + 2.0F * s);
+  return 0.5F * ratio * ratio;
 }
 
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {

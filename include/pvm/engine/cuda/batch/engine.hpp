@@ -100,7 +100,8 @@ class CudaBatchEngine {
         rates_(layers(), shape_.terms, listed_, shape_.share),
         products_{shape_.slice, device_.overlaps},
         update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
-                device_.multiprocessors, device_.overlaps} {
+                device_.multiprocessors, device_.overlaps, plan_.columns} {
+    shape_.columns = plan_.columns;
     shape_.table = static_cast<int>(rates_.size());
     require_memory();
     allocate();
@@ -195,7 +196,7 @@ class CudaBatchEngine {
   /// h of the last step, [batch][units][hidden].
   void read_hidden(std::span<float> out) {
     const std::size_t values = count(shape_.hidden);
-    const auto kept = hidden_rows<KeptType>(kept_, 1);
+    const auto kept = hidden_rows<KeptType>(kept_.get(), 1);
     from_rows(kept, values, out, [](KeptType v) { return Kept::decode(v); });
   }
 
@@ -357,16 +358,21 @@ class CudaBatchEngine {
     states_ = zeros<float>(listed_ ? 0 : plan_.master * Rule::state);
     work_ = zeros<std::uint32_t>(work_words());
     const std::size_t hidden = count(shape_.ring) * hidden_row_words();
-    squeezed_ = zeros<Word>(hidden);
-    raw_ = zeros<Word>(hidden);
     kept_ = zeros<KeptType>(hidden);
-    pixels_ = zeros<Word>(count(shape_.frames) * frame_words());
-    constants_ = zeros<Word>(2 * count(shape_.padded));
-    write(constants_.get() + shape_.padded,
+    const std::size_t d0 = count(shape_.terms) * hidden_row_words();
+    const std::size_t d1 = count(shape_.terms) * output_words();
+    const std::size_t frames_words = count(shape_.frames) * frame_words();
+    const std::size_t constants = 2 * count(shape_.padded);
+    arena_ = zeros<Word>(2 * hidden + frames_words + constants + d0 + d1);
+    squeezed_ = arena_.get();
+    raw_ = squeezed_ + hidden;
+    pixels_ = raw_ + hidden;
+    constants_ = pixels_ + frames_words;
+    d0_ = constants_ + constants;
+    d1_ = d0_ + d0;
+    write(constants_ + shape_.padded,
           std::vector<Word>(count(shape_.padded), Math::operand(1.0F)));
-    d0_ = zeros<Word>(count(shape_.terms) * hidden_row_words());
-    d1_ = zeros<Word>(count(shape_.terms) * output_words());
-    y_ = zeros<KeptType>(4 * output_words());
+    y_ = zeros<KeptType>(detail::batch::y_slots * output_words());
     tables_ = zeros<float>(count(shape_.frames) * rates_.size());
     now_table_ = zeros<float>(rates_.size());
     scored_ = zeros<std::uint8_t>(count(shape_.frames) * count(shape_.padded));
@@ -400,13 +406,14 @@ class CudaBatchEngine {
     a.work = work_.get();
     a.flip = plan_.w1_blocks * detail::batch::block_words;
     a.copy = copy_.get();
-    a.squeezed = bytes(squeezed_.get());
-    a.raw = bytes(raw_.get());
+    a.arena = bytes(arena_.get());
+    a.squeezed = bytes(squeezed_);
+    a.raw = bytes(raw_);
     a.kept = bytes(kept_.get());
-    a.pixels = bytes(pixels_.get());
-    a.constants = bytes(constants_.get());
-    a.d0 = bytes(d0_.get());
-    a.d1 = bytes(d1_.get());
+    a.pixels = bytes(pixels_);
+    a.constants = bytes(constants_);
+    a.d0 = bytes(d0_);
+    a.d1 = bytes(d1_);
     a.y = bytes(y_.get());
     a.tables = tables_.get();
     a.scored = scored_.get();
@@ -468,7 +475,8 @@ class CudaBatchEngine {
     detail::batch::convert_frames<Math>(
         arguments(),
         {slot.pixels_up.get(), block.squeezed.empty() ? nullptr : slot.squeezed_up.get(),
-         slot.scored_up.get(), slot.tables_up.get(), step_},
+         slot.scored_up.get(), slot.tables_up.get(),
+         static_cast<std::uint32_t>(ring_slot(0, shape_.frames))},
         block.steps, stream);
     detail::cuda_check(cudaEventRecord(slot.uploaded.get(), stream), "ordering an upload");
   }
@@ -497,12 +505,18 @@ class CudaBatchEngine {
     counted_.outputs += count(block.steps) * count(batch_) * net_.outputs;
   }
 
+  /// The cursor `back` steps ago, with nothing owed.
+  [[nodiscard]] detail::batch::Cursor cursor(std::uint64_t back) const {
+    const auto at = [&](int ring) { return static_cast<std::uint32_t>(ring_slot(back, ring)); };
+    return {step_ - back,        0, 0, 0, at(shape_.ring), at(shape_.frames), at(shape_.terms),
+            at(detail::batch::y_slots), 0};
+  }
   /// Arguments for tasks outside of steps: a table and a cursor as of the last step.
   [[nodiscard]] detail::batch::Arguments arguments_now() {
     std::vector<float> table(rates_.size());
     rates_.write_now(step_ - 1, table.data());
     write(now_table_.get(), table);
-    write(cursors_.get() + 2, std::vector<detail::batch::Cursor>{{step_ - 1, 0, 0, 0, 0}});
+    write(cursors_.get() + 2, std::vector<detail::batch::Cursor>{cursor(1)});
     detail::batch::Arguments a = arguments();
     a.now_table = now_table_.get();
     a.second = cursors_.get() + 2;
@@ -535,7 +549,7 @@ class CudaBatchEngine {
     const auto first = static_cast<unsigned int>(plan_.first_output);
     products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
               compute_.get());
-    return download(y_.get() + ((step_ + 3) % 4) * output_words(), output_words());
+    return download(y_.get() + ring_slot(1, detail::batch::y_slots) * output_words(), output_words());
   }
 
   // Copies between here and the device; all wait.
@@ -604,12 +618,13 @@ class CudaBatchEngine {
     }
     return rows;
   }
-  [[nodiscard]] std::size_t slot(std::uint64_t back, int ring) const {
+  /// Slot of step `step_ - back`.
+  [[nodiscard]] std::size_t ring_slot(std::uint64_t back, int ring) const {
     return static_cast<std::size_t>((step_ + 64 * count(ring) - back) % count(ring));
   }
   template <class T>
-  [[nodiscard]] std::vector<T> hidden_rows(const Array<T>& ring, std::uint64_t back) {
-    return download(ring.get() + slot(back, shape_.ring) * hidden_row_words(), hidden_row_words());
+  [[nodiscard]] std::vector<T> hidden_rows(const T* ring, std::uint64_t back) {
+    return download(ring + ring_slot(back, shape_.ring) * hidden_row_words(), hidden_row_words());
   }
 
   /// Visits the pieces of a state's past, newest first: what(tensor, length, device memory, kind).
@@ -617,15 +632,15 @@ class CudaBatchEngine {
   void visit_past(std::size_t terms, Visit&& visit) const {
     const auto hidden = count(shape_.hidden);
     for (std::size_t age = 0; age < terms + 4; ++age) {
-      const std::size_t at = slot(age + 1, shape_.ring) * hidden_row_words();
+      const std::size_t at = ring_slot(age + 1, shape_.ring) * hidden_row_words();
       visit.hidden(age, hidden, at);
-      visit.frame(age, count(shape_.pixels), slot(age + 1, shape_.frames) * frame_words());
+      visit.frame(age, count(shape_.pixels), ring_slot(age + 1, shape_.frames) * frame_words());
     }
     for (std::size_t age = 0; age < 2; ++age) {
-      visit.outputs(age, net_.outputs, slot(age + 1, 4) * output_words());
+      visit.outputs(age, net_.outputs, ring_slot(age + 1, detail::batch::y_slots) * output_words());
     }
     for (std::size_t age = 0; age < terms; ++age) {
-      const std::size_t at = slot(age + 1, shape_.terms);
+      const std::size_t at = ring_slot(age + 1, shape_.terms);
       visit.gradients(age, hidden, at * hidden_row_words(), net_.outputs, at * output_words());
     }
   }
@@ -646,10 +661,10 @@ class CudaBatchEngine {
       const std::size_t each = n * count(e.batch_);
       e.from_rows(e.download(e.kept_.get() + at, e.hidden_row_words()), n,
                   piece(s.hidden, age, each), Kept::decode);
-      read(s.squeezed, age, n, e.squeezed_.get() + at, e.hidden_row_words());
+      read(s.squeezed, age, n, e.squeezed_ + at, e.hidden_row_words());
     }
     void frame(std::size_t age, std::size_t n, std::size_t at) {
-      read(s.frames, age, n, e.pixels_.get() + at, e.frame_words());
+      read(s.frames, age, n, e.pixels_ + at, e.frame_words());
     }
     void outputs(std::size_t age, std::size_t n, std::size_t at) {
       e.from_rows(e.download(e.y_.get() + at, e.output_words()), n,
@@ -657,8 +672,8 @@ class CudaBatchEngine {
     }
     void gradients(std::size_t age, std::size_t n0, std::size_t at0, std::size_t n1,
                    std::size_t at1) {
-      read(s.hidden_gradients, age, n0, e.d0_.get() + at0, e.hidden_row_words());
-      read(s.output_gradients, age, n1, e.d1_.get() + at1, e.output_words());
+      read(s.hidden_gradients, age, n0, e.d0_ + at0, e.hidden_row_words());
+      read(s.output_gradients, age, n1, e.d1_ + at1, e.output_words());
     }
   };
   struct LoadPast {
@@ -670,13 +685,13 @@ class CudaBatchEngine {
     void hidden(std::size_t age, std::size_t n, std::size_t at) {
       const auto h = piece(s.hidden, age, n * count(e.batch_));
       e.write(e.kept_.get() + at, e.template to_rows<KeptType>(h, n, Kept::encode));
-      e.write(e.raw_.get() + at, e.template to_rows<Word>(h, n, [](float v) {
+      e.write(e.raw_ + at, e.template to_rows<Word>(h, n, [](float v) {
         return Math::operand(Kept::decode(Kept::encode(v)));
       }));
-      write(e.squeezed_.get() + at, s.squeezed, age, n);
+      write(e.squeezed_ + at, s.squeezed, age, n);
     }
     void frame(std::size_t age, std::size_t n, std::size_t at) {
-      write(e.pixels_.get() + at, s.frames, age, n);
+      write(e.pixels_ + at, s.frames, age, n);
     }
     void outputs(std::size_t age, std::size_t n, std::size_t at) {
       e.write(e.y_.get() + at, e.template to_rows<KeptType>(
@@ -684,8 +699,8 @@ class CudaBatchEngine {
     }
     void gradients(std::size_t age, std::size_t n0, std::size_t at0, std::size_t n1,
                    std::size_t at1) {
-      write(e.d0_.get() + at0, s.hidden_gradients, age, n0);
-      write(e.d1_.get() + at1, s.output_gradients, age, n1);
+      write(e.d0_ + at0, s.hidden_gradients, age, n0);
+      write(e.d1_ + at1, s.output_gradients, age, n1);
     }
   };
 
@@ -763,7 +778,7 @@ class CudaBatchEngine {
       visit_past(count(std::min(shape_.terms, state->plan.terms)), LoadPast{*this, *state});
     }
     write(score_.get(), std::vector<double>(score_.size()));
-    write(cursors_.get(), std::vector<detail::batch::Cursor>(2, {step_, 0, 0, 0, 0}));
+    write(cursors_.get(), std::vector<detail::batch::Cursor>(2, cursor(0)));
     publish();
     synchronize();
   }
@@ -771,15 +786,15 @@ class CudaBatchEngine {
   void start_past() {
     const std::size_t hidden = count(shape_.ring) * hidden_row_words();
     std::vector<Word> ones(hidden, Math::operand(1.0F));
-    write(raw_.get(), ones);
-    std::fill_n(ones.data() + slot(1, shape_.ring) * hidden_row_words(), hidden_row_words(),
+    write(raw_, ones);
+    std::fill_n(ones.data() + ring_slot(1, shape_.ring) * hidden_row_words(), hidden_row_words(),
                 Math::operand(squeeze(1.0F)));
-    write(squeezed_.get(), ones);
+    write(squeezed_, ones);
     write(kept_.get(), std::vector<KeptType>(hidden, Kept::encode(1.0F)));
-    write(pixels_.get(), std::vector<Word>(pixels_.size(), Math::operand(1.0F)));
+    write(pixels_, std::vector<Word>(count(shape_.frames) * frame_words(), Math::operand(1.0F)));
     write(y_.get(), std::vector<KeptType>(y_.size(), Kept::encode(1.0F)));
-    write(d0_.get(), std::vector<Word>(d0_.size()));
-    write(d1_.get(), std::vector<Word>(d1_.size()));
+    write(d0_, std::vector<Word>(count(shape_.terms) * hidden_row_words()));
+    write(d1_, std::vector<Word>(count(shape_.terms) * output_words()));
   }
 
   Spec spec_;
@@ -800,7 +815,9 @@ class CudaBatchEngine {
   Array<detail::batch::Product> product_table_;
   Array<detail::batch::Tile> tiles_;
   Array<float> master_, states_, copy_;
-  Array<Word> squeezed_, raw_, pixels_, constants_, d0_, d1_;
+  Array<Word> arena_;  // all rows that are gathered:
+  Word *squeezed_ = nullptr, *raw_ = nullptr, *pixels_ = nullptr, *constants_ = nullptr,
+       *d0_ = nullptr, *d1_ = nullptr;
   Array<KeptType> kept_, y_;
   Array<float> tables_, now_table_, scratch_;
   Array<std::uint8_t> scored_;

@@ -48,18 +48,22 @@ class ErrorRows {
   ErrorSums sums;
 
   __device__ ErrorRows(const Arguments& a, const Product& p, const BlockState& state,
-                       std::uint32_t* words)
-      : a_(a), p_(p), state_(state), words_(words), step_(state.cursor.step) {
+                       std::uint32_t* places)
+      : a_(a), p_(p), state_(state), places_(places), step_(state.cursor.step) {
     const Shape& s = a.shape;
     row_bytes_ = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
     const std::size_t first = blockIdx.y * Slice + threadIdx.x % S::chunks * size;
     offset_ = first * sizeof(typename M::Word);
     const auto outputs = static_cast<std::size_t>(s.outputs);
-    older_ = a.pixels + ring_slot(step_, s.frames, 2) * row_bytes_ * static_cast<std::size_t>(s.pixels);
-    y_ = a.y + (ring_slot(step_, 4, 2) * outputs + p.errors) * row_bytes_ + offset_;
-    d1_ = a.d1 + (ring_slot(step_, s.terms, 0) * outputs + p.errors) * row_bytes_ + offset_;
-    const std::uint8_t* scored = a.scored + static_cast<std::size_t>(ring_slot(step_, s.frames, 0)) *
-                                                static_cast<std::size_t>(s.padded) + first;
+    const Cursor& now = state.cursor;
+    const auto frame = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(s.pixels) * row_bytes_);
+    older_ = (static_cast<std::ptrdiff_t>(slot_before(now.frame, s.frames, 2)) -
+              static_cast<std::ptrdiff_t>(now.frame)) * frame;
+    y_ = a.y + (slot_before(now.y, y_slots, 2) * outputs + p.errors) * row_bytes_ + offset_;
+    d1_ = a.d1 + (now.gradient * outputs + p.errors) * row_bytes_ + offset_;
+    from_ = a.arena + offset_;
+    const std::uint8_t* scored =
+        a.scored + static_cast<std::size_t>(now.frame) * static_cast<std::size_t>(s.padded) + first;
 #pragma unroll
     for (int i = 0; i < size; ++i) {
       const bool real = first + static_cast<std::size_t>(i) < static_cast<std::size_t>(s.batch);
@@ -68,15 +72,15 @@ class ErrorRows {
     }
     for (int i = static_cast<int>(threadIdx.x); i < min(static_cast<int>(p.depth), most_part_rows);
          i += threads) {
-      words[i] = a.rows[p.rows + static_cast<std::uint32_t>(i)];
+      places[i] = find(i);
     }
   }
 
   /// Brings rows `first` and on.
   __device__ void bring(int first, unsigned char* to) const {
     for_each_piece(first, to, [&](int, int row, unsigned char* piece) {
-      copy_async(piece, source(state_.base, row));
-      copy_async(piece + S::second, y_ + static_cast<std::size_t>(row) * row_bytes_);
+      copy_async(piece, source(row));
+      copy_async(piece + S::second, y_ + line(row));
     });
   }
 
@@ -84,7 +88,7 @@ class ErrorRows {
   __device__ void turn(int first, unsigned char* to) {
     Octet<M> before[each];
     for_each_piece(first, to, [&](int i, int row, unsigned char*) {
-      if (is_pixel(row)) before[i].bits = *reinterpret_cast<const uint4*>(older(row));
+      if (is_pixel(row)) before[i].bits = *reinterpret_cast<const uint4*>(source(row) + older_);
     });
 #pragma unroll
     for (int i = 0; i < each; ++i) {
@@ -102,7 +106,7 @@ class ErrorRows {
       const uint4 d1 = gradient(target, then);
       *reinterpret_cast<uint4*>(piece) = d1;
       if (p_.parts != 0) {
-        *reinterpret_cast<uint4*>(d1_ + static_cast<std::size_t>(row) * row_bytes_) = d1;
+        *reinterpret_cast<uint4*>(d1_ + line(row)) = d1;
       }
     }
   }
@@ -122,18 +126,18 @@ class ErrorRows {
       if (row < static_cast<int>(p_.depth)) what(i, row, place(i, to));
     }
   }
-  __device__ std::uint32_t word(int row) const {
-    return row < most_part_rows ? words_[row] : a_.rows[p_.rows + static_cast<std::uint32_t>(row)];
+  __device__ std::uint32_t find(int row) const {
+    return row_place(state_.streams, a_.rows[p_.rows + static_cast<std::uint32_t>(row)],
+                     static_cast<std::uint32_t>(row_bytes_ / 16));
   }
-  __device__ const unsigned char* source(const unsigned char* const* base, int row) const {
-    const std::uint32_t w = word(row);
-    return base[w >> stream_shift] + (w & row_mask) * row_bytes_ + offset_;
+  __device__ const unsigned char* source(int row) const {
+    return from_ + static_cast<std::size_t>(row < most_part_rows ? places_[row] : find(row)) * 16;
+  }
+  __device__ std::size_t line(int row) const {
+    return static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(row_bytes_);
   }
   __device__ bool is_pixel(int row) const {
     return static_cast<std::uint32_t>(row) < p_.pixels && scored_ != 0;
-  }
-  __device__ const unsigned char* older(int row) const {
-    return older_ + (word(row) & row_mask) * row_bytes_ + offset_;
   }
 
   __device__ uint4 gradient(const Octet<M>& target, const KeptOctet<M>& then) {
@@ -145,7 +149,7 @@ class ErrorRows {
       const float e = real ? M::value(target.operand[i]) - v : 0.0F;
       sums.loss += e * e;
       const float used = a_.shape.sign_error != 0 && real ? copysignf(1.0F, e) : e;
-      out.operand[i] = M::operand(slope(a_.shape.activation, step_, v) * used);
+      out.operand[i] = M::operand(slope<M>(a_.shape.activation, step_, v) * used);
     }
     return out.bits;
   }
@@ -164,10 +168,11 @@ class ErrorRows {
   const Arguments& a_;
   const Product& p_;
   const BlockState& state_;
-  const std::uint32_t* words_;
+  const std::uint32_t* places_;
   unsigned long long step_;
   std::size_t row_bytes_, offset_;
-  const unsigned char* older_;  ///< frames two steps back
+  const unsigned char* from_;   ///< the arena, at the thread's sequences
+  std::ptrdiff_t older_;        ///< from a pixel of this frame to that of two steps back
   const unsigned char* y_;      ///< of two steps back
   unsigned char* d1_;           ///< of this step
   unsigned real_ = 0, scored_ = 0;
@@ -216,12 +221,12 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
     const std::size_t at = (p.out + static_cast<std::size_t>(n)) * static_cast<std::size_t>(s.padded) +
                            slice * Slice + static_cast<std::size_t>(b);
     const auto* h = reinterpret_cast<const typename Kept::Type*>(a.kept) +
-                    ring_slot(step, s.ring, 2) * hidden * static_cast<std::size_t>(s.padded) + at;
+                    slot_before(state.cursor.hidden, s.ring, 2) * hidden * static_cast<std::size_t>(s.padded) + at;
     const float sum[4] = {u.x, u.y, u.z, u.w};
     float d[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) d[k] = slope(s.activation, step, Kept::decode(h[k])) * sum[k];
-    store_operands<M>(a.d0 + ring_slot(step, s.terms, 0) * row_bytes * hidden +
+    for (int k = 0; k < 4; ++k) d[k] = slope<M>(s.activation, step, Kept::decode(h[k])) * sum[k];
+    store_operands<M>(a.d0 + state.cursor.gradient * row_bytes * hidden +
                           at * sizeof(typename M::Word),
                       d);
   }

@@ -13,7 +13,7 @@ namespace pvm::inline v0::detail::batch {
 
 /// What a block of threads keeps beside its stages.
 struct BlockState {
-  const unsigned char* base[static_cast<int>(Stream::count)];
+  std::uint32_t streams[static_cast<int>(Stream::count)];  ///< their places in the arena
   Cursor cursor;
   bool last;
   double sums[8][3];
@@ -21,11 +21,11 @@ struct BlockState {
 
 /// h, c(h) and the kept h of row `row`, sequences b to b + 3.
 template <class M>
-__device__ __forceinline__ void publish(const Arguments& a, unsigned long long step,
-                                        std::size_t row, std::size_t b, const float (&sum)[4]) {
+__device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, std::size_t row,
+                                        std::size_t b, const float (&sum)[4]) {
   using Kept = typename M::Kept;
   const Shape& s = a.shape;
-  const std::size_t at = ((static_cast<std::size_t>(ring_slot(step, s.ring, 0)) *
+  const std::size_t at = ((static_cast<std::size_t>(slot) *
                                static_cast<std::size_t>(s.hidden) +
                            row) *
                               static_cast<std::size_t>(s.padded) +
@@ -34,7 +34,7 @@ __device__ __forceinline__ void publish(const Arguments& a, unsigned long long s
   typename Kept::Type kept[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    kept[i] = Kept::encode(activate(s.activation, sum[i]));
+    kept[i] = Kept::encode(activate<M>(s.activation, sum[i]));
     h[i] = Kept::decode(kept[i]);  // what a checkpoint holds is what the run goes on with
     c[i] = squeeze(h[i]);
   }
@@ -52,33 +52,34 @@ template <class M, int Slice>
 __device__ __forceinline__ void forward(const Arguments& a, const Product& p, BlockState& state,
                                         unsigned char* shared) {
   using S = ProductShape<M, Slice>;
-  auto* words = reinterpret_cast<std::uint32_t*>(shared);
+  auto* places = reinterpret_cast<std::uint32_t*>(shared);
   unsigned char* pipe = shared + S::words_bytes;
   const auto slice = static_cast<std::size_t>(blockIdx.y);
   const int rows = static_cast<int>(p.blocks) * M::block;
-  for (int i = static_cast<int>(threadIdx.x); i < rows; i += threads) words[i] = a.rows[p.rows + i];
-  __syncthreads();
   const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
-  product<M, S>(pipe, a.work + static_cast<std::size_t>(p.weights) * block_words,
-                    static_cast<int>(p.blocks), [&](int first, int count, unsigned char* to) {
-    for (int i = static_cast<int>(threadIdx.x); i < count * S::chunks; i += threads) {
-      const int row = i / S::chunks;
-      const int chunk = i % S::chunks;
-      const std::uint32_t word = words[first + row];
-      copy_async(to + row * S::stride + chunk * 16,
-                 state.base[word >> stream_shift] + (word & row_mask) * row_bytes +
-                     slice * S::row_bytes + chunk * 16);
-    }
-  }, [](int, unsigned char*) {});
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += threads) {
+    places[i] = row_place(state.streams, a.rows[p.rows + static_cast<std::uint32_t>(i)],
+                          static_cast<std::uint32_t>(row_bytes / 16));
+  }
+  __syncthreads();
+  const unsigned char* from =
+      a.arena + slice * S::row_bytes + threadIdx.x % static_cast<unsigned>(S::chunks) * 16;
+  product<M, S>(
+      pipe, a.work + static_cast<std::size_t>(p.weights) * block_words, static_cast<int>(p.blocks),
+      [&](int first, int count, unsigned char* to) {
+        bring_rows<S>(places + first, count, from, to);
+      },
+      [](int, unsigned char*) {});
   const int quads = static_cast<int>(p.count) * (Slice / 4);
   const auto each_quad = [&](auto&& what) {
     for (int i = static_cast<int>(threadIdx.x); i < quads; i += threads) {
       what(i / (Slice / 4), i % (Slice / 4) * 4);
     }
   };
+  const std::uint32_t slot = state.cursor.hidden;
   const auto finish = [&](int n, int b, const float4& v) {
     const float sum[4] = {v.x, v.y, v.z, v.w};
-    publish<M>(a, state.cursor.step, p.out + static_cast<std::size_t>(n),
+    publish<M>(a, slot, p.out + static_cast<std::size_t>(n),
                slice * Slice + static_cast<std::size_t>(b), sum);
   };
   if (p.parts == 1) {

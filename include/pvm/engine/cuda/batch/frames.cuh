@@ -18,7 +18,7 @@ struct Uploaded {
   const float* squeezed;       ///< ... values that are squeezed already
   const std::uint8_t* scored;  ///< [steps][batch]
   const float* tables;         ///< [steps][table]
-  unsigned long long first;    ///< step of the first
+  std::uint32_t slot;          ///< of the first frame
 };
 
 /// Grid: (pixels / 64, Bp / 32, steps), 256 threads.
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(256)
   __shared__ float tile[32][65];
   const Shape& s = a.shape;
   const auto step = static_cast<std::size_t>(blockIdx.z);
-  const std::size_t slot = ring_slot(from.first + step, s.frames, 0);
+  const std::size_t slot = (from.slot + step) % static_cast<std::size_t>(s.frames);
   const int first_pixel = static_cast<int>(blockIdx.x) * 64;
   const int first_sequence = static_cast<int>(blockIdx.y) * 32;
   const int thread = static_cast<int>(threadIdx.x);

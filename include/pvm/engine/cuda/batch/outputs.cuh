@@ -58,7 +58,7 @@ struct OutputWriter {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           what(n * 8 + (lane & 3) * 2 + (k & 1), i * 16 + (lane >> 2) + (k >> 1) * 8,
-               activate(a.shape.activation, sums[i][n][k]));
+               activate<M>(a.shape.activation, sums[i][n][k]));
         }
       }
     }
@@ -83,7 +83,8 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
   const OutputWriter<M, Slice> writer{
       a, p, shared + panel_depth * S::stride + warp * panel_width * S::output_row,
       a.y +
-          ring_slot(state.cursor.step, 4, 1) * row_bytes * static_cast<std::size_t>(a.shape.outputs) +
+          slot_before(state.cursor.y, y_slots, 1) * row_bytes *
+              static_cast<std::size_t>(a.shape.outputs) +
           sequence * sizeof(typename M::Kept::Type)};
   for (int pass = 0; pass * S::deep < groups; ++pass) {
     const int group = pass * S::deep + warp / S::across;
@@ -97,9 +98,11 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
           const int chunk = i % S::chunks;
           const std::uint32_t word =
               a.rows[p.rows + static_cast<std::uint32_t>(panel * panel_depth + row)];
+          const std::uint32_t place =
+              row_place(state.streams, word, static_cast<std::uint32_t>(row_bytes / 16));
           copy_async(shared + row * S::stride + chunk * 16,
-                     state.base[word >> stream_shift] + (word & row_mask) * row_bytes +
-                         slice * S::row_bytes + chunk * 16);
+                     a.arena + static_cast<std::size_t>(place) * 16 + slice * S::row_bytes +
+                         chunk * 16);
         }
         copies_commit();
         copies_wait<0>();

@@ -46,6 +46,7 @@ class Plan {
   std::size_t scratch = 0;   ///< parts of forward products
   std::size_t counters = 0;
   std::size_t scores = 0;
+  int columns = 0;  ///< most n of a panel
 
   /// `block`: depth of a weight block; forward products are split into parts of at most
   /// `part_blocks` blocks.
@@ -184,6 +185,7 @@ class Plan {
   }
 
   void add_panel(Panel panel, Origin origin) {
+    columns = std::max(columns, static_cast<int>(panel.n));
     panel.master = master;
     master += ceil(panel.m, 16) * 16 * panel.n;
     panels.push_back(panel);

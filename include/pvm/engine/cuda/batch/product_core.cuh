@@ -127,8 +127,11 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
       unsigned char* w = to + S::rows * S::stride;
       const auto* from = reinterpret_cast<const unsigned char*>(weights) +
                          static_cast<std::size_t>(first) * block_bytes;
-      for (int i = static_cast<int>(threadIdx.x); i < here * (block_bytes / 16); i += threads) {
-        copy_async(w + i * 16, from + i * 16);
+      constexpr int pieces = (S::blocks * (block_bytes / 16) + threads - 1) / threads;
+#pragma unroll
+      for (int k = 0; k < pieces; ++k) {
+        const int i = static_cast<int>(threadIdx.x) + k * threads;
+        if (i < here * (block_bytes / 16)) copy_async(w + i * 16, from + i * 16);
       }
       bring(first * M::block, here * M::block, to);
     }
@@ -185,6 +188,31 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
     }
   }
   __syncthreads();
+}
+
+/// Brings rows into a stage; `places` says where they are, `from` is the arena at the thread's
+/// sequences.
+template <class S>
+__device__ __forceinline__ void bring_rows(const std::uint32_t* places, int count,
+                                           const unsigned char* from, unsigned char* to) {
+  constexpr int each = S::rows * S::chunks / threads;
+  static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
+  const int first = static_cast<int>(threadIdx.x) / S::chunks;
+  to += first * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
+  std::uint32_t place[each];
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    const int row = first + k * (threads / S::chunks);
+    place[k] = row < count ? places[row] : 0;
+  }
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    const int row = first + k * (threads / S::chunks);
+    if (row < count) {
+      copy_async(to + k * (threads / S::chunks) * S::stride,
+                 from + static_cast<std::size_t>(place[k]) * 16);
+    }
+  }
 }
 
 /// Sums of row n for sequences b to b + 3 of the slice.

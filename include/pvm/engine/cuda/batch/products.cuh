@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
   const bool older = p.role == Role::outputs;  // y is of the step before
   if (older && state.cursor.owed == 0) return;
   if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
-    state.base[threadIdx.x] = stream_base<M>(a, static_cast<Stream>(threadIdx.x),
-                                             state.cursor.step, older ? 1 : 0, 0);
+    state.streams[threadIdx.x] = stream_place<M>(a, static_cast<Stream>(threadIdx.x), state.cursor,
+                                                 older ? 1 : 0, 0);
   }
   __syncthreads();
   switch (p.role) {

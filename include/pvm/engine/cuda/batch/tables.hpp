@@ -106,8 +106,12 @@ struct Cursor {
   std::uint32_t now;   ///< which of W1's two working copies is W1(step)
   std::uint32_t then;  ///< ... and which was W1(step - 1)
   std::uint32_t owed;  ///< 1: y(step - 1) is still to be computed
+  std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
   std::uint32_t pad;
 };
+
+/// Slots of y: two that are read, one that is written.
+inline constexpr int y_slots = 4;
 
 /// Sizes that kernels need at run time.
 struct Shape {
@@ -121,6 +125,7 @@ struct Shape {
   int pixels;    ///< rows of a frame
   int outputs;   ///< rows of y
   int layers;
+  int columns;   ///< most n of a panel
   int table;     ///< floats of a step's table: 4, then per layer rate and momentum or 2 T
   int activation;
   int sign_error;

@@ -37,10 +37,13 @@ struct UpdateShape {
   static constexpr int chunks = Bytes / 16;
   static constexpr int stage_bytes = rows * stride;
   static constexpr int stages = Floats == 1 ? 3 : 2;
-  static constexpr int tiles = stages + 2;
-  static constexpr int master_bytes = tile_rows * panel_width * 4;
-  static constexpr int shared_bytes =
-      stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile)) + Floats * master_bytes;
+  static constexpr int tiles = stages + 3;
+  static constexpr int places_start = stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile));
+  static constexpr int masters_start = places_start + 2 * rows * 4;
+  /// Panels have at most `columns` n.
+  static constexpr int shared_bytes(int columns) {
+    return masters_start + Floats * tile_rows * columns * 4;
+  }
 };
 
 /// A warp's 16 x 56 part of a panel, in the layout of accumulators: lane l holds rows l/4 and
@@ -218,12 +221,12 @@ __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned ch
 }
 
 struct UpdateState {
-  const unsigned char* base[most_terms][static_cast<int>(Stream::count)];
+  std::uint32_t streams[most_terms][static_cast<int>(Stream::count)];  ///< places in the arena
   Cursor cursor;
 };
 
 /// Walks through the tiles of a block of threads. Rows come ahead by stages, which run on from tile
-/// to tile; tiles two ahead; masters one ahead.
+/// to tile; tiles three ahead; masters one ahead.
 template <class M, class Rule, bool Listed, int Bytes>
 class Updater {
   static constexpr int state_floats = Listed ? 0 : Rule::state;
@@ -246,19 +249,21 @@ class Updater {
         count_(static_cast<int>(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) *
                                                       (blockIdx.x + 1) / gridDim.x) -
                                 first_)) {
-    masters_ = reinterpret_cast<float*>(shared + S::stages * S::stage_bytes +
-                                        S::tiles * static_cast<int>(sizeof(Tile))) +
-               warp() * 16 * panel_width;
+    places_ = reinterpret_cast<std::uint32_t*>(shared + S::places_start);
+    masters_ = reinterpret_cast<float*>(shared + S::masters_start) + warp() * 16 * a.shape.columns;
   }
 
   __device__ void run() {
     bring_tile(0);
     bring_tile(1);
+    bring_tile(2);
     copies_commit();
     copies_wait<0>();
     __syncthreads();
+    find_rows();
     bring_masters(0);
     for (int i = 0; i < S::stages - 1; ++i) {
+      __syncthreads();
       issue();
       copies_commit();
       if (i < S::stages - 2) copies_commit();  // stages and masters take turns
@@ -285,7 +290,7 @@ class Updater {
         }
         if constexpr (Listed) {
           const float* rates = table_ + 4 + p.layer * 2 * terms_ + 2 * term;
-          if (task_ == Task::learn) add(gains, rates[0], sums);
+          if (task_ == Task::learn && rates[0] != 0.0F) add(gains, rates[0], sums);
           add(pending, rates[1], sums);
         }
       }
@@ -318,31 +323,51 @@ class Updater {
     bring_fragment(masters_, a_.master + place(p), p.n);
 #pragma unroll
     for (int k = 0; k < state_floats; ++k) {
-      bring_fragment(masters_ + (k + 1) * tile_rows * panel_width,
+      bring_fragment(masters_ + (k + 1) * tile_rows * a_.shape.columns,
                      a_.states + k * a_.weights + place(p), p.n);
     }
   }
 
-  /// Asynchronously the next stage of rows, and with a tile's first one the tile two further on.
+  /// Asynchronously the next stage of rows, and with a tile's first one the tile three further on.
   __device__ void issue() {
     if (ahead_tile_ >= count_) return;
-    const Tile& tile = tiles_[ahead_tile_ % S::tiles];
-    unsigned char* to = stages_ + ahead_ % S::stages * S::stage_bytes;
-    for (int i = static_cast<int>(threadIdx.x); i < S::rows * S::chunks; i += threads) {
-      const int row = i / S::chunks;
-      const int at = i % S::chunks;
-      const std::uint32_t word = tile.rows[row];
-      copy_async(to + row * S::stride + at * 16,
-                 state_.base[ahead_term_][word >> stream_shift] + (word & row_mask) * row_bytes_ +
-                     static_cast<std::size_t>(ahead_chunk_) * Bytes + at * 16);
+    constexpr int each = (S::rows * S::chunks + threads - 1) / threads;
+    constexpr int apart = threads / S::chunks;
+    const int first = static_cast<int>(threadIdx.x) / S::chunks;
+    const int at = static_cast<int>(threadIdx.x) % S::chunks * 16;
+    const std::uint32_t* places = places_ + ahead_ % 2 * S::rows;
+    unsigned char* to =
+        stages_ + ahead_ % S::stages * S::stage_bytes + first * S::stride + at;
+    const unsigned char* from = a_.arena + ahead_chunk_ * Bytes + at;
+    std::uint32_t place[each];
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      if (k + 1 < each || first + k * apart < S::rows) place[k] = places[first + k * apart];
     }
-    if (ahead_term_ == 0 && ahead_chunk_ == 0) bring_tile(ahead_tile_ + 2);
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      if (k + 1 < each || first + k * apart < S::rows) {
+        copy_async(to + k * apart * S::stride, from + static_cast<std::size_t>(place[k]) * 16);
+      }
+    }
+    if (ahead_term_ == 0 && ahead_chunk_ == 0) bring_tile(ahead_tile_ + 3);
     ++ahead_;
-    if (++ahead_chunk_ < chunks_) return;
-    ahead_chunk_ = 0;
-    if (++ahead_term_ < terms_) return;
-    ahead_term_ = 0;
-    ++ahead_tile_;
+    if (++ahead_chunk_ == chunks_) {
+      ahead_chunk_ = 0;
+      if (++ahead_term_ == terms_) {
+        ahead_term_ = 0;
+        ++ahead_tile_;
+      }
+    }
+    find_rows();
+  }
+  /// Where the rows of the next stage are, for all threads after the next barrier.
+  __device__ void find_rows() {
+    if (ahead_tile_ >= count_ || threadIdx.x >= S::rows) return;
+    places_[ahead_ % 2 * S::rows + static_cast<int>(threadIdx.x)] =
+        row_place(state_.streams[ahead_term_],
+                  tiles_[ahead_tile_ % S::tiles].rows[threadIdx.x],
+                  static_cast<std::uint32_t>(row_bytes_ / 16));
   }
 
   __device__ void multiply(Fragment& sums, const unsigned char* rows) const {
@@ -365,7 +390,7 @@ class Updater {
     read_fragment(w, masters_, p.n);
 #pragma unroll
     for (int k = 0; k < state_floats; ++k) {
-      read_fragment(old[k], masters_ + (k + 1) * tile_rows * panel_width, p.n);
+      read_fragment(old[k], masters_ + (k + 1) * tile_rows * a_.shape.columns, p.n);
     }
     const bool real = exists(p);
     __syncwarp();
@@ -432,13 +457,26 @@ class Updater {
   const float* table_;
   unsigned char* stages_;
   Tile* tiles_;
-  float* masters_;  ///< of the warp
+  std::uint32_t* places_;  ///< [2][rows] in the arena, of this stage and the next
+  float* masters_;         ///< of the warp
   const std::size_t row_bytes_;
   const int terms_, chunks_;
   const unsigned first_;
   const int count_;
   int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_chunk_ = 0;  ///< the next stage to bring
 };
+
+__device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learns) {
+  return {now.step + 1,
+          learns ? 1 - now.now : now.now,
+          now.now,
+          1,
+          slot_after(now.hidden, s.ring),
+          slot_after(now.frame, s.frames),
+          slot_after(now.gradient, s.terms),
+          slot_after(now.y, y_slots),
+          0};
+}
 
 /// Blocks share the tiles evenly. Where it learns, the cursor goes on to the next step.
 template <class M, class Rule, bool Listed, int Bytes>
@@ -450,16 +488,14 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
   wait_for_previous_kernel();
   if (threadIdx.x == 0) state.cursor = *a.second;
   __syncthreads();
-  const unsigned long long step = state.cursor.step;
   const float* table = a.now_table;
   if (table == nullptr) {
-    table = a.tables + static_cast<std::size_t>(ring_slot(step, a.shape.frames, 0)) *
+    table = a.tables + static_cast<std::size_t>(state.cursor.frame) *
                            static_cast<std::size_t>(a.shape.table);
   }
   const bool learns = task != Task::learn || table[0] != 0.0F;
   if (task == Task::learn && blockIdx.x == 0 && threadIdx.x == 0) {
-    const std::uint32_t now = state.cursor.now;
-    *a.first = {step + 1, learns ? 1 - now : now, now, 1, 0};
+    *a.first = next_step(a.shape, state.cursor, learns);
   }
   if (!learns) return;
   const int terms = Listed ? a.shape.terms : 1;
@@ -467,8 +503,8 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
        i += threads) {
     const int term = i / static_cast<int>(Stream::count);
     const int stream = i % static_cast<int>(Stream::count);
-    state.base[term][stream] =
-        stream_base<M>(a, static_cast<Stream>(stream), step, 2 + term, term);
+    state.streams[term][stream] =
+        stream_place<M>(a, static_cast<Stream>(stream), state.cursor, 2 + term, term);
   }
   __syncthreads();
   Updater<M, Rule, Listed, Bytes>(a, task, state, table, shared).run();
@@ -481,17 +517,19 @@ struct UpdateLauncher {
   bool listed;
   int multiprocessors;
   bool early;
+  int columns;  ///< most n of a panel
 
   template <class What>
   void for_kernel(What&& what) const {
     const auto with = [&]<int Bytes>() {
       if constexpr (std::is_same_v<Rule, Momentum>) {
         if (listed) {
-          return what(update_kernel<M, Rule, true, Bytes>, UpdateShape<Bytes, 1>::shared_bytes);
+          return what(update_kernel<M, Rule, true, Bytes>,
+                      UpdateShape<Bytes, 1>::shared_bytes(columns));
         }
       }
       what(update_kernel<M, Rule, false, Bytes>,
-           UpdateShape<Bytes, 1 + Rule::state>::shared_bytes);
+           UpdateShape<Bytes, 1 + Rule::state>::shared_bytes(columns));
     };
     switch (bytes) {
       case 32: with.template operator()<32>(); break;
