@@ -30,7 +30,7 @@ struct Arguments {
   unsigned char* squeezed;    ///< [ring][hidden] c(h)
   unsigned char* raw;         ///< [ring][hidden] h
   unsigned char* pixels;      ///< [frames][pixels] c(pixel)
-  unsigned char* constants;   ///< [2]
+  unsigned char* ones;        ///< [1]
   unsigned char* d0;          ///< [terms][hidden]
   unsigned char* d1;          ///< [terms][outputs]
   unsigned char* kept;        ///< [ring][hidden] h as kept, rows of Kept
@@ -64,7 +64,7 @@ __device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, 
                                              int back, int age) {
   const Shape& s = a.shape;
   const std::size_t row = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
-  const unsigned char* base = a.constants;
+  const unsigned char* base = a.ones;
   std::uint32_t slot = 0;
   int rows = 0;
   const auto at = [&](const unsigned char* from, std::uint32_t now_slot, int ring, int lag, int n) {
@@ -90,6 +90,7 @@ __device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, 
 /// Where row `word` starts; `unit`: 16 bytes of a row.
 __device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams, std::uint32_t word,
                                                    std::uint32_t unit) {
+  if (word == zero_row) return nowhere;
   return streams[word >> stream_shift] + (word & row_mask) * unit;
 }
 
@@ -135,6 +136,14 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
                "l"(global));
+}
+/// 16 bytes of the row at `place`, or zeros.
+__device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
+                                               std::uint32_t place) {
+  const bool exists = place != nowhere;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(from + static_cast<std::size_t>(exists ? place : 0) * 16), "r"(exists ? 16 : 0));
 }
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
 template <int Pending>

@@ -362,16 +362,15 @@ class CudaBatchEngine {
     const std::size_t d0 = count(shape_.terms) * hidden_row_words();
     const std::size_t d1 = count(shape_.terms) * output_words();
     const std::size_t frames_words = count(shape_.frames) * frame_words();
-    const std::size_t constants = 2 * count(shape_.padded);
-    arena_ = zeros<Word>(2 * hidden + frames_words + constants + d0 + d1);
+    const std::size_t ones = count(shape_.padded);
+    arena_ = zeros<Word>(2 * hidden + frames_words + ones + d0 + d1);
     squeezed_ = arena_.get();
     raw_ = squeezed_ + hidden;
     pixels_ = raw_ + hidden;
-    constants_ = pixels_ + frames_words;
-    d0_ = constants_ + constants;
+    ones_ = pixels_ + frames_words;
+    d0_ = ones_ + ones;
     d1_ = d0_ + d0;
-    write(constants_ + shape_.padded,
-          std::vector<Word>(count(shape_.padded), Math::operand(1.0F)));
+    write(ones_, std::vector<Word>(ones, Math::operand(1.0F)));
     y_ = zeros<KeptType>(detail::batch::y_slots * output_words());
     tables_ = zeros<float>(count(shape_.frames) * rates_.size());
     now_table_ = zeros<float>(rates_.size());
@@ -411,7 +410,7 @@ class CudaBatchEngine {
     a.raw = bytes(raw_);
     a.kept = bytes(kept_.get());
     a.pixels = bytes(pixels_);
-    a.constants = bytes(constants_);
+    a.ones = bytes(ones_);
     a.d0 = bytes(d0_);
     a.d1 = bytes(d1_);
     a.y = bytes(y_.get());
@@ -816,7 +815,7 @@ class CudaBatchEngine {
   Array<detail::batch::Tile> tiles_;
   Array<float> master_, states_, copy_;
   Array<Word> arena_;  // all rows that are gathered:
-  Word *squeezed_ = nullptr, *raw_ = nullptr, *pixels_ = nullptr, *constants_ = nullptr,
+  Word *squeezed_ = nullptr, *raw_ = nullptr, *pixels_ = nullptr, *ones_ = nullptr,
        *d0_ = nullptr, *d1_ = nullptr;
   Array<KeptType> kept_, y_;
   Array<float> tables_, now_table_, scratch_;

@@ -100,9 +100,8 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
               a.rows[p.rows + static_cast<std::uint32_t>(panel * panel_depth + row)];
           const std::uint32_t place =
               row_place(state.streams, word, static_cast<std::uint32_t>(row_bytes / 16));
-          copy_async(shared + row * S::stride + chunk * 16,
-                     a.arena + static_cast<std::size_t>(place) * 16 + slice * S::row_bytes +
-                         chunk * 16);
+          copy_row_async(shared + row * S::stride + chunk * 16,
+                         a.arena + slice * S::row_bytes + chunk * 16, place);
         }
         copies_commit();
         copies_wait<0>();

@@ -209,8 +209,7 @@ __device__ __forceinline__ void bring_rows(const std::uint32_t* places, int coun
   for (int k = 0; k < each; ++k) {
     const int row = first + k * (threads / S::chunks);
     if (row < count) {
-      copy_async(to + k * (threads / S::chunks) * S::stride,
-                 from + static_cast<std::size_t>(place[k]) * 16);
+      copy_row_async(to + k * (threads / S::chunks) * S::stride, from, place[k]);
     }
   }
 }

@@ -39,7 +39,7 @@ enum class Stream : std::uint32_t {
   pixels_1,         ///< the one before
   hidden_0,         ///< h of the step
   hidden_1,         ///< h one step back
-  constants,        ///< row 0: zeros, row 1: ones
+  ones,             ///< row 0
   hidden_gradient,  ///< d0
   output_gradient,  ///< d1
   count
@@ -49,8 +49,10 @@ inline constexpr std::uint32_t row_mask = (1U << stream_shift) - 1;
 PVM_HOST_DEVICE constexpr std::uint32_t row_word(Stream stream, std::uint32_t row) {
   return static_cast<std::uint32_t>(stream) << stream_shift | row;
 }
-inline constexpr std::uint32_t zero_row = row_word(Stream::constants, 0);
-inline constexpr std::uint32_t one_row = row_word(Stream::constants, 1);
+inline constexpr std::uint32_t one_row = row_word(Stream::ones, 0);
+/// A row of zeros: none is read. (Hundreds of blocks that read the same line wait for each other.)
+inline constexpr std::uint32_t zero_row = 0xffffffffU;
+inline constexpr std::uint32_t nowhere = 0xffffffffU;  ///< the place of such a row
 
 enum class Role : std::uint32_t {
   forward,  ///< part of h = f(W0 x)

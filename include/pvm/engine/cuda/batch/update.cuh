@@ -347,7 +347,7 @@ class Updater {
 #pragma unroll
     for (int k = 0; k < each; ++k) {
       if (k + 1 < each || first + k * apart < S::rows) {
-        copy_async(to + k * apart * S::stride, from + static_cast<std::size_t>(place[k]) * 16);
+        copy_row_async(to + k * apart * S::stride, from, place[k]);
       }
     }
     if (ahead_term_ == 0 && ahead_chunk_ == 0) bring_tile(ahead_tile_ + 3);
