@@ -100,19 +100,36 @@ __device__ __forceinline__ float quotient(float a, float b) {
   if constexpr (M::in_parts) return a / b;
   return __fdividef(a, b);
 }
+/// The polynomial with the compatible derivative (unit/activation.hpp).
 template <class M>
-__device__ __forceinline__ float activate(int kind, float sum) {
-  if (kind == 2) return Logistic::value(sum);
-  return quotient<M>(sum, 2.0F * (fabsf(sum) + 1.0F)) + 0.5F;
+struct FastPolynomial {
+  __device__ static float value(float a) {
+    return quotient<M>(a, 2.0F * fabsf(a) + 2.0F) + 0.5F;
+  }
+  __device__ static float derivative(float v) {
+    const float s = fabsf(2.0F * v - 1.0F);
+    const float ratio = quotient<M>(1.0F + s, 1.0F + 2.0F * s);
+    return 0.5F * ratio * ratio;
+  }
+};
+/// Calls what(activation) for the activation's number: outside of loops.
+template <class M, class What>
+__device__ __forceinline__ void with_activation(int kind, What&& what) {
+  if (kind == 2) {
+    what(Logistic{});
+  } else {
+    what(FastPolynomial<M>{});
+  }
 }
-/// At steps 0 and 1 the past is all ones, where the true derivative is 0 and nothing would learn.
-template <class M>
-__device__ __forceinline__ float slope(int kind, unsigned long long step, float v) {
-  if (kind == 2) return Logistic::derivative(v);
-  if (kind == 1 && step >= 2) return PolynomialTrue::derivative(v);
-  const float s = fabsf(2.0F * v - 1.0F);
-  const float ratio = quotient<M>(1.0F + s, 1.0F + 2.0F * s);
-  return 0.5F * ratio * ratio;
+/// The same for derivatives. At steps 0 and 1 the past is all ones, where the true derivative is 0
+/// and nothing would learn.
+template <class M, class What>
+__device__ __forceinline__ void with_derivative(int kind, unsigned long long step, What&& what) {
+  if (kind == 1 && step >= 2) {
+    what(PolynomialTrue{});
+  } else {
+    with_activation<M>(kind, what);
+  }
 }
 
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {

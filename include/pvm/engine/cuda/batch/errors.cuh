@@ -86,29 +86,28 @@ class ErrorRows {
 
   /// Turns them into d1; rows that do not exist into zeros.
   __device__ void turn(int first, unsigned char* to) {
-    Octet<M> before[each];
-    for_each_piece(first, to, [&](int i, int row, unsigned char*) {
-      if (is_pixel(row)) before[i].bits = *reinterpret_cast<const uint4*>(source(row) + older_);
+    with_derivative<M>(a_.shape.activation, step_, [&](auto activation) {
+      Octet<M> next = before(first + row_of(0));
+#pragma unroll 1
+      for (int i = 0; i < each; ++i) {
+        unsigned char* piece = place(i, to);
+        const int row = first + row_of(i);
+        const Octet<M> older = next;
+        if (i + 1 < each) next = before(first + row_of(i + 1));
+        if (row >= static_cast<int>(p_.depth)) {
+          *reinterpret_cast<uint4*>(piece) = make_uint4(0, 0, 0, 0);
+          continue;
+        }
+        Octet<M> target;
+        KeptOctet<M> then;
+        target.bits = *reinterpret_cast<const uint4*>(piece);
+        then.bits = *reinterpret_cast<const uint4*>(piece + S::second);
+        if (is_pixel(row)) score(target, then, older);
+        const uint4 d1 = gradient(activation, target, then);
+        *reinterpret_cast<uint4*>(piece) = d1;
+        if (p_.parts != 0) *reinterpret_cast<uint4*>(d1_ + line(row)) = d1;
+      }
     });
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      unsigned char* piece = place(i, to);
-      const int row = first + row_of(i);
-      if (row >= static_cast<int>(p_.depth)) {
-        *reinterpret_cast<uint4*>(piece) = make_uint4(0, 0, 0, 0);
-        continue;
-      }
-      Octet<M> target;
-      KeptOctet<M> then;
-      target.bits = *reinterpret_cast<const uint4*>(piece);
-      then.bits = *reinterpret_cast<const uint4*>(piece + S::second);
-      if (is_pixel(row)) score(target, then, before[i]);
-      const uint4 d1 = gradient(target, then);
-      *reinterpret_cast<uint4*>(piece) = d1;
-      if (p_.parts != 0) {
-        *reinterpret_cast<uint4*>(d1_ + line(row)) = d1;
-      }
-    }
   }
 
  private:
@@ -140,16 +139,41 @@ class ErrorRows {
     return static_cast<std::uint32_t>(row) < p_.pixels && scored_ != 0;
   }
 
-  __device__ uint4 gradient(const Octet<M>& target, const KeptOctet<M>& then) {
+  /// Pixels two steps back, where they are to be scored.
+  __device__ Octet<M> before(int row) const {
     Octet<M> out;
+    out.bits = make_uint4(0, 0, 0, 0);
+    if (is_pixel(row)) out.bits = *reinterpret_cast<const uint4*>(source(row) + older_);
+    return out;
+  }
+
+  template <class Activation>
+  __device__ uint4 gradient(Activation activation, const Octet<M>& target,
+                            const KeptOctet<M>& then) {
+    float e[size], d[size];
 #pragma unroll
     for (int i = 0; i < size; ++i) {
       const float v = M::Kept::decode(then.kept[i]);
-      const bool real = (real_ >> i & 1U) != 0;  // padding of the batch has no error
-      const float e = real ? M::value(target.operand[i]) - v : 0.0F;
-      sums.loss += e * e;
-      const float used = a_.shape.sign_error != 0 && real ? copysignf(1.0F, e) : e;
-      out.operand[i] = M::operand(slope<M>(a_.shape.activation, step_, v) * used);
+      e[i] = M::value(target.operand[i]) - v;
+      d[i] = activation.derivative(v);
+    }
+    if (real_ != (1U << size) - 1) {  // padding of the batch has no error
+#pragma unroll
+      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? e[i] : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < size; ++i) sums.loss += e[i] * e[i];
+    if (a_.shape.sign_error != 0) {
+#pragma unroll
+      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? copysignf(1.0F, e[i]) : 0.0F;
+    }
+    Octet<M> out;
+    if constexpr (size == 8) {
+      out.bits = make_uint4(M::pair(d[0] * e[0], d[1] * e[1]), M::pair(d[2] * e[2], d[3] * e[3]),
+                            M::pair(d[4] * e[4], d[5] * e[5]), M::pair(d[6] * e[6], d[7] * e[7]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < size; ++i) out.operand[i] = M::operand(d[i] * e[i]);
     }
     return out.bits;
   }
@@ -224,8 +248,10 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
                     slot_before(state.cursor.hidden, s.ring, 2) * hidden * static_cast<std::size_t>(s.padded) + at;
     const float sum[4] = {u.x, u.y, u.z, u.w};
     float d[4];
+    with_derivative<M>(s.activation, step, [&](auto activation) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) d[k] = slope<M>(s.activation, step, Kept::decode(h[k])) * sum[k];
+      for (int k = 0; k < 4; ++k) d[k] = activation.derivative(Kept::decode(h[k])) * sum[k];
+    });
     store_operands<M>(a.d0 + state.cursor.gradient * row_bytes * hidden +
                           at * sizeof(typename M::Word),
                       d);

@@ -32,9 +32,12 @@ __device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, 
                           b);
   float h[4], c[4];
   typename Kept::Type kept[4];
+  with_activation<M>(s.activation, [&](auto activation) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) kept[i] = Kept::encode(activation.value(sum[i]));
+  });
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    kept[i] = Kept::encode(activate<M>(s.activation, sum[i]));
     h[i] = Kept::decode(kept[i]);  // what a checkpoint holds is what the run goes on with
     c[i] = squeeze(h[i]);
   }

@@ -51,17 +51,19 @@ struct OutputWriter {
   template <class What>
   __device__ void each(const Sums<S::tiles>& sums, What&& what) const {
     const int lane = static_cast<int>(threadIdx.x) & 31;
+    with_activation<M>(a.shape.activation, [&](auto activation) {
 #pragma unroll
-    for (int i = 0; i < S::tiles; ++i) {
+      for (int i = 0; i < S::tiles; ++i) {
 #pragma unroll
-      for (int n = 0; n < panel_tiles; ++n) {
+        for (int n = 0; n < panel_tiles; ++n) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          what(n * 8 + (lane & 3) * 2 + (k & 1), i * 16 + (lane >> 2) + (k >> 1) * 8,
-               activate<M>(a.shape.activation, sums[i][n][k]));
+          for (int k = 0; k < 4; ++k) {
+            what(n * 8 + (lane & 3) * 2 + (k & 1), i * 16 + (lane >> 2) + (k >> 1) * 8,
+                 activation.value(sums[i][n][k]));
+          }
         }
       }
-    }
+    });
   }
 };
 

@@ -20,10 +20,20 @@ namespace pvm::inline v0::detail::batch {
 struct Fraction16 {
   using Type = std::uint16_t;
   PVM_HOST_DEVICE static Type encode(float v) {
-    const float scaled = v * 65535.0F + 0.5F;
-    return static_cast<Type>(scaled < 0.0F ? 0.0F : (scaled > 65535.0F ? 65535.0F : scaled));
+#if defined(__CUDA_ARCH__)
+    // 2^23 + n has n in its lowest bits, rounded to nearest: no conversion is needed.
+    return static_cast<Type>(__float_as_uint(__fmaf_rn(v, 65535.0F, 8388608.0F)));
+#else
+    return static_cast<Type>(v * 65535.0F + 0.5F);
+#endif
   }
-  PVM_HOST_DEVICE static float decode(Type v) { return static_cast<float>(v) * (1.0F / 65535.0F); }
+  PVM_HOST_DEVICE static float decode(Type v) {
+#if defined(__CUDA_ARCH__)
+    return (__uint_as_float(0x4b000000U | v) - 8388608.0F) * (1.0F / 65535.0F);
+#else
+    return static_cast<float>(v) * (1.0F / 65535.0F);
+#endif
+  }
 };
 struct PlainFloat {
   using Type = float;

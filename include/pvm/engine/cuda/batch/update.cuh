@@ -72,16 +72,28 @@ __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& 
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int full = static_cast<int>(columns) / 8;
   const int rest = static_cast<int>(columns) % 8;
+  const int column = (lane & 3) * 2;
+  const auto few = [&](int n) {
+    if (column >= rest) return;
+    const int at = n * 128 + (lane >> 2) * rest + column;
+    f1(n, 0, at);
+    f1(n, 2, at + 8 * rest);
+    if (column + 1 >= rest) return;
+    f1(n, 1, at + 1);
+    f1(n, 3, at + 8 * rest + 1);
+  };
+  if (full == panel_tiles - 1) {  // 49 hidden values: straight code
+#pragma unroll
+    for (int n = 0; n < panel_tiles - 1; ++n) f4(n, (n * 32 + lane) * 4);
+    few(panel_tiles - 1);
+    return;
+  }
 #pragma unroll
   for (int n = 0; n < panel_tiles; ++n) {
     if (n < full) {
       f4(n, (n * 32 + lane) * 4);
     } else if (n == full) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int column = (lane & 3) * 2 + (k & 1);
-        if (column < rest) f1(n, k, full * 128 + ((lane >> 2) + (k >> 1) * 8) * rest + column);
-      }
+      few(n);
     }
   }
 }
