@@ -85,9 +85,9 @@ double upload_rate(std::size_t frame) {
   std::vector<double> times;
   for (int i = 0; i < 12; ++i) {
     const auto start = Clock::now();
-    pvm::detail::cuda_check(cudaMemcpyAsync(device.get(), host.get(), bytes,
-                                            cudaMemcpyHostToDevice, stream.get()),
-                            "uploading");
+    pvm::detail::cuda_check(
+        cudaMemcpyAsync(device.get(), host.get(), bytes, cudaMemcpyHostToDevice, stream.get()),
+        "uploading");
     pvm::detail::cuda_check(cudaStreamSynchronize(stream.get()), "uploading");
     times.push_back(seconds_since(start));
   }

@@ -143,8 +143,8 @@ std::vector<float> train(const pvm::Spec& spec, int batch, int steps, F&& pixel)
   for (int t = 0; t < steps; ++t) {
     const auto block = engine.stage(1);
     for (std::size_t i = 0; i < block.pixels.size(); ++i) {
-      block.pixels[i] = pixel(i % spec.frame_size(), static_cast<std::uint64_t>(t),
-                              i / spec.frame_size());
+      block.pixels[i] =
+          pixel(i % spec.frame_size(), static_cast<std::uint64_t>(t), i / spec.frame_size());
     }
     engine.run(block, pvm::Mode::learn);
   }
@@ -237,8 +237,8 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
   }
 }
 
-TEMPLATE_TEST_CASE("batch: captured, eager and resumed runs have the same bits", "[gpu]",
-                   pvm::fp32, pvm::bf16, pvm::fp16, pvm::tf32) {
+TEMPLATE_TEST_CASE("batch: captured, eager and resumed runs have the same bits", "[gpu]", pvm::fp32,
+                   pvm::bf16, pvm::fp16, pvm::tf32) {
   if (skipped()) return;
   same_bits<pvm::CudaBatchEngine<TestType>>(5);
   same_bits<pvm::CudaBatchEngine<TestType>>(200);
@@ -298,9 +298,10 @@ TEST_CASE("batch: a sequence's place does not matter", "[gpu]") {
   const auto in_place = hidden(0);
   CHECK(in_place == hidden(1));
   CHECK(in_place == hidden(37));
-  CHECK(std::vector<float>(in_place.begin(), in_place.begin() + static_cast<std::ptrdiff_t>(each)) !=
-        std::vector<float>(in_place.begin() + static_cast<std::ptrdiff_t>(each),
-                           in_place.begin() + static_cast<std::ptrdiff_t>(2 * each)));
+  CHECK(
+      std::vector<float>(in_place.begin(), in_place.begin() + static_cast<std::ptrdiff_t>(each)) !=
+      std::vector<float>(in_place.begin() + static_cast<std::ptrdiff_t>(each),
+                         in_place.begin() + static_cast<std::ptrdiff_t>(2 * each)));
 }
 
 TEST_CASE("batch: scores and predictions are the host engine's", "[gpu]") {

@@ -25,27 +25,27 @@ struct Arguments {
   std::size_t weights;        ///< length of the master
   std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
   std::size_t flip;
-  float* copy;                ///< W, when somebody reads it
-  unsigned char* arena;       ///< all rows that are gathered; what follows lies in it
-  unsigned char* squeezed;    ///< [ring][hidden] c(h)
-  unsigned char* raw;         ///< [ring][hidden] h
-  unsigned char* pixels;      ///< [frames][pixels] c(pixel)
-  unsigned char* ones;        ///< [1]
-  unsigned char* d0;          ///< [terms][hidden]
-  unsigned char* d1;          ///< [terms][outputs]
-  unsigned char* kept;        ///< [ring][hidden] h as kept, rows of Kept
-  unsigned char* y;           ///< [4][outputs] as kept
-  const float* tables;        ///< [frames][table]
-  const float* now_table;     ///< what to use in place of the step's table, if anything
-  const std::uint8_t* scored; ///< [frames][Bp]
-  float* scratch;             ///< partial sums [slices][part][56][slice]
-  std::size_t scratch_slice;  ///< floats of one slice's
-  unsigned int* counters;     ///< [slices][counters]
+  float* copy;                 ///< W, when somebody reads it
+  unsigned char* arena;        ///< all rows that are gathered; what follows lies in it
+  unsigned char* squeezed;     ///< [ring][hidden] c(h)
+  unsigned char* raw;          ///< [ring][hidden] h
+  unsigned char* pixels;       ///< [frames][pixels] c(pixel)
+  unsigned char* ones;         ///< [1]
+  unsigned char* d0;           ///< [terms][hidden]
+  unsigned char* d1;           ///< [terms][outputs]
+  unsigned char* kept;         ///< [ring][hidden] h as kept, rows of Kept
+  unsigned char* y;            ///< [4][outputs] as kept
+  const float* tables;         ///< [frames][table]
+  const float* now_table;      ///< what to use in place of the step's table, if anything
+  const std::uint8_t* scored;  ///< [frames][Bp]
+  float* scratch;              ///< partial sums [slices][part][56][slice]
+  std::size_t scratch_slice;   ///< floats of one slice's
+  unsigned int* counters;      ///< [slices][counters]
   unsigned int counter_slice;
-  double* score;              ///< [slices][scores][3]
+  double* score;  ///< [slices][scores][3]
   unsigned int score_slice;
-  Cursor* first;              ///< read by products, written by update
-  Cursor* second;             ///< the other way round
+  Cursor* first;   ///< read by products, written by update
+  Cursor* second;  ///< the other way round
 };
 
 /// The slot `back` steps before `slot`; back is less than the ring is long.
@@ -73,15 +73,32 @@ __device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, 
     rows = n;
   };
   switch (stream) {
-    case Stream::squeezed_1: at(a.squeezed, now.hidden, s.ring, back + 1, s.hidden); break;
-    case Stream::squeezed_2: at(a.squeezed, now.hidden, s.ring, back + 2, s.hidden); break;
-    case Stream::pixels_0: at(a.pixels, now.frame, s.frames, back, s.pixels); break;
-    case Stream::pixels_1: at(a.pixels, now.frame, s.frames, back + 1, s.pixels); break;
-    case Stream::hidden_0: at(a.raw, now.hidden, s.ring, back, s.hidden); break;
-    case Stream::hidden_1: at(a.raw, now.hidden, s.ring, back + 1, s.hidden); break;
-    case Stream::hidden_gradient: at(a.d0, now.gradient, s.terms, age, s.hidden); break;
-    case Stream::output_gradient: at(a.d1, now.gradient, s.terms, age, s.outputs); break;
-    default: break;
+    case Stream::squeezed_1:
+      at(a.squeezed, now.hidden, s.ring, back + 1, s.hidden);
+      break;
+    case Stream::squeezed_2:
+      at(a.squeezed, now.hidden, s.ring, back + 2, s.hidden);
+      break;
+    case Stream::pixels_0:
+      at(a.pixels, now.frame, s.frames, back, s.pixels);
+      break;
+    case Stream::pixels_1:
+      at(a.pixels, now.frame, s.frames, back + 1, s.pixels);
+      break;
+    case Stream::hidden_0:
+      at(a.raw, now.hidden, s.ring, back, s.hidden);
+      break;
+    case Stream::hidden_1:
+      at(a.raw, now.hidden, s.ring, back + 1, s.hidden);
+      break;
+    case Stream::hidden_gradient:
+      at(a.d0, now.gradient, s.terms, age, s.hidden);
+      break;
+    case Stream::output_gradient:
+      at(a.d1, now.gradient, s.terms, age, s.outputs);
+      break;
+    default:
+      break;
   }
   const std::size_t offset = static_cast<std::size_t>(base - a.arena) +
                              static_cast<std::size_t>(slot) * static_cast<std::size_t>(rows) * row;
@@ -103,9 +120,7 @@ __device__ __forceinline__ float quotient(float a, float b) {
 /// The polynomial with the compatible derivative (unit/activation.hpp).
 template <class M>
 struct FastPolynomial {
-  __device__ static float value(float a) {
-    return quotient<M>(a, 2.0F * fabsf(a) + 2.0F) + 0.5F;
-  }
+  __device__ static float value(float a) { return quotient<M>(a, 2.0F * fabsf(a) + 2.0F) + 0.5F; }
   __device__ static float derivative(float v) {
     const float s = fabsf(2.0F * v - 1.0F);
     const float ratio = quotient<M>(1.0F + s, 1.0F + 2.0F * s);

@@ -54,9 +54,9 @@ struct Device {
 
 /// Choices that depend on sizes; all numbers that were tuned are here.
 struct Tuning {
-  static constexpr int graph_steps = 8;     ///< steps of the longer graph
+  static constexpr int graph_steps = 8;       ///< steps of the longer graph
   static constexpr int staged_frames = 4096;  ///< of all sequences, in a block
-  static constexpr int blocks_ahead = 2;    ///< of frames
+  static constexpr int blocks_ahead = 2;      ///< of frames
   /// Listing a gradient costs reading its rows again, an array of momenta 8 bytes a weight:
   /// listing pays while the rows of the gradients beyond the first are at most so many bytes.
   static constexpr int most_listed_bytes = 256;
@@ -174,9 +174,7 @@ class CudaBatchEngine {
   }
 
   /// W(step), reference order, `connectome().weights` floats.
-  void read_weights(std::span<float> out) {
-    export_weights(materialise(), out);
-  }
+  void read_weights(std::span<float> out) { export_weights(materialise(), out); }
 
   /// The prediction for two steps ahead, [batch][side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
@@ -223,9 +221,9 @@ class CudaBatchEngine {
     export_weights(download(master_.get(), plan_.master), state.folded);
     if (!listed_) {
       state.dweights.resize(net_.weights * Rule::state);
-      for (std::size_t k = 0; k < Rule::state; ++k) {
-        export_weights(download(states_.get() + k * plan_.master, plan_.master),
-                       std::span(state.dweights).subspan(k * net_.weights, net_.weights));
+      for (int k = 0; k < Rule::state; ++k) {
+        export_weights(download(states_.get() + count(k) * plan_.master, plan_.master),
+                       std::span(state.dweights).subspan(count(k) * net_.weights, net_.weights));
       }
     }
     save_past(state);
@@ -301,7 +299,7 @@ class CudaBatchEngine {
   [[nodiscard]] detail::batch::Shape make_shape() {
     detail::batch::Shape s{};
     s.batch = batch_;
-    s.slice = detail::batch::choose_slice(batch_);
+    s.slice = detail::batch::choose_slice(batch_, 128 * Math::most_tiles);
     s.padded = (batch_ + s.slice - 1) / s.slice * s.slice;
     const int terms = detail::batch::terms_for(spec_.momentum, Math::epsilon);
     const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
@@ -382,10 +380,15 @@ class CudaBatchEngine {
     const std::size_t frames = count(block_steps()) * count(batch_);
     const std::size_t table = count(block_steps()) * rates_.size();
     for (int i = 0; i < Tuning::blocks_ahead; ++i) {
-      Staging s{detail::PinnedBytes(frames * spec_.frame_size()), detail::PinnedBytes(frames),
+      Staging s{detail::PinnedBytes(frames * spec_.frame_size()),
+                detail::PinnedBytes(frames),
                 detail::PinnedBytes(table * sizeof(float)),
-                zeros<std::uint8_t>(frames * spec_.frame_size()), zeros<std::uint8_t>(frames),
-                zeros<float>(table), Array<float>(), detail::Event(), detail::Event()};
+                zeros<std::uint8_t>(frames * spec_.frame_size()),
+                zeros<std::uint8_t>(frames),
+                zeros<float>(table),
+                Array<float>(),
+                detail::Event(),
+                detail::Event()};
       staging_.push_back(std::move(s));
     }
   }
@@ -507,8 +510,15 @@ class CudaBatchEngine {
   /// The cursor `back` steps ago, with nothing owed.
   [[nodiscard]] detail::batch::Cursor cursor(std::uint64_t back) const {
     const auto at = [&](int ring) { return static_cast<std::uint32_t>(ring_slot(back, ring)); };
-    return {step_ - back,        0, 0, 0, at(shape_.ring), at(shape_.frames), at(shape_.terms),
-            at(detail::batch::y_slots), 0};
+    return {step_ - back,
+            0,
+            0,
+            0,
+            at(shape_.ring),
+            at(shape_.frames),
+            at(shape_.terms),
+            at(detail::batch::y_slots),
+            0};
   }
   /// Arguments for tasks outside of steps: a table and a cursor as of the last step.
   [[nodiscard]] detail::batch::Arguments arguments_now() {
@@ -526,9 +536,7 @@ class CudaBatchEngine {
     update_(arguments_now(), detail::batch::Task::read, compute_.get());
     return download(copy_.get(), plan_.master);
   }
-  void publish() {
-    update_(arguments_now(), detail::batch::Task::publish, compute_.get());
-  }
+  void publish() { update_(arguments_now(), detail::batch::Task::publish, compute_.get()); }
 
   /// The momentum is forgotten: W stays as it is and nothing is listed.
   void settle() {
@@ -548,7 +556,8 @@ class CudaBatchEngine {
     const auto first = static_cast<unsigned int>(plan_.first_output);
     products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
               compute_.get());
-    return download(y_.get() + ring_slot(1, detail::batch::y_slots) * output_words(), output_words());
+    return download(y_.get() + ring_slot(1, detail::batch::y_slots) * output_words(),
+                    output_words());
   }
 
   // Copies between here and the device; all wait.
@@ -576,22 +585,20 @@ class CudaBatchEngine {
   template <class T>
   [[nodiscard]] std::vector<T> download(const T* from, std::size_t n) {
     std::vector<T> out(n);
-    detail::cuda_check(cudaMemcpyAsync(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost,
-                                       compute_.get()),
-                       "reading results");
+    detail::cuda_check(
+        cudaMemcpyAsync(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost, compute_.get()),
+        "reading results");
     synchronize();
     return out;
   }
   void export_weights(const std::vector<float>& master, std::span<float> out) const {
-    plan_.for_each_weight([&](std::size_t reference, std::size_t own) {
-      out[reference] = master[own];
-    });
+    plan_.for_each_weight(
+        [&](std::size_t reference, std::size_t own) { out[reference] = master[own]; });
   }
   [[nodiscard]] std::vector<float> import_weights(std::span<const float> weights) const {
     std::vector<float> master(plan_.master);
-    plan_.for_each_weight([&](std::size_t reference, std::size_t own) {
-      master[own] = weights[reference];
-    });
+    plan_.for_each_weight(
+        [&](std::size_t reference, std::size_t own) { master[own] = weights[reference]; });
     return master;
   }
 
@@ -679,7 +686,8 @@ class CudaBatchEngine {
     CudaBatchEngine& e;
     const EngineState& s;
     void write(Word* to, const std::vector<float>& from, std::size_t age, std::size_t n) {
-      e.write(to, e.template to_rows<Word>(piece(from, age, n * count(e.batch_)), n, Math::operand));
+      e.write(to,
+              e.template to_rows<Word>(piece(from, age, n * count(e.batch_)), n, Math::operand));
     }
     void hidden(std::size_t age, std::size_t n, std::size_t at) {
       const auto h = piece(s.hidden, age, n * count(e.batch_));
@@ -766,7 +774,8 @@ class CudaBatchEngine {
   void start_state(const EngineState* state) {
     const bool same = state != nullptr && own(*state);
     if (same) restore_rates(*state);
-    if (state != nullptr) write(master_.get(), import_weights(same ? state->folded : state->weights));
+    if (state != nullptr)
+      write(master_.get(), import_weights(same ? state->folded : state->weights));
     for (std::size_t k = 0; k < (listed_ ? 0 : Rule::state); ++k) {
       const auto rule = same ? import_weights(piece(state->dweights, k, net_.weights))
                              : std::vector<float>(plan_.master);
@@ -815,8 +824,8 @@ class CudaBatchEngine {
   Array<detail::batch::Tile> tiles_;
   Array<float> master_, states_, copy_;
   Array<Word> arena_;  // all rows that are gathered:
-  Word *squeezed_ = nullptr, *raw_ = nullptr, *pixels_ = nullptr, *ones_ = nullptr,
-       *d0_ = nullptr, *d1_ = nullptr;
+  Word *squeezed_ = nullptr, *raw_ = nullptr, *pixels_ = nullptr, *ones_ = nullptr, *d0_ = nullptr,
+       *d1_ = nullptr;
   Array<KeptType> kept_, y_;
   Array<float> tables_, now_table_, scratch_;
   Array<std::uint8_t> scored_;

@@ -58,7 +58,8 @@ class ErrorRows {
     const Cursor& now = state.cursor;
     const auto frame = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(s.pixels) * row_bytes_);
     older_ = (static_cast<std::ptrdiff_t>(slot_before(now.frame, s.frames, 2)) -
-              static_cast<std::ptrdiff_t>(now.frame)) * frame;
+              static_cast<std::ptrdiff_t>(now.frame)) *
+             frame;
     y_ = a.y + (slot_before(now.y, y_slots, 2) * outputs + p.errors) * row_bytes_ + offset_;
     d1_ = a.d1 + (now.gradient * outputs + p.errors) * row_bytes_ + offset_;
     from_ = a.arena + offset_;
@@ -195,10 +196,10 @@ class ErrorRows {
   const std::uint32_t* places_;
   unsigned long long step_;
   std::size_t row_bytes_, offset_;
-  const unsigned char* from_;   ///< the arena, at the thread's sequences
-  std::ptrdiff_t older_;        ///< from a pixel of this frame to that of two steps back
-  const unsigned char* y_;      ///< of two steps back
-  unsigned char* d1_;           ///< of this step
+  const unsigned char* from_;  ///< the arena, at the thread's sequences
+  std::ptrdiff_t older_;       ///< from a pixel of this frame to that of two steps back
+  const unsigned char* y_;     ///< of two steps back
+  unsigned char* d1_;          ///< of this step
   unsigned real_ = 0, scored_ = 0;
 };
 
@@ -232,8 +233,7 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
   __syncthreads();
   product<M, S>(
       pipe, a.work + state.cursor.now * a.flip + static_cast<std::size_t>(p.weights) * block_words,
-      static_cast<int>(p.blocks),
-      [&](int first, int, unsigned char* to) { rows.bring(first, to); },
+      static_cast<int>(p.blocks), [&](int first, int, unsigned char* to) { rows.bring(first, to); },
       [&](int first, unsigned char* at) { rows.turn(first, at); });
   using Kept = typename M::Kept;
   const auto hidden = static_cast<std::size_t>(s.hidden);
@@ -242,19 +242,21 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
     const int n = i / (Slice / 4);
     const int b = i % (Slice / 4) * 4;
     const float4 u = read_sum<M, Slice>(pipe, n, b);
-    const std::size_t at = (p.out + static_cast<std::size_t>(n)) * static_cast<std::size_t>(s.padded) +
-                           slice * Slice + static_cast<std::size_t>(b);
-    const auto* h = reinterpret_cast<const typename Kept::Type*>(a.kept) +
-                    slot_before(state.cursor.hidden, s.ring, 2) * hidden * static_cast<std::size_t>(s.padded) + at;
+    const std::size_t at =
+        (p.out + static_cast<std::size_t>(n)) * static_cast<std::size_t>(s.padded) + slice * Slice +
+        static_cast<std::size_t>(b);
+    const auto* h =
+        reinterpret_cast<const typename Kept::Type*>(a.kept) +
+        slot_before(state.cursor.hidden, s.ring, 2) * hidden * static_cast<std::size_t>(s.padded) +
+        at;
     const float sum[4] = {u.x, u.y, u.z, u.w};
     float d[4];
     with_derivative<M>(s.activation, step, [&](auto activation) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) d[k] = activation.derivative(Kept::decode(h[k])) * sum[k];
     });
-    store_operands<M>(a.d0 + state.cursor.gradient * row_bytes * hidden +
-                          at * sizeof(typename M::Word),
-                      d);
+    store_operands<M>(
+        a.d0 + state.cursor.gradient * row_bytes * hidden + at * sizeof(typename M::Word), d);
   }
   if (p.parts != 0) add_score(rows.sums, state, a.score + (slice * a.score_slice + p.score) * 3);
 }

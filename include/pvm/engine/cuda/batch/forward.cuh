@@ -25,11 +25,10 @@ __device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, 
                                         std::size_t b, const float (&sum)[4]) {
   using Kept = typename M::Kept;
   const Shape& s = a.shape;
-  const std::size_t at = ((static_cast<std::size_t>(slot) *
-                               static_cast<std::size_t>(s.hidden) +
-                           row) *
-                              static_cast<std::size_t>(s.padded) +
-                          b);
+  const std::size_t at =
+      ((static_cast<std::size_t>(slot) * static_cast<std::size_t>(s.hidden) + row) *
+           static_cast<std::size_t>(s.padded) +
+       b);
   float h[4], c[4];
   typename Kept::Type kept[4];
   with_activation<M>(s.activation, [&](auto activation) {
@@ -91,8 +90,10 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
   }
   float* scratch = a.scratch + slice * a.scratch_slice;
   const auto part = [&](std::uint32_t k, int n, int b) {
-    const std::size_t at = (static_cast<std::size_t>(p.scratch + k) * panel_width +
-                            static_cast<std::size_t>(n)) * Slice + static_cast<std::size_t>(b);
+    const std::size_t at =
+        (static_cast<std::size_t>(p.scratch + k) * panel_width + static_cast<std::size_t>(n)) *
+            Slice +
+        static_cast<std::size_t>(b);
     return reinterpret_cast<float4*>(scratch + at);
   };
   each_quad([&](int n, int b) { *part(p.part, n, b) = read_sum<M, Slice>(pipe, n, b); });

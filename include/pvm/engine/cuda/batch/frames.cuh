@@ -37,9 +37,10 @@ __global__ void __launch_bounds__(256)
     const int pixel = first_pixel + i % 64;
     float v = 0.0F;
     if (b < s.batch && pixel < s.pixels) {
-      const std::size_t at = (step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b)) *
-                                 static_cast<std::size_t>(s.pixels) +
-                             static_cast<std::size_t>(pixel);
+      const std::size_t at =
+          (step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b)) *
+              static_cast<std::size_t>(s.pixels) +
+          static_cast<std::size_t>(pixel);
       v = from.squeezed != nullptr ? from.squeezed[at]
                                    : squeeze_pixel(static_cast<float>(from.pixels[at]));
     }

@@ -24,9 +24,11 @@ struct OutputWriter {
   __device__ void write(const Sums<S::tiles>& sums, int group) const {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int outputs = min(panel_width, static_cast<int>(p.count) - group * panel_width);
-    const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename Kept::Type);
-    unsigned char* first = y + (static_cast<std::size_t>(p.out) +
-                                static_cast<std::size_t>(group * panel_width)) * row_bytes;
+    const std::size_t row_bytes =
+        static_cast<std::size_t>(a.shape.padded) * sizeof(typename Kept::Type);
+    unsigned char* first =
+        y + (static_cast<std::size_t>(p.out) + static_cast<std::size_t>(group * panel_width)) *
+                row_bytes;
     if constexpr (sizeof(typename Kept::Type) == 2) {
       each(sums, [&](int n, int b, float v) {
         *reinterpret_cast<std::uint16_t*>(staging + n * S::output_row + b * 2) = Kept::encode(v);
@@ -76,8 +78,7 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const int across = warp % S::across;
   const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
-  const std::size_t sequence =
-      slice * Slice + static_cast<std::size_t>(across * 16 * S::tiles);
+  const std::size_t sequence = slice * Slice + static_cast<std::size_t>(across * 16 * S::tiles);
   const int groups = (static_cast<int>(p.count) + panel_width - 1) / panel_width;
   const int panels = static_cast<int>(p.blocks) / deep_blocks;
   const std::uint32_t* weights =
@@ -111,13 +112,13 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
       }
       if (group >= groups) continue;
       for (int b = 0; b < deep_blocks; ++b) {
-        const unsigned char* rows = shared + b * M::block * S::stride +
-                                    across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
+        const unsigned char* rows =
+            shared + b * M::block * S::stride +
+            across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
         const std::size_t block = static_cast<std::size_t>(group) * p.blocks +
                                   static_cast<std::size_t>(panel * deep_blocks + b);
-        multiply_block<M, S::tiles>(
-            sums, rows, S::stride,
-            reinterpret_cast<const uint4*>(weights + block * block_words));
+        multiply_block<M, S::tiles>(sums, rows, S::stride,
+                                    reinterpret_cast<const uint4*>(weights + block * block_words));
       }
     }
     if (group < groups) writer.write(sums, group);

@@ -16,15 +16,15 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// The sequences that one block of threads of the products kernel works on, so that the batch is
-/// padded least; larger slices read the weights less often.
-inline int choose_slice(int batch) {
+/// The sequences that one block of threads of the products kernel works on, at most `most`, so
+/// that the batch is padded least; larger slices read the weights less often.
+inline int choose_slice(int batch, int most) {
   int best = 16;
   double least = 1e30;
   for (const int slice : {16, 32, 64, 128, 256}) {
     const int slices = (batch + slice - 1) / slice;
     const double cost = slices * (slice + 12.0);
-    if (cost < least) {
+    if (slice <= most && cost < least) {
       least = cost;
       best = slice;
     }
@@ -43,7 +43,7 @@ class Plan {
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
   std::size_t master = 0;                   ///< floats
   std::size_t w0_blocks = 0, w1_blocks = 0;
-  std::size_t scratch = 0;   ///< parts of forward products
+  std::size_t scratch = 0;  ///< parts of forward products
   std::size_t counters = 0;
   std::size_t scores = 0;
   int columns = 0;  ///< most n of a panel

@@ -47,6 +47,7 @@ struct SixteenBits {
   using Kept = Fraction16;
   static constexpr int block = 32;         ///< depth of a weight block
   static constexpr bool in_parts = false;  ///< whether long sums are made of shorter ones
+  static constexpr int most_tiles = 2;     ///< of 16 sequences that a warp has registers for
 };
 /// Operands of 32 bits: 16 x 8 by 8 x 8.
 struct ThirtyTwoBits {
@@ -111,6 +112,7 @@ template <>
 struct Math<tf32> : ThirtyTwoBits {
   static constexpr double epsilon = 0x1p-11;
   static constexpr bool in_parts = false;
+  static constexpr int most_tiles = 2;
   /// Rounded to the 10 bits of mantissa that the tensor cores read, to nearest.
   PVM_HOST_DEVICE static Word operand(float v) {
     Word bits;
@@ -143,6 +145,7 @@ template <>
 struct Math<fp32> : ThirtyTwoBits {
   static constexpr double epsilon = 0x1p-20;
   static constexpr bool in_parts = true;
+  static constexpr int most_tiles = 1;
   PVM_HOST_DEVICE static Word operand(float v) {
 #if defined(__CUDA_ARCH__)
     return __float_as_uint(v);

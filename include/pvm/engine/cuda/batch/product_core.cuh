@@ -16,13 +16,13 @@ namespace pvm::inline v0::detail::batch {
 template <class M, int Slice, bool Pairs = false>
 struct ProductShape {
   static constexpr int larger(int a, int b) { return a > b ? a : b; }
-  static constexpr int tiles = Slice >= 32 ? 2 : 1;         ///< of 16 sequences a warp
-  static constexpr int across = Slice / (16 * tiles);       ///< warps along the batch
-  static constexpr int deep = 8 / across;                   ///< warps along the depth
+  static constexpr int tiles = Slice >= 32 ? M::most_tiles : 1;  ///< of 16 sequences a warp
+  static constexpr int across = Slice / (16 * tiles);            ///< warps along the batch
+  static constexpr int deep = 8 / across;                        ///< warps along the depth
   /// Weight blocks of a stage.
   static constexpr int blocks =
       Pairs ? (Slice == 256 ? 1 : (Slice == 128 ? 2 : (Slice == 16 ? 8 : 4))) : larger(deep, 2);
-  static constexpr int rows = blocks * M::block;            ///< rows of a stage
+  static constexpr int rows = blocks * M::block;  ///< rows of a stage
   static constexpr int row_bytes = Slice * sizeof(typename M::Word);
   static constexpr int chunks = row_bytes / 16;
   /// Padding keeps a warp's reads in different banks.
@@ -151,8 +151,9 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
     Sums<S::tiles> part;
     if constexpr (M::in_parts) clear<S::tiles>(part);
     for (int b = deep; b < here; b += S::deep) {
-      const unsigned char* rows = at + b * M::block * S::stride +
-                                  across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
+      const unsigned char* rows =
+          at + b * M::block * S::stride +
+          across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
       const auto* block =
           reinterpret_cast<const uint4*>(at + S::rows * S::stride + b * block_bytes);
       if constexpr (M::in_parts) {
@@ -222,8 +223,7 @@ __device__ __forceinline__ float4 read_sum(const unsigned char* shared, int n, i
   float4 sum = *reinterpret_cast<const float4*>(at);
 #pragma unroll
   for (int deep = 1; deep < S::deep; ++deep) {
-    const float4 more =
-        *reinterpret_cast<const float4*>(at + deep * panel_width * S::sum_stride);
+    const float4 more = *reinterpret_cast<const float4*>(at + deep * panel_width * S::sum_stride);
     sum.x += more.x;
     sum.y += more.y;
     sum.z += more.z;

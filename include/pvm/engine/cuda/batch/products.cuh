@@ -15,7 +15,7 @@ namespace pvm::inline v0::detail::batch {
 /// Blocks (x: from `first` of the products on, y: slices of the batch). Where `advance`, the cursor
 /// goes on to the update.
 template <class M, int Slice>
-__global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
+__global__ void __launch_bounds__(threads, 2)
     products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ BlockState state;
@@ -30,14 +30,20 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
   const bool older = p.role == Role::outputs;  // y is of the step before
   if (older && state.cursor.owed == 0) return;
   if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
-    state.streams[threadIdx.x] = stream_place<M>(a, static_cast<Stream>(threadIdx.x), state.cursor,
-                                                 older ? 1 : 0, 0);
+    state.streams[threadIdx.x] =
+        stream_place<M>(a, static_cast<Stream>(threadIdx.x), state.cursor, older ? 1 : 0, 0);
   }
   __syncthreads();
   switch (p.role) {
-    case Role::forward: forward<M, Slice>(a, p, state, shared); break;
-    case Role::errors: errors<M, Slice>(a, p, state, shared); break;
-    case Role::outputs: outputs<M, Slice>(a, p, state, shared); break;
+    case Role::forward:
+      forward<M, Slice>(a, p, state, shared);
+      break;
+    case Role::errors:
+      errors<M, Slice>(a, p, state, shared);
+      break;
+    case Role::outputs:
+      outputs<M, Slice>(a, p, state, shared);
+      break;
   }
 }
 
@@ -51,11 +57,21 @@ struct ProductsLauncher {
   template <class What>
   void for_slice(What&& what) const {
     switch (slice) {
-      case 16: what.template operator()<16>(); break;
-      case 32: what.template operator()<32>(); break;
-      case 64: what.template operator()<64>(); break;
-      case 128: what.template operator()<128>(); break;
-      default: what.template operator()<256>(); break;
+      case 16:
+        what.template operator()<16>();
+        break;
+      case 32:
+        what.template operator()<32>();
+        break;
+      case 64:
+        what.template operator()<64>();
+        break;
+      case 128:
+        what.template operator()<128>();
+        break;
+      default:
+        what.template operator()<128 * M::most_tiles>();
+        break;
     }
   }
   /// Once, before the first launch.

@@ -23,12 +23,12 @@ namespace pvm::inline v0::detail::batch {
 
 inline constexpr int panel_width = 56;  ///< n of a panel: 7 tiles of 8
 inline constexpr int panel_tiles = 7;
-inline constexpr int panel_depth = 64;      ///< a W1 panel's n as the depth of y = W1 r
-inline constexpr int block_bytes = 3584;    ///< 7 x 32 lanes x 16 bytes
-inline constexpr int block_words = 896;     ///< the same in 32-bit words
-inline constexpr int tile_rows = 128;       ///< m that a block of threads updates
-inline constexpr int threads = 256;         ///< of every kernel
-inline constexpr int most_terms = 8;        ///< listed gradients
+inline constexpr int panel_depth = 64;       ///< a W1 panel's n as the depth of y = W1 r
+inline constexpr int block_bytes = 3584;     ///< 7 x 32 lanes x 16 bytes
+inline constexpr int block_words = 896;      ///< the same in 32-bit words
+inline constexpr int tile_rows = 128;        ///< m that a block of threads updates
+inline constexpr int threads = 256;          ///< of every kernel
+inline constexpr int most_terms = 8;         ///< listed gradients
 inline constexpr int most_part_rows = 2112;  ///< of one part of a forward product
 
 /// Where a row comes from: the upper 4 bits of a row word; the rest is the row's number there.
@@ -81,17 +81,17 @@ struct Product {
 
 /// A panel as the update kernel sees it.
 struct Panel {
-  std::uint64_t master;   ///< first float
-  std::uint32_t m_rows;   ///< first row word of m
-  std::uint32_t m;        ///< rows that count
-  std::uint32_t n_rows;   ///< first row word of n
-  std::uint32_t n;        ///< at most 56
+  std::uint64_t master;  ///< first float
+  std::uint32_t m_rows;  ///< first row word of m
+  std::uint32_t m;       ///< rows that count
+  std::uint32_t n_rows;  ///< first row word of n
+  std::uint32_t n;       ///< at most 56
   std::uint32_t layer;
-  std::uint32_t work;     ///< first block, m deep; none: not wanted
-  std::uint32_t work_y;   ///< W1: first block, n deep
-  std::uint32_t group;    ///< W1: blocks of all panels for a group of 56 outputs
-  std::uint32_t flips;    ///< 1: two working copies, read and written in turns (W1)
-  std::uint32_t first;    ///< in a tile: its first m
+  std::uint32_t work;    ///< first block, m deep; none: not wanted
+  std::uint32_t work_y;  ///< W1: first block, n deep
+  std::uint32_t group;   ///< W1: blocks of all panels for a group of 56 outputs
+  std::uint32_t flips;   ///< 1: two working copies, read and written in turns (W1)
+  std::uint32_t first;   ///< in a tile: its first m
   static constexpr std::uint32_t none = 0xffffffffU;
 };
 /// A tile as the update kernel reads it, in one piece: 128 m of a panel.
@@ -105,9 +105,9 @@ static_assert(sizeof(Tile) % 16 == 0);
 /// kernel, which writes the first: no kernel reads what it writes.
 struct Cursor {
   unsigned long long step;
-  std::uint32_t now;   ///< which of W1's two working copies is W1(step)
-  std::uint32_t then;  ///< ... and which was W1(step - 1)
-  std::uint32_t owed;  ///< 1: y(step - 1) is still to be computed
+  std::uint32_t now;                         ///< which of W1's two working copies is W1(step)
+  std::uint32_t then;                        ///< ... and which was W1(step - 1)
+  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed
   std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
   std::uint32_t pad;
 };
@@ -117,18 +117,18 @@ inline constexpr int y_slots = 4;
 
 /// Sizes that kernels need at run time.
 struct Shape {
-  int batch;     ///< N
-  int padded;    ///< Bp
-  int slice;     ///< sequences a products block works on
-  int terms;     ///< T: gradients listed (1: the update is whole)
-  int ring;      ///< slots of hidden rows
-  int frames;    ///< slots of frames and of tables
-  int hidden;    ///< rows of h: units x hidden values
-  int pixels;    ///< rows of a frame
-  int outputs;   ///< rows of y
+  int batch;    ///< N
+  int padded;   ///< Bp
+  int slice;    ///< sequences a products block works on
+  int terms;    ///< T: gradients listed (1: the update is whole)
+  int ring;     ///< slots of hidden rows
+  int frames;   ///< slots of frames and of tables
+  int hidden;   ///< rows of h: units x hidden values
+  int pixels;   ///< rows of a frame
+  int outputs;  ///< rows of y
   int layers;
-  int columns;   ///< most n of a panel
-  int table;     ///< floats of a step's table: 4, then per layer rate and momentum or 2 T
+  int columns;  ///< most n of a panel
+  int table;    ///< floats of a step's table: 4, then per layer rate and momentum or 2 T
   int activation;
   int sign_error;
   float share;

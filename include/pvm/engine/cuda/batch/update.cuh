@@ -97,7 +97,8 @@ __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& 
     }
   }
 }
-__device__ __forceinline__ void store_fragment(const Fragment& w, float* to, std::uint32_t columns) {
+__device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
+                                               std::uint32_t columns) {
   each_float(
       columns,
       [&](int n, int at) {
@@ -214,7 +215,8 @@ __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned ch
   constexpr int stride = UpdateShape<Bytes, 1>::stride;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const unsigned char* m = rows_m + (lane & 15) * stride + (lane >> 4) * 16;
-  const unsigned char* n = rows_n + ((lane & 7) + (lane >> 4) * 8) * stride + ((lane >> 3) & 1) * 16;
+  const unsigned char* n =
+      rows_n + ((lane & 7) + (lane >> 4) * 8) * stride + ((lane >> 3) & 1) * 16;
 #pragma unroll
   for (int k = 0; k < Bytes; k += 32) {
     std::uint32_t a[4];
@@ -258,9 +260,10 @@ class Updater {
         chunks_(static_cast<int>(row_bytes_) / Bytes),
         first_(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) * blockIdx.x /
                                      gridDim.x)),
-        count_(static_cast<int>(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) *
-                                                      (blockIdx.x + 1) / gridDim.x) -
-                                first_)) {
+        count_(
+            static_cast<int>(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) *
+                                                   (blockIdx.x + 1) / gridDim.x) -
+                             first_)) {
     places_ = reinterpret_cast<std::uint32_t*>(shared + S::places_start);
     masters_ = reinterpret_cast<float*>(shared + S::masters_start) + warp() * 16 * a.shape.columns;
   }
@@ -288,10 +291,14 @@ class Updater {
       Fragment gains;    // what the master gains, or the gradient
       clear(pending);
       clear(gains);
+      RuleStep rule{0, 0, state_.cursor.step};
       for (int term = 0; term < terms_; ++term) {
         Fragment listed;
         Fragment& sums = Listed ? listed : gains;
         clear(sums);
+        // Read early: its way from memory is the product's time.
+        const float* rates = table_ + 4 + p.layer * 2 * terms_ + (Listed ? 2 * term : 0);
+        const float first = rates[0], second = rates[1];
         for (int chunk = 0; chunk < chunks_; ++chunk, ++stage) {
           copies_wait<2 * (S::stages - 2) + 1>();
           __syncthreads();
@@ -301,13 +308,15 @@ class Updater {
           if (term + 1 < terms_ || chunk + 1 < chunks_) copies_commit();  // no masters here
         }
         if constexpr (Listed) {
-          const float* rates = table_ + 4 + p.layer * 2 * terms_ + 2 * term;
-          if (task_ == Task::learn && rates[0] != 0.0F) add(gains, rates[0], sums);
-          add(pending, rates[1], sums);
+          if (task_ == Task::learn && first != 0.0F) add(gains, first, sums);
+          add(pending, second, sums);
+        } else {
+          rule.rate = first;
+          rule.momentum = second;
         }
       }
       copies_wait<1>();
-      finish(p, tile, gains, pending);
+      finish(p, tile, gains, pending, rule);
       copies_commit();
     }
     copies_wait<0>();
@@ -348,8 +357,7 @@ class Updater {
     const int first = static_cast<int>(threadIdx.x) / S::chunks;
     const int at = static_cast<int>(threadIdx.x) % S::chunks * 16;
     const std::uint32_t* places = places_ + ahead_ % 2 * S::rows;
-    unsigned char* to =
-        stages_ + ahead_ % S::stages * S::stage_bytes + first * S::stride + at;
+    unsigned char* to = stages_ + ahead_ % S::stages * S::stage_bytes + first * S::stride + at;
     const unsigned char* from = a_.arena + ahead_chunk_ * Bytes + at;
     std::uint32_t place[each];
 #pragma unroll
@@ -377,8 +385,7 @@ class Updater {
   __device__ void find_rows() {
     if (ahead_tile_ >= count_ || threadIdx.x >= S::rows) return;
     places_[ahead_ % 2 * S::rows + static_cast<int>(threadIdx.x)] =
-        row_place(state_.streams[ahead_term_],
-                  tiles_[ahead_tile_ % S::tiles].rows[threadIdx.x],
+        row_place(state_.streams[ahead_term_], tiles_[ahead_tile_ % S::tiles].rows[threadIdx.x],
                   static_cast<std::uint32_t>(row_bytes_ / 16));
   }
 
@@ -396,7 +403,8 @@ class Updater {
   }
 
   /// The tile's gradients are complete: the weights move, and the next tile's masters may come.
-  __device__ void finish(const Panel& p, int tile, const Fragment& gains, const Fragment& pending) {
+  __device__ void finish(const Panel& p, int tile, const Fragment& gains, const Fragment& pending,
+                         RuleStep rule) {
     Fragment w;
     Fragment old[state_floats > 0 ? state_floats : 1];
     read_fragment(w, masters_, p.n);
@@ -416,7 +424,7 @@ class Updater {
       }
       add(w, 1.0F, pending);
     } else if (task_ == Task::learn) {
-      learn(w, old, gains, p);
+      learn(w, old, gains, rule);
       store_fragment(w, a_.master + at, p.n);
 #pragma unroll
       for (int k = 0; k < state_floats; ++k) {
@@ -431,9 +439,7 @@ class Updater {
   }
 
   template <class Old>
-  __device__ void learn(Fragment& w, Old& old, const Fragment& g, const Panel& p) const {
-    const float* rates = table_ + 4 + p.layer * 2;
-    const RuleStep rule{rates[0], rates[1], state_.cursor.step};
+  __device__ static void learn(Fragment& w, Old& old, const Fragment& g, RuleStep rule) {
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
 #pragma unroll
@@ -492,7 +498,7 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
 
 /// Blocks share the tiles evenly. Where it learns, the cursor goes on to the next step.
 template <class M, class Rule, bool Listed, int Bytes>
-__global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
+__global__ void __launch_bounds__(threads, 2)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ UpdateState state;
@@ -502,8 +508,8 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
   __syncthreads();
   const float* table = a.now_table;
   if (table == nullptr) {
-    table = a.tables + static_cast<std::size_t>(state.cursor.frame) *
-                           static_cast<std::size_t>(a.shape.table);
+    table = a.tables +
+            static_cast<std::size_t>(state.cursor.frame) * static_cast<std::size_t>(a.shape.table);
   }
   const bool learns = task != Task::learn || table[0] != 0.0F;
   if (task == Task::learn && blockIdx.x == 0 && threadIdx.x == 0) {
@@ -525,7 +531,7 @@ __global__ void __launch_bounds__(threads, M::in_parts ? 1 : 2)
 /// Launches `update_kernel` for rows of a length that is known at run time.
 template <class M, class Rule>
 struct UpdateLauncher {
-  int bytes;    ///< of a row in a stage: 32, 64 or 128
+  int bytes;  ///< of a row in a stage: 32, 64 or 128
   bool listed;
   int multiprocessors;
   bool early;
@@ -544,17 +550,22 @@ struct UpdateLauncher {
            UpdateShape<Bytes, 1 + Rule::state>::shared_bytes(columns));
     };
     switch (bytes) {
-      case 32: with.template operator()<32>(); break;
-      case 64: with.template operator()<64>(); break;
-      default: with.template operator()<128>(); break;
+      case 32:
+        with.template operator()<32>();
+        break;
+      case 64:
+        with.template operator()<64>();
+        break;
+      default:
+        with.template operator()<128>();
+        break;
     }
   }
   /// Once, before the first launch.
   void prepare() const {
     for_kernel([](auto* kernel, int shared) {
-      cuda_check(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "preparing the update kernel");
+      cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                 "preparing the update kernel");
     });
   }
   void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
