@@ -41,6 +41,7 @@ namespace detail::batch {
 struct Device {
   std::string name;
   int multiprocessors = 0;
+  int shared_bytes = 0;   ///< that a block of threads may have
   bool overlaps = false;  ///< whether a kernel can start while the one before it ends
 
   static Device current() {
@@ -48,7 +49,8 @@ struct Device {
     cuda_check(cudaGetDevice(&id), "asking for the device");
     cudaDeviceProp properties{};
     cuda_check(cudaGetDeviceProperties(&properties, id), "describing the device");
-    return {properties.name, properties.multiProcessorCount, properties.major >= 9};
+    return {properties.name, properties.multiProcessorCount,
+            static_cast<int>(properties.sharedMemPerBlockOptin), properties.major >= 9};
   }
 };
 
@@ -103,6 +105,7 @@ class CudaBatchEngine {
                 device_.multiprocessors, device_.overlaps, plan_.columns} {
     shape_.columns = plan_.columns;
     shape_.table = static_cast<int>(rates_.size());
+    require_shared_memory();
     require_memory();
     allocate();
     products_.prepare();
@@ -333,6 +336,15 @@ class CudaBatchEngine {
   }
   [[nodiscard]] std::size_t frame_words() const {
     return count(shape_.pixels) * count(shape_.padded);
+  }
+
+  void require_shared_memory() const {
+    const int need = std::max(products_.shared_bytes(), update_.shared_bytes());
+    if (need <= device_.shared_bytes) return;
+    throw Error(Fault::device, "batches need " + std::to_string(need >> 10) +
+                                   " KiB of shared memory a block, and " + device_.name + " has " +
+                                   std::to_string(device_.shared_bytes >> 10) +
+                                   "; use one sequence, or the host backend");
   }
 
   void require_memory() const {

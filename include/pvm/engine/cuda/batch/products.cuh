@@ -74,6 +74,12 @@ struct ProductsLauncher {
         break;
     }
   }
+  /// Of a block of threads.
+  [[nodiscard]] int shared_bytes() const {
+    int bytes = 0;
+    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(); });
+    return bytes;
+  }
   /// Once, before the first launch.
   void prepare() const {
     for_slice([&]<int Slice>() {

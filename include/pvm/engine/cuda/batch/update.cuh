@@ -561,6 +561,12 @@ struct UpdateLauncher {
         break;
     }
   }
+  /// Of a block of threads.
+  [[nodiscard]] int shared_bytes() const {
+    int bytes = 0;
+    for_kernel([&](auto*, int shared) { bytes = shared; });
+    return bytes;
+  }
   /// Once, before the first launch.
   void prepare() const {
     for_kernel([](auto* kernel, int shared) {
