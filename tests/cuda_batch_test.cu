@@ -167,8 +167,9 @@ void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
 /// A run in one piece against one that is captured, saved and resumed midway, over all rate
 /// switches.
 template <class E>
-void same_bits(int batch) {
+void same_bits(int batch, const char* rule = "momentum") {
   auto spec = early_tiny();
+  spec.learning_rule = rule;
   spec.delay_each_layer_learning = 40;
   spec.delay_final_learning_rate = 150;
   spec.final_learning_rate = 0.001;
@@ -370,9 +371,11 @@ TEST_CASE("batch: another learning rule", "[gpu]") {
   if (skipped()) return;
   auto spec = early_tiny();
   spec.momentum = 0;
+  spec.learning_rule = "sgd";
   using Plain = pvm::CudaBatchEngine<pvm::fp32, pvm::dynamic, pvm::Sgd>;
   require_exact(distance<Plain>(spec, 5, 30));
-  same_bits<Plain>(20);
+  same_bits<Plain>(20, "sgd");
+  CHECK_THROWS_AS(Plain(early_tiny(), 5), pvm::Error);
 }
 
 TEST_CASE("batch: impossible requests are refused in a sentence", "[gpu]") {

@@ -90,7 +90,7 @@ class CudaBatchEngine {
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaBatchEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : spec_(spec),
+      : spec_(check_spec(spec)),
         options_(options),
         batch_(check_batch(batch)),
         device_(detail::batch::Device::current()),
@@ -279,6 +279,20 @@ class CudaBatchEngine {
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  /// The kernels know the library's activations, and the rule they were compiled for.
+  static const Spec& check_spec(const Spec& spec) {
+    if (!spec.own_activation.empty()) {
+      throw Error(Fault::usage, "batches on a GPU cannot run the activation '" +
+                                    spec.own_activation +
+                                    "' of a program's own; use the host backend");
+    }
+    const std::string rule = detail::own_name<Rule>();
+    if (spec.learning_rule != rule) {
+      throw Error(Fault::usage, "the spec's learning rule is '" + spec.learning_rule +
+                                    "' and this engine was compiled for '" + rule + "'");
+    }
+    return spec;
+  }
   static int check_batch(int batch) {
     if (batch < 1 || (Batch != dynamic && batch != Batch)) {
       throw Error(Fault::usage,
@@ -315,7 +329,8 @@ class CudaBatchEngine {
     s.pixels = static_cast<int>(spec_.frame_size());
     s.outputs = static_cast<int>(net_.outputs);
     s.layers = static_cast<int>(layers());
-    s.activation = spec_.activation == Activation::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    s.activation =
+        spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
     s.sign_error = spec_.opt_abs_diff ? 1 : 0;
     s.share = options_.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch_) : 1.0F;
     return s;
