@@ -79,6 +79,9 @@ struct Tuning {
 /// go up on their own stream while earlier ones are used.
 template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum>
 class CudaBatchEngine {
+  static_assert(std::is_same_v<Rule, Momentum> || std::is_same_v<Rule, Sgd>,
+                "batches on a GPU learn by Momentum or Sgd: other rules are to be told how many "
+                "updates a layer has made, and these kernels do not count them");
   using Math = detail::batch::Math<Precision>;
   using Word = typename Math::Word;
   using Kept = typename Math::Kept;
