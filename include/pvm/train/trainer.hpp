@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <pvm/compiled.hpp>
@@ -23,6 +24,7 @@
 #include <pvm/unit/learning_rule.hpp>
 
 #if defined(__CUDACC__)
+#include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/engine/cuda/engine.hpp>
 #endif
 
@@ -72,17 +74,33 @@ inline bool choose_cuda([[maybe_unused]] bool required, [[maybe_unused]] bool wa
   return false;
 }
 
-/// What the CUDA engine of this build cannot do yet, in one sentence.
-template <class Precision>
-void check_cuda_can(const Spec& spec) {
+#if defined(__CUDACC__)
+/// The rule a GPU learns by: plain SGD where a network's type says so, else momentum.
+template <class Net>
+using CudaRule = std::conditional_t<std::same_as<typename Net::rule, Sgd>, Sgd, Momentum>;
+
+/// One sequence in fp32 with momentum has an engine that keeps its weights on the chip; everything
+/// else runs as a batch on tensor cores. Throws Error (device) for what a GPU cannot run.
+template <class Precision, int Batch, class Net>
+AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
+  using Rule = CudaRule<Net>;
   std::string lacks;
-  if (!std::same_as<Precision, fp32>) lacks = Precision::name;
   if (!spec.own_activation.empty()) lacks = "activation " + quote(spec.own_activation);
-  if (spec.learning_rule != Momentum::name) lacks = "learning rule " + quote(spec.learning_rule);
-  if (lacks.empty()) return;
-  throw Error(Fault::device,
-              "the CUDA engine of this build has no " + lacks + " yet; use --backend host");
+  if (spec.learning_rule != Rule::name) lacks = "learning rule " + quote(spec.learning_rule);
+  if (!lacks.empty()) {
+    throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
+  }
+  constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
+  if constexpr (plain && Batch == 1) {
+    return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+  } else {
+    if constexpr (plain && Batch == dynamic) {
+      if (batch == 1) return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+    }
+    return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule>>(spec, batch, options);
+  }
 }
+#endif
 
 template <class Precision, int Batch, class Net, class Backend>
 AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
@@ -94,8 +112,7 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
 #if defined(__CUDACC__)
   if constexpr (may_be_cuda) {
     if (choose_cuda(required, wanted)) {
-      check_cuda_can<Precision>(spec);
-      return AnyEngine::make<CudaEngine<Batch>>(spec, batch, engine);
+      return make_cuda_engine<Precision, Batch, Net>(spec, batch, engine);
     }
   }
 #else

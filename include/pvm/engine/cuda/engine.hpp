@@ -110,11 +110,7 @@ class CudaEngine {
     const std::size_t at = blocks_ % staging_.size();
     Staging& slot = staging_[at];
     const auto steps = count(block.steps);
-    for (std::size_t row = 0; row < block.stored.size(); ++row) {
-      if (block.stored[row] == not_stored) continue;
-      store_.get(block.stored[row],
-                 block.pixels.subspan(row * spec_.frame_size(), spec_.frame_size()));
-    }
+    store_.fill(block);
     auto* index = reinterpret_cast<std::uint32_t*>(slot.index.get());
     index[0] = static_cast<std::uint32_t>(steps) |
                (block.squeezed.empty() ? 0U : detail::frames_are_floats);

@@ -55,6 +55,13 @@ class FrameStore {
   void get(std::size_t index, std::span<std::uint8_t> pixels) const noexcept {
     std::copy_n(frame(index), frame_bytes_, pixels.data());
   }
+  /// Copies what is stored of a block's frames into its pixels, for engines that read only those.
+  void fill(const FrameBlock& block) const noexcept {
+    for (std::size_t row = 0; row < block.stored.size(); ++row) {
+      if (block.stored[row] == not_stored) continue;
+      get(block.stored[row], block.pixels.subspan(row * frame_bytes_, frame_bytes_));
+    }
+  }
   [[nodiscard]] const std::uint8_t* frame(std::size_t index) const noexcept {
     return chunks_[index / per_chunk()].get() + index % per_chunk() * frame_bytes_;
   }

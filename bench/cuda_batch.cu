@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Full training steps of many sequences, frames up from pinned host memory: a JSON object a line.
+//   cuda_batch --spec model_zoo/small.json [--batch 64,256] [--precision bf16] [--steps 2000]
+//              [--reps 5] [--no-graph]
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/model/json.hpp>
+
+namespace {
+
+struct Choices {
+  std::string spec;
+  std::string precision = "bf16";
+  std::vector<int> batches{64};
+  int steps = 2000;
+  int reps = 5;
+  bool graph = true;
+};
+
+Choices parse(int argc, char** argv) {
+  Choices choices;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--no-graph") {
+      choices.graph = false;
+      continue;
+    }
+    if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
+    const std::string value = argv[++i];
+    if (flag == "--spec") {
+      choices.spec = value;
+    } else if (flag == "--precision") {
+      choices.precision = value;
+    } else if (flag == "--steps") {
+      choices.steps = std::stoi(value);
+    } else if (flag == "--reps") {
+      choices.reps = std::stoi(value);
+    } else if (flag == "--batch") {
+      choices.batches.clear();
+      std::istringstream list(value);
+      for (std::string n; std::getline(list, n, ',');) choices.batches.push_back(std::stoi(n));
+    } else {
+      throw pvm::Error(pvm::Fault::usage, "unknown option " + flag);
+    }
+  }
+  return choices;
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Runs `steps` steps on frames that lie ready in the pinned staging memory.
+template <class E>
+double seconds(E& engine, int steps) {
+  engine.synchronize();
+  const auto start = Clock::now();
+  for (int done = 0; done < steps;) {
+    const pvm::FrameBlock block = engine.stage(std::min(steps - done, engine.block_steps()));
+    engine.run(block, pvm::Mode::learn);
+    done += block.steps;
+  }
+  engine.synchronize();
+  return seconds_since(start);
+}
+
+/// Frames a second that pinned memory alone can send up.
+double upload_rate(std::size_t frame) {
+  constexpr std::size_t bytes = 64U << 20;
+  pvm::detail::PinnedBytes host(bytes);
+  pvm::detail::DeviceArray<std::uint8_t> device(bytes);
+  pvm::detail::Stream stream;
+  std::vector<double> times;
+  for (int i = 0; i < 12; ++i) {
+    const auto start = Clock::now();
+    pvm::detail::cuda_check(
+        cudaMemcpyAsync(device.get(), host.get(), bytes, cudaMemcpyHostToDevice, stream.get()),
+        "uploading");
+    pvm::detail::cuda_check(cudaStreamSynchronize(stream.get()), "uploading");
+    times.push_back(seconds_since(start));
+  }
+  std::sort(times.begin(), times.end());
+  return static_cast<double>(bytes) / static_cast<double>(frame) / times[times.size() / 2];
+}
+
+template <class Precision>
+void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
+  pvm::EngineOptions options;
+  options.graph = choices.graph;
+  pvm::CudaBatchEngine<Precision> engine(spec, batch, options);
+  std::mt19937 random(1);
+  pvm::EngineState start;
+  start.weights.resize(engine.connectome().weights);
+  for (float& w : start.weights) {
+    w = 0.03F * (static_cast<float>(random() >> 8) * 0x1p-24F - 0.5F);
+  }
+  engine.restore(start);
+  for (int i = 0; i < 2; ++i) {  // fills both staging blocks; they are sent again and again
+    const pvm::FrameBlock block = engine.stage(engine.block_steps());
+    for (auto& pixel : block.pixels) pixel = static_cast<std::uint8_t>(random());
+    std::fill(block.scored.begin(), block.scored.end(), std::uint8_t{1});
+    engine.run(block, pvm::Mode::learn);
+  }
+  (void)seconds(engine, std::max(100, choices.steps / 10));
+  std::vector<double> rates;
+  for (int i = 0; i < choices.reps; ++i) {
+    rates.push_back(static_cast<double>(choices.steps) * batch / seconds(engine, choices.steps));
+  }
+  std::sort(rates.begin(), rates.end());
+  const double median = rates[rates.size() / 2];
+  const pvm::Score score = engine.take_score();
+  std::printf(
+      "{\"spec\": \"%s\", \"precision\": \"%s\", \"batch\": %d, \"graph\": %s, \"steps\": %d, "
+      "\"reps\": %d, \"frames_per_second\": %.0f, \"least\": %.0f, \"most\": %.0f, "
+      "\"us_per_step\": %.2f, \"upload_frames_per_second\": %.0f, \"device_bytes\": %zu, "
+      "\"loss\": %.6g, \"engine\": \"%s\"}\n",
+      spec.name.c_str(), std::string(Precision::name).c_str(), batch,
+      choices.graph ? "true" : "false", choices.steps, choices.reps, median, rates.front(),
+      rates.back(), 1e6 * batch / median, upload_rate(spec.frame_size()), engine.memory_needed(),
+      score.loss / static_cast<double>(score.outputs), engine.description().c_str());
+  std::fflush(stdout);
+}
+
+int measure_all(const Choices& choices) {
+  const pvm::Spec spec = pvm::load_spec(choices.spec);
+  for (const int batch : choices.batches) {
+    if (choices.precision == "bf16") {
+      measure<pvm::bf16>(choices, spec, batch);
+    } else if (choices.precision == "fp16") {
+      measure<pvm::fp16>(choices, spec, batch);
+    } else if (choices.precision == "tf32") {
+      measure<pvm::tf32>(choices, spec, batch);
+    } else if (choices.precision == "fp32") {
+      measure<pvm::fp32>(choices, spec, batch);
+    } else {
+      throw pvm::Error(pvm::Fault::usage, "--precision is fp32, tf32, bf16 or fp16");
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return measure_all(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cuda_batch: %s\n", error.what());
+    return 1;
+  }
+}

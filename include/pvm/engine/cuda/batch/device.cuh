@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the batched kernels share: their arguments, rings, and a few instructions.
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Pointers to device memory; rows are [Bp] operands unless said otherwise.
+struct Arguments {
+  Shape shape;
+  const Product* products;
+  const Tile* tiles;
+  unsigned int tile_count;
+  const std::uint32_t* rows;  ///< row words
+  float* master;              ///< panels one behind the other
+  float* states;              ///< the rule's floats, each as long as the master
+  std::size_t weights;        ///< length of the master
+  std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
+  std::size_t flip;
+  float* copy;                 ///< W, when somebody reads it
+  unsigned char* arena;        ///< all rows that are gathered; what follows lies in it
+  unsigned char* squeezed;     ///< [ring][hidden] c(h)
+  unsigned char* raw;          ///< [ring][hidden] h
+  unsigned char* pixels;       ///< [frames][pixels] c(pixel)
+  unsigned char* ones;         ///< [1]
+  unsigned char* d0;           ///< [terms][hidden]
+  unsigned char* d1;           ///< [terms][outputs]
+  unsigned char* kept;         ///< [ring][hidden] h as kept, rows of Kept
+  unsigned char* y;            ///< [4][outputs] as kept
+  const float* tables;         ///< [frames][table]
+  const float* now_table;      ///< what to use in place of the step's table, if anything
+  const std::uint8_t* scored;  ///< [frames][Bp]
+  float* scratch;              ///< partial sums [slices][part][56][slice]
+  std::size_t scratch_slice;   ///< floats of one slice's
+  unsigned int* counters;      ///< [slices][counters]
+  unsigned int counter_slice;
+  double* score;  ///< [slices][scores][3]
+  unsigned int score_slice;
+  Cursor* first;   ///< read by products, written by update
+  Cursor* second;  ///< the other way round
+};
+
+/// The slot `back` steps before `slot`; back is less than the ring is long.
+__device__ __forceinline__ std::uint32_t slot_before(std::uint32_t slot, int ring, int back) {
+  const int at = static_cast<int>(slot) - back;
+  return static_cast<std::uint32_t>(at < 0 ? at + ring : at);
+}
+__device__ __forceinline__ std::uint32_t slot_after(std::uint32_t slot, int ring) {
+  return slot + 1 == static_cast<std::uint32_t>(ring) ? 0 : slot + 1;
+}
+
+/// Where in the arena, in units of 16 bytes, the rows of `stream` start as the step `back` before
+/// the cursor's sees them; gradients as of `age` steps before.
+template <class M>
+__device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, const Cursor& now,
+                                             int back, int age) {
+  const Shape& s = a.shape;
+  const std::size_t row = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
+  const unsigned char* base = a.ones;
+  std::uint32_t slot = 0;
+  int rows = 0;
+  const auto at = [&](const unsigned char* from, std::uint32_t now_slot, int ring, int lag, int n) {
+    base = from;
+    slot = slot_before(now_slot, ring, lag);
+    rows = n;
+  };
+  switch (stream) {
+    case Stream::squeezed_1:
+      at(a.squeezed, now.hidden, s.ring, back + 1, s.hidden);
+      break;
+    case Stream::squeezed_2:
+      at(a.squeezed, now.hidden, s.ring, back + 2, s.hidden);
+      break;
+    case Stream::pixels_0:
+      at(a.pixels, now.frame, s.frames, back, s.pixels);
+      break;
+    case Stream::pixels_1:
+      at(a.pixels, now.frame, s.frames, back + 1, s.pixels);
+      break;
+    case Stream::hidden_0:
+      at(a.raw, now.hidden, s.ring, back, s.hidden);
+      break;
+    case Stream::hidden_1:
+      at(a.raw, now.hidden, s.ring, back + 1, s.hidden);
+      break;
+    case Stream::hidden_gradient:
+      at(a.d0, now.gradient, s.terms, age, s.hidden);
+      break;
+    case Stream::output_gradient:
+      at(a.d1, now.gradient, s.terms, age, s.outputs);
+      break;
+    default:
+      break;
+  }
+  const std::size_t offset = static_cast<std::size_t>(base - a.arena) +
+                             static_cast<std::size_t>(slot) * static_cast<std::size_t>(rows) * row;
+  return static_cast<std::uint32_t>(offset / 16);
+}
+/// Where row `word` starts; `unit`: 16 bytes of a row.
+__device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams, std::uint32_t word,
+                                                   std::uint32_t unit) {
+  if (word == zero_row) return nowhere;
+  return streams[word >> stream_shift] + (word & row_mask) * unit;
+}
+
+/// Quotients: exact in fp32, else to 2 units in the last place of it, in a fifth of the time.
+template <class M>
+__device__ __forceinline__ float quotient(float a, float b) {
+  if constexpr (M::in_parts) return a / b;
+  return __fdividef(a, b);
+}
+/// The polynomial with the compatible derivative (unit/activation.hpp).
+template <class M>
+struct FastPolynomial {
+  __device__ static float value(float a) { return quotient<M>(a, 2.0F * fabsf(a) + 2.0F) + 0.5F; }
+  __device__ static float derivative(float v) {
+    const float s = fabsf(2.0F * v - 1.0F);
+    const float ratio = quotient<M>(1.0F + s, 1.0F + 2.0F * s);
+    return 0.5F * ratio * ratio;
+  }
+};
+/// Calls what(activation) for the activation's number: outside of loops.
+template <class M, class What>
+__device__ __forceinline__ void with_activation(int kind, What&& what) {
+  if (kind == 2) {
+    what(Logistic{});
+  } else {
+    what(FastPolynomial<M>{});
+  }
+}
+/// The same for derivatives. At steps 0 and 1 the past is all ones, where the true derivative is 0
+/// and nothing would learn.
+template <class M, class What>
+__device__ __forceinline__ void with_derivative(int kind, unsigned long long step, What&& what) {
+  if (kind == 1 && step >= 2) {
+    what(PolynomialTrue{});
+  } else {
+    with_activation<M>(kind, what);
+  }
+}
+
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global));
+}
+/// Marks what is read once a step, and is larger than the cache, as the first to leave it.
+__device__ __forceinline__ unsigned long long leaves_first() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_async(void* shared, const void* global,
+                                           unsigned long long policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global), "l"(policy));
+}
+__device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global));
+}
+/// 16 bytes of the row at `place`, or zeros.
+__device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
+                                               std::uint32_t place) {
+  const bool exists = place != nowhere;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(from + static_cast<std::size_t>(exists ? place : 0) * 16), "r"(exists ? 16 : 0));
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
+template <int Pending>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending));
+}
+
+/// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+__device__ __forceinline__ void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1,
+                                                  const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r0), "=r"(r1)
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+/// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.
+__device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
+  std::uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
+  return out;
+}
+
+/// A kernel may start while the one before it ends: it must wait before it reads or writes what
+/// that one does, and lets the next one start in turn.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Launches `kernel` so that it may start early, where the device can do that (`early`).
+template <class Kernel, class... Values>
+cudaError_t launch(Kernel* kernel, dim3 grid, int shared_bytes, cudaStream_t stream, bool early,
+                   const Values&... values) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, values...);
+}
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// h = f(W0 x): x gathered row by row, long units in parts; who finishes a unit's last part adds
+/// them up in order and publishes h and c(h).
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/product_core.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+/// What a block of threads keeps beside its stages.
+struct BlockState {
+  std::uint32_t streams[static_cast<int>(Stream::count)];  ///< their places in the arena
+  Cursor cursor;
+  bool last;
+  double sums[8][3];
+};
+
+/// h, c(h) and the kept h of row `row`, sequences b to b + 3.
+template <class M>
+__device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, std::size_t row,
+                                        std::size_t b, const float (&sum)[4]) {
+  using Kept = typename M::Kept;
+  const Shape& s = a.shape;
+  const std::size_t at =
+      ((static_cast<std::size_t>(slot) * static_cast<std::size_t>(s.hidden) + row) *
+           static_cast<std::size_t>(s.padded) +
+       b);
+  float h[4], c[4];
+  typename Kept::Type kept[4];
+  with_activation<M>(s.activation, [&](auto activation) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) kept[i] = Kept::encode(activation.value(sum[i]));
+  });
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    h[i] = Kept::decode(kept[i]);  // what a checkpoint holds is what the run goes on with
+    c[i] = squeeze(h[i]);
+  }
+  auto* out = reinterpret_cast<typename Kept::Type*>(a.kept) + at;
+  if constexpr (sizeof(typename Kept::Type) == 2) {
+    *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(kept);
+  } else {
+    *reinterpret_cast<float4*>(out) = *reinterpret_cast<const float4*>(kept);
+  }
+  store_operands<M>(a.raw + at * sizeof(typename M::Word), h);
+  store_operands<M>(a.squeezed + at * sizeof(typename M::Word), c);
+}
+
+template <class M, int Slice>
+__device__ __forceinline__ void forward(const Arguments& a, const Product& p, BlockState& state,
+                                        unsigned char* shared) {
+  using S = ProductShape<M, Slice>;
+  auto* places = reinterpret_cast<std::uint32_t*>(shared);
+  unsigned char* pipe = shared + S::words_bytes;
+  const auto slice = static_cast<std::size_t>(blockIdx.y);
+  const int rows = static_cast<int>(p.blocks) * M::block;
+  const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += threads) {
+    places[i] = row_place(state.streams, a.rows[p.rows + static_cast<std::uint32_t>(i)],
+                          static_cast<std::uint32_t>(row_bytes / 16));
+  }
+  __syncthreads();
+  const unsigned char* from =
+      a.arena + slice * S::row_bytes + threadIdx.x % static_cast<unsigned>(S::chunks) * 16;
+  product<M, S>(
+      pipe, a.work + static_cast<std::size_t>(p.weights) * block_words, static_cast<int>(p.blocks),
+      [&](int first, int count, unsigned char* to) {
+        bring_rows<S>(places + first, count, from, to);
+      },
+      [](int, unsigned char*) {});
+  const int quads = static_cast<int>(p.count) * (Slice / 4);
+  const auto each_quad = [&](auto&& what) {
+    for (int i = static_cast<int>(threadIdx.x); i < quads; i += threads) {
+      what(i / (Slice / 4), i % (Slice / 4) * 4);
+    }
+  };
+  const std::uint32_t slot = state.cursor.hidden;
+  const auto finish = [&](int n, int b, const float4& v) {
+    const float sum[4] = {v.x, v.y, v.z, v.w};
+    publish<M>(a, slot, p.out + static_cast<std::size_t>(n),
+               slice * Slice + static_cast<std::size_t>(b), sum);
+  };
+  if (p.parts == 1) {
+    each_quad([&](int n, int b) { finish(n, b, read_sum<M, Slice>(pipe, n, b)); });
+    return;
+  }
+  float* scratch = a.scratch + slice * a.scratch_slice;
+  const auto part = [&](std::uint32_t k, int n, int b) {
+    const std::size_t at =
+        (static_cast<std::size_t>(p.scratch + k) * panel_width + static_cast<std::size_t>(n)) *
+            Slice +
+        static_cast<std::size_t>(b);
+    return reinterpret_cast<float4*>(scratch + at);
+  };
+  each_quad([&](int n, int b) { *part(p.part, n, b) = read_sum<M, Slice>(pipe, n, b); });
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    unsigned int* counter = a.counters + slice * a.counter_slice + p.counter;
+    state.last = atomicAdd(counter, 1U) == p.parts - 1;
+    if (state.last) *counter = 0;
+  }
+  __syncthreads();
+  if (!state.last) return;
+  __threadfence();
+  each_quad([&](int n, int b) {
+    float4 sum = __ldcg(part(0, n, b));
+    for (std::uint32_t k = 1; k < p.parts; ++k) {
+      const float4 more = __ldcg(part(k, n, b));
+      sum.x += more.x;
+      sum.y += more.y;
+      sum.z += more.z;
+      sum.w += more.w;
+    }
+    finish(n, b, sum);
+  });
+}
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Frames as they come, [steps][batch][pixels], become rows of operands [pixels][Bp], and the
+/// block's tables take their places in the rings. Runs on the upload stream.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/check.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// A block of frames on the device.
+struct Uploaded {
+  const std::uint8_t* pixels;  ///< or
+  const float* squeezed;       ///< ... values that are squeezed already
+  const std::uint8_t* scored;  ///< [steps][batch]
+  const float* tables;         ///< [steps][table]
+  std::uint32_t slot;          ///< of the first frame
+};
+
+/// Grid: (pixels / 64, Bp / 32, steps), 256 threads.
+template <class M>
+__global__ void __launch_bounds__(256)
+    frames_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Uploaded from) {
+  __shared__ float tile[32][65];
+  const Shape& s = a.shape;
+  const auto step = static_cast<std::size_t>(blockIdx.z);
+  const std::size_t slot = (from.slot + step) % static_cast<std::size_t>(s.frames);
+  const int first_pixel = static_cast<int>(blockIdx.x) * 64;
+  const int first_sequence = static_cast<int>(blockIdx.y) * 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 32 * 64; i += 256) {
+    const int b = first_sequence + i / 64;
+    const int pixel = first_pixel + i % 64;
+    float v = 0.0F;
+    if (b < s.batch && pixel < s.pixels) {
+      const std::size_t at =
+          (step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b)) *
+              static_cast<std::size_t>(s.pixels) +
+          static_cast<std::size_t>(pixel);
+      v = from.squeezed != nullptr ? from.squeezed[at]
+                                   : squeeze_pixel(static_cast<float>(from.pixels[at]));
+    }
+    tile[i / 64][i % 64] = v;
+  }
+  __syncthreads();
+  auto* rows = reinterpret_cast<typename M::Word*>(a.pixels) +
+               slot * static_cast<std::size_t>(s.pixels) * static_cast<std::size_t>(s.padded);
+  for (int i = thread; i < 32 * 64; i += 256) {
+    const int b = first_sequence + i % 32;
+    const int pixel = first_pixel + i / 32;
+    if (b < s.padded && pixel < s.pixels) {
+      rows[static_cast<std::size_t>(pixel) * static_cast<std::size_t>(s.padded) +
+           static_cast<std::size_t>(b)] = M::operand(tile[i % 32][i / 32]);
+    }
+  }
+  if (blockIdx.x != 0 || blockIdx.y != 0) return;
+  auto* scored = const_cast<std::uint8_t*>(a.scored) + slot * static_cast<std::size_t>(s.padded);
+  for (int b = thread; b < s.batch; b += 256) {
+    scored[b] = from.scored[step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b)];
+  }
+  auto* table = const_cast<float*>(a.tables) + slot * static_cast<std::size_t>(s.table);
+  for (int i = thread; i < s.table; i += 256) {
+    table[i] = from.tables[step * static_cast<std::size_t>(s.table) + static_cast<std::size_t>(i)];
+  }
+}
+
+template <class M>
+void convert_frames(const Arguments& a, const Uploaded& from, int steps, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((a.shape.pixels + 63) / 64),
+                  static_cast<unsigned>((a.shape.padded + 31) / 32), static_cast<unsigned>(steps));
+  frames_kernel<M><<<grid, 256, 0, stream>>>(a, from);
+  cuda_check(cudaGetLastError(), "launching the frames kernel");
+}
+
+}  // namespace pvm::inline v0::detail::batch

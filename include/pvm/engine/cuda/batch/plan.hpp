@@ -1,0 +1,320 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// From a connectome to the tables of the batched kernels (tables.hpp).
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// The sequences that one block of threads of the products kernel works on, at most `most`, so
+/// that the batch is padded least; larger slices read the weights less often.
+inline int choose_slice(int batch, int most) {
+  int best = 16;
+  double least = 1e30;
+  for (const int slice : {16, 32, 64, 128, 256}) {
+    const int slices = (batch + slice - 1) / slice;
+    const double cost = slices * (slice + 12.0);
+    if (slice <= most && cost < least) {
+      least = cost;
+      best = slice;
+    }
+  }
+  return best;
+}
+
+/// All tables of a network.
+class Plan {
+ public:
+  std::vector<std::uint32_t> rows;
+  std::vector<Product> products;  ///< forward, errors, outputs; long ones first
+  std::size_t first_output = 0;   ///< products from here on make y
+  std::vector<Panel> panels;
+  std::vector<Tile> tiles;
+  std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
+  std::size_t master = 0;                   ///< floats
+  std::size_t w0_blocks = 0, w1_blocks = 0;
+  std::size_t scratch = 0;  ///< parts of forward products
+  std::size_t counters = 0;
+  std::size_t scores = 0;
+  int columns = 0;  ///< most n of a panel
+
+  /// `block`: depth of a weight block; forward products are split into parts of at most
+  /// `part_blocks` blocks.
+  Plan(const Spec& spec, const Connectome& net, int block, int part_blocks)
+      : spec_(spec), net_(net), block_(count(block)), part_blocks_(count(part_blocks)) {
+    std::uint32_t outputs = 0;
+    for (std::size_t u = 0; u < net.units.size(); ++u) {
+      output_start.push_back(outputs);
+      add_unit(u);
+      outputs += static_cast<std::uint32_t>(net.units[u].outputs);
+    }
+    for (Panel& panel : panels) {  // W1's copies lie behind all of W0's
+      if (panel.flips == 0) continue;
+      if (panel.work != Panel::none) panel.work += static_cast<std::uint32_t>(w0_blocks);
+      panel.work_y += static_cast<std::uint32_t>(w0_blocks);
+    }
+    for (const Panel& panel : panels) add_tiles(panel);
+    for (Product& p : errors_) p.weights += static_cast<std::uint32_t>(w0_blocks);
+    for (Product& p : outputs_) p.weights += static_cast<std::uint32_t>(w0_blocks);
+    collect(forward_);
+    collect(errors_);
+    first_output = products.size();
+    collect(outputs_);
+  }
+
+  /// First row word of unit u's input.
+  [[nodiscard]] std::size_t input_start(std::size_t u) const { return input_start_[u]; }
+
+  /// Calls visit(index in reference order, index in the master) for every weight.
+  template <class Visit>
+  void for_each_weight(Visit&& visit) const {
+    for (std::size_t p = 0; p < panels.size(); ++p) {
+      const Panel& panel = panels[p];
+      const Origin& from = origins_[p];
+      for (std::size_t m = 0; m < panel.m; ++m) {
+        for (std::size_t n = 0; n < panel.n; ++n) {
+          visit(from.start + m * from.per_m + n * from.per_n, master_index(panel, m, n));
+        }
+      }
+    }
+  }
+
+ private:
+  /// Where weight (0, 0) of a panel is in reference order, and the strides.
+  struct Origin {
+    std::size_t start, per_m, per_n;
+  };
+
+  static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  static std::uint32_t word(std::size_t n) { return static_cast<std::uint32_t>(n); }
+  static std::size_t ceil(std::size_t n, std::size_t by) { return (n + by - 1) / by; }
+
+  static std::size_t master_index(const Panel& panel, std::size_t m, std::size_t n) {
+    const std::size_t full = panel.n / 8;
+    const std::size_t rest = panel.n % 8;
+    const std::size_t start = panel.master + m / 16 * 16 * panel.n;
+    const std::size_t row = m % 16;
+    if (n / 8 == full) return start + full * 128 + row * rest + n % 8;
+    return start + ((n / 8 * 32) + row % 8 * 4 + n % 8 / 2) * 4 + row / 8 * 2 + n % 2;
+  }
+
+  void add_unit(std::size_t u) {
+    const Unit& unit = net_.units[u];
+    const std::size_t hidden = count(net_.hidden);
+    const std::uint32_t x = add_inputs(u);
+    input_start_.push_back(x);
+    const std::uint32_t r = add_representation(u);
+    const std::uint32_t d0 = add_range(Stream::hidden_gradient, u * hidden, hidden);
+    const std::uint32_t d1 =
+        add_range(Stream::output_gradient, output_start[u], count(unit.outputs));
+    for (std::size_t first = 0; first < hidden; first += panel_width) {
+      add_w0_panel(u, x, d0, first);
+    }
+    add_w1(u, x, r, d1);
+  }
+
+  std::uint32_t add_range(Stream stream, std::size_t first, std::size_t n) {
+    const std::uint32_t start = word(rows.size());
+    for (std::size_t i = 0; i < n; ++i) rows.push_back(row_word(stream, word(first + i)));
+    return start;
+  }
+
+  /// x, padded with zeros to whole blocks.
+  std::uint32_t add_inputs(std::size_t u) {
+    const std::uint32_t start = word(rows.size());
+    for (const bool older : {false, true}) {
+      if (net_.units[u].layer == 0) {
+        add_patch(u, older ? Stream::pixels_1 : Stream::pixels_0);
+      } else {
+        add_sources(net_.primary[u], older ? Stream::squeezed_2 : Stream::squeezed_1);
+      }
+    }
+    add_sources(net_.context[u], Stream::squeezed_1);
+    rows.push_back(one_row);
+    while ((rows.size() - start) % block_ != 0) rows.push_back(zero_row);
+    return start;
+  }
+  void add_patch(std::size_t u, Stream stream) {
+    const Unit& unit = net_.units[u];
+    const std::size_t side = count(spec_.frame_side());
+    const std::size_t size = count(spec_.input_block_size);
+    const std::size_t channels = count(spec_.input_channels);
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t pixel = ((count(unit.row) * size + i) * side + count(unit.column) * size);
+      add_range(stream, pixel * channels, size * channels);
+    }
+  }
+  void add_sources(std::span<const std::uint32_t> sources, Stream stream) {
+    for (const auto s : sources) add_range(stream, s * count(net_.hidden), count(net_.hidden));
+  }
+
+  /// r in panels of 56 rows padded to 64.
+  std::uint32_t add_representation(std::size_t u) {
+    const std::uint32_t start = word(rows.size());
+    const auto put = [&](std::uint32_t row) {
+      if ((rows.size() - start) % panel_depth == panel_width) pad_panel(start);
+      rows.push_back(row);
+    };
+    const std::size_t hidden = count(net_.hidden);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      put(row_word(Stream::hidden_0, word(u * hidden + i)));
+    }
+    put(one_row);
+    if (spec_.feed_context_in_complex_layer) {
+      for (const auto s : net_.context[u]) {
+        for (std::size_t i = 0; i < hidden; ++i) {
+          put(row_word(Stream::hidden_1, word(s * hidden + i)));
+        }
+      }
+    }
+    pad_panel(start);
+    return start;
+  }
+  void pad_panel(std::uint32_t start) {
+    while ((rows.size() - start) % panel_depth != 0) rows.push_back(zero_row);
+  }
+
+  void add_panel(Panel panel, Origin origin) {
+    columns = std::max(columns, static_cast<int>(panel.n));
+    panel.master = master;
+    master += ceil(panel.m, 16) * 16 * panel.n;
+    panels.push_back(panel);
+    origins_.push_back(origin);
+  }
+
+  void add_tiles(Panel panel) {
+    for (panel.first = 0; panel.first < panel.m; panel.first += tile_rows) {
+      Tile tile{};
+      tile.panel = panel;
+      for (std::uint32_t i = 0; i < tile_rows + panel_width; ++i) {
+        const bool is_m = i < tile_rows;
+        const std::uint32_t at = is_m ? panel.first + i : i - tile_rows;
+        tile.rows[i] = at < (is_m ? panel.m : panel.n)
+                           ? rows[(is_m ? panel.m_rows : panel.n_rows) + at]
+                           : zero_row;
+      }
+      tiles.push_back(tile);
+    }
+  }
+
+  void add_w0_panel(std::size_t u, std::uint32_t x, std::uint32_t d0, std::size_t first) {
+    const Unit& unit = net_.units[u];
+    const std::size_t inputs = count(unit.inputs);
+    const std::size_t n = std::min(count(panel_width), count(net_.hidden) - first);
+    const std::size_t blocks = ceil(inputs, block_);
+    Panel panel{};
+    panel.m_rows = x;
+    panel.m = word(inputs);
+    panel.n_rows = d0 + word(first);
+    panel.n = word(n);
+    panel.layer = word(count(unit.layer));
+    panel.work = word(w0_blocks);
+    panel.work_y = Panel::none;
+    add_panel(panel, {unit.w0 + first * inputs, 1, inputs});
+    const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
+    const std::size_t parts = ceil(blocks, each);
+    for (std::size_t k = 0; k < parts; ++k) {
+      const std::size_t start = k * each;
+      Product p{};
+      p.role = Role::forward;
+      p.rows = x + word(start * block_);
+      p.weights = word(w0_blocks + start);
+      p.blocks = word(std::min(blocks, start + each) - start);
+      p.depth = p.blocks * word(block_);
+      p.out = word(u * count(net_.hidden) + first);
+      p.count = word(n);
+      p.parts = word(parts);
+      p.part = word(k);
+      p.scratch = word(scratch);
+      p.counter = word(counters);
+      forward_.push_back(p);
+    }
+    if (parts > 1) {
+      scratch += parts;
+      ++counters;
+    }
+    w0_blocks += blocks;
+  }
+
+  void add_w1(std::size_t u, std::uint32_t x, std::uint32_t r, std::uint32_t d1) {
+    const Unit& unit = net_.units[u];
+    const std::size_t outputs = count(unit.outputs);
+    const std::size_t columns = count(unit.representation);
+    const std::size_t width = count(panel_width);
+    const std::size_t count_panels = ceil(columns, width);
+    const std::size_t depth_blocks = count(panel_depth) / block_;
+    const std::size_t group = count_panels * depth_blocks;
+    const std::size_t work_y = w1_blocks;
+    w1_blocks += ceil(ceil(outputs, 16) * 16, width) * group;
+    for (std::size_t k = 0; k < count_panels; ++k) {
+      Panel panel{};
+      panel.m_rows = d1;
+      panel.m = word(outputs);
+      panel.n_rows = r + word(k * panel_depth);
+      panel.n = word(std::min(width, columns - k * width));
+      panel.layer = word(count(unit.layer));
+      panel.flips = 1;
+      panel.work = Panel::none;
+      panel.work_y = word(work_y + k * depth_blocks);
+      panel.group = word(group);
+      if (k * width < count(net_.hidden)) {
+        panel.work = word(w1_blocks);
+        add_errors(u, x, k * width);
+        w1_blocks += ceil(outputs, block_);
+      }
+      add_panel(panel, {unit.w1 + k * width, columns, 1});
+    }
+    Product p{};
+    p.role = Role::outputs;
+    p.rows = r;
+    p.weights = word(work_y);
+    p.blocks = word(group);
+    p.out = output_start[u];
+    p.count = word(outputs);
+    outputs_.push_back(p);
+  }
+
+  void add_errors(std::size_t u, std::uint32_t x, std::size_t first) {
+    const Unit& unit = net_.units[u];
+    Product p{};
+    p.role = Role::errors;
+    p.rows = x;
+    p.depth = word(count(unit.outputs));
+    p.weights = word(w1_blocks);
+    p.blocks = word(ceil(count(unit.outputs), block_));
+    p.out = word(u * count(net_.hidden) + first);
+    p.count = word(std::min(count(panel_width), count(net_.hidden) - first));
+    p.parts = first == 0 ? 1 : 0;
+    p.errors = output_start[u];
+    p.pixels = unit.layer == 0 ? word(count(unit.base)) : 0;
+    p.score = word(scores);
+    if (first == 0) ++scores;
+    errors_.push_back(p);
+  }
+
+  void collect(std::vector<Product>& list) {
+    std::stable_sort(list.begin(), list.end(), [](const Product& a, const Product& b) {
+      return a.blocks + a.count / 8 > b.blocks + b.count / 8;
+    });
+    products.insert(products.end(), list.begin(), list.end());
+  }
+
+  const Spec& spec_;
+  const Connectome& net_;
+  std::size_t block_, part_blocks_;
+  std::vector<Origin> origins_;
+  std::vector<std::size_t> input_start_;
+  std::vector<Product> forward_, errors_, outputs_;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a precision means to the batched engine: the type of a product's operands, the tensor-core
+/// instruction, and how values of [0, 1] are kept from step to step.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include <pvm/core/config.hpp>
+#include <pvm/core/tags.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Hidden values and outputs lie in [0, 1]: below fp32 they are kept as 16-bit fractions, 7.6e-6
+/// exact, which is finer than any 16-bit operand and half the bytes of a float.
+struct Fraction16 {
+  using Type = std::uint16_t;
+  PVM_HOST_DEVICE static Type encode(float v) {
+#if defined(__CUDA_ARCH__)
+    // 2^23 + n has n in its lowest bits, rounded to nearest: no conversion is needed.
+    return static_cast<Type>(__float_as_uint(__fmaf_rn(v, 65535.0F, 8388608.0F)));
+#else
+    return static_cast<Type>(v * 65535.0F + 0.5F);
+#endif
+  }
+  PVM_HOST_DEVICE static float decode(Type v) {
+#if defined(__CUDA_ARCH__)
+    return (__uint_as_float(0x4b000000U | v) - 8388608.0F) * (1.0F / 65535.0F);
+#else
+    return static_cast<float>(v) * (1.0F / 65535.0F);
+#endif
+  }
+};
+struct PlainFloat {
+  using Type = float;
+  PVM_HOST_DEVICE static float encode(float v) { return v; }
+  PVM_HOST_DEVICE static float decode(float v) { return v; }
+};
+
+/// Operands of 16 bits: one instruction multiplies 16 x 16 by 16 x 8.
+struct SixteenBits {
+  using Word = std::uint16_t;  ///< an operand's bits
+  using Kept = Fraction16;
+  static constexpr int block = 32;         ///< depth of a weight block
+  static constexpr bool in_parts = false;  ///< whether long sums are made of shorter ones
+  static constexpr int most_tiles = 2;     ///< of 16 sequences that a warp has registers for
+};
+/// Operands of 32 bits: 16 x 8 by 8 x 8.
+struct ThirtyTwoBits {
+  using Word = std::uint32_t;
+  using Kept = PlainFloat;
+  static constexpr int block = 16;
+};
+
+template <class Precision>
+struct Math;  // a precision is fp32, tf32, bf16 or fp16
+
+template <>
+struct Math<bf16> : SixteenBits {
+  static constexpr double epsilon = 0x1p-8;  ///< relative error of a gradient's two factors
+  PVM_HOST_DEVICE static Word operand(float v) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(v));
+  }
+  PVM_HOST_DEVICE static float value(Word v) { return __bfloat162float(__ushort_as_bfloat16(v)); }
+  __device__ static std::uint32_t pair(float low, float high) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                  std::uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+template <>
+struct Math<fp16> : SixteenBits {
+  static constexpr double epsilon = 0x1p-11;
+  PVM_HOST_DEVICE static Word operand(float v) { return __half_as_ushort(__float2half_rn(v)); }
+  PVM_HOST_DEVICE static float value(Word v) { return __half2float(__ushort_as_half(v)); }
+  __device__ static std::uint32_t pair(float low, float high) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                  std::uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+__device__ inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                     std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <>
+struct Math<tf32> : ThirtyTwoBits {
+  static constexpr double epsilon = 0x1p-11;
+  static constexpr bool in_parts = false;
+  static constexpr int most_tiles = 2;
+  /// Rounded to the 10 bits of mantissa that the tensor cores read, to nearest.
+  PVM_HOST_DEVICE static Word operand(float v) {
+    Word bits;
+#if defined(__CUDA_ARCH__)
+    bits = __float_as_uint(v);
+#else
+    __builtin_memcpy(&bits, &v, sizeof(bits));
+#endif
+    return (bits + 0x0fffU + ((bits >> 13) & 1U)) & 0xffffe000U;
+  }
+  PVM_HOST_DEVICE static float value(Word v) {
+#if defined(__CUDA_ARCH__)
+    return __uint_as_float(v);
+#else
+    float out;
+    __builtin_memcpy(&out, &v, sizeof(out));
+    return out;
+#endif
+  }
+  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                  std::uint32_t b1) {
+    multiply_tf32(c, a, b0, b1);
+  }
+};
+
+/// fp32 on tensor cores: each operand is the sum of two of tf32, and the product of the two small
+/// ones is left out: 2^-22 of a product, less than its rounding to fp32 over a sum. Tensor cores
+/// add with truncation, so long sums are made of parts that are added in ordinary arithmetic.
+template <>
+struct Math<fp32> : ThirtyTwoBits {
+  static constexpr double epsilon = 0x1p-20;
+  static constexpr bool in_parts = true;
+  static constexpr int most_tiles = 1;
+  PVM_HOST_DEVICE static Word operand(float v) {
+#if defined(__CUDA_ARCH__)
+    return __float_as_uint(v);
+#else
+    Word bits;
+    __builtin_memcpy(&bits, &v, sizeof(bits));
+    return bits;
+#endif
+  }
+  PVM_HOST_DEVICE static float value(Word v) { return Math<tf32>::value(v); }
+  __device__ static void split(std::uint32_t v, std::uint32_t& large, std::uint32_t& small) {
+    large = (v + 0x1000U) & 0xffffe000U;  // to nearest; the tensor cores cut `small` themselves
+    small = __float_as_uint(__uint_as_float(v) - __uint_as_float(large));
+  }
+  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                  std::uint32_t b1) {
+    std::uint32_t large[4], small[4], b_large[2], b_small[2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split(a[i], large[i], small[i]);
+    split(b0, b_large[0], b_small[0]);
+    split(b1, b_large[1], b_small[1]);
+    multiply_tf32(c, small, b_large[0], b_large[1]);
+    multiply_tf32(c, large, b_small[0], b_small[1]);
+    multiply_tf32(c, large, b_large[0], b_large[1]);
+  }
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Batch x depth by depth x 56 on tensor cores, for one block of threads: sums[b][n] of
+/// rows[k][b] weights[k][n]. Rows and weights go through shared memory in stages.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+/// How 8 warps share a slice of `Slice` sequences, and how deep a stage is. `Pairs`: every row
+/// comes with a second one (errors), in shallower stages.
+template <class M, int Slice, bool Pairs = false>
+struct ProductShape {
+  static constexpr int larger(int a, int b) { return a > b ? a : b; }
+  static constexpr int tiles = Slice >= 32 ? M::most_tiles : 1;  ///< of 16 sequences a warp
+  static constexpr int across = Slice / (16 * tiles);            ///< warps along the batch
+  static constexpr int deep = 8 / across;                        ///< warps along the depth
+  /// Weight blocks of a stage.
+  static constexpr int blocks =
+      Pairs ? (Slice == 256 ? 1 : (Slice == 128 ? 2 : (Slice == 16 ? 8 : 4))) : larger(deep, 2);
+  static constexpr int rows = blocks * M::block;  ///< rows of a stage
+  static constexpr int row_bytes = Slice * sizeof(typename M::Word);
+  static constexpr int chunks = row_bytes / 16;
+  /// Padding keeps a warp's reads in different banks.
+  static constexpr int stride = row_bytes + (sizeof(typename M::Word) == 2 ? 16 : 32);
+  static constexpr int second = rows * stride + blocks * block_bytes;  ///< where second rows start
+  static constexpr int stage_bytes = second + (Pairs ? rows * stride : 0);
+  static constexpr int stages = stage_bytes <= 25 << 10 ? 4 : (stage_bytes <= 34 << 10 ? 3 : 2);
+  static constexpr int sum_stride = Slice + 4;
+  static constexpr int sum_bytes = deep * panel_width * sum_stride * 4;
+  static constexpr int words_bytes = most_part_rows * 4;
+  static constexpr int pipe_bytes = stages * stage_bytes;
+  /// Of outputs: a stage of rows, and staging of what each warp makes.
+  static constexpr int output_row = 32 * 2 + 16;
+  static constexpr int output_bytes =
+      panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);
+  static constexpr int shared_bytes =
+      words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
+};
+
+/// Shared memory of a block of threads, whatever it does.
+template <class M, int Slice>
+constexpr int product_shared_bytes() {
+  using One = ProductShape<M, Slice>;
+  return One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
+}
+
+template <int Tiles>
+using Sums = float[Tiles][panel_tiles][4];
+
+template <int Tiles>
+__device__ __forceinline__ void clear(Sums<Tiles>& sums) {
+#pragma unroll
+  for (int i = 0; i < Tiles; ++i) {
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) sums[i][n][k] = 0.0F;
+    }
+  }
+}
+
+/// Sequences `rows[k][0..16)` as first operand: 16 x (32 bytes' worth of k).
+template <class M>
+__device__ __forceinline__ void load_sequences(std::uint32_t (&a)[4], const unsigned char* rows,
+                                               int stride) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  if constexpr (sizeof(typename M::Word) == 2) {
+    const int k = (lane & 7) + (lane >> 4) * 8;
+    load_matrices_transposed(a, rows + k * stride + ((lane >> 3) & 1) * 16);
+  } else {
+    const unsigned char* at = rows + (lane & 3) * stride + (lane >> 2) * 4;
+    a[0] = *reinterpret_cast<const std::uint32_t*>(at);
+    a[1] = *reinterpret_cast<const std::uint32_t*>(at + 32);
+    a[2] = *reinterpret_cast<const std::uint32_t*>(at + 4 * stride);
+    a[3] = *reinterpret_cast<const std::uint32_t*>(at + 4 * stride + 32);
+  }
+}
+
+/// sums += rows (M::block of them, from the warp's first sequence on) x a weight block.
+template <class M, int Tiles>
+__device__ __forceinline__ void multiply_block(Sums<Tiles>& sums, const unsigned char* rows,
+                                               int stride, const uint4* block) {
+  constexpr int sequences = 16 * static_cast<int>(sizeof(typename M::Word));
+  union {
+    uint4 quad[7];
+    std::uint32_t word[28];
+  } w;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+#pragma unroll
+  for (int i = 0; i < 7; ++i) w.quad[i] = block[i * 32 + lane];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) {
+      std::uint32_t a[4];
+      load_sequences<M>(a, rows + half * (M::block / 2) * stride + i * sequences, stride);
+#pragma unroll
+      for (int n = 0; n < panel_tiles; ++n) {
+        M::multiply(sums[i][n], a, w.word[(half * 7 + n) * 2], w.word[(half * 7 + n) * 2 + 1]);
+      }
+    }
+  }
+}
+
+/// A product of `blocks` weight blocks. `bring(first_row, rows, to)` copies rows into shared memory
+/// asynchronously; `turn(first_row, to)` may change, once they are there, those the same thread
+/// brought. The sums end up in shared memory, [deep][56][sum_stride], where
+/// `read_sum` adds the warps' shares in a fixed order.
+template <class M, class S, class Bring, class Turn>
+__device__ __forceinline__ void product(unsigned char* shared, const std::uint32_t* weights,
+                                        int blocks, Bring&& bring, Turn&& turn) {
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int across = warp % S::across;
+  const int deep = warp / S::across;
+  const int count = (blocks + S::blocks - 1) / S::blocks;
+  const auto issue = [&](int stage) {
+    if (stage < count) {
+      unsigned char* to = shared + stage % S::stages * S::stage_bytes;
+      const int first = stage * S::blocks;
+      const int here = min(S::blocks, blocks - first);
+      unsigned char* w = to + S::rows * S::stride;
+      const auto* from = reinterpret_cast<const unsigned char*>(weights) +
+                         static_cast<std::size_t>(first) * block_bytes;
+      constexpr int pieces = (S::blocks * (block_bytes / 16) + threads - 1) / threads;
+#pragma unroll
+      for (int k = 0; k < pieces; ++k) {
+        const int i = static_cast<int>(threadIdx.x) + k * threads;
+        if (i < here * (block_bytes / 16)) copy_async(w + i * 16, from + i * 16);
+      }
+      bring(first * M::block, here * M::block, to);
+    }
+    copies_commit();
+  };
+  Sums<S::tiles> sums;
+  clear<S::tiles>(sums);
+#pragma unroll
+  for (int i = 0; i < S::stages - 1; ++i) issue(i);
+  for (int stage = 0; stage < count; ++stage) {
+    copies_wait<S::stages - 2>();
+    turn(stage * S::rows, shared + stage % S::stages * S::stage_bytes);
+    __syncthreads();
+    issue(stage + S::stages - 1);
+    const unsigned char* at = shared + stage % S::stages * S::stage_bytes;
+    const int here = min(S::blocks, blocks - stage * S::blocks);
+    Sums<S::tiles> part;
+    if constexpr (M::in_parts) clear<S::tiles>(part);
+    for (int b = deep; b < here; b += S::deep) {
+      const unsigned char* rows =
+          at + b * M::block * S::stride +
+          across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
+      const auto* block =
+          reinterpret_cast<const uint4*>(at + S::rows * S::stride + b * block_bytes);
+      if constexpr (M::in_parts) {
+        multiply_block<M, S::tiles>(part, rows, S::stride, block);
+      } else {
+        multiply_block<M, S::tiles>(sums, rows, S::stride, block);
+      }
+    }
+    if constexpr (M::in_parts) {
+#pragma unroll
+      for (int i = 0; i < S::tiles; ++i) {
+#pragma unroll
+        for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) sums[i][n][k] += part[i][n][k];
+        }
+      }
+    }
+  }
+  copies_wait<0>();
+  __syncthreads();
+  float* out = reinterpret_cast<float*>(shared) + deep * panel_width * S::sum_stride;
+#pragma unroll
+  for (int i = 0; i < S::tiles; ++i) {
+    const int b = (across * S::tiles + i) * 16 + (lane >> 2);
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      float* at = out + (n * 8 + (lane & 3) * 2) * S::sum_stride + b;
+      at[0] = sums[i][n][0];
+      at[S::sum_stride] = sums[i][n][1];
+      at[8] = sums[i][n][2];
+      at[S::sum_stride + 8] = sums[i][n][3];
+    }
+  }
+  __syncthreads();
+}
+
+/// Brings rows into a stage; `places` says where they are, `from` is the arena at the thread's
+/// sequences.
+template <class S>
+__device__ __forceinline__ void bring_rows(const std::uint32_t* places, int count,
+                                           const unsigned char* from, unsigned char* to) {
+  constexpr int each = S::rows * S::chunks / threads;
+  static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
+  const int first = static_cast<int>(threadIdx.x) / S::chunks;
+  to += first * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
+  std::uint32_t place[each];
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    const int row = first + k * (threads / S::chunks);
+    place[k] = row < count ? places[row] : 0;
+  }
+#pragma unroll
+  for (int k = 0; k < each; ++k) {
+    const int row = first + k * (threads / S::chunks);
+    if (row < count) {
+      copy_row_async(to + k * (threads / S::chunks) * S::stride, from, place[k]);
+    }
+  }
+}
+
+/// Sums of row n for sequences b to b + 3 of the slice.
+template <class M, int Slice>
+__device__ __forceinline__ float4 read_sum(const unsigned char* shared, int n, int b) {
+  using S = ProductShape<M, Slice>;
+  const float* at = reinterpret_cast<const float*>(shared) + n * S::sum_stride + b;
+  float4 sum = *reinterpret_cast<const float4*>(at);
+#pragma unroll
+  for (int deep = 1; deep < S::deep; ++deep) {
+    const float4 more = *reinterpret_cast<const float4*>(at + deep * panel_width * S::sum_stride);
+    sum.x += more.x;
+    sum.y += more.y;
+    sum.z += more.z;
+    sum.w += more.w;
+  }
+  return sum;
+}
+
+/// Writes four neighbouring values of a row.
+template <class M>
+__device__ __forceinline__ void store_operands(void* to, const float (&v)[4]) {
+  if constexpr (sizeof(typename M::Word) == 2) {
+    *static_cast<uint2*>(to) = make_uint2(M::pair(v[0], v[1]), M::pair(v[2], v[3]));
+  } else {
+    *static_cast<uint4*>(to) =
+        make_uint4(M::operand(v[0]), M::operand(v[1]), M::operand(v[2]), M::operand(v[3]));
+  }
+}
+
+}  // namespace pvm::inline v0::detail::batch

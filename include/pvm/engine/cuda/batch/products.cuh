@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The first kernel of a step: everything that multiplies with the weights as they are. Its blocks
+/// of threads do not wait for each other.
+
+#include <pvm/engine/cuda/batch/errors.cuh>
+#include <pvm/engine/cuda/batch/forward.cuh>
+#include <pvm/engine/cuda/batch/outputs.cuh>
+#include <pvm/engine/cuda/check.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Blocks (x: from `first` of the products on, y: slices of the batch). Where `advance`, the cursor
+/// goes on to the update.
+template <class M, int Slice>
+__global__ void __launch_bounds__(threads, 2)
+    products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ BlockState state;
+  let_next_kernel_start();
+  const Product p = a.products[first + blockIdx.x];
+  wait_for_previous_kernel();
+  if (threadIdx.x == 0) {
+    state.cursor = *a.first;
+    if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
+  }
+  __syncthreads();
+  const bool older = p.role == Role::outputs;  // y is of the step before
+  if (older && state.cursor.owed == 0) return;
+  if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
+    state.streams[threadIdx.x] =
+        stream_place<M>(a, static_cast<Stream>(threadIdx.x), state.cursor, older ? 1 : 0, 0);
+  }
+  __syncthreads();
+  switch (p.role) {
+    case Role::forward:
+      forward<M, Slice>(a, p, state, shared);
+      break;
+    case Role::errors:
+      errors<M, Slice>(a, p, state, shared);
+      break;
+    case Role::outputs:
+      outputs<M, Slice>(a, p, state, shared);
+      break;
+  }
+}
+
+/// Launches `products_kernel` for a slice that is known at run time.
+template <class M>
+struct ProductsLauncher {
+  int slice;
+  bool early;
+
+  /// Calls what.template operator()<Slice>() for the slice.
+  template <class What>
+  void for_slice(What&& what) const {
+    switch (slice) {
+      case 16:
+        what.template operator()<16>();
+        break;
+      case 32:
+        what.template operator()<32>();
+        break;
+      case 64:
+        what.template operator()<64>();
+        break;
+      case 128:
+        what.template operator()<128>();
+        break;
+      default:
+        what.template operator()<128 * M::most_tiles>();
+        break;
+    }
+  }
+  /// Of a block of threads.
+  [[nodiscard]] int shared_bytes() const {
+    int bytes = 0;
+    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(); });
+    return bytes;
+  }
+  /// Once, before the first launch.
+  void prepare() const {
+    for_slice([&]<int Slice>() {
+      cuda_check(cudaFuncSetAttribute(products_kernel<M, Slice>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      product_shared_bytes<M, Slice>()),
+                 "preparing the products kernel");
+    });
+  }
+  void operator()(const Arguments& a, unsigned int first, unsigned int count, bool advance,
+                  cudaStream_t stream) const {
+    for_slice([&]<int Slice>() {
+      const dim3 grid(count, static_cast<unsigned int>(a.shape.padded / Slice));
+      cuda_check(launch(products_kernel<M, Slice>, grid, product_shared_bytes<M, Slice>(), stream,
+                        early, a, first, advance),
+                 "launching the products kernel");
+    });
+  }
+};
+
+}  // namespace pvm::inline v0::detail::batch

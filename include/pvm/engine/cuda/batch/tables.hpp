@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the batched kernels read: flat tables that host and device share.
+///
+/// Everything that exists once per sequence is a *row*: the values of all sequences one behind the
+/// other ([Bp], the batch padded). A unit's input x is then a list of rows, of any length and
+/// order, each a contiguous copy; products contract over rows (forward) or along them (updates).
+///
+/// A *panel* is a part of a weight matrix that one block of threads updates at once: all m along
+/// one side (W0: the inputs; W1: the outputs), and n of at most 56 along the other (W0: hidden
+/// values; W1: columns of the representation). Its master weights lie in the order of the
+/// accumulators of m16n8 products: [m / 16][n / 8][lane] in float4, and for a remainder of n < 8
+/// [m / 16][16][n % 8] floats, so that 49 hidden values take no padding.
+/// Its working copy lies in *blocks* in the order of the second operand: of `block` m by 56 n.
+
+#include <cstdint>
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+inline constexpr int panel_width = 56;  ///< n of a panel: 7 tiles of 8
+inline constexpr int panel_tiles = 7;
+inline constexpr int panel_depth = 64;       ///< a W1 panel's n as the depth of y = W1 r
+inline constexpr int block_bytes = 3584;     ///< 7 x 32 lanes x 16 bytes
+inline constexpr int block_words = 896;      ///< the same in 32-bit words
+inline constexpr int tile_rows = 128;        ///< m that a block of threads updates
+inline constexpr int threads = 256;          ///< of every kernel
+inline constexpr int most_terms = 8;         ///< listed gradients
+inline constexpr int most_part_rows = 2112;  ///< of one part of a forward product
+
+/// Where a row comes from: the upper 4 bits of a row word; the rest is the row's number there.
+enum class Stream : std::uint32_t {
+  squeezed_1,       ///< c(h) one step back
+  squeezed_2,       ///< ... two
+  pixels_0,         ///< the step's frame, c(pixel)
+  pixels_1,         ///< the one before
+  hidden_0,         ///< h of the step
+  hidden_1,         ///< h one step back
+  ones,             ///< row 0
+  hidden_gradient,  ///< d0
+  output_gradient,  ///< d1
+  count
+};
+inline constexpr int stream_shift = 28;
+inline constexpr std::uint32_t row_mask = (1U << stream_shift) - 1;
+PVM_HOST_DEVICE constexpr std::uint32_t row_word(Stream stream, std::uint32_t row) {
+  return static_cast<std::uint32_t>(stream) << stream_shift | row;
+}
+inline constexpr std::uint32_t one_row = row_word(Stream::ones, 0);
+/// A row of zeros: none is read. (Hundreds of blocks that read the same line wait for each other.)
+inline constexpr std::uint32_t zero_row = 0xffffffffU;
+inline constexpr std::uint32_t nowhere = 0xffffffffU;  ///< the place of such a row
+
+enum class Role : std::uint32_t {
+  forward,  ///< part of h = f(W0 x)
+  errors,   ///< d1 = g(y) e and d0 = g(h) W1^T d1
+  outputs,  ///< y = f(W1 r) of the step before
+};
+
+/// What one block of threads of the products kernel does, for each slice of the batch.
+struct Product {
+  Role role;
+  std::uint32_t rows;     ///< first row word; outputs: [panels][64]; errors: the targets
+  std::uint32_t depth;    ///< rows that count; errors: D
+  std::uint32_t weights;  ///< first block
+  std::uint32_t blocks;   ///< of weights along the depth; outputs: of one group of 56
+  std::uint32_t out;      ///< first row of h, d0 or y
+  std::uint32_t count;    ///< forward, errors: rows made, at most 56; outputs: D
+  std::uint32_t parts;    ///< forward: of this product; errors: 1 if it writes d1
+  std::uint32_t part;
+  std::uint32_t scratch;  ///< forward: of part 0
+  std::uint32_t counter;  ///< forward: place of the parts' counter
+  std::uint32_t errors;   ///< errors: first row of y and d1
+  std::uint32_t pixels;   ///< errors: so many targets are pixels of this frame
+  std::uint32_t score;    ///< errors: place of the sums
+  std::uint32_t pad[2];
+};
+
+/// A panel as the update kernel sees it.
+struct Panel {
+  std::uint64_t master;  ///< first float
+  std::uint32_t m_rows;  ///< first row word of m
+  std::uint32_t m;       ///< rows that count
+  std::uint32_t n_rows;  ///< first row word of n
+  std::uint32_t n;       ///< at most 56
+  std::uint32_t layer;
+  std::uint32_t work;    ///< first block, m deep; none: not wanted
+  std::uint32_t work_y;  ///< W1: first block, n deep
+  std::uint32_t group;   ///< W1: blocks of all panels for a group of 56 outputs
+  std::uint32_t flips;   ///< 1: two working copies, read and written in turns (W1)
+  std::uint32_t first;   ///< in a tile: its first m
+  static constexpr std::uint32_t none = 0xffffffffU;
+};
+/// A tile as the update kernel reads it, in one piece: 128 m of a panel.
+struct Tile {
+  Panel panel;
+  std::uint32_t rows[tile_rows + panel_width];  ///< row words of m, then of n
+};
+static_assert(sizeof(Tile) % 16 == 0);
+
+/// Where the run stands. The products kernel reads one of these and writes the other for the update
+/// kernel, which writes the first: no kernel reads what it writes.
+struct Cursor {
+  unsigned long long step;
+  std::uint32_t now;                         ///< which of W1's two working copies is W1(step)
+  std::uint32_t then;                        ///< ... and which was W1(step - 1)
+  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed
+  std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
+  std::uint32_t pad;
+};
+
+/// Slots of y: two that are read, one that is written.
+inline constexpr int y_slots = 4;
+
+/// Sizes that kernels need at run time.
+struct Shape {
+  int batch;    ///< N
+  int padded;   ///< Bp
+  int slice;    ///< sequences a products block works on
+  int terms;    ///< T: gradients listed (1: the update is whole)
+  int ring;     ///< slots of hidden rows
+  int frames;   ///< slots of frames and of tables
+  int hidden;   ///< rows of h: units x hidden values
+  int pixels;   ///< rows of a frame
+  int outputs;  ///< rows of y
+  int layers;
+  int columns;  ///< most n of a panel
+  int table;    ///< floats of a step's table: 4, then per layer rate and momentum or 2 T
+  int activation;
+  int sign_error;
+  float share;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,586 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The second kernel of a step: every weight moves along its rank-B gradient
+///     g[m][n] = sum_b rows_m[m][b] rows_n[n][b]      (W0: x(t-2) d0(t); W1: d1(t) r(t-2))
+/// in fp32, and its working copies for the next step's products are written at the same time.
+///
+/// Either the learning rule keeps its floats beside every weight; or, for a momentum that dies out
+/// soon, the last T gradients are listed (unit/deferred.hpp, folded every step): the master Z gains
+/// each gradient with its final share, W = Z + sum_j w_j g(t-j) only lives in the working copy, and
+/// the array of momenta, half of all the bytes, is gone.
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/unit/learning_rule.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// What the update kernel is to do with the gradients.
+enum class Task {
+  learn,    ///< the step's update
+  publish,  ///< only write all working copies, of the weights as they are
+  read,     ///< only write W to `copy`
+};
+
+/// What a block of threads has in shared memory: stages of rows (128 of m, 56 of n, `Bytes` of
+/// each), tiles read ahead, and the masters (and the rule's floats) of the next tile.
+template <int Bytes, int Floats>
+struct UpdateShape {
+  static constexpr int stride = Bytes + 16;  // a warp's reads fall into different banks
+  static constexpr int rows = tile_rows + panel_width;
+  static constexpr int chunks = Bytes / 16;
+  static constexpr int stage_bytes = rows * stride;
+  static constexpr int stages = Floats == 1 ? 3 : 2;
+  static constexpr int tiles = stages + 3;
+  static constexpr int places_start = stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile));
+  static constexpr int masters_start = places_start + 2 * rows * 4;
+  /// Panels have at most `columns` n.
+  static constexpr int shared_bytes(int columns) {
+    return masters_start + Floats * tile_rows * columns * 4;
+  }
+};
+
+/// A warp's 16 x 56 part of a panel, in the layout of accumulators: lane l holds rows l/4 and
+/// l/4 + 8, columns 2(l%4) and the next, of every 8.
+using Fragment = float[panel_tiles][4];
+
+__device__ __forceinline__ void clear(Fragment& f) {
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) f[n][k] = 0.0F;
+  }
+}
+__device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& f) {
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) to[n][k] += factor * f[n][k];
+  }
+}
+
+/// Calls f4(tile of 8, float index) for what exists of a 16 x n part of a panel in whole tiles, and
+/// f1(tile, element, float index) for the rest.
+template <class F4, class F1>
+__device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& f1) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int full = static_cast<int>(columns) / 8;
+  const int rest = static_cast<int>(columns) % 8;
+  const int column = (lane & 3) * 2;
+  const auto few = [&](int n) {
+    if (column >= rest) return;
+    const int at = n * 128 + (lane >> 2) * rest + column;
+    f1(n, 0, at);
+    f1(n, 2, at + 8 * rest);
+    if (column + 1 >= rest) return;
+    f1(n, 1, at + 1);
+    f1(n, 3, at + 8 * rest + 1);
+  };
+  if (full == panel_tiles - 1) {  // 49 hidden values: straight code
+#pragma unroll
+    for (int n = 0; n < panel_tiles - 1; ++n) f4(n, (n * 32 + lane) * 4);
+    few(panel_tiles - 1);
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+    if (n < full) {
+      f4(n, (n * 32 + lane) * 4);
+    } else if (n == full) {
+      few(n);
+    }
+  }
+}
+__device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
+                                               std::uint32_t columns) {
+  each_float(
+      columns,
+      [&](int n, int at) {
+        __stcs(reinterpret_cast<float4*>(to + at), make_float4(w[n][0], w[n][1], w[n][2], w[n][3]));
+      },
+      [&](int n, int k, int at) { __stcs(to + at, w[n][k]); });
+}
+/// Asynchronously, each thread what it will read itself.
+__device__ __forceinline__ void bring_fragment(float* shared, const float* from,
+                                               std::uint32_t columns) {
+  const unsigned long long policy = leaves_first();
+  each_float(
+      columns, [&](int, int at) { copy_async(shared + at, from + at, policy); },
+      [&](int, int, int at) { copy_word_async(shared + at, from + at); });
+}
+__device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
+                                              std::uint32_t columns) {
+  clear(w);
+  each_float(
+      columns,
+      [&](int n, int at) {
+        const float4 v = *reinterpret_cast<const float4*>(shared + at);
+        w[n][0] = v.x;
+        w[n][1] = v.y;
+        w[n][2] = v.z;
+        w[n][3] = v.w;
+      },
+      [&](int n, int k, int at) { w[n][k] = shared[at]; });
+}
+
+/// The working copy for products that contract over m: block m / M::block, its half of 16-bit
+/// operands transposed across the warp.
+template <class M>
+__device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& w, int m16) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  if constexpr (sizeof(typename M::Word) == 2) {
+    std::uint32_t r[14];
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      r[2 * n] = transpose(M::pair(w[n][0], w[n][1]));
+      r[2 * n + 1] = transpose(M::pair(w[n][2], w[n][3]));
+    }
+    std::uint32_t* at = work + static_cast<std::size_t>(m16 / 2) * block_words + lane * 4;
+    if (m16 % 2 == 0) {
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        *reinterpret_cast<uint4*>(at + i * 128) =
+            make_uint4(r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
+      }
+      *reinterpret_cast<uint2*>(at + 3 * 128) = make_uint2(r[12], r[13]);
+    } else {
+      *reinterpret_cast<uint2*>(at + 3 * 128 + 2) = make_uint2(r[0], r[1]);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        *reinterpret_cast<uint4*>(at + (4 + i) * 128) =
+            make_uint4(r[4 * i + 2], r[4 * i + 3], r[4 * i + 4], r[4 * i + 5]);
+      }
+    }
+  } else {
+    std::uint32_t* at = work + static_cast<std::size_t>(m16) * block_words;
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int depth = lane >> 2;  // of 8, in half k / 2
+        const int column = (lane & 3) * 2 + (k & 1);
+        const int e = ((k >> 1) * 7 + n) * 2 + depth / 4;
+        at[(e / 4) * 128 + (column * 4 + depth % 4) * 4 + e % 4] = M::operand(w[n][k]);
+      }
+    }
+  }
+}
+
+/// The working copy of W1 for y = W1 r, that contracts over n: groups of 56 m, n padded to 64.
+template <class M>
+__device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment& w, int m16,
+                                             std::uint32_t group_blocks) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int eight = m16 * 2 + half;  // 8 outputs
+    const int tile = eight % panel_tiles;
+    std::uint32_t* group =
+        work + static_cast<std::size_t>(eight / panel_tiles) * group_blocks * block_words;
+    if constexpr (sizeof(typename M::Word) == 2) {
+#pragma unroll
+      for (int n = 0; n < 8; n += 2) {
+        const std::uint32_t low = M::pair(w[n][2 * half], w[n][2 * half + 1]);
+        std::uint32_t high = 0;
+        if (n + 1 < panel_tiles) high = M::pair(w[n + 1][2 * half], w[n + 1][2 * half + 1]);
+        const int e = ((n / 2 % 2) * 7 + tile) * 2;
+        *reinterpret_cast<uint2*>(group + (n / 4) * block_words + (e / 4) * 128 + lane * 4 +
+                                  e % 4) = make_uint2(low, high);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int depth = (lane & 3) * 2 + k;  // of 8
+          const int e = ((n % 2) * 7 + tile) * 2 + depth / 4;
+          group[(n / 2) * block_words + (e / 4) * 128 + ((lane >> 2) * 4 + depth % 4) * 4 + e % 4] =
+              M::operand(w[n][2 * half + k]);
+        }
+      }
+    }
+  }
+}
+
+/// sums += rows_m[16] rows_n[56] over `Bytes` of sequences.
+template <class M, int Bytes>
+__device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned char* rows_m,
+                                               const unsigned char* rows_n) {
+  constexpr int stride = UpdateShape<Bytes, 1>::stride;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const unsigned char* m = rows_m + (lane & 15) * stride + (lane >> 4) * 16;
+  const unsigned char* n =
+      rows_n + ((lane & 7) + (lane >> 4) * 8) * stride + ((lane >> 3) & 1) * 16;
+#pragma unroll
+  for (int k = 0; k < Bytes; k += 32) {
+    std::uint32_t a[4];
+    load_matrices(a, m + k);
+#pragma unroll
+    for (int i = 0; i < panel_tiles - 1; i += 2) {
+      std::uint32_t b[4];
+      load_matrices(b, n + i * 8 * stride + k);
+      M::multiply(sums[i], a, b[0], b[1]);
+      M::multiply(sums[i + 1], a, b[2], b[3]);
+    }
+    std::uint32_t b0, b1;
+    load_two_matrices(b0, b1, rows_n + (48 + (lane & 7)) * stride + ((lane >> 3) & 1) * 16 + k);
+    M::multiply(sums[panel_tiles - 1], a, b0, b1);
+  }
+}
+
+struct UpdateState {
+  std::uint32_t streams[most_terms][static_cast<int>(Stream::count)];  ///< places in the arena
+  Cursor cursor;
+};
+
+/// Walks through the tiles of a block of threads. Rows come ahead by stages, which run on from tile
+/// to tile; tiles three ahead; masters one ahead.
+template <class M, class Rule, bool Listed, int Bytes>
+class Updater {
+  static constexpr int state_floats = Listed ? 0 : Rule::state;
+  using S = UpdateShape<Bytes, 1 + state_floats>;
+
+ public:
+  __device__ Updater(const Arguments& a, Task task, const UpdateState& state, const float* table,
+                     unsigned char* shared)
+      : a_(a),
+        task_(task),
+        state_(state),
+        table_(table),
+        stages_(shared),
+        tiles_(reinterpret_cast<Tile*>(shared + S::stages * S::stage_bytes)),
+        row_bytes_(static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word)),
+        terms_(Listed ? a.shape.terms : 1),
+        chunks_(static_cast<int>(row_bytes_) / Bytes),
+        first_(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) * blockIdx.x /
+                                     gridDim.x)),
+        count_(
+            static_cast<int>(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) *
+                                                   (blockIdx.x + 1) / gridDim.x) -
+                             first_)) {
+    places_ = reinterpret_cast<std::uint32_t*>(shared + S::places_start);
+    masters_ = reinterpret_cast<float*>(shared + S::masters_start) + warp() * 16 * a.shape.columns;
+  }
+
+  __device__ void run() {
+    bring_tile(0);
+    bring_tile(1);
+    bring_tile(2);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    find_rows();
+    bring_masters(0);
+    for (int i = 0; i < S::stages - 1; ++i) {
+      __syncthreads();
+      issue();
+      copies_commit();
+      if (i < S::stages - 2) copies_commit();  // stages and masters take turns
+    }
+    copies_commit();
+    int stage = 0;
+    for (int tile = 0; tile < count_; ++tile) {
+      const Panel& p = tiles_[tile % S::tiles].panel;
+      Fragment pending;  // sum_j w_j g(t-j)
+      Fragment gains;    // what the master gains, or the gradient
+      clear(pending);
+      clear(gains);
+      RuleStep rule{0, 0, state_.cursor.step};
+      for (int term = 0; term < terms_; ++term) {
+        Fragment listed;
+        Fragment& sums = Listed ? listed : gains;
+        clear(sums);
+        // Read early: its way from memory is the product's time.
+        const float* rates = table_ + 4 + p.layer * 2 * terms_ + (Listed ? 2 * term : 0);
+        const float first = rates[0], second = rates[1];
+        for (int chunk = 0; chunk < chunks_; ++chunk, ++stage) {
+          copies_wait<2 * (S::stages - 2) + 1>();
+          __syncthreads();
+          issue();
+          copies_commit();
+          multiply(sums, stages_ + stage % S::stages * S::stage_bytes);
+          if (term + 1 < terms_ || chunk + 1 < chunks_) copies_commit();  // no masters here
+        }
+        if constexpr (Listed) {
+          if (task_ == Task::learn && first != 0.0F) add(gains, first, sums);
+          add(pending, second, sums);
+        } else {
+          rule.rate = first;
+          rule.momentum = second;
+        }
+      }
+      copies_wait<1>();
+      finish(p, tile, gains, pending, rule);
+      copies_commit();
+    }
+    copies_wait<0>();
+  }
+
+ private:
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
+
+  __device__ void bring_tile(int tile) {
+    constexpr int chunks = sizeof(Tile) / 16;
+    if (tile >= count_ || threadIdx.x >= chunks) return;
+    copy_async(reinterpret_cast<uint4*>(tiles_ + tile % S::tiles) + threadIdx.x,
+               reinterpret_cast<const uint4*>(a_.tiles + first_ + tile) + threadIdx.x);
+  }
+
+  /// The warp's part of a tile exists.
+  __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
+  __device__ static std::size_t place(const Panel& p) {
+    return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
+  }
+  __device__ void bring_masters(int tile) {
+    if (tile >= count_) return;
+    const Panel& p = tiles_[tile % S::tiles].panel;
+    if (!exists(p)) return;
+    bring_fragment(masters_, a_.master + place(p), p.n);
+#pragma unroll
+    for (int k = 0; k < state_floats; ++k) {
+      bring_fragment(masters_ + (k + 1) * tile_rows * a_.shape.columns,
+                     a_.states + k * a_.weights + place(p), p.n);
+    }
+  }
+
+  /// Asynchronously the next stage of rows, and with a tile's first one the tile three further on.
+  __device__ void issue() {
+    if (ahead_tile_ >= count_) return;
+    constexpr int each = (S::rows * S::chunks + threads - 1) / threads;
+    constexpr int apart = threads / S::chunks;
+    const int first = static_cast<int>(threadIdx.x) / S::chunks;
+    const int at = static_cast<int>(threadIdx.x) % S::chunks * 16;
+    const std::uint32_t* places = places_ + ahead_ % 2 * S::rows;
+    unsigned char* to = stages_ + ahead_ % S::stages * S::stage_bytes + first * S::stride + at;
+    const unsigned char* from = a_.arena + ahead_chunk_ * Bytes + at;
+    std::uint32_t place[each];
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      if (k + 1 < each || first + k * apart < S::rows) place[k] = places[first + k * apart];
+    }
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      if (k + 1 < each || first + k * apart < S::rows) {
+        copy_row_async(to + k * apart * S::stride, from, place[k]);
+      }
+    }
+    if (ahead_term_ == 0 && ahead_chunk_ == 0) bring_tile(ahead_tile_ + 3);
+    ++ahead_;
+    if (++ahead_chunk_ == chunks_) {
+      ahead_chunk_ = 0;
+      if (++ahead_term_ == terms_) {
+        ahead_term_ = 0;
+        ++ahead_tile_;
+      }
+    }
+    find_rows();
+  }
+  /// Where the rows of the next stage are, for all threads after the next barrier.
+  __device__ void find_rows() {
+    if (ahead_tile_ >= count_ || threadIdx.x >= S::rows) return;
+    places_[ahead_ % 2 * S::rows + static_cast<int>(threadIdx.x)] =
+        row_place(state_.streams[ahead_term_], tiles_[ahead_tile_ % S::tiles].rows[threadIdx.x],
+                  static_cast<std::uint32_t>(row_bytes_ / 16));
+  }
+
+  __device__ void multiply(Fragment& sums, const unsigned char* rows) const {
+    const unsigned char* m = rows + warp() * 16 * S::stride;
+    const unsigned char* n = rows + tile_rows * S::stride;
+    if constexpr (M::in_parts) {
+      Fragment part;
+      clear(part);
+      multiply_stage<M, Bytes>(part, m, n);
+      add(sums, 1.0F, part);
+    } else {
+      multiply_stage<M, Bytes>(sums, m, n);
+    }
+  }
+
+  /// The tile's gradients are complete: the weights move, and the next tile's masters may come.
+  __device__ void finish(const Panel& p, int tile, const Fragment& gains, const Fragment& pending,
+                         RuleStep rule) {
+    Fragment w;
+    Fragment old[state_floats > 0 ? state_floats : 1];
+    read_fragment(w, masters_, p.n);
+#pragma unroll
+    for (int k = 0; k < state_floats; ++k) {
+      read_fragment(old[k], masters_ + (k + 1) * tile_rows * a_.shape.columns, p.n);
+    }
+    const bool real = exists(p);
+    __syncwarp();
+    bring_masters(tile + 1);
+    if (!real) return;
+    const std::size_t at = place(p);
+    if constexpr (Listed) {
+      if (task_ == Task::learn) {
+        add(w, 1.0F, gains);
+        store_fragment(w, a_.master + at, p.n);
+      }
+      add(w, 1.0F, pending);
+    } else if (task_ == Task::learn) {
+      learn(w, old, gains, rule);
+      store_fragment(w, a_.master + at, p.n);
+#pragma unroll
+      for (int k = 0; k < state_floats; ++k) {
+        store_fragment(old[k], a_.states + k * a_.weights + at, p.n);
+      }
+    }
+    if (task_ == Task::read) {
+      store_fragment(w, a_.copy + at, p.n);
+    } else {
+      publish_work(p, w);
+    }
+  }
+
+  template <class Old>
+  __device__ static void learn(Fragment& w, Old& old, const Fragment& g, RuleStep rule) {
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float s[state_floats > 0 ? state_floats : 1];
+#pragma unroll
+        for (int i = 0; i < state_floats; ++i) s[i] = old[i][n][k];
+        w[n][k] = Rule::apply(w[n][k], s, g[n][k], rule);
+#pragma unroll
+        for (int i = 0; i < state_floats; ++i) old[i][n][k] = s[i];
+      }
+    }
+  }
+
+  __device__ void publish_work(const Panel& p, const Fragment& w) const {
+    const int m16 = static_cast<int>(p.first) / 16 + warp();
+    const std::uint32_t copies = task_ == Task::publish && p.flips != 0 ? 2 : 1;
+    for (std::uint32_t copy = 0; copy < copies; ++copy) {
+      const std::uint32_t version = task_ == Task::publish ? copy : 1 - state_.cursor.now;
+      std::uint32_t* work = a_.work + (p.flips != 0 ? version * a_.flip : 0);
+      if (p.work != Panel::none) {
+        store_work<M>(work + static_cast<std::size_t>(p.work) * block_words, w, m16);
+      }
+      if (p.work_y != Panel::none) {
+        store_work_y<M>(work + static_cast<std::size_t>(p.work_y) * block_words, w, m16, p.group);
+      }
+    }
+  }
+
+  const Arguments& a_;
+  const Task task_;
+  const UpdateState& state_;
+  const float* table_;
+  unsigned char* stages_;
+  Tile* tiles_;
+  std::uint32_t* places_;  ///< [2][rows] in the arena, of this stage and the next
+  float* masters_;         ///< of the warp
+  const std::size_t row_bytes_;
+  const int terms_, chunks_;
+  const unsigned first_;
+  const int count_;
+  int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_chunk_ = 0;  ///< the next stage to bring
+};
+
+__device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learns) {
+  return {now.step + 1,
+          learns ? 1 - now.now : now.now,
+          now.now,
+          1,
+          slot_after(now.hidden, s.ring),
+          slot_after(now.frame, s.frames),
+          slot_after(now.gradient, s.terms),
+          slot_after(now.y, y_slots),
+          0};
+}
+
+/// Blocks share the tiles evenly. Where it learns, the cursor goes on to the next step.
+template <class M, class Rule, bool Listed, int Bytes>
+__global__ void __launch_bounds__(threads, 2)
+    update_kernel(const __grid_constant__ Arguments a, Task task) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ UpdateState state;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  if (threadIdx.x == 0) state.cursor = *a.second;
+  __syncthreads();
+  const float* table = a.now_table;
+  if (table == nullptr) {
+    table = a.tables +
+            static_cast<std::size_t>(state.cursor.frame) * static_cast<std::size_t>(a.shape.table);
+  }
+  const bool learns = task != Task::learn || table[0] != 0.0F;
+  if (task == Task::learn && blockIdx.x == 0 && threadIdx.x == 0) {
+    *a.first = next_step(a.shape, state.cursor, learns);
+  }
+  if (!learns) return;
+  const int terms = Listed ? a.shape.terms : 1;
+  for (int i = static_cast<int>(threadIdx.x); i < terms * static_cast<int>(Stream::count);
+       i += threads) {
+    const int term = i / static_cast<int>(Stream::count);
+    const int stream = i % static_cast<int>(Stream::count);
+    state.streams[term][stream] =
+        stream_place<M>(a, static_cast<Stream>(stream), state.cursor, 2 + term, term);
+  }
+  __syncthreads();
+  Updater<M, Rule, Listed, Bytes>(a, task, state, table, shared).run();
+}
+
+/// Launches `update_kernel` for rows of a length that is known at run time.
+template <class M, class Rule>
+struct UpdateLauncher {
+  int bytes;  ///< of a row in a stage: 32, 64 or 128
+  bool listed;
+  int multiprocessors;
+  bool early;
+  int columns;  ///< most n of a panel
+
+  template <class What>
+  void for_kernel(What&& what) const {
+    const auto with = [&]<int Bytes>() {
+      if constexpr (std::is_same_v<Rule, Momentum>) {
+        if (listed) {
+          return what(update_kernel<M, Rule, true, Bytes>,
+                      UpdateShape<Bytes, 1>::shared_bytes(columns));
+        }
+      }
+      what(update_kernel<M, Rule, false, Bytes>,
+           UpdateShape<Bytes, 1 + Rule::state>::shared_bytes(columns));
+    };
+    switch (bytes) {
+      case 32:
+        with.template operator()<32>();
+        break;
+      case 64:
+        with.template operator()<64>();
+        break;
+      default:
+        with.template operator()<128>();
+        break;
+    }
+  }
+  /// Of a block of threads.
+  [[nodiscard]] int shared_bytes() const {
+    int bytes = 0;
+    for_kernel([&](auto*, int shared) { bytes = shared; });
+    return bytes;
+  }
+  /// Once, before the first launch.
+  void prepare() const {
+    for_kernel([](auto* kernel, int shared) {
+      cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                 "preparing the update kernel");
+    });
+  }
+  void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
+    const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));
+    for_kernel([&](auto* kernel, int shared) {
+      cuda_check(launch(kernel, dim3(blocks), shared, stream, early, a, task),
+                 "launching the update kernel");
+    });
+  }
+};
+
+}  // namespace pvm::inline v0::detail::batch

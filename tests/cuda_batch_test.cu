@@ -1,0 +1,396 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The batched CUDA engine against the plain double reference, against the host engine, and against
+// itself: captured, eager, resumed, compiled for a batch, with the sequences in another order.
+
+#include "catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/host/engine.hpp>
+
+#include "engine_cases.hpp"
+#include "reference.hpp"
+
+using pvm_test::run_steps;
+using pvm_test::some_weights;
+using pvm_test::start_from;
+using pvm_test::tiny_spec;
+using pvm_test::weights_of;
+
+namespace {
+
+bool skipped() {
+  std::string why;
+  if (pvm::cuda_available(&why)) return false;
+  std::printf("SKIPPED: %s\n", why.c_str());
+  return true;
+}
+
+/// Largest differences of hidden values, outputs and weights over a run.
+struct Distance {
+  double hidden = 0, outputs = 0, weights = 0;
+};
+
+double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : 1e9;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(static_cast<double>(a[i]) - b[i]);
+    largest = std::max(largest, std::isfinite(d) ? d : 1e9);
+  }
+  return largest;
+}
+std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+
+template <class E>
+Distance distance(const pvm::Spec& spec, int batch, int steps,
+                  pvm::Reduce reduce = pvm::Reduce::mean) {
+  const auto weights = some_weights(pvm::make_connectome(spec).weights);
+  pvm_test::Reference reference(spec, weights, batch, reduce);
+  pvm::EngineOptions options;
+  options.reduce = reduce;
+  E engine(spec, batch, options);
+  engine.restore(start_from(weights, batch));
+  const auto& net = reference.net();
+  const auto sequences = static_cast<std::size_t>(batch);
+  std::vector<float> hidden(sequences * net.units.size() * static_cast<std::size_t>(net.hidden));
+  std::vector<float> outputs(sequences * net.outputs);
+  Distance worst;
+  for (int t = 0; t < steps; ++t) {
+    run_steps(engine, spec, 1);
+    std::vector<pvm_test::Vector> frames(sequences, pvm_test::Vector(spec.frame_size()));
+    for (std::size_t b = 0; b < sequences; ++b) {
+      for (std::size_t i = 0; i < spec.frame_size(); ++i) {
+        frames[b][i] = 0.8 * pvm_test::some_pixel(i, static_cast<std::uint64_t>(t), b) / 255 + 0.1;
+      }
+    }
+    reference.step(frames);
+    engine.read_hidden(hidden);
+    engine.read_outputs(outputs);
+    std::vector<double> h, y;
+    for (std::size_t b = 0; b < sequences; ++b) {
+      for (std::size_t u = 0; u < net.units.size(); ++u) {
+        const auto row = reference.hidden(b, u);
+        h.insert(h.end(), row.begin(), row.end());
+        const auto& out = reference.outputs(b, u);
+        y.insert(y.end(), out.begin(), out.end());
+      }
+    }
+    worst.hidden = std::max(worst.hidden, largest_difference(hidden, h));
+    worst.outputs = std::max(worst.outputs, largest_difference(outputs, y));
+  }
+  worst.weights = largest_difference(weights_of(engine, spec), reference.weights());
+  std::printf("%s, batch %d, %d steps: hidden %.2e outputs %.2e weights %.2e\n", spec.name.c_str(),
+              batch, steps, worst.hidden, worst.outputs, worst.weights);
+  return worst;
+}
+
+void require_exact(const Distance& d) {
+  CHECK(d.hidden < 2e-6);
+  CHECK(d.outputs < 2e-6);
+  CHECK(d.weights < 2e-6);
+}
+
+/// With factors rounded to within `unit` of themselves, a sum of n products w x with |x| <= 1 is
+/// within 2 unit sum|w|, and its activation, of slope 1/2, within half of that: the bound of one
+/// step. Roundings are as often up as down, so that in fact a sum's error is smaller by the root of
+/// n; that leaves room for errors that came in with x. A gradient d x is within 3 unit of itself
+/// (both factors, and the error e that d is made of), and |d x| <= 1/2; the weights sum those.
+void require_rounded(const Distance& d, const pvm::Spec& spec, int steps, double unit) {
+  const auto net = pvm::make_connectome(spec);
+  const auto weights = some_weights(net.weights);
+  double most = 0;
+  for (const auto& unit_ : net.units) {
+    for (int i = 0; i < net.hidden; ++i) {
+      double sum = 0;
+      for (int k = 0; k < unit_.inputs; ++k) {
+        sum += std::abs(static_cast<double>(
+            weights[unit_.w0 + static_cast<std::size_t>(i * unit_.inputs + k)]));
+      }
+      most = std::max(most, sum);
+    }
+  }
+  CHECK(d.hidden < unit * most);
+  CHECK(d.outputs < unit * most);
+  CHECK(d.weights < steps * spec.initial_learning_rate / (1 - spec.momentum) * 1.5 * unit);
+}
+
+pvm::Spec early_tiny() {
+  auto spec = tiny_spec();
+  spec.delay_each_layer_learning = 3;
+  return spec;
+}
+/// As large a unit as the published models have.
+pvm::Spec hidden_49() {
+  auto spec = early_tiny();
+  spec.name = "hidden 49";
+  spec.hidden_block_size = 7;
+  spec.layer_shapes = {4, 3, 1};
+  return spec;
+}
+
+template <class E, class F>
+std::vector<float> train(const pvm::Spec& spec, int batch, int steps, F&& pixel) {
+  E engine(spec, batch);
+  engine.restore(start_from(some_weights(pvm::make_connectome(spec).weights), batch));
+  for (int t = 0; t < steps; ++t) {
+    const auto block = engine.stage(1);
+    for (std::size_t i = 0; i < block.pixels.size(); ++i) {
+      block.pixels[i] =
+          pixel(i % spec.frame_size(), static_cast<std::uint64_t>(t), i / spec.frame_size());
+    }
+    engine.run(block, pvm::Mode::learn);
+  }
+  return weights_of(engine, spec);
+}
+
+void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
+  CHECK(a.weights == b.weights);
+  CHECK(a.folded == b.folded);
+  CHECK(a.dweights == b.dweights);
+  CHECK(a.coefficients == b.coefficients);
+  CHECK(a.hidden == b.hidden);
+  CHECK(a.squeezed == b.squeezed);
+  CHECK(a.frames == b.frames);
+  CHECK(a.outputs == b.outputs);
+  CHECK(a.hidden_gradients == b.hidden_gradients);
+  CHECK(a.output_gradients == b.output_gradients);
+}
+
+/// A run in one piece against one that is captured, saved and resumed midway, over all rate
+/// switches.
+template <class E>
+void same_bits(int batch, const char* rule = "momentum") {
+  auto spec = early_tiny();
+  spec.learning_rule = rule;
+  spec.delay_each_layer_learning = 40;
+  spec.delay_final_learning_rate = 150;
+  spec.final_learning_rate = 0.001;
+  spec.delay_intermediate_learning_rate = 190;
+  spec.intermediate_learning_rate = 0.004;
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  pvm::EngineOptions eager_options;
+  eager_options.graph = false;
+  E captured(spec, batch), eager(spec, batch, eager_options), resumed(spec, batch);
+  captured.restore(start_from(start, batch));
+  eager.restore(start_from(start, batch));
+  run_steps(captured, spec, 131, 8);
+  const auto middle = captured.save();
+  run_steps(captured, spec, 150, 7);
+  run_steps(eager, spec, 281, 8);
+  resumed.restore(middle);
+  run_steps(resumed, spec, 150, 5);
+  const auto expected = captured.save();
+  same_state(expected, eager.save());
+  same_state(expected, resumed.save());
+  CHECK(largest_difference(expected.weights, doubles(start)) > 1e-4);
+  CHECK(captured.take_score().loss == eager.take_score().loss);
+}
+
+}  // namespace
+
+TEST_CASE("batch: fp32 follows the reference on every kind of network", "[gpu]") {
+  if (skipped()) return;
+  for (const auto& spec : pvm_test::odd_specs()) {
+    // The sign of an error that is 0 but for rounding is anybody's guess; batches meet one.
+    if (spec.opt_abs_diff) continue;
+    INFO(spec.name);
+    require_exact(distance<pvm::CudaBatchEngine<>>(spec, 3, 30));
+  }
+  require_exact(distance<pvm::CudaBatchEngine<>>(tiny_spec(), 2, 40, pvm::Reduce::sum));
+}
+
+TEST_CASE("batch: any number of sequences", "[gpu]") {
+  if (skipped()) return;
+  for (const int batch : {2, 9, 16, 33, 64, 100, 130, 256, 300}) {
+    INFO(batch);
+    require_exact(distance<pvm::CudaBatchEngine<>>(early_tiny(), batch, 12));
+  }
+  require_exact(distance<pvm::CudaBatchEngine<>>(hidden_49(), 48, 12));
+  auto wide = early_tiny();
+  wide.name = "wide units";
+  wide.layer_shapes = {2, 1};
+  wide.hidden_block_size = 12;
+  wide.input_block_size = 20;
+  require_exact(distance<pvm::CudaBatchEngine<>>(wide, 7, 12));
+}
+
+TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]", pvm::bf16,
+                   pvm::fp16, pvm::tf32) {
+  if (skipped()) return;
+  const double unit = std::is_same_v<TestType, pvm::bf16> ? 0x1p-9 : 0x1p-12;
+  using E = pvm::CudaBatchEngine<TestType>;
+  for (const auto& spec : pvm_test::odd_specs()) {
+    if (spec.opt_abs_diff) continue;
+    INFO(spec.name);
+    require_rounded(distance<E>(spec, 3, 24), spec, 24, unit);
+  }
+  for (const int batch : {2, 33, 64, 100, 256}) {
+    INFO(batch);
+    require_rounded(distance<E>(hidden_49(), batch, 12), hidden_49(), 12, unit);
+  }
+}
+
+TEMPLATE_TEST_CASE("batch: captured, eager and resumed runs have the same bits", "[gpu]", pvm::fp32,
+                   pvm::bf16, pvm::fp16, pvm::tf32) {
+  if (skipped()) return;
+  same_bits<pvm::CudaBatchEngine<TestType>>(5);
+  same_bits<pvm::CudaBatchEngine<TestType>>(200);
+}
+
+TEST_CASE("batch: a batch known at compile time gives the same bits", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const auto dynamic_run =
+      train<pvm::CudaBatchEngine<pvm::bf16>>(spec, 48, 30, pvm_test::some_pixel);
+  CHECK(dynamic_run ==
+        train<pvm::CudaBatchEngine<pvm::bf16, 48>>(spec, 48, 30, pvm_test::some_pixel));
+  CHECK_THROWS_AS((pvm::CudaBatchEngine<pvm::bf16, 48>(spec, 47)), pvm::Error);
+}
+
+TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const auto same = [](std::size_t i, std::uint64_t t, std::size_t) {
+    return pvm_test::some_pixel(i, t, 0);
+  };
+  const auto one = train<pvm::HostEngine<>>(spec, 1, 50, same);
+  for (const int batch : {2, 5, 64, 100}) {
+    INFO(batch);
+    CHECK(largest_difference(train<pvm::CudaBatchEngine<>>(spec, batch, 50, same), doubles(one)) <
+          2e-6);
+  }
+  const auto one_bf16 = train<pvm::CudaBatchEngine<pvm::bf16>>(spec, 1, 50, same);
+  const auto many = train<pvm::CudaBatchEngine<pvm::bf16>>(spec, 64, 50, same);
+  CHECK(largest_difference(many, doubles(one_bf16)) <
+        50 * spec.initial_learning_rate / (1 - spec.momentum) * 1.5 * 0x1p-9);
+}
+
+TEST_CASE("batch: a sequence's place does not matter", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const auto net = pvm::make_connectome(spec);
+  const int batch = 70;
+  const std::size_t each = net.units.size() * static_cast<std::size_t>(net.hidden);
+  const auto hidden = [&](std::size_t shift) {
+    pvm::CudaBatchEngine<pvm::bf16> engine(spec, batch);
+    engine.restore(start_from(some_weights(net.weights), batch));
+    for (std::uint64_t t = 0; t < 20; ++t) {
+      const auto block = engine.stage(1);
+      for (std::size_t i = 0; i < block.pixels.size(); ++i) {
+        const std::size_t b = (i / spec.frame_size() + shift) % batch;
+        block.pixels[i] = pvm_test::some_pixel(i % spec.frame_size(), t, b);
+      }
+      engine.run(block, pvm::Mode::freeze);
+    }
+    std::vector<float> h(batch * each);
+    engine.read_hidden(h);
+    std::rotate(h.begin(), h.begin() + static_cast<std::ptrdiff_t>((batch - shift) % batch * each),
+                h.end());
+    return h;
+  };
+  const auto in_place = hidden(0);
+  CHECK(in_place == hidden(1));
+  CHECK(in_place == hidden(37));
+  CHECK(
+      std::vector<float>(in_place.begin(), in_place.begin() + static_cast<std::ptrdiff_t>(each)) !=
+      std::vector<float>(in_place.begin() + static_cast<std::ptrdiff_t>(each),
+                         in_place.begin() + static_cast<std::ptrdiff_t>(2 * each)));
+}
+
+TEST_CASE("batch: scores and predictions are the host engine's", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  pvm::HostEngine<> host(spec, 6);
+  pvm::CudaBatchEngine<> gpu(spec, 6);
+  host.restore(start_from(start, 6));
+  gpu.restore(start_from(start, 6));
+  run_steps(host, spec, 40);
+  run_steps(gpu, spec, 40);
+  const pvm::Score a = host.take_score(), b = gpu.take_score();
+  CHECK(a.pixels == b.pixels);
+  CHECK(a.outputs == b.outputs);
+  CHECK(std::abs(b.prediction / a.prediction - 1) < 1e-5);
+  CHECK(std::abs(b.persistence / a.persistence - 1) < 1e-5);
+  CHECK(std::abs(b.loss / a.loss - 1) < 1e-5);
+  CHECK(gpu.take_score().loss == 0);
+  std::vector<float> p(6 * spec.frame_size()), q(p.size());
+  host.read_prediction(p);
+  gpu.read_prediction(q);
+  CHECK(largest_difference(q, doubles(p)) < 4e-6);
+}
+
+TEST_CASE("batch: frames may come squeezed", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  pvm::CudaBatchEngine<> bytes(spec, 5), floats(spec, 5);
+  bytes.restore(start_from(start, 5));
+  floats.restore(start_from(start, 5));
+  run_steps(bytes, spec, 21);
+  for (std::uint64_t done = 0; done < 21; done += 7) {
+    auto block = floats.stage(7);
+    pvm_test::fill(block, floats.step(), 5, spec.frame_size());
+    std::vector<float> values;
+    for (const auto pixel : block.pixels) {
+      values.push_back(pvm::squeeze_pixel(static_cast<float>(pixel)));
+    }
+    std::fill(block.pixels.begin(), block.pixels.end(), std::uint8_t{0});
+    block.squeezed = values;
+    floats.run(block, pvm::Mode::learn);
+  }
+  CHECK(largest_difference(weights_of(floats, spec), doubles(weights_of(bytes, spec))) < 2e-7);
+}
+
+TEST_CASE("batch: a frozen network does not change", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  for (const int batch : {6, 200}) {
+    INFO(batch);
+    pvm::CudaBatchEngine<pvm::bf16> engine(spec, batch);
+    engine.restore(start_from(some_weights(pvm::make_connectome(spec).weights), batch));
+    run_steps(engine, spec, 33);
+    const auto before = weights_of(engine, spec);
+    run_steps(engine, spec, 20, 7, pvm::Mode::freeze);
+    CHECK(weights_of(engine, spec) == before);
+    CHECK(engine.step() == 53);
+    run_steps(engine, spec, 20);
+    CHECK(weights_of(engine, spec) != before);
+  }
+}
+
+TEST_CASE("batch: another learning rule", "[gpu]") {
+  if (skipped()) return;
+  auto spec = early_tiny();
+  spec.momentum = 0;
+  spec.learning_rule = "sgd";
+  using Plain = pvm::CudaBatchEngine<pvm::fp32, pvm::dynamic, pvm::Sgd>;
+  require_exact(distance<Plain>(spec, 5, 30));
+  same_bits<Plain>(20, "sgd");
+  CHECK_THROWS_AS(Plain(early_tiny(), 5), pvm::Error);
+}
+
+TEST_CASE("batch: impossible requests are refused in a sentence", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = tiny_spec();
+  CHECK_THROWS_AS(pvm::CudaBatchEngine<>(spec, 0), pvm::Error);
+  pvm::CudaBatchEngine<> engine(spec, 4);
+  CHECK_THROWS_AS(engine.stage(0), pvm::Error);
+  CHECK_THROWS_AS(engine.stage(engine.block_steps() + 1), pvm::Error);
+  CHECK_THROWS_AS(engine.restore(start_from(std::vector<float>(3), 4)), pvm::Error);
+  run_steps(engine, spec, 5);
+  auto state = engine.save();
+  state.batch = 3;
+  CHECK_THROWS_AS(engine.restore(state), pvm::Error);
+  state = engine.save();
+  state.hidden.pop_back();
+  CHECK_THROWS_AS(engine.restore(state), pvm::Error);
+}
