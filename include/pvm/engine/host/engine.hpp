@@ -64,7 +64,7 @@ class HostEngine {
  public:
   /// `spec` must be valid; throws Error (usage, memory).
   explicit HostEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : spec_(spec),
+      : spec_(scheduled(spec)),
         options_(options),
         batch_(check_batch(batch)),
         activation_(own_activation_of<typename Net::activation>(spec)),
@@ -72,7 +72,7 @@ class HostEngine {
         net_(make_network(spec)),
         layout_(net_, Weights::group),
         plan_(choose_plan()),
-        schedule_(scheduled(spec)),
+        schedule_(spec_),
         store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
@@ -299,7 +299,7 @@ class HostEngine {
 
   DeferralPlan choose_plan() {
     const DeferralPlan plan =
-        DeferralPlan::for_momentum(scheduled(spec_).momentum, std::max(1, fold_period / batch_));
+        DeferralPlan::for_momentum(spec_.momentum, std::max(1, fold_period / batch_));
     dense_ = batch_ > 4 || !plan.fits() || !is_momentum(spec_);
     return dense_ ? DeferralPlan{1, 1} : plan;
   }
