@@ -68,8 +68,9 @@ double read_bandwidth(std::size_t floats) {
   return static_cast<double>(passes * blocks * members * block * sizeof(float)) / seconds.count();
 }
 
+template <class Precision>
 void step(benchmark::State& state, const pvm::Spec& spec, int batch) {
-  pvm::HostEngine<> engine(spec, batch);
+  pvm::HostEngine<pvm::dynamic, Precision> engine(spec, batch);
   pvm::EngineState start;
   start.batch = batch;
   start.weights.resize(engine.connectome().weights);
@@ -97,6 +98,19 @@ void step(benchmark::State& state, const pvm::Spec& spec, int batch) {
       benchmark::Counter(steps * bytes / bandwidth, benchmark::Counter::kIsRate);
 }
 
+template <class Precision>
+void register_steps(const pvm::Spec& spec) {
+  for (const int batch : {1, 4, 16}) {
+    const std::string name = spec.name + "/" + std::string(Precision::name);
+    benchmark::RegisterBenchmark(
+        (name + "/batch:" + std::to_string(batch)).c_str(),
+        [spec, batch](benchmark::State& s) { step<Precision>(s, spec, batch); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime()
+        ->MinTime(3);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -107,13 +121,9 @@ int main(int argc, char** argv) {
     for (const auto& path : paths) {
       auto spec = pvm::load_spec(path);
       spec.delay_each_layer_learning = 1;  // all layers learn from the start
-      for (const int batch : {1, 4, 16}) {
-        benchmark::RegisterBenchmark((spec.name + "/batch:" + std::to_string(batch)).c_str(),
-                                     [spec, batch](benchmark::State& s) { step(s, spec, batch); })
-            ->Unit(benchmark::kMillisecond)
-            ->UseRealTime()
-            ->MinTime(3);
-      }
+      register_steps<pvm::fp32>(spec);
+      register_steps<pvm::bf16>(spec);
+      register_steps<pvm::fp16>(spec);
     }
   } catch (const pvm::Error& error) {
     std::cerr << "bench_host_step: " << error.what() << '\n';

@@ -34,7 +34,7 @@ namespace {
 /// What was said on the command line. Numbers are signed so that a negative one can be named.
 struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
-  std::string precision = "fp32", backend = "auto", decode = "auto", reduce;
+  std::string precision, backend = "auto", decode = "auto", reduce;
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
   double seconds = 0;
@@ -98,7 +98,9 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("N");
   app.add_flag("--freeze", a.freeze, "forward only: no learning, and no checkpoints unless -o");
   app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
-  app.add_option("--precision", a.precision, "fp32")->type_name("NAME");
+  app.add_option("--precision", a.precision,
+                 "fp32, tf32 (GPU), bf16 or fp16 (default: the checkpoint's, or fp32)")
+      ->type_name("NAME");
   app.add_option("--threads", a.threads, "of the host backend (default: one per core)")
       ->type_name("N");
   app.add_flag("-G,--no-graph", a.no_graph, "GPU: run kernels one by one");
@@ -147,8 +149,10 @@ void check(const Arguments& a) {
   check_range("--threads", a.threads, 0, 1024);
   check_range("--cache-mb", a.cache_mb, 0, 1'000'000'000);
   if (!(a.seconds >= 0 && a.seconds <= 1e9)) refuse("--seconds must be a number from 0 (never) up");
-  if (a.precision != "fp32") {
-    refuse("--precision " + pvm::quote(a.precision) + " is not available; fp32 is");
+  if (!a.precision.empty() && a.precision != "fp32" && a.precision != "tf32" &&
+      a.precision != "bf16" && a.precision != "fp16") {
+    refuse("--precision " + pvm::quote(a.precision) +
+           " is unknown; allowed: fp32, tf32, bf16, fp16");
   }
   if (a.backend != "auto" && a.backend != "cuda" && a.backend != "host") {
     refuse("--backend " + pvm::quote(a.backend) + " is unknown; allowed: auto, cuda, host");
@@ -349,6 +353,18 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   return 0;
 }
 
+template <class Precision>
+int train_in(const Arguments& a, Plan& plan, Streams& streams) {
+  std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
+  if (plan.checkpoint) {
+    trainer.emplace(*plan.checkpoint, plan.options);
+    plan.checkpoint.reset();  // as large as the network itself
+  } else {
+    trainer.emplace(plan.spec, plan.options);
+  }
+  return train(a, plan, streams, *trainer);
+}
+
 int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
@@ -361,14 +377,12 @@ int run(const Arguments& a) {
   }
   Streams streams = pvm::io::deal(find_sources(a, plan.generated, plan.options.batch),
                                   static_cast<std::size_t>(plan.options.batch));
-  std::optional<pvm::Trainer<pvm::fp32, pvm::dynamic>> trainer;
-  if (plan.checkpoint) {
-    trainer.emplace(*plan.checkpoint, plan.options);
-    plan.checkpoint.reset();  // as large as the network itself
-  } else {
-    trainer.emplace(plan.spec, plan.options);
-  }
-  return train(a, plan, streams, *trainer);
+  std::string precision = a.precision;
+  if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;
+  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams);
+  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams);
+  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams);
+  return train_in<pvm::fp32>(a, plan, streams);
 }
 
 /// One line, whatever the exception's text looks like.

@@ -218,6 +218,30 @@ TEST_CASE("Stopped, continued, straight: the same bytes", "[cli][resume]") {
   CHECK(run(dir, {"-L", "a_000000300.safetensors", "-n", "400", "-b", "2"}).code == 1);
 }
 
+TEST_CASE("Precisions: kept by a checkpoint, changed with a word, refused where they are not",
+          "[cli][resume]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (const char* precision : {"bf16", "fp16"}) {
+    INFO(precision);
+    CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "200", "-s", "80", "--precision", precision,
+                    "-o", "a"})
+              .code == 0);
+    const auto same = run(dir, {"-L", "a_000000080.safetensors", "-n", "200", "-o", "b"});
+    CHECK(same.code == 0);
+    CHECK(contains(same.err, std::string("products in ") + precision));
+    CHECK(read_file(dir / "a_000000200.safetensors") == read_file(dir / "b_000000200.safetensors"));
+    const auto other =
+        run(dir, {"-L", "a_000000080.safetensors", "-n", "200", "--precision", "fp32", "-o", "c"});
+    CHECK(other.code == 0);
+    CHECK(contains(other.err, "it goes on from the fp32 weights"));
+    CHECK(io::load_checkpoint(dir / "c_000000200.safetensors").precision == "fp32");
+  }
+  const auto tf32 = run(dir, {"-S", "spec.json", "-n", "9", "--precision", "tf32"});
+  CHECK(tf32.code == 2);
+  CHECK(contains(tf32.err, "tf32 exists on GPUs only"));
+}
+
 TEST_CASE("The frames of a checkpoint's run are not silently exchanged", "[cli][resume]") {
   const TempDir dir;
   write_spec(dir);

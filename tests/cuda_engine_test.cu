@@ -39,7 +39,7 @@ pvm::Spec tiny() {
   spec.lateral_radius = 2;
   spec.send_context_two_layers_back = true;
   spec.last_layer_context_to_all = true;
-  spec.activation = pvm::Activation::polynomial;
+  spec.activation = pvm::ActivationKind::polynomial;
   spec.initial_learning_rate = 0.002;
   spec.momentum = 0.1;
   spec.delay_each_layer_learning = 5;
@@ -172,7 +172,7 @@ TEST_CASE("tiny networks follow the reference", "[gpu]") {
   pvm::Spec spec = tiny();
   SECTION("polynomial") { require_close(distance(spec, 80)); }
   SECTION("logistic") {
-    spec.activation = pvm::Activation::logistic;
+    spec.activation = pvm::ActivationKind::logistic;
     require_close(distance(spec, 80));
   }
   SECTION("true derivative") {

@@ -136,6 +136,8 @@ std::set<std::string> keys_of(const std::map<std::string, Lines>& table) {
 
 TEST_CASE("Every block of C++ in the documents is compiled code", "[docs]") {
   auto compiled = marked_parts(root / "examples/hello.cpp");
+  compiled.merge(marked_parts(root / "examples/05_own_activation_and_kernel.cpp"));
+  compiled.merge(marked_parts(root / "examples/06_own_source.cpp"));
   compiled.merge(marked_parts(root / "tests/snippets/snippets.cpp"));
   std::size_t count = 0;
   for (const auto& document : documents()) {

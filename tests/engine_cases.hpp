@@ -36,7 +36,7 @@ inline std::vector<pvm::Spec> odd_specs() {
   add("no momentum", [](S s) { s.momentum = 0; });
   add("momentum 0.5", [](S s) { s.momentum = 0.5; });
   add("momentum 0.95", [](S s) { s.momentum = 0.95; });
-  add("logistic", [](S s) { s.activation = pvm::Activation::logistic; });
+  add("logistic", [](S s) { s.activation = pvm::ActivationKind::logistic; });
   add("true derivative", [](S s) { s.true_derivative = true; });
   add("sign of the error", [](S s) {
     s.opt_abs_diff = true;

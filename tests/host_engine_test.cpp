@@ -3,129 +3,40 @@
 
 // The host engine against the plain reference, and against itself.
 
-#include <algorithm>
-#include <cmath>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <pvm/engine/host/engine.hpp>
 
 #include "catch.hpp"
-#include "engine_cases.hpp"
-#include "reference.hpp"
+#include "engine_suite.hpp"
 
 using pvm_test::run_steps;
 using pvm_test::some_weights;
 using pvm_test::start_from;
 using pvm_test::weights_of;
-
-namespace {
-
-constexpr double tolerance = 2e-6;
-
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double largest = a.size() == b.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(static_cast<double>(a[i]) - b[i]);
-    largest = std::max(largest, std::isfinite(d) ? d : 1e9);
-  }
-  return largest;
-}
-
-/// Largest differences of hidden values, outputs and weights over a run.
-struct Differences {
-  double hidden = 0, outputs = 0, weights = 0;
-};
-
-Differences compare(const pvm::Spec& spec, int batch, int steps,
-                    pvm::Reduce reduce = pvm::Reduce::mean) {
-  const auto weights = some_weights(pvm::make_connectome(spec).weights);
-  pvm_test::Reference reference(spec, weights, batch, reduce);
-  pvm::EngineOptions options;
-  options.reduce = reduce;
-  pvm::HostEngine<> engine(spec, batch, options);
-  engine.restore(start_from(weights, batch));
-  const auto& net = reference.net();
-  const auto b_count = static_cast<std::size_t>(batch);
-  std::vector<float> hidden(b_count * net.units.size() * static_cast<std::size_t>(net.hidden));
-  std::vector<float> outputs(b_count * net.outputs);
-  Differences worst;
-  for (int t = 0; t < steps; ++t) {
-    run_steps(engine, spec, 1);
-    std::vector<pvm_test::Vector> frames(b_count, pvm_test::Vector(spec.frame_size()));
-    for (std::size_t b = 0; b < b_count; ++b) {
-      for (std::size_t i = 0; i < spec.frame_size(); ++i) {
-        frames[b][i] =
-            0.8 * pvm_test::some_pixel(i, static_cast<std::uint64_t>(t), b) / 255.0 + 0.1;
-      }
-    }
-    reference.step(frames);
-    engine.read_hidden(hidden);
-    engine.read_outputs(outputs);
-    std::vector<double> h, y;
-    for (std::size_t b = 0; b < b_count; ++b) {
-      for (std::size_t u = 0; u < net.units.size(); ++u) {
-        const auto row = reference.hidden(b, u);
-        h.insert(h.end(), row.begin(), row.end());
-        const auto& out = reference.outputs(b, u);
-        y.insert(y.end(), out.begin(), out.end());
-      }
-    }
-    worst.hidden = std::max(worst.hidden, largest_difference(hidden, h));
-    worst.outputs = std::max(worst.outputs, largest_difference(outputs, y));
-  }
-  worst.weights = largest_difference(weights_of(engine, spec), reference.weights());
-  return worst;
-}
-
-void check_small(const Differences& d) {
-  CHECK(d.hidden < tolerance);
-  CHECK(d.outputs < tolerance);
-  CHECK(d.weights < tolerance);
-}
-
-}  // namespace
+using Host = pvm::HostEngine<>;
 
 TEST_CASE("every kind of network follows the reference", "[host]") {
-  for (const auto& spec : pvm_test::odd_specs()) {
-    INFO(spec.name);
-    check_small(compare(spec, 1, 60));
-  }
+  pvm_test::every_network_follows<Host>();
 }
-
 TEST_CASE("batches follow the reference, as mean and as sum", "[host]") {
-  for (const auto& spec : pvm_test::odd_specs()) {
-    // The sign of an error that is 0 but for rounding is anybody's guess; larger batches meet one.
-    if (spec.opt_abs_diff) continue;
-    INFO(spec.name);
-    check_small(compare(spec, 3, 30));
-    check_small(compare(spec, 9, 20));
-  }
-  check_small(compare(pvm_test::tiny_spec(), 2, 40, pvm::Reduce::sum));
-  check_small(compare(pvm_test::tiny_spec(), 6, 40, pvm::Reduce::sum));
+  pvm_test::batches_follow<Host>();
 }
-
 TEST_CASE("copies of one sequence learn what one sequence learns", "[host]") {
-  const auto spec = pvm_test::tiny_spec();
-  const auto start = some_weights(pvm::make_connectome(spec).weights);
-  const auto train = [&](int batch) {
-    pvm::HostEngine<> engine(spec, batch);
-    engine.restore(start_from(start, batch));
-    for (std::uint64_t t = 0; t < 50; ++t) {
-      const auto block = engine.stage(1);
-      for (std::size_t i = 0; i < block.pixels.size(); ++i) {
-        block.pixels[i] = pvm_test::some_pixel(i % spec.frame_size(), t, 0);
-      }
-      engine.run(block, pvm::Mode::learn);
-    }
-    return weights_of(engine, spec);
-  };
-  const auto one = train(1);
-  for (const int batch : {2, 4, 5, 16}) {
-    INFO(batch);
-    const auto many = train(batch);
-    CHECK(largest_difference(many, std::vector<double>(one.begin(), one.end())) < tolerance);
-  }
+  pvm_test::copies_learn_as_one<Host>();
+}
+TEST_CASE("saving disturbs nothing and a restored run continues bit by bit", "[host]") {
+  pvm_test::restored_runs_continue<Host>();
+}
+TEST_CASE("another engine's state continues within rounding", "[host]") {
+  pvm_test::foreign_states_continue<Host>();
+}
+TEST_CASE("a frozen network does not change, and predicts as before", "[host]") {
+  pvm_test::frozen_networks_stay<Host>();
+}
+TEST_CASE("the score compares prediction and frame two steps on", "[host]") {
+  pvm_test::scores_compare_frames<Host>();
 }
 
 TEST_CASE("the number of threads and the blocks change no bit", "[host]") {
@@ -143,101 +54,6 @@ TEST_CASE("the number of threads and the blocks change no bit", "[host]") {
     }
     for (const auto& result : results) CHECK(result == results.front());
   }
-}
-
-TEST_CASE("saving disturbs nothing and a restored run continues bit by bit", "[host]") {
-  for (const auto& spec : pvm_test::odd_specs()) {
-    for (const int batch : {1, 2, 5}) {
-      INFO(spec.name << ", batch " << batch);
-      const auto start = some_weights(pvm::make_connectome(spec).weights);
-      pvm::HostEngine<> straight(spec, batch);
-      straight.restore(start_from(start, batch));
-      run_steps(straight, spec, 75);
-
-      pvm::HostEngine<> first(spec, batch);
-      first.restore(start_from(start, batch));
-      run_steps(first, spec, 38);
-      const auto state = first.save();
-      pvm::HostEngine<> second(spec, batch);
-      second.restore(state);
-      run_steps(second, spec, 37);
-      run_steps(first, spec, 37);
-      CHECK(weights_of(first, spec) == weights_of(straight, spec));
-      const auto a = straight.save();
-      const auto b = second.save();
-      CHECK(b.weights == a.weights);
-      CHECK(b.folded == a.folded);
-      CHECK(b.dweights == a.dweights);
-      CHECK(b.coefficients == a.coefficients);
-      CHECK(b.hidden == a.hidden);
-      CHECK(b.squeezed == a.squeezed);
-      CHECK(b.frames == a.frames);
-      CHECK(b.outputs == a.outputs);
-      CHECK(b.hidden_gradients == a.hidden_gradients);
-      CHECK(b.output_gradients == a.output_gradients);
-      CHECK(b.rates == a.rates);
-    }
-  }
-}
-
-TEST_CASE("another engine's state continues within rounding", "[host]") {
-  auto spec = pvm_test::tiny_spec();
-  spec.momentum = 0.5;
-  const auto start = some_weights(pvm::make_connectome(spec).weights);
-  pvm::HostEngine<> straight(spec, 1);
-  straight.restore(start_from(start));
-  run_steps(straight, spec, 41);
-  auto state = straight.save();
-  state.layout = "folds in another order";
-  pvm::HostEngine<> other(spec, 1);
-  other.restore(state);
-  run_steps(straight, spec, 60);
-  run_steps(other, spec, 60);
-  const auto expected = weights_of(straight, spec);
-  CHECK(largest_difference(weights_of(other, spec),
-                           std::vector<double>(expected.begin(), expected.end())) < 2e-7);
-}
-
-TEST_CASE("a frozen network does not change, and predicts as before", "[host]") {
-  const auto spec = pvm_test::tiny_spec();
-  for (const int batch : {1, 6}) {
-    pvm::HostEngine<> engine(spec, batch);
-    engine.restore(start_from(some_weights(pvm::make_connectome(spec).weights), batch));
-    run_steps(engine, spec, 33);
-    const auto before = weights_of(engine, spec);
-    run_steps(engine, spec, 20, 7, pvm::Mode::freeze);
-    CHECK(weights_of(engine, spec) == before);
-    CHECK(engine.step() == 53);
-    run_steps(engine, spec, 20);
-    CHECK(weights_of(engine, spec) != before);
-  }
-}
-
-TEST_CASE("the score compares prediction and frame two steps on", "[host]") {
-  const auto spec = pvm_test::tiny_spec();
-  pvm::HostEngine<> engine(spec, 1);
-  engine.restore(start_from(some_weights(pvm::make_connectome(spec).weights)));
-  std::vector<std::vector<float>> predictions;
-  double prediction = 0, persistence = 0;
-  const std::size_t n = spec.frame_size();
-  const auto pixel = [](std::size_t i, std::uint64_t t) {
-    return pvm_test::some_pixel(i, t, 0) / 255.0;
-  };
-  for (std::uint64_t t = 0; t < 30; ++t) {
-    run_steps(engine, spec, 1);
-    for (std::size_t i = 0; t >= 2 && i < n; ++i) {
-      prediction += std::pow(static_cast<double>(predictions[t - 2][i]) - pixel(i, t), 2);
-      persistence += std::pow(pixel(i, t - 2) - pixel(i, t), 2);
-    }
-    predictions.emplace_back(n);
-    engine.read_prediction(predictions.back());
-  }
-  const pvm::Score score = engine.take_score();
-  CHECK(score.pixels == 28 * n);
-  CHECK(std::abs(score.prediction / prediction - 1) < 1e-5);
-  CHECK(std::abs(score.persistence / persistence - 1) < 1e-5);
-  CHECK(score.loss > 0);
-  CHECK(engine.take_score().pixels == 0);
 }
 
 TEST_CASE("impossible states and batches are refused", "[host]") {

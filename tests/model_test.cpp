@@ -105,7 +105,7 @@ TEST_CASE("numbers may be strings, switches are on above 0", "[model]") {
   CHECK(spec.fan_in_square_size == 2);
   CHECK(spec.delay_each_layer_learning == 10);
   CHECK(spec.context_exclude_self);
-  CHECK(spec.activation == pvm::Activation::polynomial);
+  CHECK(spec.activation == pvm::ActivationKind::polynomial);
   CHECK_FALSE(spec.last_layer_context_to_all);
   CHECK_FALSE(spec.delay_final_learning_rate.has_value());
 }

@@ -73,7 +73,7 @@ class Reference {
     std::vector<Vector> x, r, y;
   };
 
-  [[nodiscard]] bool polynomial() const { return spec_.activation == pvm::Activation::polynomial; }
+  [[nodiscard]] bool polynomial() const { return spec_.activation == pvm::ActivationKind::polynomial; }
   [[nodiscard]] double f(double a) const {
     return polynomial() ? a / (2 * (std::abs(a) + 1)) + 0.5 : 1 / (1 + std::exp(-a));
   }

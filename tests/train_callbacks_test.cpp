@@ -232,7 +232,7 @@ TEST_CASE("A source that fails later costs nothing that was learned", "[train]")
 TEST_CASE("Rates that are too high do not spoil the checkpoints", "[train]") {
   const TempDir dir;
   auto spec = tiny_spec();
-  spec.activation = pvm::Activation::polynomial;
+  spec.activation = pvm::ActivationKind::polynomial;
   spec.initial_learning_rate = spec.final_learning_rate = 900;
   io::Synthetic frames;
   pvm::Trainer<> trainer(spec);

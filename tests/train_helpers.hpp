@@ -35,7 +35,7 @@ inline pvm::Spec tiny_spec() {
   spec.fan_in_radius = 2;
   spec.lateral_radius = 1;
   spec.last_layer_context_to_all = true;
-  spec.activation = pvm::Activation::polynomial;
+  spec.activation = pvm::ActivationKind::polynomial;
   spec.initial_learning_rate = 0.01;
   spec.momentum = 0.1;
   spec.delay_each_layer_learning = 7;

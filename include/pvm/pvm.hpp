@@ -18,11 +18,13 @@
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/last_pass.hpp>
+#include <pvm/train/metric.hpp>
 #include <pvm/train/metrics.hpp>
 #include <pvm/train/progress.hpp>
 #include <pvm/train/report.hpp>
@@ -30,3 +32,4 @@
 #include <pvm/train/trainer.hpp>
 #include <pvm/unit/activation.hpp>
 #include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>

@@ -1,7 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The pvm authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Configures, builds and runs the consumer project. -DWAY= -DSOURCE= -DBUILD= -DWORK= -DGENERATOR=
+# Builds and runs a consumer project. -DWAY= -DSOURCE= -DBUILD= -DWORK= -DGENERATOR= -DCOMPILER=
+#   find_package      the installed tree, with pvm::io
+#   plain             the installed tree, headers alone, no CUDA and no other package
+#   pkg-config        the same by pkg-config, without CMake
+#   add_subdirectory  the source tree
+#   fetch             FetchContent from a local path, with pvm::compiled
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result)
   if(result)
@@ -10,11 +15,30 @@ function(run)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
-set(arguments -DWAY=${WAY} -DPVM_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=Release)
-if(WAY STREQUAL "find_package")
+set(project ${SOURCE}/tests/consumer)
+set(arguments -DWAY=${WAY} -DPVM_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=Release
+              -DCMAKE_CXX_COMPILER=${COMPILER})
+if(WAY MATCHES "find_package|plain|pkg-config")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
   list(APPEND arguments -DCMAKE_PREFIX_PATH=${WORK}/installed)
 endif()
-run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/build -G ${GENERATOR} ${arguments})
+if(WAY MATCHES "plain|fetch")
+  set(project ${SOURCE}/tests/consumer/${WAY})
+endif()
+
+if(WAY STREQUAL "pkg-config")
+  set(ENV{PKG_CONFIG_PATH} ${WORK}/installed/share/pkgconfig)
+  execute_process(COMMAND pkg-config --cflags --libs pvm OUTPUT_VARIABLE flags RESULT_VARIABLE result
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(result)
+    message(FATAL_ERROR "pkg-config does not find pvm")
+  endif()
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  run(${COMPILER} -O1 ${project}/plain/main.cpp ${flags} -o ${WORK}/consumer)
+  run(${WORK}/consumer)
+  return()
+endif()
+
+run(${CMAKE_COMMAND} -S ${project} -B ${WORK}/build -G ${GENERATOR} ${arguments})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer ${SOURCE}/model_zoo/tiny.json)

@@ -62,6 +62,23 @@ struct TopUnit {
 };
 // [/callback]
 
+// [metric]
+/// Key `largest_weight` in every line of metrics.
+struct LargestWeight {
+  static constexpr const char* name = "largest_weight";
+  double value(const pvm::Moment& moment) const {
+    const std::vector<float> weights = moment.trainer.weights();
+    return static_cast<double>(*std::max_element(weights.begin(), weights.end()));
+  }
+};
+// [/metric]
+
+// [network]
+using Eye = pvm::Network<pvm::Input<40, 1, 5>, pvm::Layers<8, 4, 2, 1>, pvm::Hidden<6>,
+                         pvm::FanIn<2>, pvm::Lateral<1>, pvm::Feedback<2>, pvm::TopToAll>;
+// [/network]
+static_assert(Eye::hidden == 36);
+
 pvm::Spec tiny() { return pvm::load_spec(PVM_MODEL_ZOO "/tiny.json"); }
 
 void train_on_own_source(const pvm::Spec& spec) {
@@ -97,6 +114,15 @@ void resume(const pvm::Spec& spec, const std::string& prefix) {
   CHECK(first.weights() == second.weights());
 }
 
+void measure(const pvm::Spec& spec, const std::string& path) {
+  // [measure]
+  pvm::Trainer<> trainer{spec};
+  pvm::io::Synthetic frames;
+  trainer.fit(frames, pvm::Steps{1'000}, pvm::Metrics{path, 500, LargestWeight{}});
+  // [/measure]
+  CHECK(std::filesystem::exists(path));
+}
+
 void run_engine(const pvm::Spec& spec) {
   // [engine]
   pvm::HostEngine<> engine{spec, 1};
@@ -121,5 +147,6 @@ TEST_CASE("The documents' C++ runs", "[docs]") {
   train_on_own_source(tiny());
   train_batch(tiny());
   resume(tiny(), (dir / "run").string());
+  measure(tiny(), (dir / "m.jsonl").string());
   run_engine(tiny());
 }

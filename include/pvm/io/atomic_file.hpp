@@ -46,7 +46,9 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
 
 /// Whether the writer of the temporary file `name` is known to be gone.
 inline bool is_abandoned(std::string_view name) {
-  const std::string host = "@" + host_name() + std::string(temporary_ending);
+  std::string host = "@";
+  host += host_name();
+  host += temporary_ending;
   if (!name.ends_with(host)) return false;
   name.remove_suffix(host.size());
   const std::size_t dot = name.rfind('.');

@@ -108,11 +108,12 @@ inline void check_finite(const std::string& where, const char* name,
                                      "continue from an earlier checkpoint");
 }
 
-/// `spec` without what may differ between two parts of one run: its name, length and rates.
+/// `spec` without what may differ between two parts of one run: its name, length, rule and rates.
 inline Spec network_of(Spec spec) {
   Spec network;
   spec.name = network.name;
   spec.steps = network.steps;
+  spec.learning_rule = network.learning_rule;
   spec.initial_learning_rate = network.initial_learning_rate;
   spec.momentum = network.momentum;
   spec.delay_each_layer_learning = network.delay_each_layer_learning;

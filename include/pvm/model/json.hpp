@@ -43,6 +43,8 @@ inline constexpr std::array effective_keys = {"layer_shapes",
                                               "polynomial",
                                               "true_derivative",
                                               "opt_abs_diff",
+                                              "own_activation",
+                                              "learning_rule",
                                               "initial_learning_rate",
                                               "momentum",
                                               "delay_each_layer_learning",
@@ -144,6 +146,16 @@ class SpecReader {
   [[nodiscard]] bool is_on(const char* key) const {
     if (has(key) && object_.at(key).is_boolean()) return object_.at(key).get<bool>();
     return number<std::int64_t>(key, 0) > 0;
+  }
+
+  [[nodiscard]] std::string text(const char* key, std::string absent) const {
+    if (!has(key)) return absent;
+    const auto& value = object_.at(key);
+    constexpr std::size_t longest = 64;
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > longest) {
+      refuse(key, value, "a name of at most 64 characters");
+    }
+    return value.get<std::string>();
   }
 
   [[nodiscard]] std::vector<int> numbers(const char* key) const {
@@ -272,9 +284,12 @@ inline Spec parse_spec(std::string_view text, const std::string& where) {
   spec.send_context_two_layers_back = read.is_on("send_context_two_layers_back");
   spec.last_layer_context_to_all = read.is_on("last_layer_context_to_all");
   spec.feed_context_in_complex_layer = read.is_on("feed_context_in_complex_layer");
-  spec.activation = read.is_on("polynomial") ? Activation::polynomial : Activation::logistic;
+  spec.activation =
+      read.is_on("polynomial") ? ActivationKind::polynomial : ActivationKind::logistic;
   spec.true_derivative = read.is_on("true_derivative");
   spec.opt_abs_diff = read.is_on("opt_abs_diff");
+  spec.own_activation = read.text("own_activation", spec.own_activation);
+  spec.learning_rule = read.text("learning_rule", spec.learning_rule);
   spec.initial_learning_rate = read.number<double>("initial_learning_rate");
   spec.momentum = read.number<double>("momentum");
   spec.delay_each_layer_learning = read.number<std::uint64_t>("delay_each_layer_learning");
@@ -331,9 +346,11 @@ inline std::string to_json_text(const Spec& spec, int indent = -1) {
   put_switch("send_context_two_layers_back", spec.send_context_two_layers_back);
   put_switch("last_layer_context_to_all", spec.last_layer_context_to_all);
   put_switch("feed_context_in_complex_layer", spec.feed_context_in_complex_layer);
-  put_switch("polynomial", spec.activation == Activation::polynomial);
+  put_switch("polynomial", spec.activation == ActivationKind::polynomial);
   put_switch("true_derivative", spec.true_derivative);
   put_switch("opt_abs_diff", spec.opt_abs_diff);
+  if (!spec.own_activation.empty()) json["own_activation"] = spec.own_activation;
+  if (spec.learning_rule != "momentum") json["learning_rule"] = spec.learning_rule;
   json["initial_learning_rate"] = spec.initial_learning_rate;
   json["momentum"] = spec.momentum;
   json["delay_each_layer_learning"] = spec.delay_each_layer_learning;

@@ -16,7 +16,7 @@
 namespace pvm::inline v0 {
 
 /// The function every unit applies to its sums.
-enum class Activation {
+enum class ActivationKind {
   polynomial,  ///< a / (2(|a|+1)) + 1/2, spec key `polynomial` = 1
   logistic,    ///< 1 / (1 + exp(-a)), spec key `polynomial` = 0
 };
@@ -40,11 +40,14 @@ struct Spec {
   bool feed_context_in_complex_layer = false;
 
   // The unit.
-  Activation activation = Activation::logistic;
+  ActivationKind activation = ActivationKind::logistic;
   bool true_derivative = false;  ///< polynomial only: the true derivative, not the compatible one
-  bool opt_abs_diff = false;     ///< learn from the sign of the error
+  /// Name of a program's own activation, a type given to a Network; empty: `activation` counts.
+  std::string own_activation;
+  bool opt_abs_diff = false;  ///< learn from the sign of the error
 
   // The rates (see RateSchedule).
+  std::string learning_rule = "momentum";  ///< or sgd, adam, or the name of a program's own type
   double initial_learning_rate = 0;
   double momentum = 0;
   std::uint64_t delay_each_layer_learning = 1;
@@ -55,9 +58,11 @@ struct Spec {
   std::uint64_t steps = 100'000'000;  ///< length of a run that names none
 
   /// Number of hidden values of a unit.
-  [[nodiscard]] int hidden() const noexcept { return hidden_block_size * hidden_block_size; }
+  [[nodiscard]] constexpr int hidden() const noexcept {
+    return hidden_block_size * hidden_block_size;
+  }
   /// Side of the square frame the network sees, in pixels.
-  [[nodiscard]] int frame_side() const noexcept {
+  [[nodiscard]] constexpr int frame_side() const noexcept {
     return layer_shapes.empty() ? 0 : layer_shapes.front() * input_block_size;
   }
   /// Values of one frame.
@@ -69,6 +74,20 @@ struct Spec {
 };
 
 namespace detail {
+
+/// What a network can be, for specs and for networks as types.
+struct Limits {
+  static constexpr int layers = 64;
+  static constexpr int side = 512;  ///< of a layer, in units
+  static constexpr int block = 256;
+  static constexpr int hidden = 64;
+  static constexpr int frame = 8192;
+  static constexpr int lateral = 512;
+  static constexpr double fan_in_radius = 1024;
+  static constexpr double rate = 1000;
+  static constexpr double weights = 4e9;
+  static constexpr std::uint64_t steps = 1ULL << 62;
+};
 
 /// Collects nothing, throws at the first thing that is wrong: file, key, value, what is allowed.
 class SpecCheck {
@@ -96,19 +115,21 @@ class SpecCheck {
 };
 
 inline void check_sizes(const Spec& spec, const SpecCheck& check) {
-  check.range<std::size_t>("layer_shapes (number of layers)", spec.layer_shapes.size(), 1, 64);
-  for (const int side : spec.layer_shapes) check.range("layer_shapes", side, 1, 512);
-  check.range("input_block_size", spec.input_block_size, 1, 256);
+  check.range<std::size_t>("layer_shapes (number of layers)", spec.layer_shapes.size(), 1,
+                           Limits::layers);
+  for (const int side : spec.layer_shapes) check.range("layer_shapes", side, 1, Limits::side);
+  check.range("input_block_size", spec.input_block_size, 1, Limits::block);
   if (spec.input_channels != 1 && spec.input_channels != 3) {
     check.refuse("input_channels", spec.input_channels, "allowed: 1 (grey) or 3 (BGR)");
   }
-  check.range("hidden_block_size", spec.hidden_block_size, 1, 64);
-  check.range("frame side (layer_shapes[0] * input_block_size)", spec.frame_side(), 1, 8192);
-  check.range("lateral_radius", spec.lateral_radius, 0, 512);
+  check.range("hidden_block_size", spec.hidden_block_size, 1, Limits::hidden);
+  check.range("frame side (layer_shapes[0] * input_block_size)", spec.frame_side(), 1,
+              Limits::frame);
+  check.range("lateral_radius", spec.lateral_radius, 0, Limits::lateral);
   if (spec.layer_shapes.size() == 1) return;
 
-  check.range("fan_in_square_size", spec.fan_in_square_size, 1, 512);
-  check.range("fan_in_radius", spec.fan_in_radius, 0.0, 1024.0);
+  check.range("fan_in_square_size", spec.fan_in_square_size, 1, Limits::side);
+  check.range("fan_in_radius", spec.fan_in_radius, 0.0, Limits::fan_in_radius);
   for (std::size_t l = 1; l < spec.layer_shapes.size(); ++l) {
     if (spec.fan_in_square_size > spec.layer_shapes[l - 1]) {
       check.refuse("fan_in_square_size", spec.fan_in_square_size,
@@ -125,9 +146,11 @@ inline void check_sizes(const Spec& spec, const SpecCheck& check) {
 }
 
 /// An upper bound of the weights, in double: it must be known before any memory is taken.
-inline double weight_bound(const Spec& spec) {
+/// `Network` is a Spec, or what a Network type collects under the same names.
+template <class Network>
+constexpr double weight_bound(const Network& spec) {
   const auto square = [](double v) { return v * v; };
-  const double hidden = spec.hidden();
+  const double hidden = square(spec.hidden_block_size);
   const double fan_in = square(spec.fan_in_square_size);
   const double patch = square(spec.input_block_size) * spec.input_channels;
   const double top = spec.last_layer_context_to_all ? square(spec.layer_shapes.back()) : 0;
@@ -153,7 +176,7 @@ inline double weight_bound(const Spec& spec) {
 }
 
 inline void check_rate(const SpecCheck& check, const char* key, double rate) {
-  if (!std::isfinite(rate) || rate < 0 || rate > 1000) {
+  if (!std::isfinite(rate) || rate < 0 || rate > Limits::rate) {
     check.refuse(key, rate, "allowed: a number from 0 to 1000");
   }
 }
@@ -165,8 +188,7 @@ inline void check_rate(const SpecCheck& check, const char* key, double rate) {
 inline void validate(const Spec& spec, const std::string& where) {
   const detail::SpecCheck check(where);
   detail::check_sizes(spec, check);
-  constexpr double most_weights = 4e9;
-  if (const double weights = detail::weight_bound(spec); weights > most_weights) {
+  if (const double weights = detail::weight_bound(spec); weights > detail::Limits::weights) {
     check.refuse("layer_shapes", "too large together with the sizes beside it",
                  "the network would have about " + std::to_string(weights / 1e9) +
                      " thousand million weights; allowed: 4");
@@ -177,7 +199,7 @@ inline void validate(const Spec& spec, const std::string& where) {
   if (!(spec.momentum >= 0 && spec.momentum < 1)) {
     check.refuse("momentum", spec.momentum, "allowed: at least 0 and less than 1");
   }
-  constexpr std::uint64_t most_steps = 1ULL << 62;
+  constexpr std::uint64_t most_steps = detail::Limits::steps;
   check.range<std::uint64_t>("delay_each_layer_learning", spec.delay_each_layer_learning, 1,
                              most_steps);
   check.range<std::uint64_t>("steps", spec.steps, 1, most_steps);

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <ios>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -20,6 +22,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/train/callback.hpp>
+#include <pvm/train/metric.hpp>
 #include <pvm/train/trainer_base.hpp>
 
 namespace pvm::inline v0 {
@@ -34,8 +37,15 @@ namespace pvm::inline v0 {
 /// file that is something else is refused.
 class Metrics {
  public:
-  explicit Metrics(std::filesystem::path path, std::uint64_t every = 1000)
-      : path_(std::move(path)), every_(std::max<std::uint64_t>(1, every)) {}
+  /// `own`: metrics of the program's own (see MetricType), behind the others in each line.
+  template <class... M>
+  explicit Metrics(std::filesystem::path path, std::uint64_t every = 1000, M... own)
+      : path_(std::move(path)), every_(std::max<std::uint64_t>(1, every)) {
+    static_assert((MetricType<M> && ...),
+                  "pvm::Metrics: a metric is a type with static constexpr const char* name and "
+                  "double value(const pvm::Moment&)");
+    if constexpr ((MetricType<M> && ...)) (add(std::move(own)), ...);
+  }
 
   /// Throws Error (Fault::usage) where no metrics can be written.
   void begin(const Moment& moment) {
@@ -59,6 +69,13 @@ class Metrics {
  private:
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(Fault::usage, "metrics cannot be written to " + quote(path_.string()) + ": " + why);
+  }
+
+  template <class M>
+  void add(M metric) {
+    own_.emplace_back(M::name, [metric = std::move(metric)](const Moment& moment) mutable {
+      return static_cast<double>(metric.value(moment));
+    });
   }
 
   static std::optional<nlohmann::json> parse(const std::string& line) {
@@ -88,6 +105,7 @@ class Metrics {
     line["persistence_mse"] = persistence_mse(moment.score);
     line["persistence_psnr"] = psnr(persistence_mse(moment.score));
     line["seconds"] = seconds_before_ + moment.seconds;
+    for (auto& [name, value] : own_) line[name] = value(moment);
     *file_ << line.dump() + "\n" << std::flush;
     if (!*file_ && !std::exchange(failed_, true)) {
       log(Severity::warning, "metrics cannot be written to " + quote(path_.string()) +
@@ -134,6 +152,7 @@ class Metrics {
 
   std::filesystem::path path_;
   std::uint64_t every_;
+  std::vector<std::pair<std::string, std::function<double(const Moment&)>>> own_;
   std::optional<std::ofstream> file_;
   std::uint64_t last_step_ = 0;
   double last_seconds_ = 0;

@@ -106,7 +106,7 @@ class Progress {
   void write(std::string line) {
     if (terminal_) {  // over the line before, also where that was longer
       const std::size_t width = line.size();
-      line.insert(0, "\r");
+      line.insert(line.begin(), '\r');
       if (width < width_) line.append(width_ - width, ' ');
       width_ = width;
     } else {

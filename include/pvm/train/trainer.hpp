@@ -8,24 +8,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include <pvm/compiled.hpp>
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/host/engine.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/trainer_base.hpp>
+#include <pvm/unit/learning_rule.hpp>
 
 #if defined(__CUDACC__)
 #include <pvm/engine/cuda/engine.hpp>
 #endif
 
 namespace pvm::inline v0 {
-
-/// The network is a Spec known at run time.
-struct RuntimeNetwork {};
 
 /// Backends as values, for programs that choose at run time.
 enum class BackendChoice { automatic, cuda, host };
@@ -71,7 +72,19 @@ inline bool choose_cuda([[maybe_unused]] bool required, [[maybe_unused]] bool wa
   return false;
 }
 
-template <int Batch, class Backend>
+/// What the CUDA engine of this build cannot do yet, in one sentence.
+template <class Precision>
+void check_cuda_can(const Spec& spec) {
+  std::string lacks;
+  if (!std::same_as<Precision, fp32>) lacks = Precision::name;
+  if (!spec.own_activation.empty()) lacks = "activation " + quote(spec.own_activation);
+  if (spec.learning_rule != Momentum::name) lacks = "learning rule " + quote(spec.learning_rule);
+  if (lacks.empty()) return;
+  throw Error(Fault::device,
+              "the CUDA engine of this build has no " + lacks + " yet; use --backend host");
+}
+
+template <class Precision, int Batch, class Net, class Backend>
 AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   const int batch = Batch == dynamic ? options.batch : Batch;
   const EngineOptions engine{options.reduce, options.threads, options.graph};
@@ -81,43 +94,88 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
 #if defined(__CUDACC__)
   if constexpr (may_be_cuda) {
     if (choose_cuda(required, wanted)) {
+      check_cuda_can<Precision>(spec);
       return AnyEngine::make<CudaEngine<Batch>>(spec, batch, engine);
     }
   }
 #else
   static_cast<void>(choose_cuda(required, wanted));
 #endif
-  return AnyEngine::make<HostEngine<Batch>>(spec, batch, engine);
+  if constexpr (std::same_as<Precision, tf32>) {
+    throw Error(Fault::usage, "tf32 exists on GPUs only; on the host take fp32, bf16 or fp16");
+  } else {
+    return AnyEngine::make<HostEngine<Batch, Precision, Net>>(spec, batch, engine);
+  }
 }
 
 }  // namespace detail
 
-/// Trains a network online: a frame, a step, an update. Precision: `fp32`. Batch: how many
-/// independent sequences share the weights, or `dynamic`. Backend: `host`, `cuda` or `automatic`.
+/// Trains a network online: a frame, a step, an update. Precision: `fp32`, `tf32`, `bf16` or
+/// `fp16`. Batch: how many independent sequences share the weights, or `dynamic`. Net: a Network,
+/// or RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`.
 ///
 ///     pvm::Trainer<> trainer{pvm::load_spec("model_zoo/tiny.json")};
 ///     trainer.fit(source, pvm::Steps{10'000}, pvm::Progress{});
-template <class Precision = fp32, int Batch = 1, class Network = RuntimeNetwork,
+///
+///     using Net = pvm::Network<pvm::Input<60, 3, 5>, pvm::Layers<12, 8, 6, 4, 2, 1>>;
+///     pvm::Trainer<pvm::bf16, 16, Net> compiled;
+template <class Precision = fp32, int Batch = 1, class Net = RuntimeNetwork,
           class Backend = DefaultBackend>
 class Trainer : public TrainerBase {
-  static_assert(std::same_as<Precision, fp32>, "pvm: the precision there is is pvm::fp32");
+  static_assert(PrecisionTag<Precision>,
+                "pvm: the precision is pvm::fp32, pvm::tf32, pvm::bf16 or pvm::fp16");
   static_assert(Batch == dynamic || Batch >= 1, "pvm: a batch is at least 1, or pvm::dynamic");
-  static_assert(std::same_as<Network, RuntimeNetwork>,
-                "pvm: the network is a spec: leave the third parameter pvm::RuntimeNetwork");
+  static_assert(NetworkType<Net>, "pvm: the network is a pvm::Network<...> or pvm::RuntimeNetwork");
+  static_assert(std::same_as<Backend, host> || std::same_as<Backend, cuda> ||
+                    std::same_as<Backend, automatic>,
+                "pvm: the backend is pvm::host, pvm::cuda or pvm::automatic");
 
  public:
   /// A new run at step 0. Throws Error (spec, usage, memory, device).
-  explicit Trainer(const Spec& spec, const TrainerOptions& options = {})
+  explicit Trainer(const Spec& spec,
+                   const TrainerOptions& options = {}) requires(std::same_as<Net, RuntimeNetwork>)
       : Trainer(spec, options, options.seed) {
     start_new();
   }
 
-  /// Continues a run, with its seed; or starts one from weights alone. Throws Error (also
-  /// checkpoint).
+  /// The same, for a network that is a type.
+  explicit Trainer(const TrainerOptions& options = {}) requires(!std::same_as<Net, RuntimeNetwork>)
+      : Trainer(Net::spec(), options, options.seed) {
+    start_new();
+  }
+
+  /// Continues a run, with its seed; or starts one from weights alone. A run of another precision
+  /// goes on from its fp32 weights. Throws Error (also checkpoint).
   explicit Trainer(const io::Checkpoint& checkpoint, const TrainerOptions& options = {})
-      : Trainer(checkpoint.spec, options,
+      : Trainer(spec_of(checkpoint), options,
                 checkpoint.state.resumable() ? checkpoint.seed : options.seed) {
+    if (checkpoint.state.resumable() && checkpoint.precision != Precision::name) {
+      log(Severity::info, "the checkpoint was made in " + quote(checkpoint.precision) +
+                              " and this run computes in " + std::string(Precision::name) +
+                              ": it goes on from the fp32 weights, not bit by bit");
+    }
     restore(checkpoint);
+  }
+
+  /// Trains on a source, or on a range of them, one for every sequence of the batch, and calls the
+  /// callbacks meanwhile: see TrainerBase::fit. What does not fit is refused in one sentence.
+  template <class Frames, class... Callbacks>
+  FitResult fit(Frames&& frames, Callbacks&&... callbacks) {
+    constexpr bool are_frames = detail::Source<Frames> || detail::StreamRange<Frames>;
+    constexpr bool are_callbacks = (detail::CallbackArgument<Callbacks> && ...);
+    static_assert(
+        are_frames,
+        "pvm: the frames given to fit are no source (pvm::io::FrameSource: next, position, "
+        "seek, length, skipped, name), and no range of sources");
+    static_assert(
+        !are_frames || are_callbacks,
+        "pvm: an argument of fit behind the frames is no callback: it needs std::uint64_t "
+        "next(std::uint64_t step) and at(const pvm::Moment&)");
+    if constexpr (are_frames && are_callbacks) {
+      return TrainerBase::fit(std::forward<Frames>(frames), std::forward<Callbacks>(callbacks)...);
+    } else {
+      return {};
+    }
   }
 
  private:
@@ -127,7 +185,18 @@ class Trainer : public TrainerBase {
 
   static AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
     validate(spec, "spec " + quote(spec.name));
-    return detail::make_engine<Batch, Backend>(spec, options);
+    return detail::make_engine<Precision, Batch, Net, Backend>(spec, options);
+  }
+
+  /// A checkpoint's own spec, or that of the type, if it is the same network.
+  static Spec spec_of(const io::Checkpoint& checkpoint) {
+    if constexpr (std::same_as<Net, RuntimeNetwork>) {
+      return checkpoint.spec;
+    } else {
+      Spec spec = Net::spec();
+      spec.name = checkpoint.spec.name;
+      return io::detail::agreed_spec("the checkpoint", &spec, checkpoint.spec);
+    }
   }
 };
 

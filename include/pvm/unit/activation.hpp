@@ -5,6 +5,7 @@
 /// The functions a unit applies: squeezing, activations and their derivatives.
 
 #include <cmath>
+#include <concepts>
 
 #include <pvm/core/config.hpp>
 
@@ -22,8 +23,16 @@ PVM_HOST_DEVICE inline float unsqueeze(float v) {
   return u < 0.0F ? 0.0F : (u > 1.0F ? 1.0F : u);
 }
 
-/// An activation is a type with two functions: `value(a)` of a sum a, and `derivative(v)` of its
-/// own value v.
+/// An activation is a type with two static functions: `float value(float a)` of a sum a, in [0, 1]
+/// because predictions are compared with pixels, and `float derivative(float v)` of its own value
+/// v. They are called for every value of every step on many threads: they may use nothing but their
+/// argument, and must not throw. An optional `static constexpr const char* name` is kept with
+/// checkpoints. Mark them PVM_HOST_DEVICE to have them on GPUs too.
+template <class A>
+concept ActivationFunction = requires(float v) {
+  { A::value(v) } -> std::same_as<float>;
+  { A::derivative(v) } -> std::same_as<float>;
+};
 
 /// f(a) = a / (2(|a|+1)) + 1/2 with the derivative of the original's GPU kernel,
 /// g(v) = (1+|s|)^2 / (2 (1+2|s|)^2), s = 2v - 1. That is not f': a sign slip of the original,

@@ -116,11 +116,12 @@ class CudaEngine {
                  block.pixels.subspan(row * spec_.frame_size(), spec_.frame_size()));
     }
     auto* index = reinterpret_cast<std::uint32_t*>(slot.index.get());
-    index[0] = static_cast<std::uint32_t>(steps);
+    index[0] = static_cast<std::uint32_t>(steps) |
+               (block.squeezed.empty() ? 0U : detail::frames_are_floats);
     const std::size_t tables =
         tables_.write(step_, steps, mode == Mode::learn, schedule_, index + 1,
                       reinterpret_cast<float*>(slot.tables.get()));
-    upload(at, steps, tables);
+    upload(at, block, tables);
     launch(at, block.steps);
     tally(block);
     step_ += steps;
@@ -249,7 +250,6 @@ class CudaEngine {
   };
 
   [[nodiscard]] std::size_t cache_bytes() const {
-    if (const char* v = std::getenv("PVM_CACHE_MB")) return std::strtoull(v, nullptr, 10) << 20;
     return device_.cache_bytes;
   }
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
@@ -423,7 +423,7 @@ class CudaEngine {
     a.first_d0 = static_cast<unsigned>(shape_.d0(0));
     a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
     a.y_columns = static_cast<int>(planner_.y_columns);
-    a.activation = spec_.activation == Activation::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    a.activation = spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
     a.staging = device_.tuning.blocks_ahead;
     a.block_steps = block_steps();
@@ -451,6 +451,7 @@ class CudaEngine {
     a.cursor = cursor_.get();
     a.barrier = barrier_.get();
     a.pixels = pixels_.get();
+    a.squeezed = squeezed_.get();
     a.scored = scored_.get();
     a.index = index_.get();
     a.coefficients = coefficients_.get();
@@ -465,14 +466,17 @@ class CudaEngine {
     launcher_.steps(arguments(INT_MAX), compute_.get());
     cudaGraph_t graph = nullptr;
     detail::cuda_check(cudaStreamEndCapture(compute_.get(), &graph), "capturing a step");
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(std::exchange(graph_, nullptr));
     const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
     (void)cudaGraphDestroy(graph);
     detail::cuda_check(made, "making a graph");
     detail::cuda_check(cudaGraphUpload(graph_, compute_.get()), "uploading a graph");
   }
 
-  void upload(std::size_t at, std::size_t steps, std::size_t tables) {
+  void upload(std::size_t at, const FrameBlock& block, std::size_t tables) {
     Staging& slot = staging_[at];
+    const auto steps = count(block.steps);
+    if (!block.squeezed.empty()) open_squeezed();
     const std::size_t rows = steps * count(batch_);
     const std::size_t room = count(block_steps()) * count(batch_);
     const cudaStream_t stream = upload_.get();
@@ -481,13 +485,32 @@ class CudaEngine {
       detail::cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
                          "uploading frames");
     };
-    copy(pixels_.get() + at * room * spec_.frame_size(), slot.pixels.get(),
-         rows * spec_.frame_size());
+    if (block.squeezed.empty()) {
+      copy(pixels_.get() + at * room * spec_.frame_size(), slot.pixels.get(),
+           rows * spec_.frame_size());
+    } else {
+      copy(squeezed_.get() + at * room * spec_.frame_size(), block.squeezed.data(),
+           rows * spec_.frame_size() * sizeof(float));
+    }
     copy(scored_.get() + at * room, slot.scored.get(), rows);
     copy(index_.get() + at * index_words(), slot.index.get(), 4 * (1 + (steps + 1) * layers()));
     copy(coefficients_.get() + at * tables_room(), slot.tables.get(),
          4 * tables * tables_.stride());
     detail::cuda_check(cudaEventRecord(slot.uploaded.get(), stream), "ordering an upload");
+    // Floats lie in memory of the caller's that may be gone when this returns.
+    if (!block.squeezed.empty()) {
+      detail::cuda_check(cudaStreamSynchronize(stream), "uploading frames");
+    }
+  }
+  /// Room for frames as floats, taken when the first ones come. The launch is captured again, as its
+  /// arguments have changed.
+  void open_squeezed() {
+    if (squeezed_.size() != 0) return;
+    synchronize();
+    squeezed_ =
+        detail::DeviceArray<float>(count(device_.tuning.blocks_ahead) * count(block_steps()) *
+                                   count(batch_) * spec_.frame_size());
+    capture();
   }
 
   void launch(std::size_t at, int steps) {
@@ -741,6 +764,7 @@ class CudaEngine {
   detail::DeviceArray<detail::Cursor> cursor_;
   detail::DeviceArray<unsigned int> barrier_;
   detail::DeviceArray<std::uint8_t> pixels_, scored_;
+  detail::DeviceArray<float> squeezed_;
   detail::DeviceArray<std::uint32_t> index_, now_index_;
   detail::DeviceArray<float> coefficients_, now_tables_;
   std::vector<Staging> staging_;

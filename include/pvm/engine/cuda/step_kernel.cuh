@@ -73,12 +73,16 @@ struct StepArguments {
   unsigned int* barrier;
   // Staging: [staging][...]
   const std::uint8_t* pixels;  ///< [staging][block_steps][batch][side][side][channels]
+  const float* squeezed;       ///< like pixels, where a block brings its frames as floats
   const std::uint8_t* scored;  ///< [staging][block_steps][batch]
-  /// [staging][1 + (block_steps + 1) * layers]: the number of steps, then for every step, and the
-  /// one after them, which table every layer has.
+  /// [staging][1 + (block_steps + 1) * layers]: the number of steps (with `frames_are_floats`),
+  /// then for every step, and the one after them, which table every layer has.
   const std::uint32_t* index;
   const float* coefficients;  ///< [staging][(block_steps + 1) * layers][table_stride]
 };
+
+/// In the first word of a staged index: its frames lie among the floats, not among the bytes.
+inline constexpr std::uint32_t frames_are_floats = 1U << 31;
 
 namespace step_kernel {
 
@@ -136,13 +140,15 @@ __device__ __forceinline__ void barrier_arrive(unsigned int* counter) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
   }
 }
+/// Polls without ordering, which would empty the first-level cache every time; orders once.
 __device__ __forceinline__ void barrier_wait(const unsigned int* counter, unsigned int& passed) {
   if (threadIdx.x == 0) {
     const unsigned int target = ++passed * gridDim.x;
     unsigned int seen;
     do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     } while (static_cast<int>(seen - target) < 0);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
   }
   __syncthreads();
 }
@@ -164,6 +170,7 @@ struct Now {
   const float* coefficients;  ///< of the staging block
   const std::uint32_t* index;
   const std::uint8_t* pixels;
+  const float* squeezed;  ///< instead of pixels, or null
   const std::uint8_t* scored;
 };
 
@@ -766,8 +773,7 @@ struct Block {
   /// Converts the frame of step t + ahead: [row][column][channel] bytes to patches of floats.
   __device__ __forceinline__ void convert_frame(int ahead) const {
     const int size = a.patches * a.patch;
-    const std::uint8_t* bytes =
-        now.pixels + static_cast<std::size_t>(now.frame + ahead) * size * batch();
+    const std::size_t first = static_cast<std::size_t>(now.frame + ahead) * size * batch();
     const int across = a.side / a.block_size;
     const int line = a.block_size * a.channels;
 #pragma unroll 1
@@ -779,8 +785,10 @@ struct Block {
       const int inside = pixel - patch * a.patch;
       const int row = patch / across * a.block_size + inside / line;
       const int at = (row * a.side + patch % across * a.block_size) * a.channels + inside % line;
+      const std::size_t from = first + static_cast<std::size_t>(sequence) * size + at;
       a.past[past_row(a.ring - ahead, sequence) + a.first_pixel + pixel] =
-          squeeze_pixel(static_cast<float>(bytes[static_cast<std::size_t>(sequence) * size + at]));
+          now.squeezed != nullptr ? now.squeezed[from]
+                                  : squeeze_pixel(static_cast<float>(now.pixels[from]));
     }
   }
 
@@ -1074,10 +1082,12 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
   now.index = a.index + staging * (1 + tables);
   now.first = static_cast<int>(begin.frame);
   now.frame = now.first;
-  now.last = min(static_cast<int>(now.index[0]), now.first + a.most_steps);
-  now.index += 1;
+  now.last = min(static_cast<int>(now.index[0] & ~frames_are_floats), now.first + a.most_steps);
   now.coefficients = a.coefficients + staging * tables * a.table_stride;
   now.pixels = a.pixels + rows * frame_bytes;
+  now.squeezed =
+      (now.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame_bytes : nullptr;
+  now.index += 1;
   now.scored = a.scored + rows;
   now.passed = begin.barriers;
 }
@@ -1090,7 +1100,7 @@ __device__ __forceinline__ void end_launch(const StepArguments& a,
   end.step += now.last - now.first;
   end.frame = now.last;
   end.barriers = now.passed;
-  if (now.last == static_cast<int>(now.index[-1])) {
+  if (now.last == static_cast<int>(now.index[-1] & ~frames_are_floats)) {
     end.frame = 0;
     ++end.block;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,46 +18,71 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/frame_store.hpp>
+#include <pvm/engine/host/host_activation.hpp>
+#include <pvm/engine/host/host_rule.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/past_state.hpp>
 #include <pvm/engine/host/team.hpp>
 #include <pvm/engine/host/unit_step.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
+#include <pvm/engine/host/weight_store.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>
 
 namespace pvm::inline v0 {
 
-/// An Engine on threads and vectors, fp32. Results do not depend on the number of threads: a unit's
-/// step is one thread's work, and units of one step do not depend on each other.
+/// An Engine on threads and vectors. Results do not depend on the number of threads: a unit's step
+/// is one thread's work, and units of one step do not depend on each other.
 ///
 /// Small batches defer their updates (unit/deferred.hpp). Batches of more than 4, and momenta that
 /// outlive the list, use a momentum array instead: there the pass over the weights is bound by
-/// arithmetic, or the list would cost more than the array.
-template <int Batch = dynamic>
+/// arithmetic, or the list would cost more than the array. Other learning rules than momentum
+/// update every weight in every step.
+///
+/// `Precision`: fp32, or bf16 or fp16: then products read a 16-bit copy of the weights, sums and
+/// everything else are fp32, and updates enter fp32 weights. `Net`: a Network, whose sizes are
+/// constants and whose activation and rule may be types of the program, or RuntimeNetwork.
+template <int Batch = dynamic, class Precision = fp32, class Net = RuntimeNetwork>
 class HostEngine {
+  static_assert(PrecisionTag<Precision>,
+                "pvm: a precision is pvm::fp32, pvm::tf32, pvm::bf16 or pvm::fp16");
+  static_assert(!std::same_as<Precision, tf32>,
+                "pvm: tf32 exists on GPUs only; on the host take pvm::fp32 or pvm::bf16");
+  static_assert(NetworkType<Net>, "pvm: a network is a pvm::Network<...> or pvm::RuntimeNetwork");
+
+  using Weights = WeightStore<Precision>;
+  using Step = UnitStep<Precision, Net::hidden>;
+  static constexpr bool full_precision = std::same_as<Precision, fp32>;
+
  public:
   /// `spec` must be valid; throws Error (usage, memory).
   explicit HostEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
       : spec_(spec),
         options_(options),
         batch_(check_batch(batch)),
-        net_(make_connectome(spec)),
-        layout_(net_),
+        activation_(own_activation_of<typename Net::activation>(spec)),
+        rule_(rule_of<typename Net::rule>(spec)),
+        net_(make_network(spec)),
+        layout_(net_, Weights::group),
         plan_(choose_plan()),
-        schedule_(spec),
+        schedule_(scheduled(spec)),
         store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
     require_memory(memory_needed(), "this network");
-    weights_ = HugeArray(layout_.size() * (dense_ ? 2 : 1));
-    past_ = std::make_unique<Past>(spec_, net_, batch_, plan_.terms);
+    // The momentum array of fp32 lies behind the weights; a rule's arrays are its own.
+    weights_ = Weights(layout_.size() * (momentum_array() ? 2 : 1));
+    if (uses_rule())
+      rule_state_ = HugeArray(layout_.size() * static_cast<std::size_t>(rule_.state));
+    past_ = std::make_unique<Past>(spec_, net_, layout_, batch_, plan_.terms);
     const std::size_t units = net_.units.size();
     const auto terms = static_cast<std::size_t>(plan_.terms);
     const auto b = static_cast<std::size_t>(batch_);
@@ -64,10 +90,12 @@ class HostEngine {
     raw_grams_ = Grams(units, terms, b);
     patch_grams_ = Grams(past_->patches(), terms, b);
     deferred_.assign(spec.layer_shapes.size(), DeferredRates(plan_));
+    updates_.assign(spec.layer_shapes.size(), 0);
     score_.resize(units);
     network_ = std::make_unique<HostNetwork>(
-        HostNetwork{spec_, net_, layout_, weights_, *past_, squeezed_grams_, raw_grams_,
-                    patch_grams_, plan_, dense_ ? layout_.size() : 0, score_});
+        HostNetwork{spec_, net_, layout_, *past_, squeezed_grams_, raw_grams_, patch_grams_, plan_,
+                    momentum_array() ? layout_.size() : 0, score_, activation_,
+                    uses_rule() ? rule_ : HostRule{}, rule_state_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
     simd::for_best_isa(MultiplyPast{*network_, step_});
   }
@@ -170,15 +198,16 @@ class HostEngine {
     state.rates = schedule_.layers();
     state.layout = layout_name();
     state.plan = plan_;
-    for (const DeferredRates& layer : deferred_) {
-      const auto saved = layer.save();
+    for (std::size_t l = 0; l < deferred_.size(); ++l) {
+      auto saved = deferred_[l].save();
+      if (uses_rule()) saved.front() = static_cast<double>(updates_[l]);  // nothing is deferred
       state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
     }
     state.folded.resize(net_.weights);
-    layout_.export_weights(weights_.all(), state.folded);
-    if (dense_) {
-      state.dweights.resize(net_.weights);
-      layout_.export_weights(weights_.all().subspan(layout_.size()), state.dweights);
+    layout_.export_weights(copy_of_weights().all(), state.folded);
+    for (std::size_t k = 0; k < state_arrays(); ++k) {
+      state.dweights.resize((k + 1) * net_.weights);
+      layout_.export_weights(state_array(k), std::span(state.dweights).last(net_.weights));
     }
     visit_past(*past_, net_, spec_, step_, state, PastExport{});
     return state;
@@ -189,8 +218,8 @@ class HostEngine {
   /// of a new run. Throws Error (Fault::checkpoint) if the sizes are another network's.
   void restore(const EngineState& state) {
     check_size("weights", state.weights.size(), net_.weights);
-    std::fill(weights_.all().begin(), weights_.all().end(), 0.0F);
-    layout_.import_weights(state.weights, weights_.all());
+    set_weights(state.weights);
+    clear_state();
     deferred_.assign(deferred_.size(), DeferredRates(plan_));
     past_->reset();
     step_ = state.step;
@@ -207,13 +236,20 @@ class HostEngine {
 
   [[nodiscard]] std::string description() const {
     return "host engine: " + std::to_string(team_.size()) + " threads, " + simd::isa_name() + ", " +
-           (dense_ ? "momentum array"
-                   : "updates folded every " + std::to_string(plan_.period) + " steps");
+           (uses_rule() ? "rule " + spec_.learning_rule + " at every step"
+            : dense_    ? "momentum array"
+                        : "updates folded every " + std::to_string(plan_.period) + " steps") +
+           (full_precision ? "" : ", products in " + std::string(Precision::name));
   }
   /// Bytes of weights that a learning step has to move: all are read, and some are written.
   [[nodiscard]] std::size_t bytes_per_step() const noexcept {
-    const std::size_t once = net_.weights * sizeof(float);
-    return dense_ ? 4 * once : once + once / static_cast<std::size_t>(plan_.period);
+    if (uses_rule()) {
+      return net_.weights * (Weights::bytes + Weights::fold_bytes +
+                             2 * sizeof(float) * static_cast<std::size_t>(rule_.state));
+    }
+    if (dense_) return 4 * net_.weights * sizeof(float);
+    return net_.weights * Weights::bytes +
+           net_.weights * Weights::fold_bytes / static_cast<std::size_t>(plan_.period);
   }
   /// Bytes of memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
@@ -225,7 +261,8 @@ class HostEngine {
     const std::size_t grams = static_cast<std::size_t>(plan_.terms) *
                               static_cast<std::size_t>(batch_) * static_cast<std::size_t>(batch_) *
                               9 * net_.units.size() * sizeof(float);
-    return layout_.size() * sizeof(float) * (dense_ ? 2 : 1) + past + grams;
+    constexpr std::size_t each = std::same_as<Precision, fp16> ? 6 : 4;
+    return layout_.size() * (each + sizeof(float) * state_arrays()) + past + grams;
   }
 
  private:
@@ -239,10 +276,68 @@ class HostEngine {
     return batch;
   }
 
+  /// A Network's sizes are constants in the code, so the spec must be its own.
+  static Connectome make_network(const Spec& spec) {
+    if (Net::hidden != dynamic && spec.hidden() != Net::hidden) {
+      throw Error(Fault::usage, "spec " + quote(spec.name) + " has " +
+                                    std::to_string(spec.hidden()) +
+                                    " hidden values and this engine was compiled for " +
+                                    std::to_string(Net::hidden));
+    }
+    return make_connectome(spec);
+  }
+
+  /// Plain descent is momentum 0.
+  static Spec scheduled(Spec spec) {
+    if (spec.learning_rule == Sgd::name) spec.momentum = 0;
+    return spec;
+  }
+
+  /// A fold of 16-bit weights moves more bytes than a step reads, so they are folded less often;
+  /// but a longer list is more to correct for in every step.
+  static constexpr int fold_period = full_precision ? 8 : 12;
+
   DeferralPlan choose_plan() {
-    const DeferralPlan plan = DeferralPlan::for_momentum(spec_.momentum, std::max(1, 8 / batch_));
-    dense_ = batch_ > 4 || !plan.fits();
+    const DeferralPlan plan =
+        DeferralPlan::for_momentum(scheduled(spec_).momentum, std::max(1, fold_period / batch_));
+    dense_ = batch_ > 4 || !plan.fits() || !is_momentum(spec_);
     return dense_ ? DeferralPlan{1, 1} : plan;
+  }
+
+  /// Momentum in fp32 is a part of the pass that multiplies; everything else that is not deferred
+  /// is a rule's pass.
+  [[nodiscard]] bool uses_rule() const {
+    return dense_ && (!full_precision || !is_momentum(spec_));
+  }
+  [[nodiscard]] bool momentum_array() const { return dense_ && !uses_rule(); }
+  /// Arrays as long as the weights that learning keeps besides them.
+  [[nodiscard]] std::size_t state_arrays() const {
+    return uses_rule() ? static_cast<std::size_t>(rule_.state) : momentum_array() ? 1 : 0;
+  }
+  [[nodiscard]] std::span<float> state_array(std::size_t k) {
+    if constexpr (full_precision) {
+      if (momentum_array()) return {weights_.data() + layout_.size(), layout_.size()};
+    }
+    return rule_state_.all().subspan(k * layout_.size(), layout_.size());
+  }
+  void clear_state() {
+    for (std::size_t k = 0; k < state_arrays(); ++k) {
+      std::fill(state_array(k).begin(), state_array(k).end(), 0.0F);
+    }
+    std::fill(updates_.begin(), updates_.end(), 0);
+    gradient_waits_ = false;
+  }
+
+  /// Z as floats, in the engine's layout.
+  [[nodiscard]] HugeArray copy_of_weights() const {
+    HugeArray out(layout_.size());
+    load_all(weights_, out, layout_.size());
+    return out;
+  }
+  void set_weights(std::span<const float> reference) {
+    HugeArray own(layout_.size());
+    layout_.import_weights(reference, own.all());
+    store_all(weights_, own, layout_.size());
   }
 
   [[nodiscard]] float share() const {  // of one sequence in the update
@@ -263,8 +358,10 @@ class HostEngine {
       write_rates(rates_[i]);
       schedule_.begin_step(t);
       for (std::size_t l = 0; l < deferred_.size(); ++l) {
+        if (uses_rule() && rates_[i].folds[l] != 0) ++updates_[l];
         deferred_[l].end_step(t, schedule_.layers()[l]);
       }
+      gradient_waits_ = true;
     }
   }
 
@@ -277,12 +374,20 @@ class HostEngine {
     out.fold.resize(layers * terms);
     out.folds.resize(layers);
     out.momentum.resize(layers);
+    out.rule.resize(layers);
     for (std::size_t l = 0; l < layers; ++l) {
       const Rates last = schedule_.layers()[l];
       out.momentum[l] = last.momentum;
+      const bool switched_on = last.learning_rate != 0.0F || last.momentum != 0.0F;
+      if (uses_rule()) {
+        out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
+        out.fold[l] = share();
+        out.folds[l] = switched_on && gradient_waits_;
+        continue;
+      }
       if (dense_) {
         out.fold[l] = share() * last.learning_rate;
-        out.folds[l] = last.learning_rate != 0.0F || last.momentum != 0.0F;
+        out.folds[l] = switched_on;
         continue;
       }
       out.folds[l] = deferred_[l].any_fold();
@@ -295,25 +400,7 @@ class HostEngine {
     }
   }
 
-  void run_steps(const FrameBlock& block, Mode mode) {
-    const auto steps = static_cast<std::size_t>(block.steps);
-    const auto batch = static_cast<std::size_t>(batch_);
-    std::vector<std::atomic<std::size_t>> next(steps);
-    locate_frames(block);
-    auto work = [&](int member) {
-      UnitStep unit_step(*network_, scratch_[static_cast<std::size_t>(member)]);
-      for (std::size_t i = 0; i < steps; ++i) {
-        const std::size_t start = i * batch * spec_.frame_size();
-        const StepFrames frames{frames_.data() + i * batch,
-                                block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
-                                block.scored.data() + i * batch};
-        simd::for_best_isa(
-            StepUnits{unit_step, next[i], net_.units.size(), step_ + i, frames, rates_[i], mode});
-        team_.meet();
-      }
-    };
-    team_.run(work);
-  }
+  void run_steps(const FrameBlock& block, Mode mode);
 
   /// Where each frame of the block is.
   void locate_frames(const FrameBlock& block) {
@@ -331,14 +418,17 @@ class HostEngine {
   [[nodiscard]] HugeArray materialise() {
     StepRates rates;
     write_rates(rates);
-    HugeArray out(layout_.size());
-    std::copy_n(weights_.data(), layout_.size(), out.data());
+    HugeArray out = copy_of_weights();
+    if (uses_rule()) {
+      apply_waiting_rule(out, rates);
+      return out;
+    }
     const auto terms = static_cast<std::size_t>(plan_.terms);
     const auto period = static_cast<std::size_t>(plan_.period);
     const auto b = static_cast<std::size_t>(batch_);
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       const auto layer = static_cast<std::size_t>(net_.units[u].layer);
-      if (dense_) add_velocity(out, u, rates.momentum[layer]);
+      if (momentum_array()) add_velocity(out, u, rates.momentum[layer]);
       for (std::size_t slot = 0; slot < terms; ++slot) {
         const float w =
             dense_ ? rates.fold[layer] : rates.weight[(layer * period + u % period) * terms + slot];
@@ -349,10 +439,29 @@ class HostEngine {
     return out;
   }
 
-  void add_velocity(HugeArray& out, std::size_t u, float momentum) const {
-    layout_.for_each_weight_of(u, [&](std::size_t, std::size_t own) {
-      out.data()[own] += momentum * weights_.data()[layout_.size() + own];
-    });
+  void add_velocity(HugeArray& out, std::size_t u, float momentum) {
+    const float* velocity = state_array(0).data();
+    layout_.for_each_weight_of(
+        u, [&](std::size_t, std::size_t own) { out.data()[own] += momentum * velocity[own]; });
+  }
+
+  /// The update that the next step would make, on copies of the weights and of the rule's state.
+  void apply_waiting_rule(HugeArray& out, const StepRates& rates) {
+    HugeArray gradient(layout_.size());
+    HugeArray state(rule_state_.size());
+    std::copy_n(rule_state_.data(), rule_state_.size(), state.data());
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      const auto layer = static_cast<std::size_t>(net_.units[u].layer);
+      if (rates.folds[layer] == 0) continue;
+      for (std::size_t c = 0; c < static_cast<std::size_t>(batch_); ++c) {
+        add_gradient(gradient, u, 0, 0, c, rates.fold[layer]);
+      }
+      const UnitWeights& at = layout_[u];
+      const std::size_t size =
+          at.w1 - at.w0 + static_cast<std::size_t>(net_.units[u].representation) * at.w1_columns;
+      rule_.apply(out.data() + at.w0, state.data() + at.w0, layout_.size(), gradient.data() + at.w0,
+                  size, rates.rule[layer]);
+    }
   }
 
   /// out += w * gradient of the unit in `slot`, sequence `c`.
@@ -374,28 +483,30 @@ class HostEngine {
   }
 
   /// Row r of a tiled matrix += factor * x.
-  static void add_row(float* matrix, std::size_t rows, std::size_t columns, std::size_t r,
-                      float factor, const float* x) {
+  void add_row(float* matrix, std::size_t rows, std::size_t columns, std::size_t r, float factor,
+               const float* x) const {
     for (std::size_t c = 0; c < columns; c += simd::width) {
-      simd::at(matrix + simd::tiled_index(rows, columns, r, c)) += factor * simd::at(x + c);
+      simd::at(matrix + simd::tiled_index(rows, columns, r, c, layout_.group())) +=
+          factor * simd::at(x + c);
     }
   }
 
   /// Folds everything and forgets the momentum: Z = W(step), nothing listed.
   void settle() {
     if (!std::exchange(learned_, false)) return;
-    adopt(materialise());
+    const HugeArray now = materialise();
+    store_all(weights_, now, layout_.size());
+    clear_state();
     deferred_.assign(deferred_.size(), DeferredRates(plan_));
     past_->forget_gradients();
   }
 
-  void adopt(const HugeArray& weights) {
-    std::fill(weights_.all().begin(), weights_.all().end(), 0.0F);
-    std::copy_n(weights.data(), layout_.size(), weights_.data());
-  }
-
+  /// Names the order of folding and what is kept: only a state of the same name resumes by bits.
   [[nodiscard]] std::string layout_name() const {
-    return dense_ ? "momentum array" : "folds by unit";
+    const std::string order = momentum_array() ? "momentum array"
+                              : uses_rule()    ? "rule " + spec_.learning_rule
+                                               : "folds by unit";
+    return full_precision ? order : order + ", " + std::string(Precision::name);
   }
 
   static void check_size(const char* what, std::size_t size, std::size_t expected) {
@@ -414,11 +525,13 @@ class HostEngine {
     visit_past(*past_, net_, spec_, step_, state, PastImport{});
     learned_ = true;
     if (state.layout == layout_name() && state.plan == plan_) {
-      layout_.import_weights(state.folded, weights_.all());
-      if (dense_) {
-        check_size("dweights", state.dweights.size(), net_.weights);
-        layout_.import_weights(state.dweights, weights_.all().subspan(layout_.size()));
+      set_weights(state.folded);
+      check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
+      for (std::size_t k = 0; k < state_arrays(); ++k) {
+        layout_.import_weights(std::span(state.dweights).subspan(k * net_.weights, net_.weights),
+                               state_array(k));
       }
+      gradient_waits_ = true;
       restore_rates(state, true);
     } else if (dense_ || !state.dweights.empty()) {
       past_->forget_gradients();  // the weights hold them already; the momentum starts anew
@@ -431,7 +544,10 @@ class HostEngine {
     const std::size_t each = state.coefficients.size() / deferred_.size();
     for (std::size_t l = 0; l < deferred_.size(); ++l) {
       const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
-      const std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
+      std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
+      if (uses_rule() && same_layout) {
+        updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
+      }
       const bool fits = same_layout ? deferred_[l].restore(saved)
                                     : deferred_[l].rebase(saved, state.plan, state.step);
       if (!fits) {
@@ -443,13 +559,18 @@ class HostEngine {
   Spec spec_;
   EngineOptions options_;
   int batch_;
+  const HostActivation* activation_;  // the program's own, or null
+  HostRule rule_;
   Connectome net_;
   WeightLayout layout_;
-  bool dense_ = false;
+  bool dense_ = false;  // updates are made in every step, not deferred
   DeferralPlan plan_;
   RateSchedule schedule_;
   std::vector<DeferredRates> deferred_;  // by layer
-  HugeArray weights_;                    // Z, then dW if there is a momentum array
+  std::vector<std::uint64_t> updates_;   // by layer: how many a rule has made
+  bool gradient_waits_ = false;          // for a rule
+  Weights weights_;                      // Z, then dW if there is a momentum array
+  HugeArray rule_state_;                 // the rule's arrays, one behind the other
   std::unique_ptr<Past> past_;
   Grams squeezed_grams_, raw_grams_, patch_grams_;
   std::vector<Score> score_;
@@ -464,5 +585,27 @@ class HostEngine {
   bool learned_ = false;  // whether there may be gradients that are not in Z
   Team team_;
 };
+
+// Not inline, so that pvm::compiled can hold the large part of an engine (pvm/compiled.hpp).
+template <int Batch, class Precision, class Net>
+void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
+  const auto steps = static_cast<std::size_t>(block.steps);
+  const auto batch = static_cast<std::size_t>(batch_);
+  std::vector<std::atomic<std::size_t>> next(steps);
+  locate_frames(block);
+  auto work = [&](int member) {
+    Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const std::size_t start = i * batch * spec_.frame_size();
+      const StepFrames frames{frames_.data() + i * batch,
+                              block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
+                              block.scored.data() + i * batch};
+      simd::for_best_isa(StepUnits<Step>{unit_step, next[i], net_.units.size(), step_ + i, frames,
+                                         rates_[i], mode});
+      team_.meet();
+    }
+  };
+  team_.run(work);
+}
 
 }  // namespace pvm::inline v0

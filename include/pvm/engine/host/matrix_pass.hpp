@@ -16,12 +16,12 @@ namespace pvm::inline v0::simd {
 /// no tile lie behind them as they are.
 inline constexpr std::size_t tile_rows = 8;
 
-/// Where element (r, c) of a tiled matrix lies.
+/// Where element (r, c) of a tiled matrix lies. `group` columns lie together: a vector of them.
 constexpr std::size_t tiled_index(std::size_t rows, std::size_t columns, std::size_t r,
-                                  std::size_t c) {
+                                  std::size_t c, std::size_t group = width) {
   if (r >= rows / tile_rows * tile_rows) return r * columns + c;
-  return r / tile_rows * tile_rows * columns + (c / width * tile_rows + r % tile_rows) * width +
-         c % width;
+  return r / tile_rows * tile_rows * columns + (c / group * tile_rows + r % tile_rows) * group +
+         c % group;
 }
 
 /// A matrix M and what one pass over it does, in this order for every element
@@ -148,11 +148,5 @@ struct RunPass {
     }
   }
 };
-
-/// One pass over a weight matrix; `p.terms` == 0: the weights stay as they are.
-template <bool Axpy>
-[[gnu::noinline]] void matrix_pass(const MatrixPass& p) {
-  for_best_isa(RunPass<Axpy>{p});
-}
 
 }  // namespace pvm::inline v0::simd

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
@@ -24,8 +25,9 @@ namespace pvm::inline v0 {
 /// the input of step 0 reads the squeezed c(1) of the hidden values before it.
 class Past {
  public:
-  Past(const Spec& spec, const Connectome& net, int batch, int terms)
+  Past(const Spec& spec, const Connectome& net, const WeightLayout& layout, int batch, int terms)
       : net_(net),
+        layout_(layout),
         batch_(static_cast<std::size_t>(batch)),
         terms_(static_cast<std::size_t>(terms)),
         depth_(terms_ + 5),
@@ -39,7 +41,7 @@ class Past {
     std::size_t outputs = 0;
     for (const Unit& unit : net.units) {
       output_start_.push_back(outputs);
-      outputs += simd::padded(static_cast<std::size_t>(unit.outputs));
+      outputs += layout.padded(static_cast<std::size_t>(unit.outputs));
     }
     outputs_ = outputs;
     const std::size_t units = net.units.size();
@@ -107,13 +109,16 @@ class Past {
   }
   [[nodiscard]] float* d1(std::size_t term, std::size_t b, std::size_t unit) {
     return d1_.data() + output_start_[unit] * terms_ * batch_ +
-           (term * batch_ + b) * simd::padded(static_cast<std::size_t>(net_.units[unit].outputs));
+           (term * batch_ + b) * layout_[unit].w1_columns;
   }
 
   /// The input row x of a unit at the step `back` before `now`. `x` has room for the padded row
-  /// and `slack()` more; what is behind the row is 0 afterwards.
+  /// and `slack()` more; what is behind the row is 0 afterwards. `Hidden`: the number of hidden
+  /// values, where it is known when compiling.
+  template <int Hidden = dynamic>
   [[gnu::always_inline]] inline void gather_input(std::uint64_t now, std::size_t back,
                                                   std::size_t b, std::size_t u, float* x) {
+    const std::size_t hidden = hidden_or<Hidden>();
     const auto& primary = net_.primary[u];
     if (primary.empty()) {
       x = put(x, patch(slot(now, back), b, u), patch_);
@@ -121,24 +126,27 @@ class Past {
     } else {
       for (std::size_t half = 0; half < 2; ++half) {
         const std::size_t source_slot = slot(now, back + 1 + half);
-        for (const auto s : primary) x = put(x, squeezed(source_slot, b, s), hidden_);
+        for (const auto s : primary) x = put(x, squeezed(source_slot, b, s), hidden);
       }
     }
     const std::size_t source_slot = slot(now, back + 1);
-    for (const auto s : net_.context[u]) x = put(x, squeezed(source_slot, b, s), hidden_);
+    for (const auto s : net_.context[u]) x = put(x, squeezed(source_slot, b, s), hidden);
     simd::Lanes bias = {};
     bias[0] = 1.0F;
-    simd::at(x) = bias;  // and zeros behind it
+    simd::at(x) = bias;  // and zeros behind it, for a group of columns at most
+    simd::at(x + simd::width) = simd::Lanes{};
   }
 
   /// The representation row r = [h | 1 | raw context, if fed] of the step `back` before `now`.
+  template <int Hidden = dynamic>
   [[gnu::always_inline]] inline void gather_representation(std::uint64_t now, std::size_t back,
                                                            std::size_t b, std::size_t u, float* r) {
-    r = put(r, raw(slot(now, back), b, u), hidden_);
+    const std::size_t hidden = hidden_or<Hidden>();
+    r = put(r, raw(slot(now, back), b, u), hidden);
     *r++ = 1.0F;
-    if (static_cast<std::size_t>(net_.units[u].representation) == hidden_ + 1) return;
+    if (static_cast<std::size_t>(net_.units[u].representation) == hidden + 1) return;
     const std::size_t source_slot = slot(now, back + 1);
-    for (const auto s : net_.context[u]) r = put(r, raw(source_slot, b, s), hidden_);
+    for (const auto s : net_.context[u]) r = put(r, raw(source_slot, b, s), hidden);
   }
 
   /// The patch of a layer-0 unit out of a frame, into the ring; `value(i)` is the frame's i-th.
@@ -157,11 +165,18 @@ class Past {
   [[nodiscard]] std::size_t terms() const noexcept { return terms_; }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t hidden() const noexcept { return hidden_; }
+  /// `hidden()`, as a constant where `Hidden` is one.
+  template <int Hidden>
+  [[nodiscard, gnu::always_inline]] inline std::size_t hidden_or() const noexcept {
+    return Hidden == dynamic ? hidden_ : static_cast<std::size_t>(Hidden);
+  }
   [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
   [[nodiscard]] std::size_t patch_size() const noexcept { return patch_; }
   [[nodiscard]] std::size_t patch_stride() const noexcept { return patch_stride_; }
   /// Room that gathering may need behind a row.
-  [[nodiscard]] std::size_t slack() const noexcept { return std::max(stride_, patch_stride_); }
+  [[nodiscard]] std::size_t slack() const noexcept {
+    return std::max(stride_, patch_stride_) + simd::width;
+  }
   /// Number of layer-0 units.
   [[nodiscard]] std::size_t patches() const noexcept { return net_.layer_start[1]; }
 
@@ -173,6 +188,7 @@ class Past {
   }
 
   const Connectome& net_;
+  const WeightLayout& layout_;
   std::size_t batch_, terms_, depth_, hidden_, stride_, block_, channels_, side_;
   std::size_t patch_ = 0, patch_stride_ = 0, outputs_ = 0;
   std::vector<std::size_t> output_start_;

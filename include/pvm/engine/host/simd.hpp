@@ -7,6 +7,7 @@
 /// that the processor has when the program runs, so that one binary serves all.
 
 #include <cstddef>
+#include <cstdint>
 
 #include <pvm/core/config.hpp>
 
@@ -15,6 +16,9 @@ namespace pvm::inline v0::simd {
 inline constexpr std::size_t width = 16;
 
 using Lanes = float __attribute__((vector_size(64), aligned(4), may_alias));
+/// The bits of Lanes, or 32 numbers of 16 bits in pairs.
+using Words = std::uint32_t __attribute__((vector_size(64), aligned(4), may_alias));
+using SignedWords = std::int32_t __attribute__((vector_size(64), aligned(4), may_alias));
 
 /// n rounded up to whole Lanes.
 constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * width; }
@@ -23,6 +27,18 @@ constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * w
   return *reinterpret_cast<const Lanes*>(p);
 }
 [[gnu::always_inline]] inline Lanes& at(float* p) { return *reinterpret_cast<Lanes*>(p); }
+
+[[gnu::always_inline]] inline Words& words_at(void* p) { return *static_cast<Words*>(p); }
+[[gnu::always_inline]] inline const Words& words_at(const void* p) {
+  return *static_cast<const Words*>(p);
+}
+
+/// The same bits as another kind of vector, while `v` lives. By reference: vectors as values of
+/// functions depend on the processor that is compiled for.
+template <class To, class From>
+[[gnu::always_inline]] inline const To& bits_as(const From& v) {
+  return reinterpret_cast<const To&>(v);
+}
 
 /// Sum of the lanes, always in the same order.
 [[gnu::always_inline]] inline float sum(const Lanes& v) {
@@ -64,20 +80,22 @@ constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * w
 class Ahead {
  public:
   /// Work on the stretch [start, end) begins; the one at `next` (null: unknown) will follow.
-  void begin(const float* start, const float* end, const float* next) {
-    if (at_ < start || at_ > end) {  // else it has been asked for already, up to at_
-      at_ = start;
+  void begin(const void* start, const void* end, const void* next) {
+    const auto* const first = static_cast<const char*>(start);
+    const auto* const last = static_cast<const char*>(end);
+    if (at_ < first || at_ > last) {  // else it has been asked for already, up to at_
+      at_ = first;
       room_ = lead;
     }
-    end_ = end;
-    next_ = next;
+    end_ = last;
+    next_ = static_cast<const char*>(next);
   }
   /// So many cache lines of the stretch have been used. Fewer are asked for than used: the rest is
   /// for the small phases, in which nothing else is.
   [[gnu::always_inline]] inline void used(std::ptrdiff_t lines) {
     room_ += lines;
     if (room_ > lead) {  // the work has overtaken us
-      at_ += (room_ - lead) * 16;
+      at_ += (room_ - lead) * line;
       room_ = lead;
     }
     pull(lines);
@@ -91,24 +109,33 @@ class Ahead {
       end_ = at_ + (std::ptrdiff_t{1} << 40);
       next_ = nullptr;
     }
-    for (std::ptrdiff_t i = 0; i < lines; ++i) __builtin_prefetch(at_ + i * 16, 0, 2);
-    at_ += lines * 16;
+    for (std::ptrdiff_t i = 0; i < lines; ++i) __builtin_prefetch(at_ + i * line, 0, 2);
+    at_ += lines * line;
     room_ -= lines;
   }
 
  private:
+  static constexpr std::ptrdiff_t line = 64;    // bytes
   static constexpr std::ptrdiff_t lead = 2048;  // cache lines: 128 KiB, a part of a core's L2 cache
-  const float* at_ = nullptr;
-  const float* end_ = nullptr;
-  const float* next_ = nullptr;
+  const char* at_ = nullptr;
+  const char* end_ = nullptr;
+  const char* next_ = nullptr;
   std::ptrdiff_t room_ = 0;
 };
+
+/// Kinds of vectors. Each contains those before it; a processor without any of these is `baseline`.
+enum class Isa { baseline, avx2, avx512, avx512_bf16 };
 
 #if defined(__x86_64__)
 /// Calls `work()`, compiled for the widest vectors this processor has. Its call operator
 /// and what that calls must be always_inline to profit.
+#if defined(__clang__)
+#define PVM_AVX512 "arch=x86-64-v4"
+#else
+#define PVM_AVX512 "arch=x86-64-v4,prefer-vector-width=512"
+#endif
 template <class Work>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void run_avx512(const Work& work) {
+[[gnu::target(PVM_AVX512)]] void run_avx512(const Work& work) {
   work();
 }
 template <class Work>
@@ -116,25 +143,36 @@ template <class Work>
   work();
 }
 
-enum class Isa { baseline, avx2, avx512 };
-
+/// The best this processor has.
 inline Isa best_isa() {
-  static const Isa isa =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-          ? Isa::avx512
-      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? Isa::avx2
-                                                                        : Isa::baseline;
+  static const Isa isa = [] {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::baseline;
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (!avx512) return Isa::avx2;
+    return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
+  }();
   return isa;
 }
 
 inline const char* isa_name() {
-  return best_isa() == Isa::avx512 ? "AVX-512" : best_isa() == Isa::avx2 ? "AVX2" : "SSE2";
+  switch (best_isa()) {
+    case Isa::avx512_bf16:
+      return "AVX-512 with bf16";
+    case Isa::avx512:
+      return "AVX-512";
+    case Isa::avx2:
+      return "AVX2";
+    case Isa::baseline:
+      break;
+  }
+  return "SSE2";
 }
 
 template <class Work>
 void for_best_isa(const Work& work) {
   switch (best_isa()) {
+    case Isa::avx512_bf16:
     case Isa::avx512:
       return run_avx512(work);
     case Isa::avx2:
@@ -144,6 +182,7 @@ void for_best_isa(const Work& work) {
   }
 }
 #else
+inline Isa best_isa() { return Isa::baseline; }
 inline const char* isa_name() { return "the compiler's vectors"; }
 
 template <class Work>
@@ -151,5 +190,15 @@ void for_best_isa(const Work& work) {
   work();
 }
 #endif
+
+/// Calls `work()` compiled for `isa`, which the processor must have.
+template <Isa isa, class Work>
+[[gnu::always_inline]] inline void for_isa(const Work& work) {
+#if defined(__x86_64__)
+  if constexpr (isa >= Isa::avx512) return run_avx512(work);
+  if constexpr (isa == Isa::avx2) return run_avx2(work);
+#endif
+  if constexpr (isa == Isa::baseline) work();
+}
 
 }  // namespace pvm::inline v0::simd

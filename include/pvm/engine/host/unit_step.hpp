@@ -10,17 +10,23 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/host_activation.hpp>
-#include <pvm/engine/host/matrix_pass.hpp>
+#include <pvm/engine/host/host_rule.hpp>
+#include <pvm/engine/host/kernel.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/past.hpp>
+#include <pvm/engine/host/update_pass.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
+#include <pvm/engine/host/weight_store.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/unit/activation.hpp>
 #include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>
 
 namespace pvm::inline v0 {
 
@@ -30,6 +36,7 @@ struct StepRates {
   std::vector<float> fold;      ///< [layer][term]: what the units that fold add
   std::vector<char> folds;      ///< [layer]: whether anything is to be folded
   std::vector<float> momentum;  ///< [layer]: for engines with a momentum array
+  std::vector<RuleStep> rule;   ///< [layer]: for engines with a learning rule that is not deferred
 };
 
 /// The frames of one step: in a FrameBlock or in the store.
@@ -62,14 +69,19 @@ struct HostNetwork {
   const Spec& spec;
   const Connectome& net;
   const WeightLayout& layout;
-  HugeArray& weights;  ///< Z
   Past& past;
   Grams& squeezed_grams;  ///< at(t, s): c(h_s(t-1)) . c(h_s(t-4-age))
   Grams& raw_grams;       ///< at(t, s): h_s(t-1) . h_s(t-4-age)
   Grams& patch_grams;     ///< at(t, u): A(t) . A(t-3-age), layer 0
   DeferralPlan plan;
-  std::size_t velocity;       ///< offset of the momentum array behind Z; 0: there is none
-  std::vector<Score>& score;  ///< by unit
+  std::size_t velocity;              ///< offset of the momentum array behind Z; 0: there is none
+  std::vector<Score>& score;         ///< by unit
+  const HostActivation* activation;  ///< the program's own; null: what the spec says
+  HostRule rule;                     ///< applied in every step; apply is null: updates are deferred
+  HugeArray& rule_state;             ///< the rule's arrays, each as long as the weights
+
+  /// Whether a step makes the last step's update, instead of listing it for later.
+  [[nodiscard]] bool updates_at_once() const { return velocity != 0 || rule.apply != nullptr; }
 };
 
 /// The products of one unit's values `back` steps before `step` with those three steps and more
@@ -133,8 +145,8 @@ class Scratch {
     const std::size_t listed = n.past.terms() * batch;
     std::size_t inputs = 0, outputs = 0, representation = 0;
     for (const Unit& unit : n.net.units) {
-      inputs = std::max(inputs, simd::padded(static_cast<std::size_t>(unit.inputs)));
-      outputs = std::max(outputs, simd::padded(static_cast<std::size_t>(unit.outputs)));
+      inputs = std::max(inputs, n.layout.padded(static_cast<std::size_t>(unit.inputs)));
+      outputs = std::max(outputs, n.layout.padded(static_cast<std::size_t>(unit.outputs)));
       representation =
           std::max(representation, simd::padded(static_cast<std::size_t>(unit.representation)));
     }
@@ -168,9 +180,15 @@ class Scratch {
 };
 
 /// One unit, one step. A callable, so that simd::for_best_isa can compile it for the processor.
+/// `Precision` is that of the weights products read, `Hidden` the number of hidden values where it
+/// is known when compiling.
+template <class Precision, int Hidden>
 class UnitStep {
  public:
-  UnitStep(const HostNetwork& network, Scratch& scratch) : n_(network), s_(scratch) {}
+  using Weights = WeightStore<Precision>;
+
+  UnitStep(const HostNetwork& network, Weights& weights, Scratch& scratch)
+      : n_(network), weights_(weights), s_(scratch) {}
 
   /// Step `t` of unit `u`; unit `next` will come after it (if it is one).
   [[gnu::always_inline]] inline void operator()(std::uint64_t t, std::size_t u, std::size_t next,
@@ -178,7 +196,7 @@ class UnitStep {
                                                 Mode mode) {
     t_ = t;
     u_ = u;
-    activation_ = activation_of(n_.spec, t);
+    activation_ = n_.activation != nullptr ? *n_.activation : activation_of(n_.spec, t);
     ahead_.begin(first_weight(u), last_weight(u), first_weight(next));
     choose_terms(rates, mode);
     look_at_input(frames);
@@ -195,11 +213,16 @@ class UnitStep {
     float amount;
   };
 
-  [[nodiscard]] const float* first_weight(std::size_t u) const {
-    return u < n_.net.units.size() ? n_.weights.data() + n_.layout[u].w0 : nullptr;
+  static constexpr bool full_precision = std::is_same_v<Precision, fp32>;
+
+  [[nodiscard]] const void* first_weight(std::size_t u) const {
+    return u < n_.net.units.size() ? weights_.address(n_.layout[u].w0) : nullptr;
   }
-  [[nodiscard]] const float* last_weight(std::size_t u) const {
-    return n_.weights.data() + n_.layout[u].w1 + representation() * n_.layout[u].w1_columns;
+  [[nodiscard]] const void* last_weight(std::size_t u) const {
+    return weights_.address(n_.layout[u].w1 + representation() * n_.layout[u].w1_columns);
+  }
+  [[nodiscard, gnu::always_inline]] inline std::size_t hidden_values() const {
+    return n_.past.template hidden_or<Hidden>();
   }
   [[nodiscard]] const Unit& unit() const { return n_.net.units[u_]; }
   [[nodiscard]] std::size_t batch() const { return n_.past.batch(); }
@@ -222,10 +245,11 @@ class UnitStep {
     const bool folds = mode == Mode::learn && rates.folds[layer] != 0 && t_ % period == phase;
     listed_ = folding_ = 0;
     momentum_ = rates.momentum[layer];
+    rule_step_ = rates.rule[layer];
     std::size_t age = static_cast<std::size_t>((t_ + terms - 1) % terms);  // of slot 0
     for (std::size_t slot = 0; slot < terms; ++slot) {
       if (weight[slot] != 0.0F) listed_terms_[listed_++] = {slot, age, weight[slot]};
-      if (folds && (fold[slot] != 0.0F || n_.velocity != 0))
+      if (folds && (fold[slot] != 0.0F || n_.updates_at_once()))
         folding_terms_[folding_++] = {slot, age, fold[slot]};
       age = age == 0 ? terms - 1 : age - 1;
     }
@@ -238,7 +262,7 @@ class UnitStep {
     for (int i = 0; i < 32; ++i) ahead_.pull(8);
     for (std::size_t b = 0; b < batch(); ++b) {
       if (in_layer_0()) take_patch(frames, now, b);
-      past.gather_input(t_, 0, b, u_, s_.x.data() + b * inputs());
+      past.template gather_input<Hidden>(t_, 0, b, u_, s_.x.data() + b * inputs());
     }
     if (in_layer_0()) multiply_patch(n_, t_, 0, u_, ahead_);
   }
@@ -258,13 +282,12 @@ class UnitStep {
   [[gnu::always_inline]] inline void hidden() {
     fold_hidden();
     const UnitWeights& w = n_.layout[u_];
-    simd::MatrixPass pass;
-    set_matrix(pass, w.w0, n_.past.hidden(), w.w0_columns);
-    set_fold(pass);
+    Pass pass;
+    set_matrix(pass, w.w0, hidden_values(), w.w0_columns);
     pass.x = s_.x.data();
     pass.dot = s_.sums.data();
     pass.dot_stride = n_.past.stride();
-    simd::matrix_pass<false>(pass);
+    run_pass<false>(pass, w.w0);
     if (listed_ > 0) {
       multiply_inputs();
       correct_hidden();
@@ -278,7 +301,7 @@ class UnitStep {
     float* x = s_.term_inputs.data();
     for (std::size_t j = 0; j < folding_; ++j) {
       for (std::size_t b = 0; b < batch(); ++b, x += inputs()) {
-        n_.past.gather_input(t_, 3 + folding_terms_[j].age, b, u_, x);
+        n_.past.template gather_input<Hidden>(t_, 3 + folding_terms_[j].age, b, u_, x);
         s_.term_row.push_back(x);
       }
     }
@@ -287,7 +310,7 @@ class UnitStep {
       for (std::size_t b = 0; b < batch(); ++b) {
         const float* d0 = n_.past.d0(folding_terms_[j].slot, b, u_);
         float* factor = s_.factors.data() + j * batch() + b;
-        for (std::size_t i = 0; i < n_.past.hidden(); ++i) {
+        for (std::size_t i = 0; i < hidden_values(); ++i) {
           factor[i * terms] = folding_terms_[j].amount * d0[i];
         }
       }
@@ -332,8 +355,8 @@ class UnitStep {
     for (std::size_t b = 0; b < batch(); ++b) {
       float* raw = n_.past.raw(now, b, u_);
       float* squeezed = n_.past.squeezed(now, b, u_);
-      activation_.value(s_.sums.data() + b * n_.past.stride(), raw, n_.past.hidden());
-      for (std::size_t i = 0; i < n_.past.hidden(); ++i) squeezed[i] = squeeze(raw[i]);
+      activation_.value(s_.sums.data() + b * n_.past.stride(), raw, hidden_values());
+      for (std::size_t i = 0; i < hidden_values(); ++i) squeezed[i] = squeeze(raw[i]);
     }
   }
 
@@ -350,7 +373,7 @@ class UnitStep {
         ahead_.pull(8);
         simd::Lanes e = simd::at(x + o) - simd::at(y + o);
         if (o + simd::width > outputs) {
-          for (std::size_t k = outputs - o; k < simd::width; ++k) e[k] = 0.0F;
+          for (std::size_t k = o < outputs ? outputs - o : 0; k < simd::width; ++k) e[k] = 0.0F;
         }
         loss += e * e;
         simd::at(d1 + o) = e;
@@ -386,7 +409,8 @@ class UnitStep {
   /// y(t) = f(W1 r(t)) and d0(t) = g(h(t-2)) * W1^T d1(t), in one pass over W1.
   [[gnu::always_inline]] inline void outputs() {
     for (std::size_t b = 0; b < batch(); ++b) {
-      n_.past.gather_representation(t_, 0, b, u_, s_.r.data() + b * padded_representation());
+      n_.past.template gather_representation<Hidden>(t_, 0, b, u_,
+                                                     s_.r.data() + b * padded_representation());
     }
     for (std::size_t i = 0; i < batch() * columns(); ++i) s_.y.data()[i] = 0.0F;
     fold_outputs();
@@ -406,7 +430,7 @@ class UnitStep {
       for (std::size_t b = 0; b < batch(); ++b) {
         s_.term_row.push_back(n_.past.d1(folding_terms_[j].slot, b, u_));
         float* r = s_.term_inputs.data();
-        n_.past.gather_representation(t_, 3 + folding_terms_[j].age, b, u_, r);
+        n_.past.template gather_representation<Hidden>(t_, 3 + folding_terms_[j].age, b, u_, r);
         float* factor = s_.factors.data() + j * batch() + b;
         for (std::size_t i = 0; i < rows; ++i) factor[i * terms] = folding_terms_[j].amount * r[i];
       }
@@ -415,16 +439,15 @@ class UnitStep {
 
   [[gnu::always_inline]] inline void pass_outputs() {
     const UnitWeights& w = n_.layout[u_];
-    simd::MatrixPass pass;
+    Pass pass;
     set_matrix(pass, w.w1, representation(), w.w1_columns);
-    set_fold(pass);
     pass.x = s_.d1.data();
     pass.dot = s_.back.data();
     pass.dot_stride = padded_representation();
     pass.y = s_.y.data();
     pass.q = s_.r.data();
     pass.q_stride = padded_representation();
-    simd::matrix_pass<true>(pass);
+    run_pass<true>(pass, w.w1);
   }
 
   /// r(t) . r_j for all gradients.
@@ -433,7 +456,7 @@ class UnitStep {
     const std::size_t size = n_.raw_grams.size();
     std::fill_n(products, size, 1.0F);  // the bias
     simd::add(products, n_.raw_grams.at(t_ + 1, u_), size);
-    if (representation() == n_.past.hidden() + 1) return;
+    if (representation() == hidden_values() + 1) return;
     for (const auto s : n_.net.context[u_]) simd::add(products, n_.raw_grams.at(t_, s), size);
   }
 
@@ -464,14 +487,14 @@ class UnitStep {
     pass.y = s_.y.data();
     pass.q = s_.term_q.data();
     pass.q_stride = terms;
-    simd::matrix_pass<true>(pass);
+    simd::matrix_pass<fp32, true>(pass);
     for (std::size_t b = 0; b < batch(); ++b) {
       float* back = s_.back.data() + b * padded_representation();
       for (std::size_t j = 0; j < terms; ++j) {
         const Term& term = listed_terms_[j / batch()];
         const float* h = n_.past.raw(n_.past.slot(t_, 3 + term.age), j % batch(), u_);
         const float factor = term.amount * s_.term_dot.data()[b * terms + j];
-        for (std::size_t i = 0; i < n_.past.hidden(); ++i) back[i] += factor * h[i];
+        for (std::size_t i = 0; i < hidden_values(); ++i) back[i] += factor * h[i];
       }
     }
   }
@@ -482,8 +505,8 @@ class UnitStep {
     for (std::size_t b = 0; b < batch(); ++b) {
       const float* h = n_.past.raw(n_.past.slot(t_, 2), b, u_);
       float* d0 = n_.past.d0(slot, b, u_);
-      std::copy_n(s_.back.data() + b * padded_representation(), n_.past.hidden(), d0);
-      activation_.times_derivative(h, d0, n_.past.hidden());
+      std::copy_n(s_.back.data() + b * padded_representation(), hidden_values(), d0);
+      activation_.times_derivative(h, d0, hidden_values());
       const float* from = s_.d1.data() + b * columns();
       float* d1 = n_.past.d1(slot, b, u_);
       for (std::size_t o = 0; o < columns(); o += simd::width)
@@ -491,17 +514,34 @@ class UnitStep {
     }
   }
 
-  [[gnu::always_inline]] inline void set_matrix(simd::MatrixPass& pass, std::size_t offset,
-                                                std::size_t rows, std::size_t columns) {
+  using Pass = std::conditional_t<full_precision, simd::MatrixPass, simd::HalfPass>;
+
+  [[gnu::always_inline]] inline void set_matrix(Pass& pass, std::size_t offset, std::size_t rows,
+                                                std::size_t columns) {
     pass.ahead = &ahead_;
-    pass.tiled = n_.weights.data() + offset;
+    if constexpr (full_precision) {
+      pass.tiled = weights_.data() + offset;
+    } else {
+      pass.tiled = weights_.copy() + offset;
+    }
     pass.rows = rows;
     pass.columns = columns;
     pass.batch = batch();
   }
 
+  /// The update that is due, in the pass itself or before it, and the pass.
+  template <bool Axpy>
+  [[gnu::always_inline]] inline void run_pass(Pass& pass, std::size_t offset) {
+    if (folding_ > 0) {
+      if constexpr (full_precision) {
+        if (n_.rule.apply == nullptr) set_fold(pass);
+      }
+      if (!full_precision || n_.rule.apply != nullptr) update_matrix(pass, offset);
+    }
+    simd::matrix_pass<Precision, Axpy>(pass);
+  }
+
   [[gnu::always_inline]] inline void set_fold(simd::MatrixPass& pass) {
-    if (folding_ == 0) return;
     pass.term = s_.term_row.data();
     pass.factor = s_.factors.data();
     pass.terms = folding_ * batch();
@@ -509,7 +549,18 @@ class UnitStep {
     pass.momentum = momentum_;
   }
 
+  [[gnu::always_inline]] inline void update_matrix(const Pass& pass, std::size_t offset) {
+    const MatrixUpdate update{
+        offset, pass.rows, pass.columns, s_.term_row.data(), s_.factors.data(), folding_ * batch()};
+    if (n_.rule.apply == nullptr) {
+      fold_matrix(weights_, update);
+    } else {
+      apply_rule(weights_, update, n_.rule, n_.rule_state.data(), n_.layout.size(), rule_step_);
+    }
+  }
+
   const HostNetwork& n_;
+  Weights& weights_;
   Scratch& s_;
   simd::Ahead ahead_;
   HostActivation activation_ = {};
@@ -517,14 +568,16 @@ class UnitStep {
   std::size_t u_ = 0;
   std::size_t listed_ = 0, folding_ = 0;
   float momentum_ = 0;
+  RuleStep rule_step_;
   Term listed_terms_[DeferralPlan::most_terms];
   Term folding_terms_[DeferralPlan::most_terms];
 };
 
 /// One thread's part of a step. Units are dealt to whoever is free; every other step goes through
 /// them backwards, because the weights used last are the ones still in the cache.
+template <class Step>
 struct StepUnits {
-  UnitStep& unit_step;
+  Step& unit_step;
   std::atomic<std::size_t>& next;
   std::size_t units;
   std::uint64_t t;

@@ -16,7 +16,7 @@ namespace pvm::inline v0 {
 
 /// W0 is kept as hidden rows of `w0_columns`; W1 transposed, one row of `w1_columns` for
 /// every value of r: then both products with W1 are one pass along its rows. Rows are padded with
-/// zeros to whole vectors, and both matrices are tiled.
+/// zeros to whole groups of columns, and both matrices are tiled.
 struct UnitWeights {
   std::size_t w0 = 0;          ///< offset of W0
   std::size_t w0_columns = 0;  ///< inputs, padded
@@ -26,14 +26,16 @@ struct UnitWeights {
 
 class WeightLayout {
  public:
-  explicit WeightLayout(const Connectome& net) : net_(&net) {
+  /// `group` columns of a row lie together (see tiled_index), and rows are padded to whole groups.
+  explicit WeightLayout(const Connectome& net, std::size_t group = simd::width)
+      : net_(&net), group_(group) {
     for (const Unit& unit : net.units) {
       UnitWeights w;
       w.w0 = size_;
-      w.w0_columns = simd::padded(static_cast<std::size_t>(unit.inputs));
+      w.w0_columns = padded(static_cast<std::size_t>(unit.inputs));
       size_ += static_cast<std::size_t>(net.hidden) * w.w0_columns;
       w.w1 = size_;
-      w.w1_columns = simd::padded(static_cast<std::size_t>(unit.outputs));
+      w.w1_columns = padded(static_cast<std::size_t>(unit.outputs));
       size_ += static_cast<std::size_t>(unit.representation) * w.w1_columns;
       units_.push_back(w);
     }
@@ -41,6 +43,11 @@ class WeightLayout {
 
   [[nodiscard]] const UnitWeights& operator[](std::size_t unit) const { return units_[unit]; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t group() const noexcept { return group_; }
+  /// n rounded up to whole groups.
+  [[nodiscard]] std::size_t padded(std::size_t n) const noexcept {
+    return (n + group_ - 1) / group_ * group_;
+  }
 
   /// From reference order into the engine's, and back.
   void import_weights(std::span<const float> reference, std::span<float> own) const {
@@ -61,13 +68,13 @@ class WeightLayout {
     const auto hidden = static_cast<std::size_t>(net_->hidden);
     for (std::size_t i = 0; i < hidden; ++i) {
       for (std::size_t c = 0; c < inputs; ++c) {
-        f(unit.w0 + i * inputs + c, w.w0 + simd::tiled_index(hidden, w.w0_columns, i, c));
+        f(unit.w0 + i * inputs + c, w.w0 + simd::tiled_index(hidden, w.w0_columns, i, c, group_));
       }
     }
     for (std::size_t o = 0; o < outputs; ++o) {
       for (std::size_t i = 0; i < representation; ++i) {
         f(unit.w1 + o * representation + i,
-          w.w1 + simd::tiled_index(representation, w.w1_columns, i, o));
+          w.w1 + simd::tiled_index(representation, w.w1_columns, i, o, group_));
       }
     }
   }
@@ -79,6 +86,7 @@ class WeightLayout {
   }
 
   const Connectome* net_;
+  std::size_t group_;
   std::vector<UnitWeights> units_;
   std::size_t size_ = 0;
 };

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// Trains on a directory of pictures with a callback of its own: stop once the prediction is good.
-///     train_image_dir SPEC.json DIRECTORY [DECIBELS]
+///     03_image_directory SPEC.json DIRECTORY [DECIBELS]
 
 #include <cstdint>
 #include <cstdio>
@@ -25,7 +25,7 @@ struct StopWhenGood {
 
 int main(int argc, char** argv) try {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: train_image_dir SPEC.json DIRECTORY [DECIBELS]\n");
+    std::fprintf(stderr, "usage: 03_image_directory SPEC.json DIRECTORY [DECIBELS]\n");
     return 2;
   }
   pvm::set_log_sink(pvm::log_to_stderr);
@@ -38,6 +38,6 @@ int main(int argc, char** argv) try {
               static_cast<unsigned long long>(result.step));
   pvm::io::save_checkpoint("image_dir_run.safetensors", trainer.checkpoint());
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "train_image_dir: %s\n", error.what());
+  std::fprintf(stderr, "03_image_directory: %s\n", error.what());
   return 1;
 }

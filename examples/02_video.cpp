@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// Trains on a video in several places at once: four sequences share the weights.
-///     train_video SPEC.json VIDEO [STEPS]
+///     02_video SPEC.json VIDEO [STEPS]
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@
 
 int main(int argc, char** argv) try {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: train_video SPEC.json VIDEO [STEPS]\n");
+    std::fprintf(stderr, "usage: 02_video SPEC.json VIDEO [STEPS]\n");
     return 2;
   }
   pvm::set_log_sink(pvm::log_to_stderr);
@@ -29,6 +29,6 @@ int main(int argc, char** argv) try {
               pvm::Progress{}, pvm::Metrics{"video_run.jsonl"}, pvm::io::Preview{"video_run.png"},
               pvm::Checkpoints{"video_run", 10'000});
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "train_video: %s\n", error.what());
+  std::fprintf(stderr, "02_video: %s\n", error.what());
   return 1;
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// Trains on a zip of frames, and compares what the network predicts with what came.
-///     train_zip SPEC.json SEQUENCE.zip [STEPS]
+///     01_zip SPEC.json SEQUENCE.zip [STEPS]
 
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 int main(int argc, char** argv) try {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: train_zip SPEC.json SEQUENCE.zip [STEPS]\n");
+    std::fprintf(stderr, "usage: 01_zip SPEC.json SEQUENCE.zip [STEPS]\n");
     return 2;
   }
   pvm::set_log_sink(pvm::log_to_stderr);
@@ -29,6 +29,6 @@ int main(int argc, char** argv) try {
               pvm::psnr(pvm::prediction_mse(last.score())),
               pvm::psnr(pvm::persistence_mse(last.score())));
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "train_zip: %s\n", error.what());
+  std::fprintf(stderr, "01_zip: %s\n", error.what());
   return 1;
 }

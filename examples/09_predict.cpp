@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// What a trained network predicts, without learning on: a picture and a score. On the command line
+/// that is pvm -L RUN.safetensors -f FILE --freeze --preview predicted.png
+///     09_predict RUN.safetensors FILE [STEPS]
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <pvm/io/open.hpp>
+#include <pvm/io/preview.hpp>
+#include <pvm/pvm.hpp>
+
+int main(int argc, char** argv) try {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: 09_predict RUN.safetensors FILE [STEPS]\n");
+    return 2;
+  }
+  const auto checkpoint = pvm::io::load_checkpoint(argv[1]);
+  const auto begin = checkpoint.state.step;
+  pvm::TrainerOptions options;
+  options.mode = pvm::Mode::freeze;
+  pvm::Trainer<pvm::fp32, 1, pvm::RuntimeNetwork, pvm::host> trainer{checkpoint, options};
+
+  auto frames = pvm::io::opener(argv[2])();
+  const auto steps = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 500;
+  pvm::LastPass all{steps};
+  trainer.fit(frames, pvm::Steps{begin + steps}, pvm::io::Preview{"predicted.png", steps}, all);
+  std::printf("predicted.png; prediction %.1f dB, repeating the last frame %.1f dB\n",
+              pvm::psnr(pvm::prediction_mse(all.score())),
+              pvm::psnr(pvm::persistence_mse(all.score())));
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "09_predict: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host engine's weights: fp32 that every update enters, and below fp32 the 16-bit working copy
+/// that products read. Only updates refresh the copy.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/host/half_pass.hpp>
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/simd.hpp>
+
+namespace pvm::inline v0 {
+
+/// fp32: one array, no copy. A store is read and written by groups of `group` weights at an index
+/// that is a multiple of it; an index is the same in all its arrays.
+template <class Precision>
+class WeightStore {
+ public:
+  static constexpr std::size_t group = simd::width;
+  static constexpr std::size_t bytes = sizeof(float);       ///< a step reads of each weight
+  static constexpr std::size_t fold_bytes = sizeof(float);  ///< and a fold writes or reads besides
+
+  struct Group {
+    simd::Lanes part[1];
+  };
+
+  WeightStore() = default;
+  explicit WeightStore(std::size_t size) : values_(size) {}
+
+  [[nodiscard]] float* data() noexcept { return values_.data(); }
+  /// Where the weights that products read begin, for asking ahead.
+  [[nodiscard]] const void* address(std::size_t index) const { return values_.data() + index; }
+
+  [[gnu::always_inline]] inline Group load(std::size_t index) const {
+    return {{simd::at(values_.data() + index)}};
+  }
+  [[gnu::always_inline]] inline void store(std::size_t index, const Group& w) {
+    simd::at(values_.data() + index) = w.part[0];
+  }
+
+ private:
+  HugeArray values_;
+};
+
+/// bf16: an fp32 weight is its upper 16 bits, rounded, and the signed difference of the rest. So
+/// the copy is a part of the master and costs no memory, and a fold moves no byte twice: bits =
+/// (copy << 16) + difference.
+template <>
+class WeightStore<bf16> {
+ public:
+  static constexpr std::size_t group = simd::half_group;
+  static constexpr std::size_t bytes = 2;
+  static constexpr std::size_t fold_bytes = 6;
+
+  struct Group {
+    simd::Lanes part[2];
+  };
+
+  WeightStore() = default;
+  explicit WeightStore(std::size_t size) : copy_(size / 2), difference_(size / 2) {}
+
+  [[nodiscard]] const std::uint16_t* copy() const noexcept {
+    return reinterpret_cast<const std::uint16_t*>(copy_.data());
+  }
+  [[nodiscard]] const void* address(std::size_t index) const { return copy_.data() + index / 2; }
+
+  [[gnu::always_inline]] inline Group load(std::size_t index) const {
+    const simd::Words copy = simd::words_at(copy_.data() + index / 2);
+    const auto both =
+        simd::bits_as<simd::SignedWords>(simd::words_at(difference_.data() + index / 2));
+    const simd::Words first = (copy << 16U) + simd::bits_as<simd::Words>((both << 16) >> 16);
+    const simd::Words second = (copy & 0xffff0000U) + simd::bits_as<simd::Words>(both >> 16);
+    return {{simd::bits_as<simd::Lanes>(first), simd::bits_as<simd::Lanes>(second)}};
+  }
+  [[gnu::always_inline]] inline void store(std::size_t index, const Group& w) {
+    const auto first = simd::bits_as<simd::Words>(w.part[0]);
+    const auto second = simd::bits_as<simd::Words>(w.part[1]);
+    simd::words_at(copy_.data() + index / 2) =
+        ((first + 0x8000U) >> 16U) | ((second + 0x8000U) & 0xffff0000U);
+    simd::words_at(difference_.data() + index / 2) = (first & 0xffffU) | (second << 16U);
+  }
+
+ private:
+  HugeArray copy_, difference_;  // two columns in each word
+};
+
+/// fp16: an fp32 array, and beside it the copy, rounded to nearest. What is too large for fp16 is
+/// its largest number.
+template <>
+class WeightStore<fp16> {
+ public:
+  static constexpr std::size_t group = simd::half_group;
+  static constexpr std::size_t bytes = 2;
+  static constexpr std::size_t fold_bytes = 10;
+
+  struct Group {
+    simd::Lanes part[2];
+  };
+
+  WeightStore() = default;
+  explicit WeightStore(std::size_t size) : master_(size), copy_(size / 2) {}
+
+  [[nodiscard]] const std::uint16_t* copy() const noexcept {
+    return reinterpret_cast<const std::uint16_t*>(copy_.data());
+  }
+  [[nodiscard]] const void* address(std::size_t index) const { return copy_.data() + index / 2; }
+
+  [[gnu::always_inline]] inline Group load(std::size_t index) const {
+    return {{simd::at(master_.data() + index), simd::at(master_.data() + index + simd::width)}};
+  }
+  [[gnu::always_inline]] inline void store(std::size_t index, const Group& w) {
+    auto* const to = reinterpret_cast<std::uint16_t*>(copy_.data()) + index;
+    for (std::size_t i = 0; i < 2; ++i) {
+      simd::at(master_.data() + index + i * simd::width) = w.part[i];
+      narrow(w.part[i], to + i * simd::width);
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] static inline void narrow(const simd::Lanes& w, std::uint16_t* to) {
+    using Halves = simd::HalfFormat<fp16>::Halves;
+    constexpr std::uint32_t rebias = 112U << 23U;
+    constexpr std::uint32_t smallest_normal = 0x38800000U;  // 2^-14
+    constexpr std::uint32_t too_large = 0x477ff000U;        // 65520, which would round to 2^16
+    const auto bits = simd::bits_as<simd::Words>(w);
+    const simd::Words size = bits & 0x7fffffffU;
+    const simd::Words normal = (size + 0xfffU + ((size >> 13U) & 1U) - rebias) >> 13U;
+    // Adding 1/2 shifts a subnormal number's bits to where they belong, rounded.
+    const simd::Lanes shifted = simd::bits_as<simd::Lanes>(size) + 0.5F;
+    const simd::Words small = simd::bits_as<simd::Words>(shifted) - 0x3f000000U;
+    simd::Words half = size < smallest_normal ? small : normal;
+    half = size >= too_large ? simd::Words{} + 0x7bffU : half;
+    half |= (bits >> 16U) & 0x8000U;
+    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(half, Halves);
+  }
+
+  HugeArray master_, copy_;
+};
+
+/// All of a store as fp32, group by group, and back.
+template <class Store>
+void load_all(const Store& store, HugeArray& out, std::size_t size) {
+  for (std::size_t i = 0; i < size; i += Store::group) {
+    const auto w = store.load(i);
+    for (std::size_t k = 0; k < Store::group / simd::width; ++k) {
+      simd::at(out.data() + i + k * simd::width) = w.part[k];
+    }
+  }
+}
+template <class Store>
+void store_all(Store& store, const HugeArray& in, std::size_t size) {
+  for (std::size_t i = 0; i < size; i += Store::group) {
+    typename Store::Group w;
+    for (std::size_t k = 0; k < Store::group / simd::width; ++k) {
+      w.part[k] = simd::at(in.data() + i + k * simd::width);
+    }
+    store.store(i, w);
+  }
+}
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Learning rules: what becomes of one weight when its gradient is known.
+
+#include <cmath>
+#include <concepts>
+
+#include <pvm/core/config.hpp>
+
+namespace pvm::inline v0 {
+
+/// What a rule is told besides the weight: the layer's present rate and momentum (the schedule of
+/// the spec decides them), and how many updates the layer has made before this one, from 0.
+struct RuleStep {
+  float rate = 0;
+  float momentum = 0;
+  unsigned long long step = 0;
+};
+
+/// A learning rule is a type with `static constexpr int state`, the floats it keeps for each weight
+/// (0 to 4, all 0 before the layer's first update), and
+///     static float apply(float w, float* state, float gradient, RuleStep step)
+/// which returns the new weight and updates the state. `gradient` has the sign of the update: plain
+/// descent moves w by +rate * gradient. It is called once for every weight of every layer that is
+/// switched on, in every learning step, in no particular order and on many threads: it may use
+/// nothing but its arguments, and must not throw. An optional `static constexpr const char* name`
+/// is kept with checkpoints. Mark `apply` PVM_HOST_DEVICE and inline to have it on GPUs too.
+template <class R>
+concept LearningRuleType = requires(float w, float* state, RuleStep step) {
+  { R::state } -> std::convertible_to<int>;
+  { R::apply(w, state, w, step) } -> std::same_as<float>;
+}
+&&R::state >= 0 && R::state <= 4;
+
+/// The model's own rule: dW = m dW + lr g, W += dW. The engines defer it (unit/deferred.hpp).
+struct Momentum {
+  static constexpr const char* name = "momentum";
+  static constexpr int state = 1;
+  PVM_HOST_DEVICE static float apply(float w, float* state, float gradient, RuleStep s) {
+    state[0] = s.momentum * state[0] + s.rate * gradient;
+    return w + state[0];
+  }
+};
+
+/// Plain descent, W += lr g. Deferred like Momentum, of which it is the case m = 0.
+struct Sgd {
+  static constexpr const char* name = "sgd";
+  static constexpr int state = 0;
+  PVM_HOST_DEVICE static float apply(float w, float*, float gradient, RuleStep s) {
+    return w + s.rate * gradient;
+  }
+};
+
+namespace detail {
+
+/// base^n for |base| < 1, in straight-line code: an engine's loop over weights computes it once.
+PVM_HOST_DEVICE inline float fading_power(float base, unsigned long long n) {
+  const auto most = n < 65535 ? static_cast<unsigned>(n) : 65535U;
+  float power = 1.0F;
+  for (unsigned bit = 0; bit < 16; ++bit) {
+    power *= ((most >> bit) & 1U) != 0 ? base : 1.0F;
+    base *= base;
+  }
+  return power;
+}
+
+}  // namespace detail
+
+/// Adam (Kingma and Ba, 2014) with its published constants: means of the gradient and of its square
+/// with their bias corrected, W += lr mean / (sqrt(mean square) + 1e-8). The spec's momentum has no
+/// effect. A weight moves by about lr whatever the gradient's size: rates are small, 1e-5 or so.
+struct Adam {
+  static constexpr const char* name = "adam";
+  static constexpr int state = 2;
+  PVM_HOST_DEVICE static float apply(float w, float* state, float gradient, RuleStep s) {
+    constexpr float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
+    state[0] = beta1 * state[0] + (1.0F - beta1) * gradient;
+    state[1] = beta2 * state[1] + (1.0F - beta2) * gradient * gradient;
+    const float mean = state[0] / (1.0F - detail::fading_power(beta1, s.step + 1));
+    const float square = state[1] / (1.0F - detail::fading_power(beta2, s.step + 1));
+    return w + s.rate * mean / (std::sqrt(square) + epsilon);
+  }
+};
+
+}  // namespace pvm::inline v0
