@@ -375,8 +375,7 @@ int run(const Arguments& a) {
                 static_cast<unsigned long long>(plan.target));
     return 0;
   }
-  Streams streams =
-      pvm::io::deal(find_sources(a, plan.generated, plan.options.batch),
+  Streams streams = pvm::io::deal(find_sources(a, plan.generated, plan.options.batch),
                                   static_cast<std::size_t>(plan.options.batch));
   std::string precision = a.precision;
   if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;

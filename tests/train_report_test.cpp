@@ -46,8 +46,8 @@ class Slow {
 };
 
 struct Sleeper {
-  std::uint64_t next(std::uint64_t step) const { return step + 32; }
-  void at(const pvm::Moment&) const { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+  std::uint64_t next(std::uint64_t step) const { return step + 1; }
+  void at(const pvm::Moment&) const { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
 };
 
 }  // namespace
@@ -102,7 +102,7 @@ TEST_CASE("A report names the bottleneck", "[train][report]") {
   CHECK(slow.report().engine_share() < 0.5);
 
   pvm::Trainer<> busy(tiny_spec());
-  busy.fit(io::Synthetic{}, pvm::Steps{320}, Sleeper{});
+  busy.fit(io::Synthetic{}, pvm::Steps{40}, Sleeper{});
   CHECK(contains(pvm::bottleneck(busy.report()), "beside the steps"));
 
   pvm::Report report{.seconds = 10, .engine = 9.8, .waiting = 0.1, .other = 0.1, .frames = 5000};
