@@ -18,15 +18,18 @@
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 
+#include "engine_suite.hpp"
+#include "golden_runs.hpp"
 #include "reference.hpp"
 
 namespace {
 
+/// Asked once: a GPU that is lost in the middle is a failure, not a reason to skip.
 bool skipped() {
-  std::string why;
-  if (pvm::cuda_available(&why)) return false;
-  std::printf("SKIPPED: %s\n", why.c_str());
-  return true;
+  static std::string why;
+  static const bool there = pvm::cuda_available(&why);
+  if (!there) std::printf("SKIPPED: %s\n", why.c_str());
+  return !there;
 }
 
 pvm::Spec tiny() {
@@ -196,6 +199,7 @@ TEST_CASE("tiny networks follow the reference", "[gpu]") {
     spec.initial_learning_rate = 0.0005;
     require_close(distance(spec, 30));
   }
+  SECTION("blocks of steps") { require_close(distance(spec, 160, 1, 40)); }
   SECTION("one layer, blocks of steps") {
     spec.layer_shapes = {5};
     require_close(distance(spec, 150, 1, 50));
@@ -206,6 +210,22 @@ TEST_CASE("tiny networks follow the reference", "[gpu]") {
     spec.input_block_size = 20;
     require_close(distance(spec, 40));
   }
+}
+
+TEST_CASE("the CUDA engine follows the original: tiny_poly1", "[gpu]") {
+  if (!skipped()) pvm_test::follow<pvm::CudaEngine<>>("tiny_poly1");
+}
+TEST_CASE("the CUDA engine follows the original: tiny_poly0", "[gpu]") {
+  if (!skipped()) pvm_test::follow<pvm::CudaEngine<>>("tiny_poly0");
+}
+TEST_CASE("the CUDA engine follows the original: tiny_ctx1", "[gpu]") {
+  if (!skipped()) pvm_test::follow<pvm::CudaEngine<>>("tiny_ctx1");
+}
+TEST_CASE("another engine's state continues on a GPU", "[gpu]") {
+  if (!skipped()) pvm_test::foreign_states_continue<pvm::CudaEngine<>>();
+}
+TEST_CASE("a GPU's score compares prediction and frame two steps on", "[gpu]") {
+  if (!skipped()) pvm_test::scores_compare_frames<pvm::CudaEngine<>>();
 }
 
 TEST_CASE("batches follow the reference", "[gpu]") {

@@ -95,7 +95,9 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
     return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
-      if (batch == 1) return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+      // A momentum that lives long is better kept as an array, as batches do.
+      const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
+      if (batch == 1 && short_lived) return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
     }
     return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule>>(spec, batch, options);
   }
