@@ -10,23 +10,15 @@
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/host/engine.hpp>
 
-/// PVM_ENGINES(of) names them: of(batch, precision).
-#define PVM_ENGINES(of) \
-  of(1, fp32) of(1, bf16) of(1, fp16) of(dynamic, fp32) of(dynamic, bf16) of(dynamic, fp16)
-
+#if defined(PVM_COMPILED)
 namespace pvm::inline v0 {
 
-#if defined(PVM_COMPILED)
-#if defined(PVM_COMPILED_HERE)
-#define PVM_ENGINE(batch, precision) template class HostEngine<batch, precision, RuntimeNetwork>;
-#else
-#define PVM_ENGINE(batch, precision) \
-  extern template class HostEngine<batch, precision, RuntimeNetwork>;
-#endif
-PVM_ENGINES(PVM_ENGINE)
-#undef PVM_ENGINE
-#endif
+extern template class HostEngine<1, fp32, RuntimeNetwork>;
+extern template class HostEngine<1, bf16, RuntimeNetwork>;
+extern template class HostEngine<1, fp16, RuntimeNetwork>;
+extern template class HostEngine<dynamic, fp32, RuntimeNetwork>;
+extern template class HostEngine<dynamic, bf16, RuntimeNetwork>;
+extern template class HostEngine<dynamic, fp16, RuntimeNetwork>;
 
 }  // namespace pvm::inline v0
-
-#undef PVM_ENGINES
+#endif

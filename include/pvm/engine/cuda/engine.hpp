@@ -749,7 +749,7 @@ class CudaEngine {
   detail::Planner planner_;
   RateSchedule schedule_;
   detail::CoefficientTables tables_;
-  detail::StepLauncher launcher_;
+  detail::StepLauncher<Batch> launcher_;
   detail::Stream compute_, upload_;
 
   detail::DeviceArray<std::uint32_t> blobs_, blob_start_, words_;

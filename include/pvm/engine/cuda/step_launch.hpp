@@ -20,6 +20,8 @@ struct StepKernels {
   static constexpr auto restore_products = step_kernel::restore_products<RG, Single, Hidden>;
 };
 
+/// `Batch`: 1 compiles the kernels for one sequence only.
+template <int Batch>
 class StepLauncher {
  public:
   StepLauncher(int hidden, int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
@@ -66,13 +68,11 @@ class StepLauncher {
  private:
   template <class F>
   void visit(F f) const {
-    if (usual_ && single_) {  // the published models' units, with their sizes as constants
-      f(StepKernels<7, true, 49>{});
-    } else if (tall_) {
-      single_ ? f(StepKernels<8, true>{}) : f(StepKernels<8, false>{});
-    } else {
-      single_ ? f(StepKernels<7, true>{}) : f(StepKernels<7, false>{});
+    if constexpr (Batch != 1) {
+      if (!single_) return tall_ ? f(StepKernels<8, false>{}) : f(StepKernels<7, false>{});
     }
+    if (usual_) return f(StepKernels<7, true, 49>{});  // the published models' units
+    tall_ ? f(StepKernels<8, true>{}) : f(StepKernels<7, true>{});
   }
   void allow_shared(const void* kernel) const {
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
