@@ -76,9 +76,9 @@ struct HalfFormat<fp16> {
     constexpr std::uint32_t rebias = 112U << 23U;
     const Words half = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Words);
     const Words size = half & 0x7fffU;
-    const Lanes small = __builtin_convertvector(bits_as<SignedWords>(size), Lanes) * 0x1p-24F;
+    const Lanes subnormal = __builtin_convertvector(bits_as<SignedWords>(size), Lanes) * 0x1p-24F;
     const Words normal = (size << 13U) + rebias;
-    const Words bits = size < smallest_normal ? bits_as<Words>(small) : normal;
+    const Words bits = size < smallest_normal ? bits_as<Words>(subnormal) : normal;
     to = bits_as<Lanes>(bits | ((half & 0x8000U) << 16U));
   }
 };

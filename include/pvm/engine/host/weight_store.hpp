@@ -132,8 +132,8 @@ class WeightStore<fp16> {
     const simd::Words normal = (size + 0xfffU + ((size >> 13U) & 1U) - rebias) >> 13U;
     // Adding 1/2 shifts a subnormal number's bits to where they belong, rounded.
     const simd::Lanes shifted = simd::bits_as<simd::Lanes>(size) + 0.5F;
-    const simd::Words small = simd::bits_as<simd::Words>(shifted) - 0x3f000000U;
-    simd::Words half = size < smallest_normal ? small : normal;
+    const simd::Words subnormal = simd::bits_as<simd::Words>(shifted) - 0x3f000000U;
+    simd::Words half = size < smallest_normal ? subnormal : normal;
     half = size >= too_large ? simd::Words{} + 0x7bffU : half;
     half |= (bits >> 16U) & 0x8000U;
     *reinterpret_cast<Halves*>(to) = __builtin_convertvector(half, Halves);

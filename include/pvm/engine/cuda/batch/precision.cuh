@@ -156,19 +156,19 @@ struct Math<fp32> : ThirtyTwoBits {
 #endif
   }
   PVM_HOST_DEVICE static float value(Word v) { return Math<tf32>::value(v); }
-  __device__ static void split(std::uint32_t v, std::uint32_t& large, std::uint32_t& small) {
-    large = (v + 0x1000U) & 0xffffe000U;  // to nearest; the tensor cores cut `small` themselves
-    small = __float_as_uint(__uint_as_float(v) - __uint_as_float(large));
+  __device__ static void split(std::uint32_t v, std::uint32_t& large, std::uint32_t& rest) {
+    large = (v + 0x1000U) & 0xffffe000U;  // to nearest; the tensor cores cut `rest` themselves
+    rest = __float_as_uint(__uint_as_float(v) - __uint_as_float(large));
   }
   __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                   std::uint32_t b1) {
-    std::uint32_t large[4], small[4], b_large[2], b_small[2];
+    std::uint32_t large[4], rest[4], b_large[2], b_rest[2];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) split(a[i], large[i], small[i]);
-    split(b0, b_large[0], b_small[0]);
-    split(b1, b_large[1], b_small[1]);
-    multiply_tf32(c, small, b_large[0], b_large[1]);
-    multiply_tf32(c, large, b_small[0], b_small[1]);
+    for (int i = 0; i < 4; ++i) split(a[i], large[i], rest[i]);
+    split(b0, b_large[0], b_rest[0]);
+    split(b1, b_large[1], b_rest[1]);
+    multiply_tf32(c, rest, b_large[0], b_large[1]);
+    multiply_tf32(c, large, b_rest[0], b_rest[1]);
     multiply_tf32(c, large, b_large[0], b_large[1]);
   }
 };
