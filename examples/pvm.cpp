@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <new>
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -135,8 +138,41 @@ constexpr std::int64_t unlimited = std::int64_t{1} << 62;
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return;
+  if (value > most) {  // a number too large for its type comes as the largest one
+    refuse(std::string(option) + " is too large; allowed: " + std::to_string(least) + " to " +
+           std::to_string(most));
+  }
   refuse(std::string(option) + " is " + std::to_string(value) + "; allowed: " +
          std::to_string(least) + (most == unlimited ? " or more" : " to " + std::to_string(most)));
+}
+
+/// No output may take the place of another one, nor of what is read.
+void check_outputs(const Arguments& a) {
+  namespace fs = std::filesystem;
+  const auto same = [](const std::string& x, const std::string& y) {
+    std::error_code ignored;
+    return !x.empty() && !y.empty() &&
+           (fs::equivalent(x, y, ignored) ||
+            fs::absolute(x).lexically_normal() == fs::absolute(y).lexically_normal());
+  };
+  if (same(a.metrics, a.preview)) {
+    refuse("--metrics and --preview both name " + pvm::quote(a.metrics) + "; give them two names");
+  }
+  if (a.metrics.ends_with(".safetensors")) {
+    refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
+  }
+  for (const auto& [option, output] : {std::pair{"--metrics ", &a.metrics},
+                                       {"--preview ", &a.preview},
+                                       {"--write-zip ", &a.write_zip}}) {
+    for (const std::string* input : {&a.spec, &a.load, &a.file}) {
+      if (!same(*output, *input)) continue;
+      refuse(option + pvm::quote(*output) + " is a file that is read; choose another name");
+    }
+  }
+  if (!a.preview.empty() && same(fs::absolute(a.preview).parent_path().string(), a.file)) {
+    refuse("--preview " + pvm::quote(a.preview) + " would lie among the pictures of " +
+           pvm::quote(a.file) + "; choose another place");
+  }
 }
 
 void check(const Arguments& a) {
@@ -166,6 +202,7 @@ void check(const Arguments& a) {
   if (!a.file.empty() && !(a.dataset.empty() && a.path.empty())) {
     refuse("-f names one source and -d or -p a data set; give one of them");
   }
+  check_outputs(a);
   if (a.spec.empty() && a.load.empty() && a.write_zip.empty()) {
     refuse("there is no spec; name one with -S, or a checkpoint with -L (see pvm --help)");
   }
@@ -226,7 +263,7 @@ class StopOnSignals {
  public:
   explicit StopOnSignals(pvm::TrainerBase& trainer) {
     running = &trainer;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
       if (action.sa_handler == SIG_IGN) continue;  // nohup
@@ -334,9 +371,10 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
   if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
-  if (!a.quiet) progress.callback.emplace(interval);
   pvm::Optionally<pvm::TimeLimit> limit;
   if (a.seconds > 0) limit.callback.emplace(a.seconds);
+  constexpr double forever = std::numeric_limits<double>::infinity();
+  if (!a.quiet) progress.callback.emplace(interval, stdout, a.seconds > 0 ? a.seconds : forever);
 
   pvm::log(pvm::Severity::info, plan.spec.name + ": " +
                                     std::to_string(trainer.connectome().weights) + " weights, " +
@@ -370,6 +408,10 @@ int run(const Arguments& a) {
   if (!a.write_zip.empty()) return write_zip(a);
   Plan plan = make_plan(a);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
+    if (a.steps_given && plan.checkpoint->state.step > plan.target) {
+      refuse("-n is " + std::to_string(plan.target) + " but the checkpoint is at step " +
+             std::to_string(plan.checkpoint->state.step) + "; name a larger step, it counts on");
+    }
     std::printf("nothing to do: the checkpoint is at step %llu and the run ends at %llu\n",
                 static_cast<unsigned long long>(plan.checkpoint->state.step),
                 static_cast<unsigned long long>(plan.target));

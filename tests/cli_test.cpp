@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <regex>
 #include <string>
@@ -129,6 +130,9 @@ TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
                                                        {"--reduce", "max"},
                                                        {"--preview", "p.gif"},
                                                        {"--metrics", "spec.json"},
+                                                       {"--metrics", "a.safetensors"},
+                                                       {"-n", "99999999999999999999"},
+                                                       {"--seconds", "-1"},
                                                        {"-f", "a", "-d", "b"},
                                                        {"--frobnicate"},
                                                        {"-f", "synthetic:x"},
@@ -153,12 +157,16 @@ TEST_CASE("Failures: one sentence, exit code 1, no files", "[cli]") {
   write_spec(dir);
   write_file(dir / "empty.zip", "");
   write_file(dir / "text.avi", "not a video");
+  write_file(dir / "text.zip", "not a zip");
+  REQUIRE(run(dir, {"-q", "--write-zip", "a.zip", "--frames", "3"}).code == 0);
   write_file(dir / "bad.safetensors", "xxxxxxxxxxxxxxxx");
   std::filesystem::create_directory(dir / "empty");
   const std::vector<std::vector<std::string>> failing = {
-      {"-f", "nothing"},   {"-f", "empty.zip"},       {"-f", "text.avi"}, {"-f", "empty"},
-      {"-d", "nothing"},   {"-p", "nothing"},         {"-L", "none"},     {"-L", "bad.safetensors"},
-      {"-o", "/proc/run"}, {"-o", "spec.json/x/run"}, {"-L", "empty.zip"}};
+      {"-f", "nothing"},  {"-f", "empty.zip"},       {"-f", "text.avi"},
+      {"-f", "empty"},    {"-d", "nothing"},         {"-p", "nothing"},
+      {"-L", "none"},     {"-L", "bad.safetensors"}, {"--decode", "gpu", "-f", "a.zip"},
+      {"-f", "text.zip"}, {"-o", "/proc/run"},       {"-o", "spec.json/x/run"},
+      {"-L", "empty.zip"}};
   for (auto arguments : failing) {
     INFO(arguments.front() << " " << arguments.back());
     arguments.insert(arguments.begin(), {"-q", "-S", "spec.json", "-n", "9"});
@@ -167,7 +175,47 @@ TEST_CASE("Failures: one sentence, exit code 1, no files", "[cli]") {
     CHECK(contains(outcome.err, "pvm: "));
     CHECK(outcome.out.empty());
   }
-  CHECK(names_in(dir.path()).size() == 5);
+  CHECK(names_in(dir.path()).size() == 7);
+}
+
+TEST_CASE("No output takes the place of an input or of another output", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  std::filesystem::create_directory(dir / "pictures");
+  REQUIRE(run(dir, {"-q", "--write-zip", "a.png", "--frames", "3"}).code == 0);
+  std::filesystem::create_symlink("a.png", dir / "link.png");
+  const auto before = read_file(dir / "a.png");
+  const std::vector<std::vector<std::string>> clashes = {
+      {"-f", "a.png", "--preview", "a.png"},
+      {"-f", "a.png", "--preview", "./pictures/../a.png"},
+      {"-f", "a.png", "--preview", "link.png"},
+      {"--metrics", "b.png", "--preview", "./b.png"},
+      {"-f", "pictures", "--preview", "pictures/p.png"}};
+  for (auto arguments : clashes) {
+    INFO(arguments.back());
+    arguments.insert(arguments.begin(), {"-S", "spec.json", "-n", "9"});
+    const auto outcome = run(dir, arguments);
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, arguments.back()));
+    CHECK(outcome.out.empty());
+  }
+  CHECK(read_file(dir / "a.png") == before);
+  CHECK(names_in(dir.path()).size() == 4);
+}
+
+TEST_CASE("A reader that goes away stops the run, which is saved", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const std::string command =
+      "cd '" + dir.path().string() +
+      "' && " PVM_CLI " --backend host -q -S spec.json -n 20 -o a && " PVM_CLI
+      " --backend host -L a_000000020.safetensors --interval 100 -o b --seconds 60 |"
+      " head -n 1 >/dev/null";
+  signal(SIGPIPE, SIG_DFL);  // what a shell would hand on
+  CHECK(std::system(command.c_str()) == 0);
+  const auto names = names_in(dir.path());
+  CHECK(std::count_if(names.begin(), names.end(),
+                      [](const std::string& name) { return name.starts_with("b_"); }) == 1);
 }
 
 TEST_CASE("A run says how far it is and what it made", "[cli]") {
@@ -214,6 +262,8 @@ TEST_CASE("Stopped, continued, straight: the same bytes", "[cli][resume]") {
   }
   const auto done = run(dir, {"-L", "a_000000300.safetensors", "-n", "300"});
   CHECK((done.code == 0 && contains(done.out, "nothing to do")));
+  const auto behind = run(dir, {"-L", "a_000000300.safetensors", "-n", "299"});
+  CHECK((behind.code == 2 && contains(behind.err, "is at step 300")));
   CHECK(run(dir, {"-L", "a_000000300.safetensors", "-n", "400", "--seed", "9"}).code == 2);
   CHECK(run(dir, {"-L", "a_000000300.safetensors", "-n", "400", "-b", "2"}).code == 1);
 }

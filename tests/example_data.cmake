@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The pvm authors
 # SPDX-License-Identifier: Apache-2.0
 
-# In the working directory: frames.zip, clip.avi, pictures/ and run_000000400.safetensors.
+# In the working directory: frames.zip, clip.avi, pictures/, run_000000400.safetensors, run.jsonl.
 # -DCLIPS=make_clips -DPVM=pvm -DSPEC=
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result)
@@ -13,4 +13,5 @@ endfunction()
 file(REMOVE_RECURSE frames.zip pictures)
 run(${CLIPS})
 run(${PVM} -q --write-zip frames.zip --frames 60 -S ${SPEC})
-run(${PVM} -q --backend host -S ${SPEC} -f frames.zip -n 400 -o run)
+run(${PVM} -q --backend host -S ${SPEC} -f frames.zip -n 400 -o run
+    --metrics run.jsonl --interval 50)

@@ -164,9 +164,14 @@ TEST_CASE("unknown keys are named with the nearest known one", "[model]") {
   auto json = nlohmann::json::parse(pvm::to_json_text(pvm::load_spec(zoo / "tiny.json")));
   json["lateral_radios"] = 3;
   (void)pvm::parse_spec(json.dump(), "text");
-  pvm::set_log_sink({});
   CHECK(contains(message, "'lateral_radios'"));
-  CHECK(contains(message, "'lateral_radius'"));
+  CHECK(contains(message, "'lateral_radius' meant?"));
+  auto far = json;
+  far["frobnicate"] = 3;
+  far.erase("lateral_radios");
+  (void)pvm::parse_spec(far.dump(), "text");
+  pvm::set_log_sink({});
+  CHECK(message == "text: unknown key 'frobnicate' is ignored");
 
   json.erase("lateral_radius");
   CHECK(contains(refusal(json.dump()), "'lateral_radios' a slip of the pen?"));

@@ -131,7 +131,7 @@ std::string psnr_text(std::span<const std::uint8_t> frame, std::span<const Value
   }
   if (squares == 0) return "no error";
   char text[40];
-  std::snprintf(text, sizeof text, "PSNR %.1f dB",
+  std::snprintf(text, sizeof text, "PSNR %.1f dB, more is better",
                 -10 * std::log10(squares / static_cast<double>(frame.size())));
   return text;
 }
@@ -167,9 +167,9 @@ inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
   }
   for (std::size_t l = 0; l < layers; ++l) {
     const std::string side = std::to_string(spec.layer_shapes[l]);
-    const std::string block = std::to_string(spec.hidden_block_size);
-    sheet.add(detail::layer_picture(spec, net, l, content.hidden), "layer " + std::to_string(l),
-              side + " x " + side + " units of " + block + " x " + block);
+    sheet.add(detail::layer_picture(spec, net, l, content.hidden),
+              "activity, layer " + std::to_string(l),
+              side + " x " + side + " units, " + std::to_string(net.hidden) + " values each");
   }
   return sheet.picture();
 }
@@ -189,9 +189,11 @@ class Preview {
     std::error_code ignored;
     if (std::filesystem::exists(path_, ignored) &&
         !std::filesystem::is_regular_file(path_, ignored)) {
-      refuse("it is not a file");
+      refuse("it is not a file; choose another name");
     }
-    if (const auto why = why_not_writable(path_); !why.empty()) refuse(why);
+    if (const auto why = why_not_writable(path_); !why.empty()) {
+      refuse(why + "; choose another place");
+    }
     target_ = moment.target;
     foreseen_.clear();
     foresee(moment);
@@ -234,9 +236,10 @@ class Preview {
     const auto hidden = moment.trainer.hidden();
     const auto prediction = std::span<const float>(foreseen_).first(frame.size());
     const Spec& spec = moment.trainer.spec();
-    write(draw_preview(
-        spec, moment.trainer.connectome(),
-        {frame, prediction, before_, hidden, spec.name + ", step " + std::to_string(moment.step)}));
+    write(draw_preview(spec, moment.trainer.connectome(),
+                       {frame, prediction, before_, hidden,
+                        spec.name + ", step " + std::to_string(moment.step) +
+                            "   (activity: 0 is blue, 1 is yellow)"}));
   }
 
   /// A picture that cannot be written is no reason to end a run.

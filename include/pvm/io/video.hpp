@@ -161,10 +161,14 @@ class Video {
   void reopen() {
     capture_ = open_video(name_);
     if (!capture_.isOpened()) {
-      throw Error(Fault::source, pvm::quote(name_) + " is not a video that can be decoded");
+      throw Error(Fault::source, pvm::quote(name_) +
+                                     " is not a video that can be decoded; is it whole, " +
+                                     "and does a player show it?");
     }
     if (!capture_.grab()) {
-      throw Error(Fault::source, pvm::quote(name_) + " has no video frames that can be decoded");
+      throw Error(Fault::source, pvm::quote(name_) +
+                                     " has no video frames that can be decoded; is it whole, " +
+                                     "and does a player show it?");
     }
     taken_.frame = 0;
     ended_ = false;

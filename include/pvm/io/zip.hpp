@@ -100,7 +100,8 @@ class ZipStore {
     const std::string name = pvm::quote(path.string());
     std::error_code ignored;
     if (code == ZIP_ER_NOENT) return name + " does not exist";
-    if (std::filesystem::file_size(path, ignored) == 0) return name + " is an empty file";
+    if (std::filesystem::file_size(path, ignored) == 0)
+      return name + " is an empty file; copy or download it again";
     const bool damaged = code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS;
     if (damaged && has_zip_magic(path)) {
       return name + " is a damaged zip archive, perhaps cut off; copy or download it again";

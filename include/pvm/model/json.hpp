@@ -107,6 +107,9 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// A key further from a known one than this is not a misspelling of it.
+inline constexpr std::size_t most_slips = 4;
+
 template <class Keys>
 [[nodiscard]] std::string nearest_key(std::string_view key, const Keys& keys) {
   std::string best;
@@ -171,9 +174,10 @@ class SpecReader {
   void warn_about_unknown_keys() const {
     for (const auto& [key, value] : object_.items()) {
       if (is_one_of(key, effective_keys) || is_one_of(key, ignored_keys)) continue;
-      log(Severity::warning, where_ + ": unknown key " + quote(key) +
-                                 " is ignored; the nearest known key is '" +
-                                 nearest_key(key, effective_keys) + "'");
+      std::string sentence = where_ + ": unknown key " + quote(key) + " is ignored";
+      const std::string near = nearest_key(key, effective_keys);
+      if (edit_distance(near, key) <= most_slips) sentence += "; is '" + near + "' meant?";
+      log(Severity::warning, sentence);
     }
   }
 
@@ -227,7 +231,7 @@ class SpecReader {
         unknown.push_back(name);
     }
     if (const auto near = nearest_key(key, unknown);
-        !near.empty() && edit_distance(near, key) <= 4) {
+        !near.empty() && edit_distance(near, key) <= most_slips) {
       sentence += "; is " + quote(near) + " a slip of the pen?";
     }
     throw Error(Fault::spec, sentence);
@@ -315,16 +319,21 @@ inline Spec load_spec(const std::filesystem::path& path) {
   constexpr std::uintmax_t most_bytes = 1 << 20;
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw Error(Fault::spec, where + ": no such file");
-  if (!std::filesystem::is_regular_file(status)) {
-    throw Error(Fault::spec, where + ": not a file");
+  if (!std::filesystem::exists(status)) {
+    throw Error(Fault::spec, where + ": no such file; name one, as model_zoo/tiny.json");
   }
-  if (std::filesystem::file_size(path, error) > most_bytes) {
+  if (!std::filesystem::is_regular_file(status)) {
+    throw Error(Fault::spec, where + ": not a file; name a file with a spec in it");
+  }
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (bytes == 0) throw Error(Fault::spec, where + ": the file is empty; a spec is a JSON object");
+  if (bytes > most_bytes) {
     throw Error(Fault::spec, where + ": larger than 1 MiB, so not a spec");
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw Error(Fault::spec, where + ": cannot be read");
+  if (!file || !(text << file.rdbuf()))
+    throw Error(Fault::spec, where + ": cannot be read; may you?");
   Spec spec = parse_spec(text.str(), where);
   spec.name = path.stem().string();
   return spec;

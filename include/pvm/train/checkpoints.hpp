@@ -39,7 +39,8 @@ class Checkpoints {
   void begin(const Moment& moment) {
     if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
       throw Error(Fault::checkpoint, "no checkpoint can be written as " +
-                                         quote(path_at(prefix_, moment.target)) + ": " + why);
+                                         quote(path_at(prefix_, moment.target)) + ": " + why +
+                                         "; choose another place");
     }
     io::remove_abandoned_temporaries(prefix_ + "_");
     saved_step_ = moment.begin;  // nothing new yet

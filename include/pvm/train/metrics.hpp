@@ -54,10 +54,13 @@ class Metrics {
     last_seconds_ = 0;
     std::error_code ignored;
     if (std::filesystem::exists(path_, ignored)) {
-      if (!std::filesystem::is_regular_file(path_, ignored)) refuse("it is not a file");
+      if (!std::filesystem::is_regular_file(path_, ignored))
+        refuse("it is not a file; choose another name");
       if (!holds_metrics()) refuse("it exists and holds something else; choose another name");
     }
-    if (const auto why = io::why_not_writable(path_); !why.empty()) refuse(why);
+    if (const auto why = io::why_not_writable(path_); !why.empty()) {
+      refuse(why + "; choose another place");
+    }
   }
 
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }

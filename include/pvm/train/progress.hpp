@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,12 +53,14 @@ inline std::string progress_line(const ProgressReport& report) {
 }
 
 /// Prints how far a run is: one line rewritten twice a second on a terminal, else a line at every
-/// multiple of `every` steps.
+/// multiple of `every` steps. Where the run has a TimeLimit, `most_seconds` tells it, for the ETA.
 class Progress {
  public:
-  explicit Progress(std::uint64_t every = 1000, std::FILE* out = stdout)
+  explicit Progress(std::uint64_t every = 1000, std::FILE* out = stdout,
+                    double most_seconds = std::numeric_limits<double>::infinity())
       : every_(std::max<std::uint64_t>(1, every)),
         out_(out),
+        most_seconds_(most_seconds),
         terminal_(::isatty(::fileno(out)) == 1) {}
 
   void begin(const Moment& moment) {
@@ -92,12 +95,13 @@ class Progress {
     const double immediate = rate(moment.step - last_step_, moment.seconds - last_seconds_);
     const double batch = moment.trainer.batch();
     const auto left = static_cast<double>(moment.target - std::min(moment.step, moment.target));
-    ProgressReport report{moment.step,
-                          moment.target,
-                          average * batch,
-                          immediate * batch,
-                          average > 0 ? left / average : 0,
-                          {}};
+    ProgressReport report{
+        moment.step,
+        moment.target,
+        average * batch,
+        immediate * batch,
+        std::min(average > 0 ? left / average : 0, most_seconds_ - moment.seconds),
+        {}};
     if (moment.score.pixels > 0) report.psnr = psnr(prediction_mse(moment.score));
     write(progress_line(report));
     stride_ = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(immediate * 0.5));
@@ -118,6 +122,7 @@ class Progress {
 
   std::uint64_t every_;
   std::FILE* out_;
+  double most_seconds_;
   bool terminal_;
   std::uint64_t last_step_ = 0;
   double last_seconds_ = 0;
