@@ -156,7 +156,8 @@ void check_outputs(const Arguments& a) {
             fs::absolute(x).lexically_normal() == fs::absolute(y).lexically_normal());
   };
   if (same(a.metrics, a.preview)) {
-    refuse("--metrics and --preview both name " + pvm::quote(a.metrics) + "; give them two names");
+    refuse("--metrics " + pvm::quote(a.metrics) + " and --preview " + pvm::quote(a.preview) +
+           " are one file; give them two names");
   }
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
@@ -184,7 +185,8 @@ void check(const Arguments& a) {
   check_range("--interval", a.interval, 1, unlimited);
   check_range("--threads", a.threads, 0, 1024);
   check_range("--cache-mb", a.cache_mb, 0, 1'000'000'000);
-  if (!(a.seconds >= 0 && a.seconds <= 1e9)) refuse("--seconds must be a number from 0 (never) up");
+  if (!(a.seconds >= 0 && a.seconds <= 1e9))
+    refuse("--seconds must be a number from 0 (never) to 1e9");
   if (!a.precision.empty() && a.precision != "fp32" && a.precision != "tf32" &&
       a.precision != "bf16" && a.precision != "fp16") {
     refuse("--precision " + pvm::quote(a.precision) +

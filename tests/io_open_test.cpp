@@ -50,6 +50,10 @@ TEST_CASE("what cannot be opened is refused in a sentence", "[io]") {
   }
   write_file(dir / "bad.zip", bytes_of("text"));
   CHECK(contains(failure(pvm::Fault::source, open((dir / "bad.zip").string())), "not a zip"));
+
+  write_zip(dir / "a.zip", numbered(3));  // the GPU is insisted on, where none is compiled in
+  const auto insist = [&] { io::open_source((dir / "a.zip").string(), io::Decode::gpu); };
+  CHECK(contains(failure(pvm::Fault::device, insist), "cannot be decoded on a GPU"));
 }
 
 TEST_CASE("the sequences of a data set are found", "[io]") {

@@ -31,8 +31,12 @@ namespace pvm::inline v0::io {
 /// in the order, however far ahead the thread is. A failure of the source is thrown where it lies
 /// in that order, and again at every `next` after it until `seek`. Movable; after a move only
 /// destruction and assignment are left to what was moved from. Model of FrameSource.
-template <FrameSource S>
+template <class S>
 class Prefetch {
+  static_assert(FrameSource<S>,
+                "pvm::io::Prefetch: what is to be read ahead is no source (pvm::io::FrameSource: "
+                "next, position, seek, length, skipped, name)");
+
  public:
   /// Reading ahead begins with the first `next`, which gives the shape. Throws Fault::usage for a
   /// capacity of 0.

@@ -54,8 +54,12 @@ struct Steps {
 };
 
 /// A callback that may be absent, for programs that choose at run time.
-template <Callback C>
+template <class C>
 struct Optionally {
+  static_assert(Callback<C>,
+                "pvm::Optionally: what may be absent is no callback: it needs std::uint64_t "
+                "next(std::uint64_t step) and at(const pvm::Moment&)");
+
   std::optional<C> callback{};
 
   void begin(const Moment& moment) {
