@@ -136,14 +136,14 @@ struct Row {
   double ratio = 0;           ///< the prediction's error over that of repeating the frame
   double largest_weight = 0;  ///< of all magnitudes
   double largest_error = 0;   ///< of all outputs' root mean square between two looks
-  bool finite = true;         ///< every weight and every error so far
+  std::string trouble;        ///< why this run went wrong; empty if it did not
 };
 
 /// Makes the rows of a run. Callback.
 class Quality {
  public:
   /// A row at every `every` frames counted back from the end; the run ends early where the ratio is
-  /// at most `until`, or where something is no longer finite.
+  /// at most `until`, or where something has gone wrong.
   Quality(std::size_t clip_frames, int batch, std::uint64_t every, double until)
       : batch_(static_cast<std::uint64_t>(batch)),
         window_((clip_frames + batch_ - 1) / batch_),
@@ -160,13 +160,14 @@ class Quality {
   }
 
   void at(const pvm::Moment& moment) {
-    const double error = std::sqrt(pvm::mean_loss(moment.score));
-    finite_ = finite_ && std::isfinite(error);
-    largest_error_ = std::max(largest_error_, error);
+    finite_ = finite_ && std::isfinite(moment.score.loss);  // between rows, too
+    if (moment.score.outputs > 0) {
+      largest_error_ = std::max(largest_error_, std::sqrt(pvm::mean_loss(moment.score)));
+    }
     if ((target_ - moment.step) % gap_ != 0 || moment.step < window_) return;
     io::Stopwatch watch;
     row_ = examine(moment);
-    if (!row_->finite || row_->ratio <= until_) moment.trainer.request_stop();
+    if (!row_->trouble.empty() || row_->ratio <= until_) moment.trainer.request_stop();
     report_(*row_);
     examined_ += watch.lap();
   }
@@ -185,7 +186,10 @@ class Quality {
       row.largest_weight = std::max(row.largest_weight, std::abs(static_cast<double>(w)));
     }
     row.largest_error = largest_error_;
-    row.finite = finite_;
+    constexpr double most_weight = 65'504;  // fp16's largest number
+    row.trouble = pvm::divergence(moment.score, moment.trainer.last_frame());
+    if (row.largest_weight > most_weight) row.trouble = "weights are beyond the range of fp16";
+    if (!finite_) row.trouble = "weights or errors are no longer finite";
     return row;
   }
 
@@ -236,12 +240,13 @@ std::vector<Case> cases_of(const Choices& choices) {
 }
 
 std::string text_of(const Case& c, const Row& row) {
-  char line[200];
+  char line[240];
   std::snprintf(line, sizeof line, "%-5s %5d %8g %11llu %9llu %9.2f %8.2f %7.3f %9.3g %7.3f  %s",
                 c.precision.c_str(), c.batch, c.spec.initial_learning_rate,
                 static_cast<unsigned long long>(row.frames),
                 static_cast<unsigned long long>(row.step), row.seconds, row.psnr, row.ratio,
-                row.largest_weight, row.largest_error, row.finite ? "yes" : "NO");
+                row.largest_weight, row.largest_error,
+                row.trouble.empty() ? "ok" : row.trouble.c_str());
   return line;
 }
 
@@ -262,7 +267,7 @@ nlohmann::ordered_json json_of(const Case& c, const Row& row, const std::string&
           {"ratio", row.ratio},
           {"largest_weight", row.largest_weight},
           {"largest_rms_error", row.largest_error},
-          {"finite", row.finite},
+          {"trouble", row.trouble},
           {"engine", engine}};
 }
 
@@ -310,7 +315,7 @@ void run(const Choices& choices) {
   std::printf("%s, %s: %zu frames\n", cases.front().spec.name.c_str(), clip->name.c_str(),
               clip->frames);
   std::printf("%-5s %5s %8s %11s %9s %9s %8s %7s %9s %7s  %s\n", "", "batch", "rate", "frames",
-              "steps", "seconds", "psnr dB", "ratio", "|weight|", "error", "finite");
+              "steps", "seconds", "psnr dB", "ratio", "|weight|", "error", "state");
   std::vector<std::string> summary;
   for (const Case& c : cases) {
     const Quality quality = train_in(c, choices, clip, json ? &*json : nullptr);

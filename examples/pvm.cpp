@@ -344,7 +344,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     streams.front().name() + "; " + trainer.description());
   const StopOnSignals stop(trainer);
   const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
-                                  last, progress, limit);
+                                  last, progress, limit, pvm::DivergenceWarning{});
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);

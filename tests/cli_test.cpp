@@ -192,6 +192,19 @@ TEST_CASE("A run says how far it is and what it made", "[cli]") {
   CHECK_FALSE(std::filesystem::exists(dir / "pvm_save_spec_000000100.safetensors"));
 }
 
+TEST_CASE("Rates that are too high are said while the run goes on", "[cli]") {
+  const TempDir dir;
+  auto spec = tiny_spec();
+  write_file(dir / "good.json", pvm::to_json_text(spec, 2));
+  spec.initial_learning_rate = spec.final_learning_rate = 900;
+  write_file(dir / "hot.json", pvm::to_json_text(spec, 2));
+  const auto hot = run(dir, {"-q", "-S", "hot.json", "-n", "1000"});
+  CHECK(hot.code == 0);
+  CHECK(contains(hot.err, "warning: at step 1000 the prediction is worse than a grey picture"));
+  CHECK(contains(hot.err, "the learning rates are too high"));
+  CHECK(run(dir, {"-q", "-S", "good.json", "-n", "1000"}).err.empty());
+}
+
 TEST_CASE("Stopped, continued, straight: the same bytes", "[cli][resume]") {
   const TempDir dir;
   write_spec(dir);
