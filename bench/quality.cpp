@@ -61,10 +61,10 @@ void describe(CLI::App& app, Choices& c) {
       ->delimiter(',')
       ->check(CLI::Range(1, 65'536));
   app.add_option("--rate", c.rates,
-                 "of all layers for the whole run: a number, or spec for the spec's (default)")
+                 "of all layers from start to end: a number, or spec for the spec's (default)")
       ->delimiter(',');
   app.add_option("--momentum", c.momentum, "instead of the spec's");
-  app.add_flag("--no-delays", c.no_delays, "layer l learns from step l");
+  app.add_flag("--no-delays", c.no_delays, "the spec's rates, but layer l learns from step l");
   auto* const steps = app.add_option("--steps", c.steps, "length of each run in steps");
   app.add_option("--frames", c.frames, "length of each run in frames of all its sequences")
       ->excludes(steps);
@@ -229,10 +229,7 @@ std::vector<Case> cases_of(const Choices& choices) {
     for (const int batch : choices.batches) {
       for (const std::string& rate : choices.rates) {
         cases.push_back({precision, batch, spec});
-        if (rate == "spec") continue;
-        pvm::Spec& own = cases.back().spec;
-        own.initial_learning_rate = number(rate);
-        own.delay_final_learning_rate = own.delay_intermediate_learning_rate = {};
+        if (rate != "spec") cases.back().spec = pvm::at_constant_rate(spec, number(rate));
       }
     }
   }
@@ -282,8 +279,8 @@ Quality train(const Case& c, const Choices& choices, const std::shared_ptr<const
                     : choices.backend == "cuda" ? pvm::BackendChoice::cuda
                                                 : pvm::BackendChoice::automatic;
   pvm::Trainer<Precision, pvm::dynamic> trainer(c.spec, options);
-  auto streams = io::deal({[&clip]() -> io::AnySource { return Player(clip); }},
-                          static_cast<std::size_t>(c.batch));
+  const io::Opener open = [&clip]() -> io::AnySource { return Player(clip); };
+  auto streams = io::deal({open}, static_cast<std::size_t>(c.batch));
   const auto batch = static_cast<std::uint64_t>(c.batch);
   const std::uint64_t steps = choices.frames > 0 ? choices.frames / batch : choices.steps;
   Quality quality(clip->frames, c.batch, choices.every, choices.until_ratio);
