@@ -40,9 +40,9 @@ struct Arguments {
   std::string precision, backend = "auto", decode = "auto", reduce;
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
-  double seconds = 0;
-  bool seed_given = false, batch_given = false, steps_given = false, save_given = false,
-       frames_given = false, cache_given = false;
+  double seconds = 0, rate = 0;
+  bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
+       save_given = false, frames_given = false, cache_given = false;
   bool no_graph = false, freeze = false, quiet = false, report = false;
 };
 
@@ -70,6 +70,9 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("FILE");
   app.add_option("--seed", a.seed, "of the first weights and the generated frames (default 0)")
       ->type_name("N");
+  app.add_option("--rate", a.rate,
+                 "all layers learn at rate R from the start, whatever the spec's schedule says")
+      ->type_name("R");
   app.option_defaults()->group("Frames");
   app.add_option("-f,--file", a.file,
                  "a zip, a video, a directory of pictures, a camera, or synthetic (the default)")
@@ -291,6 +294,15 @@ struct Plan {
   pvm::TrainerOptions options;
 };
 
+void set_rate(Plan& plan, double rate) {
+  if (!(rate >= 0 && rate <= 1000)) refuse("--rate must be a number from 0 to 1000");
+  if (plan.checkpoint && plan.checkpoint->state.resumable()) {
+    refuse("--rate is for new runs, a checkpoint's goes on at its own rates; leave --rate out");
+  }
+  plan.spec = pvm::at_constant_rate(plan.spec, rate);
+  if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
+}
+
 Plan make_plan(const Arguments& a) {
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(a.spec);
@@ -298,6 +310,7 @@ Plan make_plan(const Arguments& a) {
     plan.checkpoint = pvm::io::load_any_checkpoint(a.load, a.spec.empty() ? nullptr : &plan.spec);
     plan.spec = plan.checkpoint->spec;
   }
+  if (a.rate_given) set_rate(plan, a.rate);
   plan.target = a.steps_given ? static_cast<std::uint64_t>(a.steps) : plan.spec.steps;
   const bool resumes = plan.checkpoint && plan.checkpoint->state.resumable();
   pvm::TrainerOptions& options = plan.options;
@@ -384,7 +397,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     streams.front().name() + "; " + trainer.description());
   const StopOnSignals stop(trainer);
   const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
-                                  last, progress, limit);
+                                  last, progress, limit, pvm::DivergenceWarning{});
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
@@ -466,6 +479,7 @@ int main(int argc, char** argv) {
       return fail(option->get_name() + " is empty; give it a value or leave it out", 2);
     }
   }
+  a.rate_given = app.count("--rate") > 0;
   a.seed_given = app.count("--seed") > 0;
   a.batch_given = app.count("--batch") > 0;
   a.steps_given = app.count("--steps") > 0;

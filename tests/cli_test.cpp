@@ -120,6 +120,9 @@ TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
                                                        {"-n", "-1"},
                                                        {"-s", "0"},
                                                        {"--seed", "-1"},
+                                                       {"--rate", "-1"},
+                                                       {"--rate", "1001"},
+                                                       {"--rate", "fast"},
                                                        {"-n", "1e5"},
                                                        {"-n"},
                                                        {"-f", ""},
@@ -236,6 +239,37 @@ TEST_CASE("A run says how far it is and what it made", "[cli]") {
   const auto quiet = run(dir, {"-q", "-S", "spec.json", "-n", "100", "--freeze"});
   CHECK((quiet.code == 0 && quiet.out.empty() && quiet.err.empty()));
   CHECK_FALSE(std::filesystem::exists(dir / "pvm_save_spec_000000100.safetensors"));
+}
+
+TEST_CASE("Rates that are too high are said while the run goes on", "[cli]") {
+  const TempDir dir;
+  auto spec = tiny_spec();
+  write_file(dir / "good.json", pvm::to_json_text(spec, 2));
+  spec.initial_learning_rate = spec.final_learning_rate = 900;
+  write_file(dir / "hot.json", pvm::to_json_text(spec, 2));
+  const auto hot = run(dir, {"-q", "-S", "hot.json", "-n", "1000"});
+  CHECK(hot.code == 0);
+  CHECK(contains(hot.err, "warning: at step 1000 the prediction is worse than a grey picture"));
+  CHECK(contains(hot.err, "the learning rates are too high"));
+  CHECK(run(dir, {"-q", "-S", "good.json", "-n", "1000"}).err.empty());
+}
+
+TEST_CASE("A rate on the command line is that of a spec with one rate", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_file(dir / "one.json", pvm::to_json_text(pvm::at_constant_rate(tiny_spec(), 0.04), 2));
+  CHECK(run(dir, {"-q", "-S", "spec.json", "--rate", "0.04", "-n", "200", "-o", "a"}).code == 0);
+  CHECK(run(dir, {"-q", "-S", "one.json", "-n", "200", "-o", "b"}).code == 0);
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "200", "-o", "c"}).code == 0);
+  const auto weights = [&](const char* name) {
+    return io::load_checkpoint(dir / (std::string(name) + "_000000200.safetensors")).state.weights;
+  };
+  CHECK(weights("a") == weights("b"));
+  CHECK(weights("a") != weights("c"));
+  const auto resumed =
+      run(dir, {"-q", "-L", "a_000000200.safetensors", "--rate", "0.1", "-n", "300"});
+  CHECK(resumed.code == 2);
+  CHECK(contains(resumed.err, "--rate is for new runs"));
 }
 
 TEST_CASE("Stopped, continued, straight: the same bytes", "[cli][resume]") {

@@ -234,3 +234,27 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
   CHECK(text.find(millions(w0)) != std::string::npos);
   CHECK(text.find(millions(net.weights - w0)) != std::string::npos);
 }
+
+TEST_CASE("The picture of batches is drawn from the rows of docs/performance-batch.md", "[docs]") {
+  std::multiset<std::string> rows;
+  const std::regex row(
+      R"(\| (\w+)(, eager)? \| (\w+) \| (\d+) \| ([\d,]+) \| (\d+) \| ([\d,]+) MB \|.*)");
+  for (const auto& line : lines_of(root / "docs/performance-batch.md")) {
+    std::smatch cell;
+    if (!std::regex_match(line, cell, row)) continue;
+    std::string text;
+    for (std::size_t i = 1; i < cell.size(); ++i) text += cell[i].str() + " ";
+    rows.insert(std::regex_replace(text, std::regex("(\\d),"), "$1"));
+  }
+  std::multiset<std::string> drawn;
+  for (const auto& r : nlohmann::json::parse(text_of(root / "bench/results/h200_batch.json"))) {
+    std::string text = r["spec"].get<std::string>() + (r["eager"] ? " , eager " : "  ");
+    text += r["precision"].get<std::string>() + " ";
+    for (const char* key : {"batch", "frames_per_second", "us_per_step", "device_mb"}) {
+      text += std::to_string(r[key].get<long>()) + " ";
+    }
+    drawn.insert(text);
+  }
+  CHECK(rows.size() >= 13);
+  CHECK(rows == drawn);
+}

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -243,6 +244,35 @@ TEST_CASE("Rates that are too high do not spoil the checkpoints", "[train]") {
     CHECK(error_of([&] { io::load_checkpoint(dir / name); }).empty());
   }
   CHECK((sentence.empty() || contains(sentence, "rates are too high")));
+}
+
+TEST_CASE("A run that diverges says so once, and one that learns does not", "[train]") {
+  const auto warnings = [](double rate, std::uint64_t steps) {
+    auto spec = tiny_spec();
+    spec.initial_learning_rate = spec.final_learning_rate = rate;
+    const Messages messages;
+    io::Synthetic frames;
+    pvm::Trainer<> trainer(spec);
+    trainer.fit(frames, pvm::Steps{steps}, pvm::DivergenceWarning{100});
+    return messages.count("worse than a grey picture");
+  };
+  CHECK(warnings(0.01, 1000) == 0);
+  CHECK(warnings(900, 1000) == 1);
+  CHECK(warnings(900, 90) == 1);  // at the end, too
+}
+
+TEST_CASE("Errors that are no longer numbers are named", "[train]") {
+  const std::vector<std::uint8_t> frame(12, 200);
+  pvm::Score score{.prediction = 0.1, .persistence = 0, .pixels = 12, .loss = 1, .outputs = 10};
+  CHECK(pvm::divergence(score, frame).empty());
+  CHECK(pvm::divergence({}, {}).empty());
+  score.loss = std::nan("");
+  CHECK(contains(pvm::divergence(score, frame), "no longer numbers"));
+  score.loss = 1;
+  score.prediction = std::numeric_limits<double>::infinity();
+  CHECK(contains(pvm::divergence(score, frame), "no longer numbers"));
+  score.prediction = 12 * 1.3 * pvm::grey_mse(frame);
+  CHECK(contains(pvm::divergence(score, frame), "worse than a grey picture"));
 }
 
 TEST_CASE("The preview shows the moment it is of", "[train][preview]") {

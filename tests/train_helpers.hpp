@@ -4,6 +4,8 @@
 
 /// What the tests of checkpoints and training share.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -94,11 +96,10 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  [[nodiscard]] bool mention(const std::string& part) const {
-    for (const auto& line : lines_) {
-      if (contains(line, part)) return true;
-    }
-    return false;
+  [[nodiscard]] bool mention(const std::string& part) const { return count(part) > 0; }
+  [[nodiscard]] std::ptrdiff_t count(const std::string& part) const {
+    return std::count_if(lines_.begin(), lines_.end(),
+                         [&](const std::string& line) { return contains(line, part); });
   }
 
  private:

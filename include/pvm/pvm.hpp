@@ -23,6 +23,7 @@
 #include <pvm/model/spec.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/checkpoints.hpp>
+#include <pvm/train/divergence.hpp>
 #include <pvm/train/last_pass.hpp>
 #include <pvm/train/metric.hpp>
 #include <pvm/train/metrics.hpp>

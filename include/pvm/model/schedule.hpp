@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <pvm/model/spec.hpp>
@@ -18,6 +19,14 @@ struct Rates {
   float momentum = 0;
   bool operator==(const Rates&) const = default;
 };
+
+/// `spec` with one learning rate from the start to the end, layer l learning from step l.
+inline Spec at_constant_rate(Spec spec, double rate) {
+  spec.initial_learning_rate = rate;
+  spec.delay_each_layer_learning = 1;
+  spec.delay_final_learning_rate = spec.delay_intermediate_learning_rate = std::nullopt;
+  return spec;
+}
 
 /// The rates of every layer. They are a state, not a function of the step: a layer that is switched
 /// on late overwrites a final rate that came before.

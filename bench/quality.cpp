@@ -1,0 +1,343 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// How good the prediction is after how many frames and seconds: every precision named, with every
+/// batch and every rate, on one clip that is decoded once.
+///     bench_quality --spec model_zoo/small.json -f CLIP --precision fp32,bf16 --batch 1,16,64
+///                   --rate 0.05 --no-delays --frames 500000 --until-ratio 0.75 --json OUT.jsonl
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <pvm/io/deal.hpp>
+#include <pvm/io/open.hpp>
+#include <pvm/pvm.hpp>
+
+namespace {
+
+namespace io = pvm::io;
+
+struct Choices {
+  std::string spec, file, json, backend = "auto";
+  std::vector<std::string> precisions{"fp32"}, rates{"spec"};
+  std::vector<int> batches{1};
+  std::optional<double> momentum;
+  std::uint64_t steps = 0, frames = 0, every = 50'000, seed = 0;
+  double until_ratio = 0;
+  int threads = 0;
+  bool no_delays = false;
+};
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw pvm::Error(pvm::Fault::usage, sentence);
+}
+
+void describe(CLI::App& app, Choices& c) {
+  app.add_option("--spec", c.spec, "model spec")->required();
+  app.add_option("-f,--file", c.file, "a zip, a video or a directory of pictures")->required();
+  app.add_option("--precision", c.precisions, "fp32, tf32 (GPU), bf16, fp16 (default fp32)")
+      ->delimiter(',');
+  app.add_option("--batch", c.batches, "sequences, from evenly spaced places (default 1)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65'536));
+  app.add_option("--rate", c.rates,
+                 "of all layers from start to end: a number, or spec for the spec's (default)")
+      ->delimiter(',');
+  app.add_option("--momentum", c.momentum, "instead of the spec's");
+  app.add_flag("--no-delays", c.no_delays, "the spec's rates, but layer l learns from step l");
+  auto* const steps = app.add_option("--steps", c.steps, "length of each run in steps");
+  app.add_option("--frames", c.frames, "length of each run in frames of all its sequences")
+      ->excludes(steps);
+  app.add_option("--every", c.every, "frames between two rows, a pass at least (default 50000)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--until-ratio", c.until_ratio,
+                 "end a run where its error is at most this share of repeating the frame's");
+  app.add_option("--backend", c.backend, "auto, cuda or host (default auto)")
+      ->check(CLI::IsMember({"auto", "cuda", "host"}));
+  app.add_option("--threads", c.threads, "of the host backend (default: one per core)");
+  app.add_option("--seed", c.seed, "of the first weights (default 0)");
+  app.add_option("--json", c.json, "append a JSON object for every row to this file");
+}
+
+/// The frames of a file, decoded once for all runs.
+struct Clip {
+  std::string name;
+  io::FrameShape shape;
+  std::size_t frames = 0;
+  std::vector<std::uint8_t> pixels;
+};
+
+std::shared_ptr<const Clip> read_clip(const std::string& path, io::FrameShape shape) {
+  auto source = io::open_source(path);
+  const auto frames = source.count_frames();
+  if (!frames || *frames == 0) refuse(pvm::quote(path) + " has no end; name a file");
+  source.seek({});
+  auto clip = std::make_shared<Clip>(Clip{source.name(), shape, *frames, {}});
+  clip->pixels.resize(clip->frames * shape.size());
+  for (std::size_t i = 0; i < clip->frames; ++i) {
+    source.next(shape, std::span(clip->pixels).subspan(i * shape.size(), shape.size()));
+  }
+  return clip;
+}
+
+/// Plays a clip. Model of FrameSource.
+class Player {
+ public:
+  explicit Player(std::shared_ptr<const Clip> clip) : clip_(std::move(clip)) {}
+
+  io::FrameInfo next(io::FrameShape, std::span<std::uint8_t> pixels) {
+    const auto frame = std::span(clip_->pixels).subspan(at_.frame * pixels.size(), pixels.size());
+    std::copy(frame.begin(), frame.end(), pixels.begin());
+    const bool first = at_.frame == 0;
+    if (++at_.frame == clip_->frames) at_ = {0, 0, at_.pass + 1};
+    return {first, {}};
+  }
+  [[nodiscard]] io::Position position() const { return at_; }
+  void seek(const io::Position& position) { at_ = position; }
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return clip_->frames; }
+  [[nodiscard]] static std::uint64_t skipped() { return 0; }
+  [[nodiscard]] std::string name() const { return clip_->name; }
+  [[nodiscard]] std::string replay_id() const { return "clip " + clip_->name; }
+
+ private:
+  std::shared_ptr<const Clip> clip_;
+  io::Position at_;
+};
+
+static_assert(io::FrameSource<Player>);
+
+/// Where a run stands. PSNR and ratio are of the steps in which its sequences together have last
+/// seen each frame of the clip once; the errors are of all steps so far.
+struct Row {
+  std::uint64_t frames = 0;
+  std::uint64_t step = 0;
+  double seconds = 0;  ///< of training, without those of looking at it
+  double psnr = 0;
+  double ratio = 0;           ///< the prediction's error over that of repeating the frame
+  double largest_weight = 0;  ///< of all magnitudes
+  double largest_error = 0;   ///< of all outputs' root mean square between two looks
+  std::string trouble;        ///< why this run went wrong; empty if it did not
+};
+
+/// Makes the rows of a run. Callback.
+class Quality {
+ public:
+  /// A row at every `every` frames counted back from the end; the run ends early where the ratio is
+  /// at most `until`, or where something has gone wrong.
+  Quality(std::size_t clip_frames, int batch, std::uint64_t every, double until)
+      : batch_(static_cast<std::uint64_t>(batch)),
+        window_((clip_frames + batch_ - 1) / batch_),
+        gap_(std::max(window_, every / batch_)),
+        until_(until) {}
+
+  void begin(const pvm::Moment& moment) { target_ = moment.target; }
+
+  /// The next row, or the step at which the pass before it begins.
+  [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
+    if (step >= target_) return pvm::never;
+    const std::uint64_t row = target_ - (target_ - step - 1) / gap_ * gap_;
+    return step + window_ < row ? row - window_ : row;
+  }
+
+  void at(const pvm::Moment& moment) {
+    finite_ = finite_ && std::isfinite(moment.score.loss);  // between rows, too
+    if (moment.score.outputs > 0) {
+      largest_error_ = std::max(largest_error_, std::sqrt(pvm::mean_loss(moment.score)));
+    }
+    if ((target_ - moment.step) % gap_ != 0 || moment.step < window_) return;
+    io::Stopwatch watch;
+    row_ = examine(moment);
+    if (!row_->trouble.empty() || row_->ratio <= until_) moment.trainer.request_stop();
+    report_(*row_);
+    examined_ += watch.lap();
+  }
+
+  void on_row(std::function<void(const Row&)> report) { report_ = std::move(report); }
+  [[nodiscard]] const std::optional<Row>& last() const noexcept { return row_; }
+  [[nodiscard]] bool reached() const { return row_ && row_->ratio <= until_; }
+
+ private:
+  [[nodiscard]] Row examine(const pvm::Moment& moment) {
+    Row row{moment.step * batch_, moment.step, moment.seconds - examined_};
+    row.psnr = pvm::psnr(pvm::prediction_mse(moment.score));
+    row.ratio = pvm::prediction_mse(moment.score) / pvm::persistence_mse(moment.score);
+    for (const float w : moment.trainer.weights()) {
+      finite_ = finite_ && std::isfinite(w);
+      row.largest_weight = std::max(row.largest_weight, std::abs(static_cast<double>(w)));
+    }
+    row.largest_error = largest_error_;
+    constexpr double most_weight = 65'504;  // fp16's largest number
+    row.trouble = pvm::divergence(moment.score, moment.trainer.last_frame());
+    if (row.largest_weight > most_weight) row.trouble = "weights are beyond the range of fp16";
+    if (!finite_) row.trouble = "weights or errors are no longer finite";
+    return row;
+  }
+
+  std::uint64_t batch_, window_, gap_;
+  double until_;
+  std::function<void(const Row&)> report_ = [](const Row&) {};
+  std::uint64_t target_ = 0;
+  double examined_ = 0;  // seconds
+  double largest_error_ = 0;
+  bool finite_ = true;
+  std::optional<Row> row_;
+};
+
+static_assert(pvm::Callback<Quality>);
+
+/// One run of the table.
+struct Case {
+  std::string precision;
+  int batch = 1;
+  pvm::Spec spec;
+};
+
+double number(const std::string& rate) {
+  double value = 0;
+  const char* const end = rate.data() + rate.size();
+  const auto [stop, fault] = std::from_chars(rate.data(), end, value);
+  if (fault == std::errc{} && stop == end) return value;
+  refuse("--rate " + pvm::quote(rate) + " is neither a number nor spec");
+}
+
+std::vector<Case> cases_of(const Choices& choices) {
+  pvm::Spec spec = pvm::load_spec(choices.spec);
+  if (choices.momentum) spec.momentum = *choices.momentum;
+  if (choices.no_delays) spec.delay_each_layer_learning = 1;  // layer l learns from step l
+  std::vector<Case> cases;
+  for (const std::string& precision : choices.precisions) {
+    for (const int batch : choices.batches) {
+      for (const std::string& rate : choices.rates) {
+        cases.push_back({precision, batch, spec});
+        if (rate != "spec") cases.back().spec = pvm::at_constant_rate(spec, number(rate));
+      }
+    }
+  }
+  return cases;
+}
+
+std::string text_of(const Case& c, const Row& row) {
+  char line[240];
+  std::snprintf(line, sizeof line, "%-5s %5d %8g %11llu %9llu %9.2f %8.2f %7.3f %9.3g %7.3f  %s",
+                c.precision.c_str(), c.batch, c.spec.initial_learning_rate,
+                static_cast<unsigned long long>(row.frames),
+                static_cast<unsigned long long>(row.step), row.seconds, row.psnr, row.ratio,
+                row.largest_weight, row.largest_error,
+                row.trouble.empty() ? "ok" : row.trouble.c_str());
+  return line;
+}
+
+nlohmann::ordered_json json_of(const Case& c, const Row& row, const std::string& engine,
+                               const Choices& choices) {
+  return {{"spec", c.spec.name},
+          {"file", std::filesystem::path(choices.file).filename().string()},
+          {"precision", c.precision},
+          {"batch", c.batch},
+          {"rate", c.spec.initial_learning_rate},
+          {"momentum", c.spec.momentum},
+          {"delay_each_layer", c.spec.delay_each_layer_learning},
+          {"seed", choices.seed},
+          {"frames", row.frames},
+          {"steps", row.step},
+          {"seconds", row.seconds},
+          {"psnr", row.psnr},
+          {"ratio", row.ratio},
+          {"largest_weight", row.largest_weight},
+          {"largest_rms_error", row.largest_error},
+          {"trouble", row.trouble},
+          {"engine", engine}};
+}
+
+template <class Precision>
+Quality train(const Case& c, const Choices& choices, const std::shared_ptr<const Clip>& clip,
+              std::ostream* json) {
+  pvm::TrainerOptions options;
+  options.batch = c.batch;
+  options.seed = choices.seed;
+  options.threads = choices.threads;
+  options.backend = choices.backend == "host"   ? pvm::BackendChoice::host
+                    : choices.backend == "cuda" ? pvm::BackendChoice::cuda
+                                                : pvm::BackendChoice::automatic;
+  pvm::Trainer<Precision, pvm::dynamic> trainer(c.spec, options);
+  const io::Opener open = [&clip]() -> io::AnySource { return Player(clip); };
+  auto streams = io::deal({open}, static_cast<std::size_t>(c.batch));
+  const auto batch = static_cast<std::uint64_t>(c.batch);
+  const std::uint64_t steps = choices.frames > 0 ? choices.frames / batch : choices.steps;
+  Quality quality(clip->frames, c.batch, choices.every, choices.until_ratio);
+  quality.on_row([&](const Row& row) {
+    std::printf("%s\n", text_of(c, row).c_str());
+    std::fflush(stdout);
+    if (json != nullptr) *json << json_of(c, row, trainer.description(), choices) << std::endl;
+  });
+  trainer.fit(streams, pvm::Steps{steps}, quality);
+  return quality;
+}
+
+Quality train_in(const Case& c, const Choices& choices, const std::shared_ptr<const Clip>& clip,
+                 std::ostream* json) {
+  if (c.precision == "fp32") return train<pvm::fp32>(c, choices, clip, json);
+  if (c.precision == "tf32") return train<pvm::tf32>(c, choices, clip, json);
+  if (c.precision == "bf16") return train<pvm::bf16>(c, choices, clip, json);
+  if (c.precision == "fp16") return train<pvm::fp16>(c, choices, clip, json);
+  refuse("--precision " + pvm::quote(c.precision) + " is unknown; allowed: fp32, tf32, bf16, fp16");
+}
+
+void run(const Choices& choices) {
+  if (choices.steps == 0 && choices.frames == 0) refuse("name the length: --steps or --frames");
+  const auto cases = cases_of(choices);
+  const int side = cases.front().spec.frame_side();
+  const auto clip = read_clip(choices.file, {side, side, cases.front().spec.input_channels});
+  std::optional<std::ofstream> json;
+  if (!choices.json.empty()) json.emplace(choices.json, std::ios::app);
+  std::printf("%s, %s: %zu frames\n", cases.front().spec.name.c_str(), clip->name.c_str(),
+              clip->frames);
+  std::printf("%-5s %5s %8s %11s %9s %9s %8s %7s %9s %7s  %s\n", "", "batch", "rate", "frames",
+              "steps", "seconds", "psnr dB", "ratio", "|weight|", "error", "state");
+  std::vector<std::string> summary;
+  for (const Case& c : cases) {
+    const Quality quality = train_in(c, choices, clip, json ? &*json : nullptr);
+    if (!quality.last()) refuse("the runs are shorter than a pass of the clip");
+    summary.push_back(text_of(c, *quality.last()) +
+                      (choices.until_ratio > 0 && !quality.reached() ? "  not reached" : ""));
+  }
+  std::printf("\nThe last row of each run:\n");
+  for (const auto& line : summary) std::printf("%s\n", line.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Choices choices;
+  CLI::App app{"Quality of the prediction over frames and seconds", "bench_quality"};
+  describe(app, choices);
+  CLI11_PARSE(app, argc, argv);
+  pvm::set_log_sink([](pvm::Severity severity, const std::string& message) {
+    if (severity == pvm::Severity::warning) pvm::log_to_stderr(severity, message);
+  });
+  try {
+    run(choices);
+  } catch (const std::exception& error) {
+    std::cerr << "bench_quality: " << error.what() << '\n';
+    return 1;
+  }
+}
