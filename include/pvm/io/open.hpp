@@ -35,8 +35,8 @@
 
 namespace pvm::inline v0::io {
 
-/// Where pictures are decoded. `automatic`: on a GPU if the program can and one is there, else on
-/// the CPU; where it could have but no GPU is there, one line of the log says so. `gpu` insists.
+/// Where pictures are decoded: on a GPU if the program can and one is there, or as named. Without a
+/// GPU they are decoded on the CPU in any case, and one line of the log says why.
 enum class Decode { automatic, cpu, gpu };
 
 /// Whether GPU decoding is compiled in. Two types, so that a program may link files of both kinds.
@@ -112,14 +112,12 @@ AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode)
     try {
       if (decode != Decode::cpu) return GpuPictures<Store>(path);
     } catch (const Error& error) {
-      if (error.fault() != Fault::device || decode == Decode::gpu) throw;
+      if (error.fault() != Fault::device) throw;
       say_decoding_on_cpu(error.what());
     }
 #endif
   } else if (decode == Decode::gpu) {
-    throw Error(Fault::device, "pictures cannot be decoded on a GPU: this program was built " +
-                                   std::string("without nvJPEG; decode on the CPU, or build it ") +
-                                   "with a CUDA toolkit that has nvJPEG");
+    say_decoding_on_cpu("this program was built without nvJPEG");
   }
   return Pipeline(ImageList<Store>(path));
 }
@@ -128,8 +126,7 @@ AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode)
 
 /// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
 /// directory of pictures; a zip archive (by its content or name); anything else as a video. Throws
-/// Fault::source where it is not there or cannot be read, Fault::usage for a malformed seed,
-/// Fault::device where Decode::gpu cannot be had.
+/// Fault::source where it is not there or cannot be read, Fault::usage for a malformed seed.
 template <class Gpu = GpuDecoding>
 AnySource open_source(const std::string& path, Decode decode = Decode::automatic) {
   constexpr std::string_view synthetic = "synthetic";
