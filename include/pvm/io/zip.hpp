@@ -102,7 +102,10 @@ class ZipStore {
     if (code == ZIP_ER_NOENT) return name + " does not exist";
     if (std::filesystem::file_size(path, ignored) == 0)
       return name + " is an empty file; copy or download it again";
-    const bool damaged = code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS;
+    bool damaged = code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS;
+#if defined(ZIP_ER_TRUNCATED_ZIP)  // libzip 1.11 and later
+    damaged = damaged || code == ZIP_ER_TRUNCATED_ZIP;
+#endif
     if (damaged && has_zip_magic(path)) {
       return name + " is a damaged zip archive, perhaps cut off; copy or download it again";
     }
