@@ -17,6 +17,7 @@
 
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
 #include <pvm/unit/learning_rule.hpp>
 
 namespace pvm::inline v0::detail::batch {
@@ -500,7 +501,7 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
 template <class M, class Rule, bool Listed, int Bytes>
 __global__ void __launch_bounds__(threads, 2)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  auto* shared = dynamic_shared<unsigned char>();
   __shared__ UpdateState state;
   let_next_kernel_start();
   wait_for_previous_kernel();
@@ -577,8 +578,10 @@ struct UpdateLauncher {
   void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
     const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));
     for_kernel([&](auto* kernel, int shared) {
-      cuda_check(launch(kernel, dim3(blocks), shared, stream, early, a, task),
-                 "launching the update kernel");
+      cuda_check(
+          launch(kernel, {dim3(blocks), threads, static_cast<std::size_t>(shared), stream, early},
+                 a, task),
+          "launching the update kernel");
     });
   }
 };
