@@ -594,7 +594,7 @@ struct Block {
       const int m = age_of(row);
       int age = now.history - 2 - m;  // y(t-1) knows the gradients up to t-2
       age = age < 0 ? age + a.history : age;
-      if (row < listed && age < a.terms) {
+      if (row < listed && age >= 0 && age < a.terms) {  // -1: the gradient of t-1
         const float* table = layer_table(unit.layer) + a.period * a.terms;
         const int term = age * batch() + sequence_of(row, m);
 #pragma unroll 1
