@@ -103,6 +103,12 @@ struct Distance {
   double hidden = 0, outputs = 0, weights = 0;
 };
 
+/// The larger of `worst` and a difference; no number is a large one.
+double larger(double worst, double expected, float value) {
+  const double d = std::abs(expected - static_cast<double>(value));
+  return std::max(worst, std::isfinite(d) ? d : 1e9);
+}
+
 /// The largest differences to the reference over `steps` steps.
 Distance distance(const pvm::Spec& spec, int steps, int batch = 1, int check_every = 1) {
   const std::vector<float> w = start_weights(spec);
@@ -134,13 +140,11 @@ Distance distance(const pvm::Spec& spec, int steps, int batch = 1, int check_eve
     for (std::size_t b = 0; b < sequences; ++b) {
       for (std::size_t u = 0; u < net.units.size(); ++u) {
         for (std::size_t i = 0; i < h; ++i) {
-          worst.hidden =
-              std::max(worst.hidden,
-                       std::abs(reference.hidden(b, u)[i] -
-                                static_cast<double>(hidden[(b * net.units.size() + u) * h + i])));
+          worst.hidden = larger(worst.hidden, reference.hidden(b, u)[i],
+                                hidden[(b * net.units.size() + u) * h + i]);
         }
         for (const double y : reference.outputs(b, u)) {
-          worst.outputs = std::max(worst.outputs, std::abs(y - static_cast<double>(outputs[at++])));
+          worst.outputs = larger(worst.outputs, y, outputs[at++]);
         }
       }
     }
@@ -148,8 +152,7 @@ Distance distance(const pvm::Spec& spec, int steps, int batch = 1, int check_eve
   std::vector<float> now(net.weights);
   engine.read_weights(now);
   for (std::size_t i = 0; i < now.size(); ++i) {
-    worst.weights =
-        std::max(worst.weights, std::abs(reference.weights()[i] - static_cast<double>(now[i])));
+    worst.weights = larger(worst.weights, reference.weights()[i], now[i]);
   }
   std::printf("hidden %.2e outputs %.2e weights %.2e\n", worst.hidden, worst.outputs,
               worst.weights);
