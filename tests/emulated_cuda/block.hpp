@@ -8,15 +8,17 @@
 /// may, and shared memory starts full of NaN. With PVM_EMULATION_SEED=n in the environment the
 /// order of threads, and when copies arrive, are drawn at random instead.
 
-#include <sched.h>
-
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "fiber.hpp"
@@ -36,6 +38,34 @@ inline constinit thread_local Block* running = nullptr;  ///< on this thread of 
 inline constinit thread_local emulated_cuda::Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated_cuda {
+
+/// Counts what blocks that wait for each other may be waiting for.
+class Progress {
+ public:
+  static Progress& get() {
+    static Progress it;
+    return it;
+  }
+  void happened() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++count_;
+    }
+    changed_.notify_all();
+  }
+  /// Sleeps while the count is `seen`, but not for long: memory may change without an instruction
+  /// that counts. Returns the count.
+  unsigned wait(unsigned seen) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return count_ != seen; });
+    return count_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  unsigned count_ = 0;
+};
 
 /// The order that PVM_EMULATION_SEED asks for; as it comes without it.
 class Order {
@@ -76,15 +106,15 @@ struct BulkCopy {
   void* barrier;
 };
 
+struct Warp;
+
 struct Thread {
   Fiber fiber;
   Index index;
-  unsigned number = 0;
+  unsigned number = 0, lane = 0;
+  Warp* warp = nullptr;
   std::vector<Copy> copies;
   std::uint32_t group = 0;  ///< of copies, that is open
-
-  [[nodiscard]] unsigned warp() const noexcept { return number / 32; }
-  [[nodiscard]] unsigned lane() const noexcept { return number % 32; }
 };
 
 /// What each lane of a warp puts in, and gets out when all have.
@@ -93,7 +123,7 @@ using Lanes = unsigned char (*)[32];
 /// A meeting of the lanes of a warp. There are two buffers in turn: whoever comes to the next
 /// meeting but one knows that all have read.
 struct Meeting {
-  unsigned mask = 0, arrived = 0, turn = 0;
+  unsigned mask = ~0U, arrived = 0, turn = 0;
   const char* what = nullptr;
   void (*finish)(Lanes) = nullptr;
   std::vector<Thread*> waiting;
@@ -102,15 +132,22 @@ struct Meeting {
 
 struct Warp {
   unsigned live = 0;
-  std::vector<std::unique_ptr<Meeting>> meetings;  ///< by mask
+  Meeting all;
+  std::vector<std::unique_ptr<Meeting>> some;  ///< by mask
 
   Meeting& meeting(unsigned mask) {
-    for (auto& m : meetings) {
+    if (mask == all.mask) return all;
+    for (auto& m : some) {
       if (m->mask == mask) return *m;
     }
-    meetings.push_back(std::make_unique<Meeting>());
-    meetings.back()->mask = mask;
-    return *meetings.back();
+    some.push_back(std::make_unique<Meeting>());
+    some.back()->mask = mask;
+    return *some.back();
+  }
+  template <class What>
+  void each_meeting(What&& what) {
+    what(all);
+    for (auto& m : some) what(*m);
   }
 };
 
@@ -123,7 +160,8 @@ class Ready {
   }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   void push_back(Thread* t) {
-    ring_[(first_ + size_) % ring_.size()] = t;
+    const std::size_t at = first_ + size_;
+    ring_[at < ring_.size() ? at : at - ring_.size()] = t;
     ++size_;
   }
   void push_front(Thread* t) {
@@ -178,7 +216,7 @@ class Block {
     std::vector<Thread*> threads(count_);
     for (unsigned i = 0; i < count_; ++i) threads[i] = &prepare(i);
     for (Warp& warp : warps_) {
-      for (auto& m : warp.meetings) m->arrived = 0, m->waiting.clear();
+      warp.each_meeting([](Meeting& m) { m.arrived = 0, m.waiting.clear(); });
     }
     order_.shuffle(threads);
     for (Thread* t : threads) ready_.push_back(t);
@@ -196,7 +234,7 @@ class Block {
   }
 
   [[nodiscard]] Thread& now() noexcept { return *now_; }
-  [[nodiscard]] Warp& warp() noexcept { return warps_[now_->warp()]; }
+  [[nodiscard]] Warp& warp() noexcept { return *now_->warp; }
   [[nodiscard]] unsigned char* shared() noexcept { return shared_; }
   [[nodiscard]] Order& order() noexcept { return order_; }
 
@@ -212,21 +250,23 @@ class Block {
 
   /// The lanes of `mask` meet: `mine` is what this one brings, `finish` may work on what all have
   /// brought. Returns what is there then, until this lane comes to the next meeting but one.
-  Lanes meet(unsigned mask, const char* what, const void* mine, std::size_t bytes,
-             void (*finish)(Lanes) = nullptr) {
-    const unsigned lane = now_->lane();
+  template <class T>
+  Lanes meet(unsigned mask, const char* what, const T& mine, void (*finish)(Lanes) = nullptr) {
+    static_assert(sizeof(T) <= 32 && std::is_trivially_copyable_v<T>);
+    const unsigned lane = now_->lane;
     if ((mask >> lane & 1U) == 0) fail("a lane is not in the mask of what it calls");
-    Meeting& m = warp().meeting(mask);
+    Warp& warp = *now_->warp;
+    Meeting& m = warp.meeting(mask);
     if (m.arrived == 0) {
       m.what = what;
       m.finish = finish;
-    } else if (std::strcmp(m.what, what) != 0) {
+    } else if (m.what != what && std::strcmp(m.what, what) != 0) {
       fail("lanes of a warp meet in different instructions");
     }
     const Lanes lanes = m.lanes[m.turn];
-    if (bytes > 0) std::memcpy(lanes[lane], mine, bytes);
+    std::memcpy(lanes[lane], &mine, sizeof(T));
     m.arrived |= 1U << lane;
-    if (m.arrived == (mask & warp().live)) {
+    if (m.arrived == (mask & warp.live)) {
       close(m);
     } else {
       m.waiting.push_back(now_);
@@ -243,7 +283,7 @@ class Block {
     } else if (alone_) {
       if (++idle_ > 1000) fail("a block waits for another one in a launch that is not cooperative");
     } else {
-      sched_yield();
+      seen_ = Progress::get().wait(seen_);
     }
   }
 
@@ -274,21 +314,21 @@ class Block {
       block.body_(block.arguments_);
       block.leave();
     });
-    warps_[t.warp()].live |= 1U << t.lane();
+    t.lane = i % 32;
+    t.warp = &warps_[i / 32];
+    t.warp->live |= 1U << t.lane;
     return t;
   }
 
   /// The running thread ends.
   void leave() {
     --live_;
-    warp().live &= ~(1U << now_->lane());
-    if (live_ == 0) {
-      now_->fiber.switch_to(home_);
-    }
+    warp().live &= ~(1U << now_->lane);
+    if (live_ == 0) now_->fiber.switch_to(home_);
     if (!waiting_.empty() && waiting_.size() == live_) open_barrier();
-    for (auto& m : warp().meetings) {
-      if (m->arrived != 0 && m->arrived == (m->mask & warp().live)) close(*m);
-    }
+    warp().each_meeting([&](Meeting& m) {
+      if (m.arrived != 0 && m.arrived == (m.mask & warp().live)) close(m);
+    });
     next();
   }
 
@@ -305,8 +345,8 @@ class Block {
     if (m.finish != nullptr) m.finish(m.lanes[m.turn]);
     m.arrived = 0;
     m.turn ^= 1U;
-    order_.shuffle(m.waiting);
-    const bool later = order_.coin();
+    if (order_.drawn()) order_.shuffle(m.waiting);
+    const bool later = order_.drawn() && order_.coin();
     for (auto t = m.waiting.rbegin(); t != m.waiting.rend(); ++t) {
       later ? ready_.push_back(*t) : ready_.push_front(*t);
     }
@@ -339,7 +379,8 @@ class Block {
   Fiber home_;
   Thread* now_ = nullptr;
   Ready ready_;
-  unsigned live_ = 0, idle_ = 0;
+  unsigned live_ = 0;
+  unsigned idle_ = 0, seen_ = 0;  ///< of polls
   std::vector<Thread*> waiting_;  ///< at the barrier
   unsigned barrier_turn_ = 0, barrier_count_ = 0, barrier_result_[2] = {};
   std::vector<BulkCopy> bulk_;

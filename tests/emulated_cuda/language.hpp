@@ -84,7 +84,7 @@ inline int __syncthreads_and(int predicate) {
   return __syncthreads_count(predicate == 0 ? 1 : 0) == 0 ? 1 : 0;
 }
 inline void __syncwarp(unsigned mask = 0xffffffffU) {
-  (void)emulated_cuda::block().meet(mask, "__syncwarp", nullptr, 0);
+  (void)emulated_cuda::block().meet(mask, "__syncwarp", char{});
 }
 inline unsigned __activemask() { return emulated_cuda::block().warp().live; }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
@@ -99,10 +99,9 @@ namespace emulated_cuda {
 /// What lane `source(lane)` brings; its own where there is no such lane in the segment of `width`.
 template <class T, class Source>
 T shuffle(unsigned mask, T value, int width, const char* what, Source&& source) {
-  static_assert(sizeof(T) <= 32 && std::is_trivially_copyable_v<T>);
   Block& b = block();
-  const Lanes lanes = b.meet(mask, what, &value, sizeof(T));
-  const int lane = static_cast<int>(b.now().lane());
+  const Lanes lanes = b.meet(mask, what, value);
+  const int lane = static_cast<int>(b.now().lane);
   const int first = lane / width * width;
   const int from = source(lane - first);
   T out = value;
@@ -113,7 +112,7 @@ T shuffle(unsigned mask, T value, int width, const char* what, Source&& source) 
 inline unsigned ballot(unsigned mask, bool predicate) {
   Block& b = block();
   const unsigned char mine = predicate ? 1 : 0;
-  const Lanes lanes = b.meet(mask, "a vote", &mine, 1);
+  const Lanes lanes = b.meet(mask, "a vote", mine);
   unsigned out = 0;
   for (unsigned i = 0; i < 32; ++i) {
     if ((mask & b.warp().live) >> i & 1U) out |= static_cast<unsigned>(lanes[i][0]) << i;
@@ -124,10 +123,10 @@ inline unsigned ballot(unsigned mask, bool predicate) {
 template <class T, class Join>
 T reduce(unsigned mask, T value, Join&& join) {
   Block& b = block();
-  const Lanes lanes = b.meet(mask, "a reduction", &value, sizeof(T));
+  const Lanes lanes = b.meet(mask, "a reduction", value);
   T out = value;
   for (unsigned i = 0; i < 32; ++i) {
-    if (i == b.now().lane() || ((mask & b.warp().live) >> i & 1U) == 0) continue;
+    if (i == b.now().lane || ((mask & b.warp().live) >> i & 1U) == 0) continue;
     T other;
     std::memcpy(&other, lanes[i], sizeof(T));
     out = join(out, other);
@@ -212,42 +211,54 @@ void __stcg(T* p, T value) {
   *p = value;
 }
 
-// Whoever waits in a loop around an atomic operation must let others come to it.
+namespace emulated_cuda {
+
+/// Whoever waits in a loop around an atomic operation must let others come to it.
+template <class T, class Operation>
+T atomic(T* p, Operation&& operation) {
+  static_assert(std::is_integral_v<T>, "sums of floats would depend on the order of threads");
+  block().poll();
+  std::atomic_ref<T> at(*p);
+  T old = at.load();
+  while (!at.compare_exchange_weak(old, operation(old))) {
+  }
+  Progress::get().happened();
+  return old;
+}
+
+}  // namespace emulated_cuda
+
 template <class T>
 T atomicAdd(T* p, std::type_identity_t<T> value) {
-  static_assert(std::is_integral_v<T>, "sums of floats would depend on the order of threads");
-  emulated_cuda::block().poll();
-  return std::atomic_ref<T>(*p).fetch_add(value);
+  return emulated_cuda::atomic(p, [&](T old) { return static_cast<T>(old + value); });
 }
 template <class T>
 T atomicSub(T* p, std::type_identity_t<T> value) {
-  emulated_cuda::block().poll();
-  return std::atomic_ref<T>(*p).fetch_sub(value);
+  return emulated_cuda::atomic(p, [&](T old) { return static_cast<T>(old - value); });
 }
 template <class T>
 T atomicExch(T* p, std::type_identity_t<T> value) {
-  emulated_cuda::block().poll();
-  return std::atomic_ref<T>(*p).exchange(value);
+  return emulated_cuda::atomic(p, [&](T) { return value; });
 }
 template <class T>
 T atomicOr(T* p, std::type_identity_t<T> value) {
-  emulated_cuda::block().poll();
-  return std::atomic_ref<T>(*p).fetch_or(value);
+  return emulated_cuda::atomic(p, [&](T old) { return static_cast<T>(old | value); });
 }
 template <class T>
-T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  emulated_cuda::block().poll();
-  std::atomic_ref<T>(*p).compare_exchange_strong(expected, value);
-  return expected;
+T atomicAnd(T* p, std::type_identity_t<T> value) {
+  return emulated_cuda::atomic(p, [&](T old) { return static_cast<T>(old & value); });
 }
 template <class T>
 T atomicMax(T* p, std::type_identity_t<T> value) {
-  emulated_cuda::block().poll();
-  std::atomic_ref<T> at(*p);
-  T old = at.load();
-  while (old < value && !at.compare_exchange_weak(old, value)) {
-  }
-  return old;
+  return emulated_cuda::atomic(p, [&](T old) { return std::max(old, value); });
+}
+template <class T>
+T atomicMin(T* p, std::type_identity_t<T> value) {
+  return emulated_cuda::atomic(p, [&](T old) { return std::min(old, value); });
+}
+template <class T>
+T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  return emulated_cuda::atomic(p, [&](T old) { return old == expected ? value : old; });
 }
 
 // -------------------------------------------------------------- arithmetic

@@ -32,6 +32,7 @@ inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
 
 inline void add_one_release(unsigned int* counter) {
   std::atomic_ref(*counter).fetch_add(1, std::memory_order_release);
+  emulated_cuda::Progress::get().happened();
 }
 inline unsigned int load_relaxed(const unsigned int* counter) {
   emulated_cuda::block().poll();
@@ -101,7 +102,7 @@ inline constexpr unsigned full_warp = 0xffffffffU;
 /// Rows of 16 bytes: lane l gives the address of row l % 8 of matrix l / 8. Returns the 32 bits at
 /// row `row`, pair `pair` of matrix `matrix`; transposed: of the columns.
 inline std::uint32_t matrix_word(emulated_cuda::Lanes lanes, int matrix, bool transposed) {
-  const int lane = static_cast<int>(emulated_cuda::block().now().lane());
+  const int lane = static_cast<int>(emulated_cuda::block().now().lane);
   const auto half = [&](int row, int column) {
     const unsigned char* address;
     std::memcpy(&address, lanes[matrix * 8 + row], sizeof(address));
@@ -117,15 +118,15 @@ inline std::uint32_t matrix_word(emulated_cuda::Lanes lanes, int matrix, bool tr
 template <int Count>
 std::array<std::uint32_t, Count> load(const void* row, bool transposed, const char* what) {
   emulated_cuda::Block& block = emulated_cuda::block();
-  if (static_cast<int>(block.now().lane()) < Count * 8 &&
+  if (static_cast<int>(block.now().lane) < Count * 8 &&
       reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
     emulated_cuda::fail("a row of a matrix that is not aligned");
   }
-  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, &row, sizeof(row));
+  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, row);
   std::array<std::uint32_t, Count> out;
   for (int i = 0; i < Count; ++i)
     out[static_cast<std::size_t>(i)] = matrix_word(lanes, i, transposed);
-  block.meet(full_warp, what, nullptr, 0);
+  block.meet(full_warp, what, char{});
   return out;
 }
 
@@ -136,7 +137,7 @@ struct Operands {
 /// c[16][8] = a[16][Depth] b[Depth][8] of the lanes' words, left where the lanes find their four.
 /// `value(word, i)`: number i of a word, which holds Depth / 8 of them.
 template <int Depth, class Value>
-void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
+__attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
   constexpr int each = Depth / 8;
   float a[16][Depth], b[Depth][8], c[16][8] = {};
   for (int lane = 0; lane < 32; ++lane) {
@@ -165,9 +166,9 @@ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b
                      const char* what, void (*finish)(emulated_cuda::Lanes)) {
   const Operands mine{{a[0], a[1], a[2], a[3], b0, b1}};
   emulated_cuda::Block& block = emulated_cuda::block();
-  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, &mine, sizeof(mine), finish);
+  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, mine, finish);
   float sums[4];
-  std::memcpy(sums, lanes[block.now().lane()], sizeof(sums));
+  std::memcpy(sums, lanes[block.now().lane], sizeof(sums));
   for (int i = 0; i < 4; ++i) c[i] += sums[i];
 }
 
@@ -188,8 +189,8 @@ inline void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1, const void* 
 }
 inline std::uint32_t transpose(std::uint32_t v) {
   emulated_cuda::Block& block = emulated_cuda::block();
-  const emulated_cuda::Lanes lanes = block.meet(emulated::full_warp, "movmatrix", &v, sizeof(v));
-  const unsigned lane = block.now().lane();
+  const emulated_cuda::Lanes lanes = block.meet(emulated::full_warp, "movmatrix", v);
+  const unsigned lane = block.now().lane;
   const auto half = [&](unsigned row, unsigned column) {
     std::uint16_t value;
     std::memcpy(&value, lanes[row * 4 + column / 2] + column % 2 * 2, 2);
