@@ -16,6 +16,15 @@
 
 namespace pvm_test {
 
+/// The emulated device (tests/emulated_cuda) takes a tenth of a second for a step of one slice of a
+/// batch: tests run fewer steps there, and smaller batches.
+#if defined(PVM_EMULATED_CUDA)
+inline constexpr bool emulated = true;
+#else
+inline constexpr bool emulated = false;
+#endif
+inline int steps_of(int usual, int on_emulated) { return emulated ? on_emulated : usual; }
+
 inline pvm::Spec tiny_spec() {
   return pvm::load_spec(std::filesystem::path(PVM_MODEL_ZOO) / "tiny.json");
 }

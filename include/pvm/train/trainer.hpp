@@ -75,9 +75,11 @@ inline bool choose_cuda([[maybe_unused]] bool required, [[maybe_unused]] bool wa
 }
 
 #if defined(__CUDACC__)
-/// The rule a GPU learns by: plain SGD where a network's type says so, else momentum.
+/// The rule a GPU learns by: Sgd or Adam where a network's type says so, else momentum.
 template <class Net>
-using CudaRule = std::conditional_t<std::same_as<typename Net::rule, Sgd>, Sgd, Momentum>;
+using CudaRule = std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
+                                        std::same_as<typename Net::rule, Adam>,
+                                    typename Net::rule, Momentum>;
 
 /// One sequence in fp32 with momentum has an engine that keeps its weights on the chip; everything
 /// else runs as a batch on tensor cores. Throws Error (device) for what a GPU cannot run.

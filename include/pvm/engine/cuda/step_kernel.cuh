@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/instructions.cuh>
 #include <pvm/engine/cuda/step_program.hpp>
 #include <pvm/engine/cuda/tuning.hpp>
 #include <pvm/model/spec.hpp>
@@ -112,43 +113,18 @@ __device__ __forceinline__ float derive(int kind, float v) {
                    : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
 }
 
-/// What the second-level cache does with weights: part of them stays from step to step, the rest
-/// passes through without pushing that part out.
-__device__ __forceinline__ unsigned long long keep_policy() {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ unsigned long long pass_policy() {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ float4 load_weights(const float4* p, unsigned long long policy) {
-  float4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "l"(p), "l"(policy)
-               : "memory");
-  return v;
-}
-
 /// A barrier of all blocks in two halves; `passed` counts since the engine was made.
 __device__ __forceinline__ void barrier_arrive(unsigned int* counter) {
   __syncthreads();
-  if (threadIdx.x == 0) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-  }
+  if (threadIdx.x == 0) add_one_release(counter);
 }
 /// Polls without ordering, which would empty the first-level cache every time; orders once.
 __device__ __forceinline__ void barrier_wait(const unsigned int* counter, unsigned int& passed) {
   if (threadIdx.x == 0) {
     const unsigned int target = ++passed * gridDim.x;
-    unsigned int seen;
-    do {
-      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    } while (static_cast<int>(seen - target) < 0);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    while (static_cast<int>(load_relaxed(counter) - target) < 0) {
+    }
+    fence_device();
   }
   __syncthreads();
 }
@@ -307,9 +283,11 @@ struct Block {
     }
     const float4* from =
         (plain ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.weight + offset;
-    const unsigned long long policy = (item.flags & stays_in_l2) ? keep_policy() : pass_policy();
+    // Part of the weights stays in the second-level cache from step to step; the rest passes
+    // through without pushing that part out.
+    const unsigned long long policy = (item.flags & stays_in_l2) ? leaves_last() : leaves_first();
 #pragma unroll
-    for (int r = 0; r < RG; ++r) tile.w[r] = load_weights(from + r * stride, policy);
+    for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
   }
 
   __device__ __forceinline__ static float dot(float4 w, float4 x) {
@@ -616,7 +594,7 @@ struct Block {
       const int m = age_of(row);
       int age = now.history - 2 - m;  // y(t-1) knows the gradients up to t-2
       age = age < 0 ? age + a.history : age;
-      if (row < listed && age < a.terms) {
+      if (row < listed && age >= 0 && age < a.terms) {  // -1: the gradient of t-1
         const float* table = layer_table(unit.layer) + a.period * a.terms;
         const int term = age * batch() + sequence_of(row, m);
 #pragma unroll 1
@@ -794,14 +772,6 @@ struct Block {
 
   // -------------------------------------------------------------- folding
 
-  /// A copy of 4 bytes that needs no register while it is under way.
-  __device__ __forceinline__ static void copy_async(float* to, const float* from) {
-    const auto at = static_cast<unsigned int>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
-  }
-  __device__ __forceinline__ static void await_copies() {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-  }
   __device__ __forceinline__ static int most_terms(const Fold& fold) {
     return min(16, fold_stage_floats / static_cast<int>(fold.width * 4));
   }
@@ -821,7 +791,7 @@ struct Block {
         __syncthreads();
         stage_gradients(fold, base, count, age);
       }
-      await_copies();
+      copies_wait_all();
       __syncthreads();
       fold_tiles(fold, base, count, factor, base == 0 ? source : sink, sink);
       if (fold.bias != 0) fold_bias(fold, base, count, factor, bias_sink);
@@ -844,8 +814,8 @@ struct Block {
       const int inside = k - i * each;
       const int row = min((inside >> 3) * RG + min(inside & 7, RG - 1), hidden() - 1);
       const int n = age_of(base + i);
-      copy_async(area + p.rows + k,
-                 a.past + past_row(back + age(n), sequence_of(base + i, n)) + place + row);
+      copy_word_async(area + p.rows + k,
+                      a.past + past_row(back + age(n), sequence_of(base + i, n)) + place + row);
     }
     // Half the threads take the even terms, half the odd ones.
     const int half = threadIdx.x >= step_threads / 2 ? 1 : 0;
@@ -864,8 +834,8 @@ struct Block {
         int m = now.history - 1 - old;
         m = m < 0 ? m + a.history : m;
         const unsigned int listed = static_cast<unsigned>(m * batch() + sequence) * p.column_count;
-        copy_async(area + p.stage + i * columns + c,
-                   from + (output ? listed : past_row(from_back + old, sequence)));
+        copy_word_async(area + p.stage + i * columns + c,
+                        from + (output ? listed : past_row(from_back + old, sequence)));
       }
     }
   }
@@ -996,7 +966,7 @@ struct Block {
   /// One step of one sequence, up to the publication. `tail`: only y of the step before, for
   /// whoever looks and for the next launch.
   __device__ __forceinline__ void step_sequence(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,
-                                                long long& clk_) const {
+                                                [[maybe_unused]] long long& clk_) const {
     gather_inputs(tail);
     PVM_MARK(0);
     if (!tail) {
@@ -1109,9 +1079,8 @@ __device__ __forceinline__ void end_launch(const StepArguments& a,
 
 template <int RG, bool Single, int Hidden>
 __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__ StepArguments a) {
-  extern __shared__ float4 shared4[];
   const Block<RG, Single, Hidden> block =
-      open_block<RG, Single, Hidden>(a, reinterpret_cast<float*>(shared4));
+      open_block<RG, Single, Hidden>(a, dynamic_shared<float>());
   Now& now = block.now;
   if (threadIdx.x == 0) begin_launch(a, block);
   __syncthreads();
@@ -1168,9 +1137,8 @@ __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float4* copy,
                 float* bias_copy) {
-  extern __shared__ float4 shared4[];
   const Block<RG, Single, Hidden> block =
-      open_block<RG, Single, Hidden>(a, reinterpret_cast<float*>(shared4));
+      open_block<RG, Single, Hidden>(a, dynamic_shared<float>());
   if (threadIdx.x == 0) {
     block.set_step(step);
     block.now.coefficients = coefficients;
@@ -1194,9 +1162,8 @@ __global__ void __launch_bounds__(step_threads, 1)
 template <int RG, bool Single, int Hidden>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
-  extern __shared__ float4 shared4[];
   const Block<RG, Single, Hidden> block =
-      open_block<RG, Single, Hidden>(a, reinterpret_cast<float*>(shared4));
+      open_block<RG, Single, Hidden>(a, dynamic_shared<float>());
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
   // Version t is made of c(h(t-1)): what step t - 1 published.
 #pragma unroll 1

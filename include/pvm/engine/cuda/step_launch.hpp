@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
 #include <pvm/engine/cuda/step_kernel.cuh>
 
 namespace pvm::inline v0::detail {
@@ -31,9 +32,9 @@ class StepLauncher {
         blocks_(blocks),
         shared_(shared_bytes) {
     visit([&](auto kernels) {
-      allow_shared(reinterpret_cast<const void*>(kernels.steps));
-      allow_shared(reinterpret_cast<const void*>(kernels.materialise));
-      allow_shared(reinterpret_cast<const void*>(kernels.restore_products));
+      allow_shared(kernels.steps);
+      allow_shared(kernels.materialise);
+      allow_shared(kernels.restore_products);
     });
   }
 
@@ -41,8 +42,7 @@ class StepLauncher {
   void steps(const StepArguments& arguments, cudaStream_t stream) const {
     visit([&](auto kernels) {
       void* parameters[] = {const_cast<StepArguments*>(&arguments)};
-      cuda_check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernels.steps),
-                                             dim3(static_cast<unsigned>(blocks_)),
+      cuda_check(cudaLaunchCooperativeKernel(kernels.steps, dim3(static_cast<unsigned>(blocks_)),
                                              dim3(step_threads), parameters, shared_, stream),
                  "launching a step");
     });
@@ -51,18 +51,17 @@ class StepLauncher {
                    const std::uint32_t* index, const float* coefficients, float4* copy, float* bias,
                    cudaStream_t stream) const {
     visit([&](auto kernels) {
-      kernels.materialise<<<static_cast<unsigned>(blocks_), step_threads, shared_, stream>>>(
-          arguments, step, index, coefficients, copy, bias);
+      cuda_check(launch(kernels.materialise, shape(stream), arguments, step, index, coefficients,
+                        copy, bias),
+                 "reading the weights");
     });
-    cuda_check(cudaGetLastError(), "reading the weights");
   }
   void restore_products(const StepArguments& arguments, unsigned long long step,
                         cudaStream_t stream) const {
     visit([&](auto kernels) {
-      kernels.restore_products<<<static_cast<unsigned>(blocks_), step_threads, shared_, stream>>>(
-          arguments, step);
+      cuda_check(launch(kernels.restore_products, shape(stream), arguments, step),
+                 "restoring a state");
     });
-    cuda_check(cudaGetLastError(), "restoring a state");
   }
 
  private:
@@ -74,7 +73,11 @@ class StepLauncher {
     if (usual_) return f(StepKernels<7, true, 49>{});  // the published models' units
     tall_ ? f(StepKernels<8, true>{}) : f(StepKernels<7, true>{});
   }
-  void allow_shared(const void* kernel) const {
+  [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
+    return {dim3(static_cast<unsigned>(blocks_)), step_threads, shared_, stream};
+  }
+  template <class Kernel>
+  void allow_shared(Kernel* kernel) const {
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_)),
                "reserving shared memory");

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the batched kernels share: their arguments, rings, and a few instructions.
+/// What the batched kernels share: their arguments, rings and activations.
 
 #include <cstddef>
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/instructions.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::batch {
@@ -147,94 +148,11 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
   }
 }
 
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global));
-}
-/// Marks what is read once a step, and is larger than the cache, as the first to leave it.
-__device__ __forceinline__ unsigned long long leaves_first() {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ void copy_async(void* shared, const void* global,
-                                           unsigned long long policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global), "l"(policy));
-}
-__device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global));
-}
 /// 16 bytes of the row at `place`, or zeros.
 __device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
                                                std::uint32_t place) {
   const bool exists = place != nowhere;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(from + static_cast<std::size_t>(exists ? place : 0) * 16), "r"(exists ? 16 : 0));
-}
-__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
-template <int Pending>
-__device__ __forceinline__ void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending));
-}
-
-/// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
-}
-__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
-}
-__device__ __forceinline__ void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1,
-                                                  const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-               : "=r"(r0), "=r"(r1)
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
-}
-/// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.
-__device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
-  std::uint32_t out;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
-  return out;
-}
-
-/// A kernel may start while the one before it ends: it must wait before it reads or writes what
-/// that one does, and lets the next one start in turn.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/// Launches `kernel` so that it may start early, where the device can do that (`early`).
-template <class Kernel, class... Values>
-cudaError_t launch(Kernel* kernel, dim3 grid, int shared_bytes, cudaStream_t stream, bool early,
-                   const Values&... values) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, values...);
+  copy_async_or_zero(shared, from + static_cast<std::size_t>(exists ? place : 0) * 16, exists);
 }
 
 }  // namespace pvm::inline v0::detail::batch

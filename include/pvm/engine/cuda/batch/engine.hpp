@@ -80,14 +80,13 @@ struct Tuning {
 /// go up on their own stream while earlier ones are used.
 template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum>
 class CudaBatchEngine {
-  static_assert(std::is_same_v<Rule, Momentum> || std::is_same_v<Rule, Sgd>,
-                "batches on a GPU learn by Momentum or Sgd: other rules are to be told how many "
-                "updates a layer has made, and these kernels do not count them");
+  static_assert(LearningRuleType<Rule>);
   using Math = detail::batch::Math<Precision>;
   using Word = typename Math::Word;
   using Kept = typename Math::Kept;
   using KeptType = typename Kept::Type;
   using Tuning = detail::batch::Tuning;
+  static constexpr bool counts_updates = detail::batch::counts_updates<Rule>;
   template <class T>
   using Array = detail::DeviceArray<T>;
 
@@ -103,7 +102,7 @@ class CudaBatchEngine {
         plan_(spec_, net_, Math::block,
               Tuning::part_rows(input_rows(), device_.multiprocessors) / Math::block),
         schedule_(spec),
-        rates_(layers(), shape_.terms, listed_, shape_.share),
+        rates_(layers(), shape_.terms, rate_kind(), shape_.share),
         products_{shape_.slice, device_.overlaps},
         update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
                 device_.multiprocessors, device_.overlaps, plan_.columns} {
@@ -144,9 +143,11 @@ class CudaBatchEngine {
     detail::cuda_check(cudaEventSynchronize(slot.uploaded.get()), "waiting for an upload");
     const std::size_t rows = count(steps) * count(batch_);
     stored_.assign(store_.capacity() > 0 ? rows : 0, not_stored);
-    return {
-        steps, {slot.pixels.get(), rows * spec_.frame_size()}, {slot.scored.get(), rows}, {},
-        stored_};
+    return {steps,
+            {slot.pixels.get(), rows * spec_.frame_size()},
+            {slot.scored.get(), rows},
+            {},
+            stored_};
   }
 
   /// Frames in host memory, copied into the block that goes up. See Engine.
@@ -235,8 +236,10 @@ class CudaBatchEngine {
     state.rates = schedule_.layers();
     state.layout = layout_name();
     state.plan = deferral();
-    for (const DeferredRates& layer : rates_.layers()) {
-      const auto saved = layer.save();
+    for (std::size_t l = 0; l < layers(); ++l) {
+      auto saved = rates_.layers()[l].save();
+      if (counts_updates)
+        saved.front() = static_cast<double>(rates_.updates()[l]);  // none deferred
       state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
     }
     state.folded.resize(net_.weights);
@@ -326,6 +329,11 @@ class CudaBatchEngine {
     std::size_t rows = 0;
     for (const Unit& unit : net_.units) rows += count(unit.inputs);
     return rows;
+  }
+  [[nodiscard]] detail::batch::RateKind rate_kind() const {
+    using Kind = detail::batch::RateKind;
+    if (listed_) return Kind::listed;
+    return counts_updates ? Kind::counted : Kind::plain;
   }
   [[nodiscard]] DeferralPlan deferral() const { return {1, shape_.terms}; }
   [[nodiscard]] std::string layout_name() const {
@@ -595,6 +603,7 @@ class CudaBatchEngine {
           cudaMemsetAsync(states_.get(), 0, states_.size() * sizeof(float), compute_.get()),
           "forgetting the momentum");
     }
+    if (!listed_) rates_.clear();
   }
 
   /// y of the last step, [outputs][Bp].
@@ -810,7 +819,12 @@ class CudaBatchEngine {
     const std::size_t each = state.coefficients.size() / layers();
     for (std::size_t l = 0; l < layers(); ++l) {
       const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
-      if (!rates_.layers()[l].restore({from, from + static_cast<std::ptrdiff_t>(each)})) {
+      std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
+      if (counts_updates) {
+        const double updates = std::max(0.0, std::exchange(saved.front(), 0.0));
+        rates_.updates()[l] = static_cast<std::uint64_t>(updates);
+      }
+      if (!rates_.layers()[l].restore(saved)) {
         throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
       }
     }

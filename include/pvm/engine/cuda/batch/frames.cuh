@@ -9,6 +9,7 @@
 
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {
 
@@ -72,8 +73,8 @@ template <class M>
 void convert_frames(const Arguments& a, const Uploaded& from, int steps, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((a.shape.pixels + 63) / 64),
                   static_cast<unsigned>((a.shape.padded + 31) / 32), static_cast<unsigned>(steps));
-  frames_kernel<M><<<grid, 256, 0, stream>>>(a, from);
-  cuda_check(cudaGetLastError(), "launching the frames kernel");
+  cuda_check(launch(frames_kernel<M>, {grid, threads, 0, stream}, a, from),
+             "launching the frames kernel");
 }
 
 }  // namespace pvm::inline v0::detail::batch

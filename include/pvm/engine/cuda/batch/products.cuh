@@ -9,6 +9,7 @@
 #include <pvm/engine/cuda/batch/forward.cuh>
 #include <pvm/engine/cuda/batch/outputs.cuh>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {
 
@@ -17,7 +18,7 @@ namespace pvm::inline v0::detail::batch {
 template <class M, int Slice>
 __global__ void __launch_bounds__(threads, 2)
     products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  auto* shared = dynamic_shared<unsigned char>();
   __shared__ BlockState state;
   let_next_kernel_start();
   const Product p = a.products[first + blockIdx.x];
@@ -93,8 +94,9 @@ struct ProductsLauncher {
                   cudaStream_t stream) const {
     for_slice([&]<int Slice>() {
       const dim3 grid(count, static_cast<unsigned int>(a.shape.padded / Slice));
-      cuda_check(launch(products_kernel<M, Slice>, grid, product_shared_bytes<M, Slice>(), stream,
-                        early, a, first, advance),
+      cuda_check(launch(products_kernel<M, Slice>,
+                        {grid, threads, product_shared_bytes<M, Slice>(), stream, early}, a, first,
+                        advance),
                  "launching the products kernel");
     });
   }

@@ -4,14 +4,18 @@
 
 /// The learning rates of the steps to come, as the update kernel reads them: a table a step.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/tables.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>
 
 namespace pvm::inline v0::detail::batch {
 
@@ -23,21 +27,38 @@ inline int terms_for(double momentum, double epsilon) {
   return terms;
 }
 
-/// A table is [1 if the step learns, 3 unused], then for each layer its rate and momentum, or for
-/// each listed gradient, youngest first, what the master gains of it and what of it W has beside
-/// the master.
+/// Whether a rule moves weights in proportion to rate times gradient, whatever the step: then a
+/// sequence's share is part of the rate, and nobody counts updates.
+template <class Rule>
+inline constexpr bool counts_updates =
+    !std::is_same_v<Rule, Momentum> && !std::is_same_v<Rule, Sgd>;
+
+/// What a layer has in a table.
+enum class RateKind {
+  plain,    ///< its rate, with a sequence's share in it, and its momentum
+  counted,  ///< its rate, its momentum, and in two words the number of this update, from 1; 0: none
+  listed    ///< for each gradient, youngest first, what the master gains of it and what W has of it
+};
+
+/// A table is [1 if the step learns, 3 unused], then what each layer has.
 class RateTables {
  public:
-  RateTables(std::size_t layers, int terms, bool listed, float share)
+  RateTables(std::size_t layers, int terms, RateKind kind, float share)
       : layers_(layers),
         terms_(static_cast<std::size_t>(terms)),
-        listed_(listed),
+        kind_(kind),
         share_(share),
-        deferred_(layers, DeferredRates({1, terms})) {}
+        deferred_(layers, DeferredRates({1, terms})),
+        updates_(layers) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return 4 + layers_ * each(); }
   [[nodiscard]] std::vector<DeferredRates>& layers() noexcept { return deferred_; }
-  void clear() { deferred_.assign(layers_, DeferredRates({1, static_cast<int>(terms_)})); }
+  /// Updates made, by layer.
+  [[nodiscard]] std::vector<std::uint64_t>& updates() noexcept { return updates_; }
+  void clear() {
+    deferred_.assign(layers_, DeferredRates({1, static_cast<int>(terms_)}));
+    updates_.assign(layers_, 0);
+  }
 
   /// The table of step `step`, whose rates `schedule` becomes.
   void write(std::uint64_t step, bool learn, RateSchedule& schedule, float* out) {
@@ -47,9 +68,17 @@ class RateTables {
     for (std::size_t l = 0; l < layers_; ++l) {
       const Rates rates = schedule.layers()[l];
       float* row = out + 4 + l * each();
-      if (!listed_) {
+      if (kind_ == RateKind::plain) {
         row[0] = share_ * rates.learning_rate;
         row[1] = rates.momentum;
+        continue;
+      }
+      if (kind_ == RateKind::counted) {
+        row[0] = rates.learning_rate;
+        row[1] = rates.momentum;
+        const bool switched_on = rates.learning_rate != 0.0F || rates.momentum != 0.0F;
+        const std::uint64_t number = learn && switched_on ? ++updates_[l] : 0;
+        std::memcpy(row + 2, &number, sizeof(number));
         continue;
       }
       if (learn) {
@@ -62,12 +91,14 @@ class RateTables {
   /// The table that reads W after step `step`: the master gains nothing.
   void write_now(std::uint64_t step, float* out) const {
     std::fill_n(out, size(), 0.0F);
-    if (!listed_) return;
+    if (kind_ != RateKind::listed) return;
     for (std::size_t l = 0; l < layers_; ++l) write_shares(l, step, out + 4 + l * each());
   }
 
  private:
-  [[nodiscard]] std::size_t each() const noexcept { return listed_ ? 2 * terms_ : 2; }
+  [[nodiscard]] std::size_t each() const noexcept {
+    return kind_ == RateKind::listed ? 2 * terms_ : (kind_ == RateKind::counted ? 4 : 2);
+  }
   void write_shares(std::size_t l, std::uint64_t step, float* row) const {
     for (std::size_t age = 0; age < terms_; ++age) {
       const auto slot = static_cast<std::size_t>((step + 64 * terms_ - age) % terms_);
@@ -77,9 +108,10 @@ class RateTables {
   }
 
   std::size_t layers_, terms_;
-  bool listed_;
+  RateKind kind_;
   float share_;
   std::vector<DeferredRates> deferred_;
+  std::vector<std::uint64_t> updates_;
 };
 
 }  // namespace pvm::inline v0::detail::batch

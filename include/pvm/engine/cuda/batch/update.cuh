@@ -16,7 +16,9 @@
 #include <type_traits>
 
 #include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
 #include <pvm/unit/learning_rule.hpp>
 
 namespace pvm::inline v0::detail::batch {
@@ -244,6 +246,7 @@ struct UpdateState {
 template <class M, class Rule, bool Listed, int Bytes>
 class Updater {
   static constexpr int state_floats = Listed ? 0 : Rule::state;
+  static constexpr bool counted = !Listed && counts_updates<Rule>;
   using S = UpdateShape<Bytes, 1 + state_floats>;
 
  public:
@@ -291,14 +294,16 @@ class Updater {
       Fragment gains;    // what the master gains, or the gradient
       clear(pending);
       clear(gains);
-      RuleStep rule{0, 0, state_.cursor.step};
+      RuleStep rule;
       for (int term = 0; term < terms_; ++term) {
         Fragment listed;
         Fragment& sums = Listed ? listed : gains;
         clear(sums);
         // Read early: its way from memory is the product's time.
-        const float* rates = table_ + 4 + p.layer * 2 * terms_ + (Listed ? 2 * term : 0);
+        const float* rates =
+            table_ + 4 + p.layer * (counted ? 4 : 2 * terms_) + (Listed ? 2 * term : 0);
         const float first = rates[0], second = rates[1];
+        if constexpr (counted) rule.step = number_of(rates + 2);
         for (int chunk = 0; chunk < chunks_; ++chunk, ++stage) {
           copies_wait<2 * (S::stages - 2) + 1>();
           __syncthreads();
@@ -424,7 +429,7 @@ class Updater {
       }
       add(w, 1.0F, pending);
     } else if (task_ == Task::learn) {
-      learn(w, old, gains, rule);
+      learn(w, old, gains, rule, a_.shape.share);
       store_fragment(w, a_.master + at, p.n);
 #pragma unroll
       for (int k = 0; k < state_floats; ++k) {
@@ -438,8 +443,18 @@ class Updater {
     }
   }
 
+  /// The number of a layer's update, from 1; 0 where it makes none.
+  __device__ static unsigned long long number_of(const float* words) {
+    return static_cast<unsigned long long>(__float_as_uint(words[1])) << 32 |
+           __float_as_uint(words[0]);
+  }
+
   template <class Old>
-  __device__ static void learn(Fragment& w, Old& old, const Fragment& g, RuleStep rule) {
+  __device__ static void learn(Fragment& w, Old& old, const Fragment& g, RuleStep rule,
+                               float share) {
+    if constexpr (counted) {
+      if (rule.step-- == 0) return;
+    }
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
 #pragma unroll
@@ -447,7 +462,8 @@ class Updater {
         float s[state_floats > 0 ? state_floats : 1];
 #pragma unroll
         for (int i = 0; i < state_floats; ++i) s[i] = old[i][n][k];
-        w[n][k] = Rule::apply(w[n][k], s, g[n][k], rule);
+        const float gradient = counted ? share * g[n][k] : g[n][k];
+        w[n][k] = Rule::apply(w[n][k], s, gradient, rule);
 #pragma unroll
         for (int i = 0; i < state_floats; ++i) old[i][n][k] = s[i];
       }
@@ -500,7 +516,7 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
 template <class M, class Rule, bool Listed, int Bytes>
 __global__ void __launch_bounds__(threads, 2)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  auto* shared = dynamic_shared<unsigned char>();
   __shared__ UpdateState state;
   let_next_kernel_start();
   wait_for_previous_kernel();
@@ -577,8 +593,10 @@ struct UpdateLauncher {
   void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
     const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));
     for_kernel([&](auto* kernel, int shared) {
-      cuda_check(launch(kernel, dim3(blocks), shared, stream, early, a, task),
-                 "launching the update kernel");
+      cuda_check(
+          launch(kernel, {dim3(blocks), threads, static_cast<std::size_t>(shared), stream, early},
+                 a, task),
+          "launching the update kernel");
     });
   }
 };

@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The instructions that CUDA C++ has no name for, and nothing else: every line of PTX is here, so
+/// that a header of the same path (tests/emulated_cuda) can stand in where there is no GPU.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pvm::inline v0::detail {
+
+/// The shared memory that a launch asks for, of the block of threads that asks.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char pvm_dynamic_shared[];
+  return reinterpret_cast<T*>(pvm_dynamic_shared);
+}
+/// The 32-bit address of something in shared memory.
+__device__ __forceinline__ unsigned shared_address(const void* shared) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
+// -------------------------------------------------------------- the second-level cache
+
+/// Marks what is to stay in the cache from step to step.
+__device__ __forceinline__ unsigned long long leaves_last() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// Marks what is read once a step, and is larger than the cache, as the first to leave it.
+__device__ __forceinline__ unsigned long long leaves_first() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// Four floats that pass by the first-level cache.
+__device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long long policy) {
+  float4 v;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p), "l"(policy)
+               : "memory");
+  return v;
+}
+
+// -------------------------------------------------------------- between blocks of threads
+
+/// Adds 1; what this thread wrote before is seen by whoever sees the sum.
+__device__ __forceinline__ void add_one_release(unsigned int* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+/// Reads without ordering anything, for loops that wait.
+__device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter) {
+  unsigned int seen;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  return seen;
+}
+__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+/// A kernel may start while the one before it ends: it must wait before it reads or writes what
+/// that one does, and lets the next one start in turn.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// -------------------------------------------------------------- asynchronous copies
+
+/// 16 bytes from global to shared memory.
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)),
+               "l"(global));
+}
+__device__ __forceinline__ void copy_async(void* shared, const void* global,
+                                           unsigned long long policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+      "l"(global), "l"(policy));
+}
+/// 4 bytes.
+__device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global)
+               : "memory");
+}
+/// 16 bytes where `exists`, else 16 zeros; `global` must be an address even then.
+__device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(exists ? 16 : 0));
+}
+/// Closes the group of this thread's copies since the last one was closed.
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
+/// Waits for this thread's groups but the youngest `Pending`.
+template <int Pending>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending));
+}
+/// Waits for all of this thread's copies, in groups or not.
+__device__ __forceinline__ void copies_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// -------------------------------------------------------------- matrices across a warp
+
+/// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row)));
+}
+__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row)));
+}
+__device__ __forceinline__ void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1,
+                                                  const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r0), "=r"(r1)
+               : "r"(shared_address(row)));
+}
+/// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.
+__device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
+  std::uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
+  return out;
+}
+
+/// c += a b: 16 x 16 by 16 x 8, or by 8 of tf32, sums in fp32.
+__device__ __forceinline__ void multiply_bf16(float (&c)[4], const std::uint32_t (&a)[4],
+                                              std::uint32_t b0, std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4],
+                                              std::uint32_t b0, std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4],
+                                              std::uint32_t b0, std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace pvm::inline v0::detail

@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Stands in for include/pvm/engine/cuda/instructions.cuh on the emulated device: the same
+/// functions, with the layouts of the PTX ISA.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace pvm::inline v0::detail {
+
+template <class T>
+T* dynamic_shared() {
+  return reinterpret_cast<T*>(emulated_cuda::block().shared());
+}
+
+// -------------------------------------------------------------- the second-level cache
+
+inline unsigned long long leaves_last() { return 1; }
+inline unsigned long long leaves_first() { return 2; }
+inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
+
+// -------------------------------------------------------------- between blocks of threads
+
+inline void add_one_release(unsigned int* counter) {
+  std::atomic_ref(*counter).fetch_add(1, std::memory_order_release);
+  emulated_cuda::Progress::get().happened();
+}
+inline unsigned int load_relaxed(const unsigned int* counter) {
+  emulated_cuda::block().poll();
+  return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_relaxed);
+}
+inline void fence_device() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+inline void wait_for_previous_kernel() {}
+inline void let_next_kernel_start() {}
+
+// -------------------------------------------------------------- asynchronous copies
+
+namespace emulated {
+
+inline void ask(void* shared, const void* global, std::uint32_t bytes, std::uint32_t zeros) {
+  const std::size_t size = bytes + zeros;
+  if (reinterpret_cast<std::uintptr_t>(shared) % size != 0 ||
+      reinterpret_cast<std::uintptr_t>(global) % size != 0) {
+    emulated_cuda::fail("an asynchronous copy from or to an address that is not aligned");
+  }
+  emulated_cuda::Block& block = emulated_cuda::block();
+  emulated_cuda::Thread& thread = block.now();
+  const emulated_cuda::Copy copy{shared, global, bytes, zeros, thread.group};
+  if (block.order().coin()) {
+    copy.arrive();
+  } else {
+    thread.copies.push_back(copy);
+  }
+}
+/// Lets the copies of all groups before `group` arrive.
+inline void arrive_before(std::uint32_t group) {
+  auto& copies = emulated_cuda::block().now().copies;
+  std::size_t done = 0;
+  while (done < copies.size() && copies[done].group < group) copies[done++].arrive();
+  copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+}  // namespace emulated
+
+inline void copy_async(void* shared, const void* global) { emulated::ask(shared, global, 16, 0); }
+inline void copy_async(void* shared, const void* global, unsigned long long) {
+  emulated::ask(shared, global, 16, 0);
+}
+inline void copy_word_async(void* shared, const void* global) {
+  emulated::ask(shared, global, 4, 0);
+}
+inline void copy_async_or_zero(void* shared, const void* global, bool exists) {
+  emulated::ask(shared, global, exists ? 16 : 0, exists ? 0 : 16);
+}
+inline void copies_commit() { ++emulated_cuda::block().now().group; }
+template <int Pending>
+void copies_wait() {
+  const std::uint32_t open = emulated_cuda::block().now().group;
+  if (open >= Pending) emulated::arrive_before(open - Pending);
+}
+inline void copies_wait_all() {
+  copies_commit();
+  copies_wait<0>();
+}
+
+// -------------------------------------------------------------- matrices across a warp
+
+namespace emulated {
+
+inline constexpr unsigned full_warp = 0xffffffffU;
+
+/// Rows of 16 bytes: lane l gives the address of row l % 8 of matrix l / 8. Returns the 32 bits at
+/// row `row`, pair `pair` of matrix `matrix`; transposed: of the columns.
+inline std::uint32_t matrix_word(emulated_cuda::Lanes lanes, int matrix, bool transposed) {
+  const int lane = static_cast<int>(emulated_cuda::block().now().lane);
+  const auto half = [&](int row, int column) {
+    const unsigned char* address;
+    std::memcpy(&address, lanes[matrix * 8 + row], sizeof(address));
+    std::uint16_t value;
+    std::memcpy(&value, address + column * 2, 2);
+    return static_cast<std::uint32_t>(value);
+  };
+  const int line = lane / 4, pair = lane % 4 * 2;
+  return transposed ? half(pair, line) | half(pair + 1, line) << 16
+                    : half(line, pair) | half(line, pair + 1) << 16;
+}
+/// `Count` matrices; what lies in shared memory is read before any lane goes on.
+template <int Count>
+std::array<std::uint32_t, Count> load(const void* row, bool transposed, const char* what) {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  if (static_cast<int>(block.now().lane) < Count * 8 &&
+      reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+    emulated_cuda::fail("a row of a matrix that is not aligned");
+  }
+  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, row);
+  std::array<std::uint32_t, Count> out;
+  for (int i = 0; i < Count; ++i)
+    out[static_cast<std::size_t>(i)] = matrix_word(lanes, i, transposed);
+  block.meet(full_warp, what, char{});
+  return out;
+}
+
+/// The operands of a product, a lane's words one behind the other: 4 of a, 2 of b.
+struct Operands {
+  std::uint32_t word[6];
+};
+/// c[16][8] = a[16][Depth] b[Depth][8] of the lanes' words, left where the lanes find their four.
+/// `value(word, i)`: number i of a word, which holds Depth / 8 of them.
+template <int Depth, class Value>
+__attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
+  constexpr int each = Depth / 8;
+  float a[16][Depth], b[Depth][8], c[16][8] = {};
+  for (int lane = 0; lane < 32; ++lane) {
+    Operands o;
+    std::memcpy(&o, lanes[lane], sizeof(o));
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < each; ++i) {
+      for (int w = 0; w < 4; ++w) {
+        a[g + w % 2 * 8][w / 2 * (Depth / 2) + t * each + i] = value(o.word[w], i);
+      }
+      for (int w = 0; w < 2; ++w) b[w * (Depth / 2) + t * each + i][g] = value(o.word[4 + w], i);
+    }
+  }
+  for (int m = 0; m < 16; ++m) {
+    for (int k = 0; k < Depth; ++k) {
+      for (int n = 0; n < 8; ++n) c[m][n] += a[m][k] * b[k][n];
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const int g = lane / 4, t = lane % 4 * 2;
+    const float mine[4] = {c[g][t], c[g][t + 1], c[g + 8][t], c[g + 8][t + 1]};
+    std::memcpy(lanes[lane], mine, sizeof(mine));
+  }
+}
+inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
+                     const char* what, void (*finish)(emulated_cuda::Lanes)) {
+  const Operands mine{{a[0], a[1], a[2], a[3], b0, b1}};
+  emulated_cuda::Block& block = emulated_cuda::block();
+  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, mine, finish);
+  float sums[4];
+  std::memcpy(sums, lanes[block.now().lane], sizeof(sums));
+  for (int i = 0; i < 4; ++i) c[i] += sums[i];
+}
+
+}  // namespace emulated
+
+inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  const auto words = emulated::load<4>(row, false, "ldmatrix.x4");
+  for (std::size_t i = 0; i < 4; ++i) r[i] = words[i];
+}
+inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
+  const auto words = emulated::load<4>(row, true, "ldmatrix.x4.trans");
+  for (std::size_t i = 0; i < 4; ++i) r[i] = words[i];
+}
+inline void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1, const void* row) {
+  const auto words = emulated::load<2>(row, false, "ldmatrix.x2");
+  r0 = words[0];
+  r1 = words[1];
+}
+inline std::uint32_t transpose(std::uint32_t v) {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  const emulated_cuda::Lanes lanes = block.meet(emulated::full_warp, "movmatrix", v);
+  const unsigned lane = block.now().lane;
+  const auto half = [&](unsigned row, unsigned column) {
+    std::uint16_t value;
+    std::memcpy(&value, lanes[row * 4 + column / 2] + column % 2 * 2, 2);
+    return static_cast<std::uint32_t>(value);
+  };
+  return half(lane % 4 * 2, lane / 4) | half(lane % 4 * 2 + 1, lane / 4) << 16;
+}
+
+inline void multiply_bf16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                          std::uint32_t b1) {
+  emulated::multiply(c, a, b0, b1, "mma.bf16", [](emulated_cuda::Lanes lanes) {
+    emulated::multiply_lanes<16>(lanes, [](std::uint32_t word, int i) {
+      return std::bit_cast<float>(i == 0 ? word << 16 : word & 0xffff0000U);
+    });
+  });
+}
+inline void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                          std::uint32_t b1) {
+  emulated::multiply(c, a, b0, b1, "mma.fp16", [](emulated_cuda::Lanes lanes) {
+    emulated::multiply_lanes<16>(lanes, [](std::uint32_t word, int i) {
+      return emulated_cuda::half_value(static_cast<unsigned short>(word >> (16 * i)));
+    });
+  });
+}
+/// The tensor cores read the upper 19 bits of an operand.
+inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                          std::uint32_t b1) {
+  emulated::multiply(c, a, b0, b1, "mma.tf32", [](emulated_cuda::Lanes lanes) {
+    emulated::multiply_lanes<8>(
+        lanes, [](std::uint32_t word, int) { return std::bit_cast<float>(word & 0xffffe000U); });
+  });
+}
+
+}  // namespace pvm::inline v0::detail
