@@ -16,9 +16,10 @@
 #include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/engine/host/engine.hpp>
 
-#include "engine_cases.hpp"
+#include "engine_suite.hpp"
 #include "reference.hpp"
 
+using pvm_test::largest_difference;
 using pvm_test::run_steps;
 using pvm_test::some_weights;
 using pvm_test::start_from;
@@ -40,14 +41,6 @@ struct Distance {
   double hidden = 0, outputs = 0, weights = 0;
 };
 
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double largest = a.size() == b.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(static_cast<double>(a[i]) - b[i]);
-    largest = std::max(largest, std::isfinite(d) ? d : 1e9);
-  }
-  return largest;
-}
 std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
 template <class E>
@@ -420,6 +413,18 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
     CHECK(largest_difference(weights_of(gpu, spec), doubles(start)) > 5e-5);
   }
   same_bits<ByAdam>(20, "adam", 1e-5);
+}
+
+TEST_CASE("batch: frames come from the store as from the block", "[gpu]") {
+  if (skipped()) return;
+  pvm_test::stored_frames_are_as_good<pvm::CudaBatchEngine<>>([](std::size_t) {});
+#if defined(PVM_EMULATED_CUDA)  // where the device's memory ends, the host's goes on
+  const auto memory = emulated_cuda::facts.memory;
+  pvm_test::stored_frames_are_as_good<pvm::CudaBatchEngine<>>([](std::size_t) {
+    emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);
+  });
+  emulated_cuda::facts.memory = memory;
+#endif
 }
 
 TEST_CASE("batch: impossible requests are refused in a sentence", "[gpu]") {
