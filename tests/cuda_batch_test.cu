@@ -208,7 +208,7 @@ TEST_CASE("batch: fp32 follows the reference on every kind of network", "[gpu]")
 
 TEST_CASE("batch: any number of sequences", "[gpu]") {
   if (skipped()) return;
-  for (const int batch : pvm_test::emulated ? std::vector{2, 33, 64, 130, 300}
+  for (const int batch : pvm_test::emulated ? std::vector{2, 33, 64, 130}
                                             : std::vector{2, 9, 16, 33, 64, 100, 130, 256, 300}) {
     INFO(batch);
     require_exact(distance<pvm::CudaBatchEngine<>>(early_tiny(), batch, steps_of(12, 3)));
@@ -229,6 +229,8 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
   using E = pvm::CudaBatchEngine<TestType>;
   for (const auto& spec : pvm_test::odd_specs()) {
     if (spec.opt_abs_diff) continue;
+    // The emulated device runs them all in fp32; here those whose updates differ in kind.
+    if (pvm_test::emulated && spec.name != "momentum 0.95" && spec.name != "hidden 49") continue;
     INFO(spec.name);
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
@@ -264,9 +266,9 @@ TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]
   const auto same = [](std::size_t i, std::uint64_t t, std::size_t) {
     return pvm_test::some_pixel(i, t, 0);
   };
-  const int steps = steps_of(50, 8);
+  const int steps = steps_of(50, 6);
   const auto one = train<pvm::HostEngine<>>(spec, 1, steps, same);
-  for (const int batch : {2, 5, 64, 100}) {
+  for (const int batch : pvm_test::emulated ? std::vector{2, 64} : std::vector{2, 5, 64, 100}) {
     INFO(batch);
     CHECK(largest_difference(train<pvm::CudaBatchEngine<>>(spec, batch, steps, same),
                              doubles(one)) < 2e-6);
@@ -378,7 +380,7 @@ TEST_CASE("batch: another learning rule", "[gpu]") {
   spec.momentum = 0;
   spec.learning_rule = "sgd";
   using Plain = pvm::CudaBatchEngine<pvm::fp32, pvm::dynamic, pvm::Sgd>;
-  require_exact(distance<Plain>(spec, 5, steps_of(30, 12)));
+  require_exact(distance<Plain>(spec, 5, steps_of(30, 6)));
   same_bits<Plain>(20, "sgd");
   CHECK_THROWS_AS(Plain(early_tiny(), 5), pvm::Error);
 }

@@ -765,9 +765,8 @@ struct Block {
       const int at = (row * a.side + patch % across * a.block_size) * a.channels + inside % line;
       const std::size_t frame = first + static_cast<std::size_t>(sequence);
       a.past[past_row(a.ring - ahead, sequence) + a.first_pixel + pixel] =
-          now.squeezed != nullptr
-              ? now.squeezed[frame * size + at]
-              : squeeze_pixel(static_cast<float>(__ldg(now.frames + frame)[at]));
+          now.squeezed != nullptr ? now.squeezed[frame * size + at]
+                                  : squeeze_pixel(static_cast<float>(now.frames[frame][at]));
     }
   }
 
