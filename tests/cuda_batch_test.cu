@@ -16,9 +16,10 @@
 #include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/engine/host/engine.hpp>
 
-#include "engine_cases.hpp"
+#include "engine_suite.hpp"
 #include "reference.hpp"
 
+using pvm_test::largest_difference;
 using pvm_test::run_steps;
 using pvm_test::some_weights;
 using pvm_test::start_from;
@@ -40,14 +41,6 @@ struct Distance {
   double hidden = 0, outputs = 0, weights = 0;
 };
 
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double largest = a.size() == b.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(static_cast<double>(a[i]) - b[i]);
-    largest = std::max(largest, std::isfinite(d) ? d : 1e9);
-  }
-  return largest;
-}
 std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
 template <class E>
@@ -215,7 +208,7 @@ TEST_CASE("batch: fp32 follows the reference on every kind of network", "[gpu]")
 
 TEST_CASE("batch: any number of sequences", "[gpu]") {
   if (skipped()) return;
-  for (const int batch : pvm_test::emulated ? std::vector{2, 33, 64, 130, 300}
+  for (const int batch : pvm_test::emulated ? std::vector{2, 33, 64, 130}
                                             : std::vector{2, 9, 16, 33, 64, 100, 130, 256, 300}) {
     INFO(batch);
     require_exact(distance<pvm::CudaBatchEngine<>>(early_tiny(), batch, steps_of(12, 3)));
@@ -236,6 +229,8 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
   using E = pvm::CudaBatchEngine<TestType>;
   for (const auto& spec : pvm_test::odd_specs()) {
     if (spec.opt_abs_diff) continue;
+    // The emulated device runs them all in fp32; here those whose updates differ in kind.
+    if (pvm_test::emulated && spec.name != "momentum 0.95" && spec.name != "hidden 49") continue;
     INFO(spec.name);
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
@@ -271,9 +266,9 @@ TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]
   const auto same = [](std::size_t i, std::uint64_t t, std::size_t) {
     return pvm_test::some_pixel(i, t, 0);
   };
-  const int steps = steps_of(50, 8);
+  const int steps = steps_of(50, 6);
   const auto one = train<pvm::HostEngine<>>(spec, 1, steps, same);
-  for (const int batch : {2, 5, 64, 100}) {
+  for (const int batch : pvm_test::emulated ? std::vector{2, 64} : std::vector{2, 5, 64, 100}) {
     INFO(batch);
     CHECK(largest_difference(train<pvm::CudaBatchEngine<>>(spec, batch, steps, same),
                              doubles(one)) < 2e-6);
@@ -385,7 +380,7 @@ TEST_CASE("batch: another learning rule", "[gpu]") {
   spec.momentum = 0;
   spec.learning_rule = "sgd";
   using Plain = pvm::CudaBatchEngine<pvm::fp32, pvm::dynamic, pvm::Sgd>;
-  require_exact(distance<Plain>(spec, 5, steps_of(30, 12)));
+  require_exact(distance<Plain>(spec, 5, steps_of(30, 6)));
   same_bits<Plain>(20, "sgd");
   CHECK_THROWS_AS(Plain(early_tiny(), 5), pvm::Error);
 }
@@ -420,6 +415,18 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
     CHECK(largest_difference(weights_of(gpu, spec), doubles(start)) > 5e-5);
   }
   same_bits<ByAdam>(20, "adam", 1e-5);
+}
+
+TEST_CASE("batch: frames come from the store as from the block", "[gpu]") {
+  if (skipped()) return;
+  pvm_test::stored_frames_are_as_good<pvm::CudaBatchEngine<>>([](std::size_t) {});
+#if defined(PVM_EMULATED_CUDA)  // where the device's memory ends, the host's goes on
+  const auto memory = emulated_cuda::facts.memory;
+  pvm_test::stored_frames_are_as_good<pvm::CudaBatchEngine<>>([](std::size_t) {
+    emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);
+  });
+  emulated_cuda::facts.memory = memory;
+#endif
 }
 
 TEST_CASE("batch: impossible requests are refused in a sentence", "[gpu]") {

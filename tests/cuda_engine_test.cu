@@ -305,6 +305,18 @@ TEST_CASE("a frozen run keeps its weights", "[gpu]") {
   CHECK(before != weights_of(engine));
 }
 
+TEST_CASE("frames come from the store as from the block", "[gpu]") {
+  if (skipped()) return;
+  pvm_test::stored_frames_are_as_good<pvm::CudaEngine<>>([](std::size_t) {});
+#if defined(PVM_EMULATED_CUDA)  // where the device's memory ends, the host's goes on
+  const auto memory = emulated_cuda::facts.memory;
+  pvm_test::stored_frames_are_as_good<pvm::CudaEngine<>>([](std::size_t) {
+    emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);
+  });
+  emulated_cuda::facts.memory = memory;
+#endif
+}
+
 TEST_CASE("impossible requests are refused in a sentence", "[gpu]") {
   if (skipped()) return;
   CHECK_THROWS_AS(pvm::CudaEngine<>(tiny(), 0), pvm::Error);

@@ -203,6 +203,58 @@ void frozen_networks_stay() {
   }
 }
 
+/// Steps are the same whether frames come with the block, from the engine's store, or some from
+/// each. `before` is called before the store is made, with the bytes of a frame.
+template <class E, class Before>
+void stored_frames_are_as_good(Before&& before) {
+  const auto spec = tiny_spec();
+  constexpr int batch = 2;
+  constexpr std::size_t rows = 3 * batch;
+  const std::size_t bytes = spec.frame_size();
+  const auto start = start_from(some_weights(pvm::make_connectome(spec).weights), batch);
+  const auto weights_after = [&](const std::vector<bool>& from_store) {
+    E engine(spec, batch);
+    engine.restore(start);
+    CHECK(engine.stage(3).stored.empty());
+    before(bytes);
+    CHECK(engine.reserve_frames(10 * bytes + 5, 3) >= 3);
+    CHECK(engine.reserve_frames(10 * bytes + 5, 5000) == 10);
+    for (int block = 0; block < 6; ++block) {
+      std::vector<std::uint8_t> frames(rows * bytes);
+      for (std::size_t i = 0; i < frames.size(); ++i) {
+        frames[i] = some_pixel(i % bytes, static_cast<std::uint64_t>(block), i / bytes);
+      }
+      engine.store_frames(4, frames);  // those before, which earlier steps read, are gone
+      std::vector<std::uint8_t> back(bytes);
+      engine.read_frame(6, back);
+      CHECK(std::equal(back.begin(), back.end(),
+                       frames.begin() + static_cast<std::ptrdiff_t>(2 * bytes)));
+      const pvm::FrameBlock staged = engine.stage(3);
+      REQUIRE(staged.stored.size() == rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        CHECK(staged.stored[row] == pvm::not_stored);
+        std::uint8_t* const pixels = staged.pixels.data() + row * bytes;
+        if (from_store[row]) {
+          staged.stored[row] = static_cast<std::uint32_t>(4 + row);
+          std::fill_n(pixels, bytes, std::uint8_t{77});  // must not be looked at
+        } else {
+          std::copy_n(frames.data() + row * bytes, bytes, pixels);
+        }
+        staged.scored[row] = 0;
+      }
+      engine.run(staged, pvm::Mode::learn);
+    }
+    const auto weights = weights_of(engine, spec);
+    CHECK(engine.reserve_frames(0, 0) == 0);
+    CHECK(engine.stage(1).stored.empty());
+    return weights;
+  };
+  const auto plain = weights_after(std::vector<bool>(rows, false));
+  CHECK(weights_after(std::vector<bool>(rows, true)) == plain);
+  CHECK(weights_after({true, false, false, true, true, false}) == plain);
+  CHECK(plain != start.weights);
+}
+
 /// The score compares prediction and frame two steps on.
 template <class E>
 void scores_compare_frames() {

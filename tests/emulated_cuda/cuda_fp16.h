@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 struct __half {
   unsigned short bits;
@@ -42,6 +43,15 @@ inline float half_value(unsigned short bits) {
     return sign != 0 ? -size : size;
   }
   return std::bit_cast<float>(sign | ((rest << 13) + (112U << 23)));
+}
+/// The same from a table, for products.
+inline float half_from_table(std::uint32_t bits) {
+  static const std::vector<float> values = [] {
+    std::vector<float> all(65536);
+    for (std::uint32_t i = 0; i < 65536; ++i) all[i] = half_value(static_cast<unsigned short>(i));
+    return all;
+  }();
+  return values[bits];
 }
 
 }  // namespace emulated_cuda

@@ -188,18 +188,22 @@ inline unsigned __reduce_and_sync(unsigned mask, unsigned value) {
 
 template <class T>
 T __ldg(const T* p) {
+  static_assert(!std::is_pointer_v<T>, "CUDA has it for numbers and vectors of them");
   return *p;
 }
 template <class T>
 T __ldcg(const T* p) {
+  static_assert(!std::is_pointer_v<T>, "CUDA has it for numbers and vectors of them");
   return *p;
 }
 template <class T>
 T __ldcs(const T* p) {
+  static_assert(!std::is_pointer_v<T>, "CUDA has it for numbers and vectors of them");
   return *p;
 }
 template <class T>
 T __ldca(const T* p) {
+  static_assert(!std::is_pointer_v<T>, "CUDA has it for numbers and vectors of them");
   return *p;
 }
 template <class T>

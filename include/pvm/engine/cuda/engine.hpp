@@ -23,11 +23,11 @@
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/coefficients.hpp>
+#include <pvm/engine/cuda/frame_store.hpp>
 #include <pvm/engine/cuda/planner.hpp>
 #include <pvm/engine/cuda/step_launch.hpp>
 #include <pvm/engine/cuda/weight_map.hpp>
 #include <pvm/engine/engine.hpp>
-#include <pvm/engine/host/frame_store.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
@@ -85,16 +85,20 @@ class CudaEngine {
     detail::cuda_check(cudaEventSynchronize(slot.uploaded.get()), "waiting for an upload");
     const std::size_t rows = count(steps) * count(batch_);
     stored_.assign(store_.capacity() > 0 ? rows : 0, not_stored);
-    return {
-        steps, {slot.pixels.get(), rows * spec_.frame_size()}, {slot.scored.get(), rows}, {},
-        stored_};
+    return {steps,
+            {slot.pixels.get(), rows * spec_.frame_size()},
+            {slot.scored.get(), rows},
+            {},
+            stored_};
   }
 
-  /// Frames in host memory, copied into the block that goes up. See Engine.
+  /// Frames in device memory, see Engine and engine/cuda/frame_store.hpp.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
+    if (budget == 0 || frames == 0) synchronize();  // steps may be reading what goes
     return store_.reserve(budget, frames);
   }
   void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    if (store_.holds(first)) synchronize();
     store_.put(first, pixels);
   }
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
@@ -110,7 +114,6 @@ class CudaEngine {
     const std::size_t at = blocks_ % staging_.size();
     Staging& slot = staging_[at];
     const auto steps = count(block.steps);
-    store_.fill(block);
     auto* index = reinterpret_cast<std::uint32_t*>(slot.index.get());
     index[0] = static_cast<std::uint32_t>(steps) |
                (block.squeezed.empty() ? 0U : detail::frames_are_floats);
@@ -235,19 +238,17 @@ class CudaEngine {
                                planner_.blobs.size() + planner_.x_words.size() + score_size() * 2 +
                                layers() * (tables_.stride() + 1);
     const std::size_t staged =
-        count(block_steps()) * b * (spec_.frame_size() + 1) + 4 * (index_words() + tables_room());
+        count(block_steps()) * b * (spec_.frame_size() + 9) + 4 * (index_words() + tables_room());
     return floats * sizeof(float) + staged * count(device_.tuning.blocks_ahead);
   }
 
  private:
   struct Staging {
-    detail::PinnedBytes pixels, scored, index, tables;
+    detail::PinnedBytes pixels, places, scored, index, tables;
     detail::Event uploaded, used;
   };
 
-  [[nodiscard]] std::size_t cache_bytes() const {
-    return device_.cache_bytes;
-  }
+  [[nodiscard]] std::size_t cache_bytes() const { return device_.cache_bytes; }
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static int check_batch(int batch) {
     if (batch < 1 || (Batch != dynamic && batch != Batch)) {
@@ -379,6 +380,7 @@ class CudaEngine {
     const std::size_t slots = count(device_.tuning.blocks_ahead);
     pixels_ =
         detail::DeviceArray<std::uint8_t>(slots * count(block_steps()) * b * spec_.frame_size());
+    places_ = detail::DeviceArray<const std::uint8_t*>(slots * count(block_steps()) * b);
     scored_ = detail::DeviceArray<std::uint8_t>(slots * count(block_steps()) * b);
     index_ = detail::DeviceArray<std::uint32_t>(slots * index_words());
     coefficients_ = Floats(slots * tables_room());
@@ -387,6 +389,7 @@ class CudaEngine {
     for (std::size_t i = 0; i < slots; ++i) {
       staging_.push_back(
           {detail::PinnedBytes(count(block_steps()) * b * spec_.frame_size()),
+           detail::PinnedBytes(count(block_steps()) * b * sizeof(const std::uint8_t*)),
            detail::PinnedBytes(count(block_steps()) * b), detail::PinnedBytes(index_words() * 4),
            detail::PinnedBytes(tables_room() * 4), detail::Event(), detail::Event()});
     }
@@ -419,7 +422,8 @@ class CudaEngine {
     a.first_d0 = static_cast<unsigned>(shape_.d0(0));
     a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
     a.y_columns = static_cast<int>(planner_.y_columns);
-    a.activation = spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    a.activation =
+        spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
     a.staging = device_.tuning.blocks_ahead;
     a.block_steps = block_steps();
@@ -446,7 +450,7 @@ class CudaEngine {
     a.y_scratch_floats = std::max<std::size_t>(4, planner_.y_floats);
     a.cursor = cursor_.get();
     a.barrier = barrier_.get();
-    a.pixels = pixels_.get();
+    a.frames = places_.get();
     a.squeezed = squeezed_.get();
     a.scored = scored_.get();
     a.index = index_.get();
@@ -482,8 +486,9 @@ class CudaEngine {
                          "uploading frames");
     };
     if (block.squeezed.empty()) {
-      copy(pixels_.get() + at * room * spec_.frame_size(), slot.pixels.get(),
-           rows * spec_.frame_size());
+      auto** places = reinterpret_cast<const std::uint8_t**>(slot.places.get());
+      store_.bring(block, rows, pixels_.get() + at * room * spec_.frame_size(), places);
+      copy(places_.get() + at * room, places, rows * sizeof(*places));
     } else {
       copy(squeezed_.get() + at * room * spec_.frame_size(), block.squeezed.data(),
            rows * spec_.frame_size() * sizeof(float));
@@ -498,8 +503,8 @@ class CudaEngine {
       detail::cuda_check(cudaStreamSynchronize(stream), "uploading frames");
     }
   }
-  /// Room for frames as floats, taken when the first ones come. The launch is captured again, as its
-  /// arguments have changed.
+  /// Room for frames as floats, taken when the first ones come. The launch is captured again, as
+  /// its arguments have changed.
   void open_squeezed() {
     if (squeezed_.size() != 0) return;
     synchronize();
@@ -760,13 +765,14 @@ class CudaEngine {
   detail::DeviceArray<detail::Cursor> cursor_;
   detail::DeviceArray<unsigned int> barrier_;
   detail::DeviceArray<std::uint8_t> pixels_, scored_;
+  detail::DeviceArray<const std::uint8_t*> places_;  // where each frame of a block lies
   detail::DeviceArray<float> squeezed_;
   detail::DeviceArray<std::uint32_t> index_, now_index_;
   detail::DeviceArray<float> coefficients_, now_tables_;
   std::vector<Staging> staging_;
   cudaGraphExec_t graph_ = nullptr;
 
-  FrameStore store_{spec_.frame_size()};
+  detail::DeviceFrameStore store_{spec_.frame_size(), upload_.get()};
   std::vector<std::uint32_t> stored_;
   Score counted_;
   std::uint64_t step_ = 0;

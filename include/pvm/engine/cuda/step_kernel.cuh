@@ -73,8 +73,8 @@ struct StepArguments {
   Cursor* cursor;
   unsigned int* barrier;
   // Staging: [staging][...]
-  const std::uint8_t* pixels;  ///< [staging][block_steps][batch][side][side][channels]
-  const float* squeezed;       ///< like pixels, where a block brings its frames as floats
+  const std::uint8_t* const* frames;  ///< [staging][block_steps][batch]: [side][side][channels]
+  const float* squeezed;       ///< [staging][block_steps][batch][...], where a block brings floats
   const std::uint8_t* scored;  ///< [staging][block_steps][batch]
   /// [staging][1 + (block_steps + 1) * layers]: the number of steps (with `frames_are_floats`),
   /// then for every step, and the one after them, which table every layer has.
@@ -145,8 +145,8 @@ struct Now {
   unsigned long long begin;   ///< step of the launch
   const float* coefficients;  ///< of the staging block
   const std::uint32_t* index;
-  const std::uint8_t* pixels;
-  const float* squeezed;  ///< instead of pixels, or null
+  const std::uint8_t* const* frames;
+  const float* squeezed;  ///< instead of frames, or null
   const std::uint8_t* scored;
 };
 
@@ -751,7 +751,7 @@ struct Block {
   /// Converts the frame of step t + ahead: [row][column][channel] bytes to patches of floats.
   __device__ __forceinline__ void convert_frame(int ahead) const {
     const int size = a.patches * a.patch;
-    const std::size_t first = static_cast<std::size_t>(now.frame + ahead) * size * batch();
+    const std::size_t first = static_cast<std::size_t>(now.frame + ahead) * batch();
     const int across = a.side / a.block_size;
     const int line = a.block_size * a.channels;
 #pragma unroll 1
@@ -763,10 +763,10 @@ struct Block {
       const int inside = pixel - patch * a.patch;
       const int row = patch / across * a.block_size + inside / line;
       const int at = (row * a.side + patch % across * a.block_size) * a.channels + inside % line;
-      const std::size_t from = first + static_cast<std::size_t>(sequence) * size + at;
+      const std::size_t frame = first + static_cast<std::size_t>(sequence);
       a.past[past_row(a.ring - ahead, sequence) + a.first_pixel + pixel] =
-          now.squeezed != nullptr ? now.squeezed[from]
-                                  : squeeze_pixel(static_cast<float>(now.pixels[from]));
+          now.squeezed != nullptr ? now.squeezed[frame * size + at]
+                                  : squeeze_pixel(static_cast<float>(now.frames[frame][at]));
     }
   }
 
@@ -1046,7 +1046,7 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
   const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
   const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
   const std::size_t rows = staging * a.block_steps * block.batch();
-  const std::size_t frame_bytes = static_cast<std::size_t>(a.patches) * a.patch;
+  const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
   block.set_step(begin.step);
   now.begin = begin.step;
   now.index = a.index + staging * (1 + tables);
@@ -1054,9 +1054,8 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
   now.frame = now.first;
   now.last = min(static_cast<int>(now.index[0] & ~frames_are_floats), now.first + a.most_steps);
   now.coefficients = a.coefficients + staging * tables * a.table_stride;
-  now.pixels = a.pixels + rows * frame_bytes;
-  now.squeezed =
-      (now.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame_bytes : nullptr;
+  now.frames = a.frames + rows;
+  now.squeezed = (now.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
   now.index += 1;
   now.scored = a.scored + rows;
   now.passed = begin.barriers;

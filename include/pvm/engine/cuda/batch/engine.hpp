@@ -27,8 +27,8 @@
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/batch/update.cuh>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/frame_store.hpp>
 #include <pvm/engine/engine.hpp>
-#include <pvm/engine/host/frame_store.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
@@ -150,11 +150,13 @@ class CudaBatchEngine {
             stored_};
   }
 
-  /// Frames in host memory, copied into the block that goes up. See Engine.
+  /// Frames in device memory, see Engine and engine/cuda/frame_store.hpp.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
+    if (budget == 0 || frames == 0) synchronize();  // steps may be reading what goes
     return store_.reserve(budget, frames);
   }
   void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    if (store_.holds(first)) synchronize();
     store_.put(first, pixels);
   }
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
@@ -168,7 +170,6 @@ class CudaBatchEngine {
       learned_ = true;
     }
     Staging& slot = staging_[blocks_ % staging_.size()];
-    store_.fill(block);
     auto* tables = reinterpret_cast<float*>(slot.tables.get());
     for (std::size_t i = 0; i < count(block.steps); ++i) {
       rates_.write(step_ + i, mode == Mode::learn, schedule_, tables + i * rates_.size());
@@ -288,14 +289,15 @@ class CudaBatchEngine {
     return 4 * plan_.master * (2 + (listed_ ? 0 : Rule::state)) + 4 * work_words() +
            3 * count(shape_.ring) * hidden + count(shape_.frames) * count(shape_.pixels) * row +
            count(shape_.terms) * (hidden + outputs) + 4 * outputs + 4 * scratch_floats() +
-           Tuning::blocks_ahead * count(block_steps()) * count(batch_) * spec_.frame_size() +
+           Tuning::blocks_ahead * count(block_steps()) * count(batch_) * (spec_.frame_size() + 8) +
            4 * plan_.rows.size() + sizeof(detail::batch::Tile) * plan_.tiles.size();
   }
 
  private:
   struct Staging {
-    detail::PinnedBytes pixels, scored, tables;
+    detail::PinnedBytes pixels, places, scored, tables;
     Array<std::uint8_t> pixels_up, scored_up;
+    Array<const std::uint8_t*> places_up;  // where each frame lies
     Array<float> tables_up, squeezed_up;
     detail::Event uploaded, used;
   };
@@ -435,10 +437,12 @@ class CudaBatchEngine {
     const std::size_t table = count(block_steps()) * rates_.size();
     for (int i = 0; i < Tuning::blocks_ahead; ++i) {
       Staging s{detail::PinnedBytes(frames * spec_.frame_size()),
+                detail::PinnedBytes(frames * sizeof(const std::uint8_t*)),
                 detail::PinnedBytes(frames),
                 detail::PinnedBytes(table * sizeof(float)),
                 zeros<std::uint8_t>(frames * spec_.frame_size()),
                 zeros<std::uint8_t>(frames),
+                zeros<const std::uint8_t*>(frames),
                 zeros<float>(table),
                 Array<float>(),
                 detail::Event(),
@@ -517,7 +521,9 @@ class CudaBatchEngine {
     };
     const std::size_t values = frames * spec_.frame_size();
     if (block.squeezed.empty()) {
-      copy(slot.pixels_up.get(), slot.pixels.get(), values);
+      auto** places = reinterpret_cast<const std::uint8_t**>(slot.places.get());
+      store_.bring(block, frames, slot.pixels_up.get(), places);
+      copy(slot.places_up.get(), places, frames * sizeof(*places));
     } else {
       if (slot.squeezed_up.size() == 0) {
         slot.squeezed_up = Array<float>(count(block_steps()) * count(batch_) * spec_.frame_size());
@@ -530,7 +536,7 @@ class CudaBatchEngine {
          count(block.steps) * rates_.size() * sizeof(float));
     detail::batch::convert_frames<Math>(
         arguments(),
-        {slot.pixels_up.get(), block.squeezed.empty() ? nullptr : slot.squeezed_up.get(),
+        {slot.places_up.get(), block.squeezed.empty() ? nullptr : slot.squeezed_up.get(),
          slot.scored_up.get(), slot.tables_up.get(),
          static_cast<std::uint32_t>(ring_slot(0, shape_.frames))},
         block.steps, stream);
@@ -896,7 +902,7 @@ class CudaBatchEngine {
   cudaGraphExec_t one_step_ = nullptr;
   cudaGraphExec_t more_steps_ = nullptr;
 
-  FrameStore store_{spec_.frame_size()};
+  detail::DeviceFrameStore store_{spec_.frame_size(), upload_.get()};
   std::vector<std::uint32_t> stored_;
   Score counted_;
   std::uint64_t step_ = 0;

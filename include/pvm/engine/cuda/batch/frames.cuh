@@ -15,11 +15,11 @@ namespace pvm::inline v0::detail::batch {
 
 /// A block of frames on the device.
 struct Uploaded {
-  const std::uint8_t* pixels;  ///< or
-  const float* squeezed;       ///< ... values that are squeezed already
-  const std::uint8_t* scored;  ///< [steps][batch]
-  const float* tables;         ///< [steps][table]
-  std::uint32_t slot;          ///< of the first frame
+  const std::uint8_t* const* frames;  ///< [steps][batch]: [pixels], or
+  const float* squeezed;              ///< ... values that are squeezed already
+  const std::uint8_t* scored;         ///< [steps][batch]
+  const float* tables;                ///< [steps][table]
+  std::uint32_t slot;                 ///< of the first frame
 };
 
 /// Grid: (pixels / 64, Bp / 32, steps), 256 threads.
@@ -38,12 +38,11 @@ __global__ void __launch_bounds__(256)
     const int pixel = first_pixel + i % 64;
     float v = 0.0F;
     if (b < s.batch && pixel < s.pixels) {
-      const std::size_t at =
-          (step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b)) *
-              static_cast<std::size_t>(s.pixels) +
-          static_cast<std::size_t>(pixel);
-      v = from.squeezed != nullptr ? from.squeezed[at]
-                                   : squeeze_pixel(static_cast<float>(from.pixels[at]));
+      const std::size_t frame =
+          step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b);
+      v = from.squeezed != nullptr ? from.squeezed[frame * static_cast<std::size_t>(s.pixels) +
+                                                   static_cast<std::size_t>(pixel)]
+                                   : squeeze_pixel(static_cast<float>(from.frames[frame][pixel]));
     }
     tile[i / 64][i % 64] = v;
   }

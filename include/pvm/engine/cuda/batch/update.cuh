@@ -512,9 +512,14 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
           0};
 }
 
+/// Blocks on a multiprocessor: with two floats of a rule beside a weight there is shared memory for
+/// one, which may then have all registers.
+template <class Rule, bool Listed>
+inline constexpr int update_blocks = !Listed && Rule::state >= 2 ? 1 : 2;
+
 /// Blocks share the tiles evenly. Where it learns, the cursor goes on to the next step.
 template <class M, class Rule, bool Listed, int Bytes>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, update_blocks<Rule, Listed>)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
   auto* shared = dynamic_shared<unsigned char>();
   __shared__ UpdateState state;

@@ -211,7 +211,7 @@ inline void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4], std::uint3
                           std::uint32_t b1) {
   emulated::multiply(c, a, b0, b1, "mma.fp16", [](emulated_cuda::Lanes lanes) {
     emulated::multiply_lanes<16>(lanes, [](std::uint32_t word, int i) {
-      return emulated_cuda::half_value(static_cast<unsigned short>(word >> (16 * i)));
+      return emulated_cuda::half_from_table(word >> (16 * i) & 0xffffU);
     });
   });
 }

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Trainers that find the emulated device: which engine they take, the store of frames, checkpoints.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <pvm/io/synthetic.hpp>
+#include <pvm/train/trainer.hpp>
+
+#include "../catch.hpp"
+#include "../train_helpers.hpp"
+
+namespace {
+
+/// Ten frames that come again, and may be kept.
+class Loop : public pvm::io::Synthetic {
+ public:
+  explicit Loop(std::uint64_t seed) : Synthetic({.seed = seed, .frames = 10}), seed_(seed) {}
+  [[nodiscard]] std::string replay_id() const { return "loop " + std::to_string(seed_); }
+
+ private:
+  std::uint64_t seed_;
+};
+
+template <class Trainer>
+std::vector<float> train(Trainer&& trainer, std::uint64_t steps) {
+  std::vector<Loop> loops;
+  for (int b = 0; b < trainer.batch(); ++b) loops.emplace_back(static_cast<std::uint64_t>(b));
+  static_cast<void>(trainer.fit(loops, pvm::Steps{steps}));
+  return trainer.weights();
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = a.size() == b.size() ? 0 : 1e9;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    largest = std::max(largest, std::isfinite(d) ? d : 1e9);
+  }
+  return largest;
+}
+
+/// What a Trainer with every backend makes of the spec on the GPU and on the host, with a store of
+/// frames and without, in one piece and resumed.
+template <class Trainer, class... Spec>
+void trains_as_on_the_host(int batch, const std::string& engine, const Spec&... spec) {
+  using pvm::BackendChoice;
+  const auto options = [&](BackendChoice backend, std::size_t cache) {
+    return pvm::TrainerOptions{.batch = batch, .seed = 5, .backend = backend, .cache_bytes = cache};
+  };
+  constexpr std::uint64_t steps = 36;
+  constexpr std::size_t cache = 1 << 20;
+  const auto host = train(Trainer(spec..., options(BackendChoice::host, cache)), steps);
+  Trainer gpu(spec..., options(BackendChoice::automatic, cache));
+  CHECK(gpu.description().find(engine) == 0);
+  const auto stored = train(gpu, steps);
+  CHECK(largest_difference(stored, host) < 2e-6);
+  CHECK(train(Trainer(spec..., options(BackendChoice::cuda, 0)), steps) == stored);
+
+  Trainer first(spec..., options(BackendChoice::cuda, cache));
+  CHECK(largest_difference(train(first, 17), stored) > 2e-6);
+  CHECK(train(Trainer(first.checkpoint(), options(BackendChoice::cuda, cache)), steps) == stored);
+}
+
+using ByAdam = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<3>,
+                            pvm::LearningRule<pvm::Adam>, pvm::LearningRate<1e-5>>;
+
+}  // namespace
+
+TEST_CASE("One sequence trains on the CUDA engine") {
+  trains_as_on_the_host<pvm::Trainer<>>(1, "CUDA engine", train_test::tiny_spec());
+}
+
+TEST_CASE("A batch trains on the batched CUDA engine") {
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic>>(3, "CUDA batch engine",
+                                                               train_test::tiny_spec());
+}
+
+TEST_CASE("A network that learns by Adam trains on the batched CUDA engine") {
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, ByAdam>>(2, "CUDA batch engine");
+}
+
+TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {
+  auto spec = train_test::tiny_spec();
+  spec.learning_rule = "adam";
+  const auto sentence =
+      train_test::error_of([&] { pvm::Trainer<>(spec, {.backend = pvm::BackendChoice::cuda}); });
+  CHECK(train_test::contains(sentence, "learning rule 'adam'"));
+}
