@@ -128,6 +128,11 @@ struct Meeting {
   void (*finish)(Lanes) = nullptr;
   std::vector<Thread*> waiting;
   alignas(32) unsigned char lanes[2][32][32];
+  unsigned met[2] = {};  ///< who came: others may have ended when the last lane reads it
+};
+struct Met {
+  Lanes lanes;
+  unsigned who;
 };
 
 struct Warp {
@@ -251,7 +256,7 @@ class Block {
   /// The lanes of `mask` meet: `mine` is what this one brings, `finish` may work on what all have
   /// brought. Returns what is there then, until this lane comes to the next meeting but one.
   template <class T>
-  Lanes meet(unsigned mask, const char* what, const T& mine, void (*finish)(Lanes) = nullptr) {
+  Met meet(unsigned mask, const char* what, const T& mine, void (*finish)(Lanes) = nullptr) {
     static_assert(sizeof(T) <= 32 && std::is_trivially_copyable_v<T>);
     const unsigned lane = now_->lane;
     if ((mask >> lane & 1U) == 0) fail("a lane is not in the mask of what it calls");
@@ -263,7 +268,8 @@ class Block {
     } else if (m.what != what && std::strcmp(m.what, what) != 0) {
       fail("lanes of a warp meet in different instructions");
     }
-    const Lanes lanes = m.lanes[m.turn];
+    const unsigned turn = m.turn;
+    const Lanes lanes = m.lanes[turn];
     std::memcpy(lanes[lane], &mine, sizeof(T));
     m.arrived |= 1U << lane;
     if (m.arrived == (mask & warp.live)) {
@@ -272,7 +278,7 @@ class Block {
       m.waiting.push_back(now_);
       next();
     }
-    return lanes;
+    return {lanes, m.met[turn]};
   }
 
   /// For loops that wait for memory: lets others run.
@@ -343,6 +349,7 @@ class Block {
 
   void close(Meeting& m) {
     if (m.finish != nullptr) m.finish(m.lanes[m.turn]);
+    m.met[m.turn] = m.arrived;
     m.arrived = 0;
     m.turn ^= 1U;
     if (order_.drawn()) order_.shuffle(m.waiting);

@@ -100,7 +100,7 @@ namespace emulated_cuda {
 template <class T, class Source>
 T shuffle(unsigned mask, T value, int width, const char* what, Source&& source) {
   Block& b = block();
-  const Lanes lanes = b.meet(mask, what, value);
+  const Lanes lanes = b.meet(mask, what, value).lanes;
   const int lane = static_cast<int>(b.now().lane);
   const int first = lane / width * width;
   const int from = source(lane - first);
@@ -112,10 +112,10 @@ T shuffle(unsigned mask, T value, int width, const char* what, Source&& source) 
 inline unsigned ballot(unsigned mask, bool predicate) {
   Block& b = block();
   const unsigned char mine = predicate ? 1 : 0;
-  const Lanes lanes = b.meet(mask, "a vote", mine);
+  const auto [lanes, who] = b.meet(mask, "a vote", mine);
   unsigned out = 0;
   for (unsigned i = 0; i < 32; ++i) {
-    if ((mask & b.warp().live) >> i & 1U) out |= static_cast<unsigned>(lanes[i][0]) << i;
+    if (who >> i & 1U) out |= static_cast<unsigned>(lanes[i][0]) << i;
   }
   return out;
 }
@@ -123,10 +123,10 @@ inline unsigned ballot(unsigned mask, bool predicate) {
 template <class T, class Join>
 T reduce(unsigned mask, T value, Join&& join) {
   Block& b = block();
-  const Lanes lanes = b.meet(mask, "a reduction", value);
+  const auto [lanes, who] = b.meet(mask, "a reduction", value);
   T out = value;
   for (unsigned i = 0; i < 32; ++i) {
-    if (i == b.now().lane || ((mask & b.warp().live) >> i & 1U) == 0) continue;
+    if (i == b.now().lane || (who >> i & 1U) == 0) continue;
     T other;
     std::memcpy(&other, lanes[i], sizeof(T));
     out = join(out, other);

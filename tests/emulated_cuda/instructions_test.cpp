@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The emulated device itself: what its instructions compute, and that it shows what is forgotten.
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <cuda_bf16.h>
+
+#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/launch.hpp>
+
+#include "../catch.hpp"
+
+namespace {
+
+using namespace pvm::detail;
+
+/// Runs a kernel on one block and returns what it wrote to its first argument.
+template <class... Parameters, class... Values>
+std::vector<float> run(void (*kernel)(float*, Parameters...), int threads, std::size_t results,
+                       const Values&... values) {
+  float* out = nullptr;
+  REQUIRE(cudaMalloc(&out, results * sizeof(float)) == cudaSuccess);
+  REQUIRE(launch(kernel, {dim3(1), threads, 4096, nullptr}, out, values...) == cudaSuccess);
+  std::vector<float> all(results);
+  REQUIRE(cudaMemcpy(all.data(), out, results * sizeof(float), cudaMemcpyDeviceToHost) ==
+          cudaSuccess);
+  REQUIRE(cudaFree(out) == cudaSuccess);
+  return all;
+}
+
+__global__ void copies(float* out, const float* from, bool wait) {
+  auto* shared = dynamic_shared<float>();
+  copy_async(shared + threadIdx.x * 4, from + threadIdx.x * 4);
+  copies_commit();
+  if (wait) copies_wait<0>();
+  __syncthreads();
+  for (int k = 0; k < 4; ++k) out[threadIdx.x * 4 + k] = shared[(63 - threadIdx.x) * 4 + k];
+}
+
+__global__ void bulk(float* out, const float* from) {
+  auto* shared = dynamic_shared<float>();
+  __shared__ CopyBarrier barrier;
+  if (threadIdx.x == 0) barrier_init(&barrier, 1);
+  __syncthreads();
+  for (unsigned round = 0; round < 3; ++round) {
+    if (threadIdx.x == 0) {
+      barrier_expect(&barrier, 256);
+      copy_bulk_async(shared, from + round * 64, 256, &barrier);
+    }
+    barrier_wait(&barrier, round % 2);
+    out[round * 64 + threadIdx.x] = shared[threadIdx.x];
+    __syncthreads();
+  }
+}
+
+/// Warps pass on what they know in turn; without a barrier nobody has it yet.
+__global__ void turns(float* out, bool barrier) {
+  auto* shared = dynamic_shared<float>();
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (barrier) __syncthreads();
+  out[threadIdx.x] = shared[127 - threadIdx.x];
+}
+
+__global__ void sums(float* out) {
+  const auto mine = static_cast<int>(threadIdx.x);
+  float v = static_cast<float>(mine);
+  for (int other = 16; other > 0; other /= 2) v += __shfl_xor_sync(~0U, v, other);
+  const unsigned odd = __ballot_sync(~0U, mine % 2);
+  const int before = __shfl_up_sync(~0U, mine, 1);
+  const int total = __reduce_add_sync(~0U, mine);
+  out[mine] = v + static_cast<float>(__popc(odd) + before * 1000 + total * 100000);
+}
+
+/// 16 x 16 by 16 x 8 in bf16, with operands from shared memory through ldmatrix.
+__global__ void product(float* out) {
+  auto* a = dynamic_shared<std::uint16_t>();  // [16][16]
+  std::uint16_t* b = a + 256;                 // [n 8][k 16]
+  const auto lane = static_cast<int>(threadIdx.x);
+  const auto bits = [](int v) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
+  };
+  for (int i = lane; i < 256; i += 32) a[i] = bits(i % 13 - i / 16);
+  for (int i = lane; i < 128; i += 32) b[i] = bits(i % 7 + i / 16);
+  __syncwarp();
+  std::uint32_t x[4], y0, y1;
+  load_matrices(x, a + lane % 16 * 16 + lane / 16 * 8);
+  load_two_matrices(y0, y1, b + lane % 8 * 16 + lane / 8 % 2 * 8);
+  float c[4] = {};
+  multiply_bf16(c, x, y0, y1);
+  for (int i = 0; i < 4; ++i) {
+    out[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = c[i];
+  }
+}
+
+struct Numbers {
+  float* at = nullptr;
+  explicit Numbers(int count) {
+    std::vector<float> values;
+    for (int i = 0; i < count; ++i) values.push_back(static_cast<float>(i));
+    REQUIRE(cudaMalloc(&at, values.size() * sizeof(float)) == cudaSuccess);
+    REQUIRE(cudaMemcpy(at, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice) ==
+            cudaSuccess);
+  }
+  ~Numbers() { static_cast<void>(cudaFree(at)); }
+};
+
+}  // namespace
+
+TEST_CASE("Asynchronous copies are there after the wait, and a forgotten wait shows") {
+  const Numbers numbers(256);
+  const auto good = run(copies, 64, 256, numbers.at, true);
+  for (std::size_t i = 0; i < 256; ++i) {
+    CHECK(good[i] == static_cast<float>((63 - i / 4) * 4 + i % 4));
+  }
+  CHECK(run(copies, 64, 256, numbers.at, false) != good);
+}
+
+TEST_CASE("Bulk copies are there when their barrier opens") {
+  const Numbers numbers(192);
+  const auto out = run(bulk, 64, 192, numbers.at);
+  for (std::size_t i = 0; i < 192; ++i) CHECK(out[i] == static_cast<float>(i));
+}
+
+TEST_CASE("A forgotten barrier shows") {
+  const auto good = run(turns, 128, 128, true);
+  for (std::size_t i = 0; i < 128; ++i) CHECK(good[i] == static_cast<float>(127 - i));
+  CHECK(run(turns, 128, 128, false) != good);
+}
+
+TEST_CASE("Lanes of a warp exchange what they have") {
+  const auto out = run(sums, 32, 32);
+  for (int i = 0; i < 32; ++i) {
+    const int before = i == 0 ? 0 : i - 1;
+    CHECK(out[static_cast<std::size_t>(i)] ==
+          static_cast<float>(496 + 16 + before * 1000 + 496 * 100000));
+  }
+}
+
+TEST_CASE("A product across a warp is that of its matrices") {
+  const auto out = run(product, 32, 128);
+  for (int m = 0; m < 16; ++m) {
+    for (int n = 0; n < 8; ++n) {
+      int sum = 0;
+      for (int k = 0; k < 16; ++k) sum += ((m * 16 + k) % 13 - m) * ((n * 16 + k) % 7 + n);
+      CHECK(out[static_cast<std::size_t>(m * 8 + n)] == static_cast<float>(sum));
+    }
+  }
+}
+
+TEST_CASE("Impossible launches and copies are refused") {
+  CHECK(launch(turns, {dim3(1), 2048, 0, nullptr}, static_cast<float*>(nullptr), true) ==
+        cudaErrorInvalidConfiguration);
+  CHECK(launch(turns, {dim3(1), 32, 100 << 10, nullptr}, static_cast<float*>(nullptr), true) ==
+        cudaErrorInvalidValue);
+  float host = 0;
+  CHECK(cudaMemcpy(&host, &host, sizeof(host), cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+  void* much = nullptr;
+  CHECK(cudaMalloc(&much, std::size_t{1} << 60) == cudaErrorMemoryAllocation);
+  static_cast<void>(cudaGetLastError());
+}
