@@ -109,47 +109,6 @@ __device__ __forceinline__ void copies_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// A barrier in shared memory that opens when so many threads have arrived, and all bytes they
-/// expect; from compute capability 9.0 on, like bulk copies.
-using CopyBarrier = unsigned long long;
-
-/// One thread's work, before the others use it (__syncthreads).
-__device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(arrivals)
-               : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-/// Arrives, and lets the barrier wait for `bytes` bytes of bulk copies more.
-__device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned int bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again.
-__device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
-  unsigned int open;
-  do {
-    asm volatile(
-        "{\n\t.reg .pred p;\n\t"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
-        "selp.u32 %0, 1, 0, p;\n\t}"
-        : "=r"(open)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
-  } while (open == 0);
-}
-/// One thread's copy of a multiple of 16 bytes, both ends aligned to 16, that `barrier` waits for.
-__device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
-                                                unsigned int bytes, CopyBarrier* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
 // -------------------------------------------------------------- matrices across a warp
 
 /// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
