@@ -72,7 +72,7 @@ struct cudaDeviceProp {
 };
 inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
-  return cudaSuccess;
+  return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.found));
 }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -272,6 +272,9 @@ enum cudaFuncAttribute {
 };
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute what, int value) {
+  if (emulated_cuda::facts.kernels != 0) {
+    return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.kernels));
+  }
   if (what != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || static_cast<std::size_t>(value) > emulated_cuda::Allowed::most) {
     return emulated_cuda::result(cudaErrorInvalidValue);

@@ -24,6 +24,8 @@ namespace emulated_cuda {
 struct Facts {
   int multiprocessors = 4;
   std::size_t memory = std::size_t{8} << 30;  ///< bytes of device memory
+  int found = 0;    ///< what looking for devices comes back with, a cudaError_t
+  int kernels = 0;  ///< what asking for a kernel does
 };
 inline Facts facts;
 

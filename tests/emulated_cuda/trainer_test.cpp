@@ -9,8 +9,11 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/cuda/engine.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/train/trainer.hpp>
 
@@ -71,6 +74,19 @@ void trains_as_on_the_host(int batch, const std::string& engine, const Spec&... 
 using ByAdam = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<3>,
                             pvm::LearningRule<pvm::Adam>, pvm::LearningRate<1e-5>>;
 
+/// Makes the emulated device different while it lives.
+class Different {
+ public:
+  explicit Different(const emulated_cuda::Facts& facts)
+      : before_(std::exchange(emulated_cuda::facts, facts)) {}
+  ~Different() { emulated_cuda::facts = before_; }
+  Different(const Different&) = delete;
+  Different& operator=(const Different&) = delete;
+
+ private:
+  emulated_cuda::Facts before_;
+};
+
 }  // namespace
 
 TEST_CASE("One sequence trains on the CUDA engine") {
@@ -92,4 +108,44 @@ TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {
   const auto sentence =
       train_test::error_of([&] { pvm::Trainer<>(spec, {.backend = pvm::BackendChoice::cuda}); });
   CHECK(train_test::contains(sentence, "learning rule 'adam'"));
+}
+
+TEST_CASE("Where the GPU cannot be used the host is, with a warning, or a sentence refuses") {
+  struct Trouble {
+    emulated_cuda::Facts facts;
+    const char* sentence;
+  };
+  const auto trouble = GENERATE(
+      Trouble{{.found = cudaErrorNoDevice}, "no NVIDIA GPU is visible"},
+      Trouble{{.found = cudaErrorInsufficientDriver}, "driver is missing or too old"},
+      Trouble{{.kernels = cudaErrorNoKernelImageForDevice}, "has no kernels for this GPU"});
+  const Different device(trouble.facts);
+  const train_test::Messages messages;
+  pvm::Trainer<> trainer(train_test::tiny_spec());
+  CHECK(train_test::contains(trainer.description(), "host engine"));
+  CHECK(messages.count(trouble.sentence) == 1);
+  CHECK(train_test::contains(train_test::error_of([] {
+                               pvm::Trainer<>(train_test::tiny_spec(),
+                                              {.backend = pvm::BackendChoice::cuda});
+                             }),
+                             trouble.sentence));
+}
+
+TEST_CASE("An engine takes no more memory than it says, and says when there is too little") {
+  const auto spec = train_test::tiny_spec();
+  auto& memory = emulated_cuda::Memory::get();
+  const std::size_t before = memory.used();
+  const auto check = [&](const auto& engine) {
+    CHECK(memory.used() - before <= engine.memory_needed());
+    CHECK(memory.used() - before > engine.memory_needed() / 2);
+  };
+  check(pvm::CudaEngine<1>(spec, 1));
+  check(pvm::CudaBatchEngine<>(spec, 3));
+  CHECK(memory.used() == before);
+
+  const Different device({.memory = before + (std::size_t{1} << 20)});
+  const auto sentence = train_test::error_of([&] { pvm::CudaEngine<1>(spec, 1); });
+  CHECK(train_test::contains(sentence, "MiB of device memory"));
+  CHECK(train_test::contains(sentence, "1 MiB are free; use a smaller"));
+  CHECK(memory.used() == before);
 }

@@ -116,7 +116,13 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
 #if defined(__CUDACC__)
   if constexpr (may_be_cuda) {
     if (choose_cuda(required, wanted)) {
-      return make_cuda_engine<Precision, Batch, Net>(spec, batch, engine);
+      try {
+        return make_cuda_engine<Precision, Batch, Net>(spec, batch, engine);
+      } catch (const Error& error) {  // no kernels for this GPU, or none for this network
+        const bool host_can = !required && !std::same_as<Precision, tf32>;
+        if (!host_can || error.fault() != Fault::device) throw;
+        log(Severity::warning, std::string("the CPU is used: ") + error.what());
+      }
     }
   }
 #else

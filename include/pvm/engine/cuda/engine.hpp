@@ -234,12 +234,14 @@ class CudaEngine {
     const std::size_t b = count(batch_);
     const std::size_t floats = 2 * (planner_.arena_f4 * 4 + planner_.history_floats) +
                                ring() * b * shape_.row() + 2 * b * planner_.y_columns +
-                               inner_size() + planner_.y_floats * count(device_.multiprocessors) +
-                               planner_.blobs.size() + planner_.x_words.size() + score_size() * 2 +
+                               inner_size() + y_scratch_floats() * count(device_.multiprocessors) +
+                               planner_.blobs.size() + planner_.blob_start.size() +
+                               planner_.x_words.size() + score_size() * 2 +
                                layers() * (tables_.stride() + 1);
-    const std::size_t staged =
-        count(block_steps()) * b * (spec_.frame_size() + 9) + 4 * (index_words() + tables_room());
-    return floats * sizeof(float) + staged * count(device_.tuning.blocks_ahead);
+    const std::size_t staged = count(block_steps()) * b * (spec_.frame_size() + 1 + sizeof(void*)) +
+                               4 * (index_words() + tables_room());
+    return floats * sizeof(float) + staged * count(device_.tuning.blocks_ahead) +
+           sizeof(detail::Cursor) + sizeof(unsigned int);
   }
 
  private:
@@ -280,6 +282,9 @@ class CudaEngine {
   }
   [[nodiscard]] std::size_t score_size() const {
     return count(device_.multiprocessors) * detail::step_threads * 3;
+  }
+  [[nodiscard]] std::size_t y_scratch_floats() const {  // of a multiprocessor
+    return std::max<std::size_t>(4, planner_.y_floats);
   }
   [[nodiscard]] std::size_t tables_count() const { return (count(block_steps()) + 1) * layers(); }
   [[nodiscard]] std::size_t index_words() const { return 1 + tables_count(); }
@@ -373,8 +378,7 @@ class CudaEngine {
     y_ = Floats(2 * b * planner_.y_columns);
     inner_ = Floats(inner_size());
     score_ = detail::DeviceArray<double>(score_size());
-    y_scratch_ =
-        Floats(std::max<std::size_t>(4, planner_.y_floats) * count(device_.multiprocessors));
+    y_scratch_ = Floats(y_scratch_floats() * count(device_.multiprocessors));
     cursor_ = detail::DeviceArray<detail::Cursor>(1);
     barrier_ = detail::DeviceArray<unsigned int>(1);
     const std::size_t slots = count(device_.tuning.blocks_ahead);
@@ -447,7 +451,7 @@ class CudaEngine {
     a.inner = inner_.get();
     a.score = score_.get();
     a.y_scratch = y_scratch_.get();
-    a.y_scratch_floats = std::max<std::size_t>(4, planner_.y_floats);
+    a.y_scratch_floats = y_scratch_floats();
     a.cursor = cursor_.get();
     a.barrier = barrier_.get();
     a.frames = places_.get();

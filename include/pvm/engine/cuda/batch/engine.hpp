@@ -286,11 +286,18 @@ class CudaBatchEngine {
     const std::size_t row = count(shape_.padded) * sizeof(Word);
     const std::size_t hidden = count(shape_.hidden) * row;
     const std::size_t outputs = count(shape_.outputs) * row;
+    const std::size_t frames = Tuning::blocks_ahead * count(block_steps()) * count(batch_);
+    const std::size_t tables =
+        count(shape_.frames) + 1 + Tuning::blocks_ahead * count(block_steps());
+    using namespace detail::batch;
     return 4 * plan_.master * (2 + (listed_ ? 0 : Rule::state)) + 4 * work_words() +
            3 * count(shape_.ring) * hidden + count(shape_.frames) * count(shape_.pixels) * row +
-           count(shape_.terms) * (hidden + outputs) + 4 * outputs + 4 * scratch_floats() +
-           Tuning::blocks_ahead * count(block_steps()) * count(batch_) * (spec_.frame_size() + 8) +
-           4 * plan_.rows.size() + sizeof(detail::batch::Tile) * plan_.tiles.size();
+           row + count(shape_.terms) * (hidden + outputs) + y_slots * outputs +
+           4 * scratch_floats() + frames * (spec_.frame_size() + 1 + sizeof(void*)) +
+           4 * tables * rates_.size() + count(shape_.frames) * count(shape_.padded) +
+           4 * plan_.rows.size() + sizeof(Tile) * plan_.tiles.size() +
+           sizeof(Product) * plan_.products.size() +
+           (4 * plan_.counters + 24 * plan_.scores) * slices() + 3 * sizeof(Cursor);
   }
 
  private:
