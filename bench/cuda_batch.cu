@@ -3,7 +3,7 @@
 
 // Full training steps of many sequences, frames up from pinned host memory: a JSON object a line.
 //   cuda_batch --spec model_zoo/small.json [--batch 64,256] [--precision bf16] [--steps 2000]
-//              [--reps 5] [--no-graph]
+//              [--reps 5] [--no-graph] [--adam]      (--adam: bf16 only, at a rate of 1e-5)
 
 #include <algorithm>
 #include <chrono>
@@ -26,6 +26,7 @@ struct Choices {
   int steps = 2000;
   int reps = 5;
   bool graph = true;
+  bool adam = false;
 };
 
 Choices parse(int argc, char** argv) {
@@ -34,6 +35,10 @@ Choices parse(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--no-graph") {
       choices.graph = false;
+      continue;
+    }
+    if (flag == "--adam") {
+      choices.adam = true;
       continue;
     }
     if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
@@ -95,11 +100,11 @@ double upload_rate(std::size_t frame) {
   return static_cast<double>(bytes) / static_cast<double>(frame) / times[times.size() / 2];
 }
 
-template <class Precision>
+template <class Precision, class Rule = pvm::Momentum>
 void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
   pvm::EngineOptions options;
   options.graph = choices.graph;
-  pvm::CudaBatchEngine<Precision> engine(spec, batch, options);
+  pvm::CudaBatchEngine<Precision, pvm::dynamic, Rule> engine(spec, batch, options);
   std::mt19937 random(1);
   pvm::EngineState start;
   start.weights.resize(engine.connectome().weights);
@@ -134,9 +139,16 @@ void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
 }
 
 int measure_all(const Choices& choices) {
-  const pvm::Spec spec = pvm::load_spec(choices.spec);
+  pvm::Spec spec = pvm::load_spec(choices.spec);
+  if (choices.adam) {
+    spec.learning_rule = "adam";
+    spec.initial_learning_rate = 1e-5;
+  }
   for (const int batch : choices.batches) {
-    if (choices.precision == "bf16") {
+    if (choices.adam) {
+      if (choices.precision != "bf16") throw pvm::Error(pvm::Fault::usage, "--adam is for bf16");
+      measure<pvm::bf16, pvm::Adam>(choices, spec, batch);
+    } else if (choices.precision == "bf16") {
       measure<pvm::bf16>(choices, spec, batch);
     } else if (choices.precision == "fp16") {
       measure<pvm::fp16>(choices, spec, batch);

@@ -130,6 +130,16 @@ pvm::Spec hidden_49() {
   return spec;
 }
 
+/// Units with more hidden values than one panel of weights has.
+pvm::Spec wide_units() {
+  auto spec = early_tiny();
+  spec.name = "wide units";
+  spec.layer_shapes = {2, 1};
+  spec.hidden_block_size = 12;
+  spec.input_block_size = 20;
+  return spec;
+}
+
 template <class E, class F>
 std::vector<float> train(const pvm::Spec& spec, int batch, int steps, F&& pixel) {
   E engine(spec, batch);
@@ -214,12 +224,7 @@ TEST_CASE("batch: any number of sequences", "[gpu]") {
     require_exact(distance<pvm::CudaBatchEngine<>>(early_tiny(), batch, steps_of(12, 2)));
   }
   require_exact(distance<pvm::CudaBatchEngine<>>(hidden_49(), 48, steps_of(12, 2)));
-  auto wide = early_tiny();
-  wide.name = "wide units";
-  wide.layer_shapes = {2, 1};
-  wide.hidden_block_size = 12;
-  wide.input_block_size = 20;
-  require_exact(distance<pvm::CudaBatchEngine<>>(wide, 7, steps_of(12, 2)));
+  require_exact(distance<pvm::CudaBatchEngine<>>(wide_units(), 7, steps_of(12, 2)));
 }
 
 TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]", pvm::bf16,
@@ -235,12 +240,14 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
   }
-  for (const int batch :
-       pvm_test::emulated ? std::vector{2, 33, 256} : std::vector{2, 33, 64, 100, 256}) {
+  for (const int batch : pvm_test::emulated ? std::vector{2, 32, 33, 64, 256}
+                                            : std::vector{2, 32, 33, 64, 100, 256}) {
     INFO(batch);
     const int steps = steps_of(12, 2);
     require_rounded(distance<E>(hidden_49(), batch, steps), hidden_49(), steps, unit);
   }
+  require_rounded(distance<E>(wide_units(), 7, steps_of(12, 2)), wide_units(), steps_of(12, 2),
+                  unit);
 }
 
 TEMPLATE_TEST_CASE("batch: captured, eager and resumed runs have the same bits", "[gpu]", pvm::fp32,
@@ -258,6 +265,20 @@ TEST_CASE("batch: a batch known at compile time gives the same bits", "[gpu]") {
   CHECK(dynamic_run == train<pvm::CudaBatchEngine<pvm::bf16, 48>>(spec, 48, steps_of(30, 6),
                                                                   pvm_test::some_pixel));
   CHECK_THROWS_AS((pvm::CudaBatchEngine<pvm::bf16, 48>(spec, 47)), pvm::Error);
+}
+
+TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "[gpu]") {
+  if (skipped()) return;
+  const auto swept = [](const auto& engine) {
+    return engine.description().find("swept") != std::string::npos;
+  };
+  using E = pvm::CudaBatchEngine<pvm::bf16>;
+  for (const int batch : {2, 32, 64, 128, 256}) CHECK(swept(E(early_tiny(), batch)));
+  CHECK_FALSE(swept(E(early_tiny(), 130)));  // in slices
+  CHECK_FALSE(swept(pvm::CudaBatchEngine<>(early_tiny(), 64)));
+  auto slow = early_tiny();
+  slow.momentum = 0.95;
+  CHECK_FALSE(swept(E(slow, 64)));
 }
 
 TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]") {

@@ -19,6 +19,15 @@ struct LaunchShape {
   bool early = false;  ///< may start while the kernel before it ends, and waits for it itself
 };
 
+/// Calls the template what() with the constant of the list that is `n`, or with the last one.
+template <int First, int... Rest, class What>
+void with_constant(int n, What&& what) {
+  if constexpr (sizeof...(Rest) > 0) {
+    if (n != First) return with_constant<Rest...>(n, what);
+  }
+  what.template operator()<First>();
+}
+
 template <class... Parameters, class... Values>
 cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape,
                    const Values&... values) {

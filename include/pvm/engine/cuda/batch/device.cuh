@@ -14,17 +14,28 @@
 
 namespace pvm::inline v0::detail::batch {
 
+/// What a kernel that updates is to do with the gradients.
+enum class Task {
+  learn,    ///< the step's update
+  publish,  ///< only write all working copies, of the weights as they are
+  read,     ///< only write W to `copy`
+  settle,   ///< only what the last step left to learn; the sweep kernel's
+};
+
 /// Pointers to device memory; rows are [Bp] operands unless said otherwise.
 struct Arguments {
   Shape shape;
   const Product* products;
   const Tile* tiles;
   unsigned int tile_count;
-  const std::uint32_t* rows;  ///< row words
-  float* master;              ///< panels one behind the other
-  float* states;              ///< the rule's floats, each as long as the master
-  std::size_t weights;        ///< length of the master
-  std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
+  const unsigned char* sweep;         ///< a SweepTile and its row words, each
+  const std::uint32_t* sweep_starts;  ///< first tile of each block of threads, and the end
+  const PanelSums* sums;              ///< of W0's panels
+  const std::uint32_t* rows;          ///< row words
+  float* master;                      ///< panels one behind the other
+  float* states;                      ///< the rule's floats, each as long as the master
+  std::size_t weights;                ///< length of the master
+  std::uint32_t* work;                ///< working copies; W1's second ones lie `flip` words on
   std::size_t flip;
   float* copy;                 ///< W, when somebody reads it
   unsigned char* arena;        ///< all rows that are gathered; what follows lies in it
@@ -45,7 +56,7 @@ struct Arguments {
   unsigned int counter_slice;
   double* score;  ///< [slices][scores][3]
   unsigned int score_slice;
-  Cursor* first;   ///< read by products, written by update
+  Cursor* first;   ///< read by the first kernel of a step, written by the second
   Cursor* second;  ///< the other way round
 };
 
@@ -56,6 +67,19 @@ __device__ __forceinline__ std::uint32_t slot_before(std::uint32_t slot, int rin
 }
 __device__ __forceinline__ std::uint32_t slot_after(std::uint32_t slot, int ring) {
   return slot + 1 == static_cast<std::uint32_t>(ring) ? 0 : slot + 1;
+}
+
+/// The cursor of the step after.
+__device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learns) {
+  return {now.step + 1,
+          learns ? 1 - now.now : now.now,
+          now.now,
+          1,
+          slot_after(now.hidden, s.ring),
+          slot_after(now.frame, s.frames),
+          slot_after(now.gradient, s.terms),
+          slot_after(now.y, y_slots),
+          0};
 }
 
 /// Where in the arena, in units of 16 bytes, the rows of `stream` start as the step `back` before
@@ -116,7 +140,7 @@ __device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams,
 template <class M>
 __device__ __forceinline__ float quotient(float a, float b) {
   if constexpr (M::in_parts) return a / b;
-  return __fdividef(a, b);
+  return a * reciprocal(b);
 }
 /// The polynomial with the compatible derivative (unit/activation.hpp).
 template <class M>
@@ -146,6 +170,15 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
   } else {
     with_activation<M>(kind, what);
   }
+}
+
+/// Where a warp of a sweep leaves its sums of a part: [7 tiles of n][32 lanes], in the order of the
+/// accumulators.
+template <int Bp>
+__device__ __forceinline__ float4* sweep_part(const Arguments& a, std::uint32_t part, int warp) {
+  return reinterpret_cast<float4*>(a.scratch) +
+         (static_cast<std::size_t>(part) * SweepWarps<Bp>::kept + static_cast<std::size_t>(warp)) *
+             (panel_tiles * 32);
 }
 
 /// 16 bytes of the row at `place`, or zeros.

@@ -25,8 +25,10 @@
 #include <pvm/engine/cuda/batch/plan.hpp>
 #include <pvm/engine/cuda/batch/products.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>
+#include <pvm/engine/cuda/batch/sweep.cuh>
 #include <pvm/engine/cuda/batch/update.cuh>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
@@ -43,7 +45,8 @@ struct Device {
   std::string name;
   int multiprocessors = 0;
   int shared_bytes = 0;   ///< that a block of threads may have
-  bool overlaps = false;  ///< whether a kernel can start while the one before it ends
+  bool overlaps = false;  ///< 9.0 and later: a kernel can start while the one before it ends, and
+                          ///< bulk copies
 
   static Device current() {
     int id = 0;
@@ -86,6 +89,8 @@ class CudaBatchEngine {
   using Kept = typename Math::Kept;
   using KeptType = typename Kept::Type;
   using Tuning = detail::batch::Tuning;
+  static constexpr bool half = sizeof(Word) == 2;
+  using Sweeping = detail::batch::SweepLauncher<Math>;
   static constexpr bool counts_updates = detail::batch::counts_updates<Rule>;
   template <class T>
   using Array = detail::DeviceArray<T>;
@@ -100,10 +105,11 @@ class CudaBatchEngine {
         net_(make_connectome(spec)),
         shape_(make_shape()),
         plan_(spec_, net_, Math::block,
-              Tuning::part_rows(input_rows(), device_.multiprocessors) / Math::block),
+              Tuning::part_rows(input_rows(), device_.multiprocessors) / Math::block, sweep_plan()),
         schedule_(spec),
         rates_(layers(), shape_.terms, rate_kind(), shape_.share),
-        products_{shape_.slice, device_.overlaps},
+        products_{shape_.slice, device_.overlaps, swept()},
+        sweep_{shape_.padded, plan_.columns, device_.overlaps},
         update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
                 device_.multiprocessors, device_.overlaps, plan_.columns} {
     shape_.columns = plan_.columns;
@@ -113,6 +119,9 @@ class CudaBatchEngine {
     allocate();
     products_.prepare();
     update_.prepare();
+    if constexpr (half) {
+      if (swept()) sweep_.prepare();
+    }
     start_state(nullptr);
     one_step_ = capture(1);
     more_steps_ = capture(Tuning::graph_steps);
@@ -177,6 +186,7 @@ class CudaBatchEngine {
     upload(slot, block);
     launch(slot, block.steps);
     tally(block);
+    owed_ = swept();
     step_ += count(block.steps);
     ++blocks_;
   }
@@ -273,10 +283,14 @@ class CudaBatchEngine {
     start_state(&state);
   }
 
+  /// For how long the GPU has run steps, of those that have ended.
+  [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
+
   [[nodiscard]] std::string description() const {
     return "CUDA batch engine: " + device_.name + ", " + std::string(Precision::name) +
            " products on tensor cores, " + std::to_string(batch_) + " sequences in slices of " +
            std::to_string(shape_.slice) + ", " + std::to_string(memory_needed() >> 20) + " MiB, " +
+           (swept() ? "weights swept once a step, " : "") +
            (listed_ ? "last " + std::to_string(shape_.terms) + " gradients listed"
                     : std::to_string(Rule::state) + " floats of the learning rule a weight") +
            ", " + (options_.graph ? "captured" : "launched step by step");
@@ -295,7 +309,8 @@ class CudaBatchEngine {
            row + count(shape_.terms) * (hidden + outputs) + y_slots * outputs +
            4 * scratch_floats() + frames * (spec_.frame_size() + 1 + sizeof(void*)) +
            4 * tables * rates_.size() + count(shape_.frames) * count(shape_.padded) +
-           4 * plan_.rows.size() + sizeof(Tile) * plan_.tiles.size() +
+           4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
+           sizeof(Tile) * plan_.tiles.size() + sizeof(PanelSums) * plan_.sums.size() +
            sizeof(Product) * plan_.products.size() +
            (4 * plan_.counters + 24 * plan_.scores) * slices() + 3 * sizeof(Cursor);
   }
@@ -356,8 +371,10 @@ class CudaBatchEngine {
     s.padded = (batch_ + s.slice - 1) / s.slice * s.slice;
     const int terms = detail::batch::terms_for(spec_.momentum, Math::epsilon);
     const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
-    listed_ = std::is_same_v<Rule, Momentum> && terms <= detail::batch::most_terms &&
-              more <= Tuning::most_listed_bytes;
+    const bool listable = std::is_same_v<Rule, Momentum> && terms <= detail::batch::most_terms;
+    s.swept = listable && s.padded == s.slice && sweeps(s.padded) ? 1 : 0;
+    if (s.swept != 0) s.slice = std::min(s.slice, 128);  // more blocks of threads, and shorter
+    listed_ = s.swept != 0 || (listable && more <= Tuning::most_listed_bytes);
     s.terms = listed_ ? terms : 1;
     s.ring = s.terms + 5;
     s.frames = 2 * Tuning::block_steps(s.padded) + s.terms + 6;
@@ -372,12 +389,38 @@ class CudaBatchEngine {
     return s;
   }
 
+  /// Whether one pass over the weights can learn and make h: engine/cuda/batch/sweep.cuh.
+  [[nodiscard]] bool sweeps(int padded) const {
+    if constexpr (half) {
+      const double rate = std::max({spec_.initial_learning_rate, spec_.intermediate_learning_rate,
+                                    spec_.final_learning_rate}) *
+                          (options_.reduce == Reduce::sum ? batch_ : 1);
+      std::size_t columns = count(net_.hidden);
+      for (const Unit& unit : net_.units) columns = std::max(columns, count(unit.representation));
+      columns = std::min(columns, count(detail::batch::panel_width));
+      return device_.overlaps && Sweeping::knows(padded) &&
+             layers() <= count(detail::batch::most_swept_layers) &&
+             Sweeping{padded, static_cast<int>(columns), false}.shared_bytes() <=
+                 device_.shared_bytes &&
+             detail::batch::youngest_suffices(spec_.momentum, rate, Math::epsilon);
+    }
+    return false;
+  }
+  [[nodiscard]] bool swept() const noexcept { return shape_.swept != 0; }
+  [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
+    if (!swept()) return {};
+    return {shape_.padded,
+            static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each(shape_.padded)};
+  }
+
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
   [[nodiscard]] std::size_t work_words() const {
-    return (plan_.w0_blocks + 2 * plan_.w1_blocks) * detail::batch::block_words;
+    return (plan_.w0_blocks + (swept() ? 1 : 2) * plan_.w1_blocks) * detail::batch::block_words;
   }
   [[nodiscard]] std::size_t scratch_floats() const {
-    return plan_.scratch * detail::batch::panel_width * count(shape_.padded);
+    const std::size_t sequences =
+        swept() ? count(detail::batch::sweep_rows(shape_.padded)) : count(shape_.padded);
+    return plan_.scratch * detail::batch::panel_width * sequences;
   }
   [[nodiscard]] std::size_t hidden_row_words() const {
     return count(shape_.hidden) * count(shape_.padded);
@@ -414,6 +457,11 @@ class CudaBatchEngine {
     put(rows_, plan_.rows);
     put(product_table_, plan_.products);
     put(tiles_, plan_.tiles);
+    if (swept()) {
+      put(sweep_tiles_, plan_.sweep);
+      put(sweep_starts_, plan_.sweep_starts);
+      put(sums_, plan_.sums);
+    }
     master_ = zeros<float>(plan_.master);
     copy_ = zeros<float>(plan_.master);
     states_ = zeros<float>(listed_ ? 0 : plan_.master * Rule::state);
@@ -466,6 +514,9 @@ class CudaBatchEngine {
     a.products = product_table_.get();
     a.tiles = tiles_.get();
     a.tile_count = static_cast<unsigned int>(plan_.tiles.size());
+    a.sweep = bytes(sweep_tiles_.get());
+    a.sweep_starts = sweep_starts_.get();
+    a.sums = sums_.get();
     a.rows = rows_.get();
     a.master = master_.get();
     a.states = states_.get();
@@ -495,11 +546,24 @@ class CudaBatchEngine {
     return a;
   }
 
-  /// One step: all products with W(step), then the updates to W(step + 1).
+  /// One step: all products with W(step), then the updates to W(step + 1). Swept, the updates of
+  /// the step before come first, with h, and then the other products.
   void launch_step() {
     const detail::batch::Arguments a = arguments();
+    if (swept()) {
+      sweep(detail::batch::Task::learn);
+      products_(a, 0, static_cast<unsigned int>(plan_.products.size()), true, compute_.get());
+      return;
+    }
     products_(a, 0, static_cast<unsigned int>(plan_.products.size()), true, compute_.get());
     update_(a, detail::batch::Task::learn, compute_.get());
+  }
+
+  void sweep(detail::batch::Task task) {
+    if constexpr (half) {
+      const auto blocks = static_cast<unsigned int>(plan_.sweep_starts.size() - 1);
+      sweep_(arguments(), task, blocks, compute_.get());
+    }
   }
 
   /// Captures steps once; everything that changes from step to step is on the device.
@@ -553,6 +617,7 @@ class CudaBatchEngine {
   void launch(Staging& slot, int steps) {
     const cudaStream_t stream = compute_.get();
     detail::cuda_check(cudaStreamWaitEvent(stream, slot.uploaded.get(), 0), "ordering a step");
+    compute_time_.begin(stream);
     for (int left = steps; left > 0;) {
       if (!options_.graph) {
         launch_step();
@@ -564,6 +629,7 @@ class CudaBatchEngine {
                          "launching a graph");
       left -= many ? Tuning::graph_steps : 1;
     }
+    compute_time_.end(stream);
     detail::cuda_check(cudaEventRecord(slot.used.get(), stream), "ordering a step");
   }
 
@@ -598,8 +664,23 @@ class CudaBatchEngine {
     a.second = cursors_.get() + 2;
     return a;
   }
+  /// After a sweep the last step's gradients have not been learned yet: now they are.
+  void catch_up() {
+    if (!std::exchange(owed_, false)) return;
+    sweep(detail::batch::Task::settle);
+    write_cursors();
+  }
+  void write_cursors() { write(cursors_.get(), std::vector<detail::batch::Cursor>(2, cursor(0))); }
+  /// A sweep reads the rates of the step before.
+  void write_last_table() {
+    if (!swept()) return;
+    std::vector<float> table(rates_.size());
+    rates_.write_now(step_ - 1, table.data());
+    write(tables_.get() + ring_slot(1, shape_.frames) * rates_.size(), table);
+  }
   /// W(step) in the master's order.
   [[nodiscard]] std::vector<float> materialise() {
+    catch_up();
     update_(arguments_now(), detail::batch::Task::read, compute_.get());
     return download(copy_.get(), plan_.master);
   }
@@ -611,6 +692,7 @@ class CudaBatchEngine {
     if (listed_) {
       write(master_.get(), materialise());
       rates_.clear();
+      write_last_table();
     } else if (states_.size() > 0) {
       detail::cuda_check(
           cudaMemsetAsync(states_.get(), 0, states_.size() * sizeof(float), compute_.get()),
@@ -621,9 +703,11 @@ class CudaBatchEngine {
 
   /// y of the last step, [outputs][Bp].
   [[nodiscard]] std::vector<KeptType> last_outputs() {
-    const auto first = static_cast<unsigned int>(plan_.first_output);
-    products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
-              compute_.get());
+    if (!swept()) {
+      const auto first = static_cast<unsigned int>(plan_.first_output);
+      products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
+                compute_.get());
+    }
     return download(y_.get() + ring_slot(1, detail::batch::y_slots) * output_words(),
                     output_words());
   }
@@ -859,8 +943,10 @@ class CudaBatchEngine {
       visit_past(count(std::min(shape_.terms, state->plan.terms)), LoadPast{*this, *state});
     }
     write(score_.get(), std::vector<double>(score_.size()));
-    write(cursors_.get(), std::vector<detail::batch::Cursor>(2, cursor(0)));
-    publish();
+    write_cursors();
+    owed_ = false;
+    write_last_table();
+    if (!swept()) publish();  // a sweep makes all copies itself
     synchronize();
   }
   /// The past of a new run: all ones, but the hidden values that x(0) squeezes are c(1).
@@ -889,11 +975,14 @@ class CudaBatchEngine {
   RateSchedule schedule_;
   detail::batch::RateTables rates_;
   detail::batch::ProductsLauncher<Math> products_;
+  Sweeping sweep_;
   detail::batch::UpdateLauncher<Math, Rule> update_;
   detail::Stream compute_, upload_;
+  detail::ComputeTime compute_time_;
 
-  Array<std::uint32_t> rows_, work_;
+  Array<std::uint32_t> rows_, work_, sweep_tiles_, sweep_starts_;
   Array<detail::batch::Product> product_table_;
+  Array<detail::batch::PanelSums> sums_;
   Array<detail::batch::Tile> tiles_;
   Array<float> master_, states_, copy_;
   Array<Word> arena_;  // all rows that are gathered:
@@ -915,6 +1004,7 @@ class CudaBatchEngine {
   std::uint64_t step_ = 0;
   std::uint64_t blocks_ = 0;
   bool learned_ = false;  // whether there may be momentum
+  bool owed_ = false;     // whether the last step's gradients are still to be learned
 };
 
 }  // namespace pvm::inline v0

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -40,6 +42,9 @@ class Plan {
   std::size_t first_output = 0;   ///< products from here on make y
   std::vector<Panel> panels;
   std::vector<Tile> tiles;
+  std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
+  std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
+  std::vector<PanelSums> sums;              ///< of W0's panels
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
   std::size_t master = 0;                   ///< floats
   std::size_t w0_blocks = 0, w1_blocks = 0;
@@ -48,10 +53,20 @@ class Plan {
   std::size_t scores = 0;
   int columns = 0;  ///< most n of a panel
 
+  /// Whether, for how many sequences, and for how many blocks of threads tiles are to be swept.
+  struct Sweep {
+    int padded = 0;
+    unsigned int blocks = 0;
+  };
+
   /// `block`: depth of a weight block; forward products are split into parts of at most
-  /// `part_blocks` blocks.
-  Plan(const Spec& spec, const Connectome& net, int block, int part_blocks)
-      : spec_(spec), net_(net), block_(count(block)), part_blocks_(count(part_blocks)) {
+  /// `part_blocks` blocks. A sweep makes them itself.
+  Plan(const Spec& spec, const Connectome& net, int block, int part_blocks, Sweep swept)
+      : spec_(spec),
+        net_(net),
+        block_(count(block)),
+        part_blocks_(count(part_blocks)),
+        swept_(swept) {
     std::uint32_t outputs = 0;
     for (std::size_t u = 0; u < net.units.size(); ++u) {
       output_start.push_back(outputs);
@@ -59,11 +74,12 @@ class Plan {
       outputs += static_cast<std::uint32_t>(net.units[u].outputs);
     }
     for (Panel& panel : panels) {  // W1's copies lie behind all of W0's
-      if (panel.flips == 0) continue;
+      if (panel.work_y == Panel::none) continue;
       if (panel.work != Panel::none) panel.work += static_cast<std::uint32_t>(w0_blocks);
       panel.work_y += static_cast<std::uint32_t>(w0_blocks);
     }
     for (const Panel& panel : panels) add_tiles(panel);
+    if (swept_.padded > 0) add_sweep();
     for (Product& p : errors_) p.weights += static_cast<std::uint32_t>(w0_blocks);
     for (Product& p : outputs_) p.weights += static_cast<std::uint32_t>(w0_blocks);
     collect(forward_);
@@ -207,6 +223,72 @@ class Plan {
     }
   }
 
+  /// What a tile of `m` rows costs a block of threads: about the bytes that it moves.
+  [[nodiscard]] std::size_t cost(const Panel& panel, std::size_t m) const {
+    const std::size_t row = 2 * count(swept_.padded);
+    const bool forward = panel.work_y == Panel::none;
+    return 4096 + ceil(m, 16) * 16 * ((forward ? 2 : 1) * row + 8 * panel.n);
+  }
+  /// Tiles in the order of the panels, shared out so that all blocks of threads cost the same.
+  void add_sweep() {
+    const std::size_t height = count(sweep_rows(swept_.padded));
+    const auto each_tile = [&](auto&& what) {
+      for (std::size_t k = 0; k < panels.size(); ++k) {
+        for (std::size_t first = 0; first < panels[k].m; first += height) {
+          what(k, first, std::min(height, panels[k].m - first));
+        }
+      }
+    };
+    std::size_t all = 0;
+    each_tile([&](std::size_t k, std::size_t, std::size_t m) { all += cost(panels[k], m); });
+    std::vector<std::size_t> block_of;
+    std::size_t done = 0;
+    each_tile([&](std::size_t k, std::size_t, std::size_t m) {
+      const std::size_t here = cost(panels[k], m);
+      block_of.push_back((done + here / 2) * swept_.blocks / all);
+      done += here;
+    });
+    for (std::size_t block = 0; block <= swept_.blocks; ++block) {
+      const auto first = std::lower_bound(block_of.begin(), block_of.end(), block);
+      sweep_starts.push_back(word(static_cast<std::size_t>(first - block_of.begin())));
+    }
+    add_sweep_tiles(each_tile, block_of);
+  }
+  template <class EachTile>
+  void add_sweep_tiles(EachTile&& each_tile, const std::vector<std::size_t>& block_of) {
+    const std::size_t height = count(sweep_rows(swept_.padded));
+    std::size_t i = 0;
+    each_tile([&](std::size_t k, std::size_t first, std::size_t m) {
+      const Panel& panel = panels[k];
+      const bool last = first + m == panel.m;
+      SweepTile tile{};
+      tile.panel = panel;
+      tile.panel.first = word(first);
+      tile.forward = panel.work_y == Panel::none ? 1 : 0;
+      tile.begins = first == 0 || block_of[i - 1] != block_of[i] ? 1 : 0;
+      tile.ends = last || block_of[i + 1] != block_of[i] ? 1 : 0;
+      if (tile.forward != 0) {
+        if (first == 0) sums.push_back({outs_[k], panel.n, word(scratch), 0});
+        tile.part = word(scratch);
+        scratch += tile.ends;
+        sums.back().parts += tile.ends;
+      }
+      add_words(tile);
+      for (std::size_t row = first; row < first + height; ++row) {
+        sweep.push_back(row < panel.m ? rows[panel.m_rows + row] : zero_row);
+      }
+      for (std::size_t n = 0; n < count(panel_width); ++n) {
+        sweep.push_back(n < panel.n ? rows[panel.n_rows + n] : zero_row);
+      }
+      ++i;
+    });
+  }
+  void add_words(const SweepTile& tile) {
+    std::uint32_t words[sizeof(SweepTile) / 4];
+    std::memcpy(words, &tile, sizeof(tile));
+    sweep.insert(sweep.end(), std::begin(words), std::end(words));
+  }
+
   void add_w0_panel(std::size_t u, std::uint32_t x, std::uint32_t d0, std::size_t first) {
     const Unit& unit = net_.units[u];
     const std::size_t inputs = count(unit.inputs);
@@ -218,9 +300,11 @@ class Plan {
     panel.n_rows = d0 + word(first);
     panel.n = word(n);
     panel.layer = word(count(unit.layer));
-    panel.work = word(w0_blocks);
+    panel.work = swept_.padded > 0 ? Panel::none : word(w0_blocks);
     panel.work_y = Panel::none;
     add_panel(panel, {unit.w0 + first * inputs, 1, inputs});
+    outs_.push_back(word(u * count(net_.hidden) + first));
+    if (swept_.padded > 0) return;
     const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
     const std::size_t parts = ceil(blocks, each);
     for (std::size_t k = 0; k < parts; ++k) {
@@ -263,7 +347,7 @@ class Plan {
       panel.n_rows = r + word(k * panel_depth);
       panel.n = word(std::min(width, columns - k * width));
       panel.layer = word(count(unit.layer));
-      panel.flips = 1;
+      panel.flips = swept_.padded > 0 ? 0 : 1;
       panel.work = Panel::none;
       panel.work_y = word(work_y + k * depth_blocks);
       panel.group = word(group);
@@ -273,9 +357,12 @@ class Plan {
         w1_blocks += ceil(outputs, block_);
       }
       add_panel(panel, {unit.w1 + k * width, columns, 1});
+      outs_.push_back(Panel::none);
     }
     Product p{};
     p.role = Role::outputs;
+    p.parts = word(ceil(count(net_.hidden), width));
+    p.part = word(u) * p.parts;
     p.rows = r;
     p.weights = word(work_y);
     p.blocks = word(group);
@@ -312,7 +399,9 @@ class Plan {
   const Spec& spec_;
   const Connectome& net_;
   std::size_t block_, part_blocks_;
+  Sweep swept_;
   std::vector<Origin> origins_;
+  std::vector<std::uint32_t> outs_;  ///< first row of h of each panel of W0
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

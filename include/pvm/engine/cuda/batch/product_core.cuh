@@ -21,7 +21,7 @@ struct ProductShape {
   static constexpr int deep = 8 / across;                        ///< warps along the depth
   /// Weight blocks of a stage.
   static constexpr int blocks =
-      Pairs ? (Slice == 256 ? 1 : (Slice == 128 ? 2 : (Slice == 16 ? 8 : 4))) : larger(deep, 2);
+      Pairs ? (Slice >= 128 ? 1 : (Slice == 16 ? 8 : 4)) : larger(deep, 2);
   static constexpr int rows = blocks * M::block;  ///< rows of a stage
   static constexpr int row_bytes = Slice * sizeof(typename M::Word);
   static constexpr int chunks = row_bytes / 16;
@@ -38,15 +38,19 @@ struct ProductShape {
   static constexpr int output_row = 32 * 2 + 16;
   static constexpr int output_bytes =
       panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);
+  /// Weights that come beside them after a sweep: 7 groups of 56 outputs, one panel.
+  static constexpr int output_blocks = sizeof(typename M::Word) == 2 && Slice <= 128 ? 14 : 0;
   static constexpr int shared_bytes =
       words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
+  static constexpr int swept_bytes = output_bytes + output_blocks * block_bytes;
 };
 
 /// Shared memory of a block of threads, whatever it does.
 template <class M, int Slice>
-constexpr int product_shared_bytes() {
+constexpr int product_shared_bytes(bool swept) {
   using One = ProductShape<M, Slice>;
-  return One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
+  const int bytes = One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
+  return swept ? One::larger(bytes, One::swept_bytes) : bytes;
 }
 
 template <int Tiles>

@@ -14,7 +14,7 @@
 namespace pvm::inline v0::detail::batch {
 
 /// Blocks (x: from `first` of the products on, y: slices of the batch). Where `advance`, the cursor
-/// goes on to the update.
+/// goes on to the step's second kernel; this is the second one itself after a sweep.
 template <class M, int Slice>
 __global__ void __launch_bounds__(threads, 2)
     products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
@@ -24,11 +24,18 @@ __global__ void __launch_bounds__(threads, 2)
   const Product p = a.products[first + blockIdx.x];
   wait_for_previous_kernel();
   if (threadIdx.x == 0) {
-    state.cursor = *a.first;
-    if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
+    const bool swept = a.shape.swept != 0;
+    state.cursor = swept ? *a.second : *a.first;
+    if (advance && blockIdx.x == 0 && blockIdx.y == 0) {
+      if (swept) {
+        *a.first = next_step(a.shape, state.cursor, false);
+      } else {
+        *a.second = state.cursor;
+      }
+    }
   }
   __syncthreads();
-  const bool older = p.role == Role::outputs;  // y is of the step before
+  const bool older = p.role == Role::outputs && a.shape.swept == 0;  // y is of the step before
   if (older && state.cursor.owed == 0) return;
   if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
     state.streams[threadIdx.x] =
@@ -53,32 +60,17 @@ template <class M>
 struct ProductsLauncher {
   int slice;
   bool early;
+  bool swept;
 
   /// Calls what.template operator()<Slice>() for the slice.
   template <class What>
   void for_slice(What&& what) const {
-    switch (slice) {
-      case 16:
-        what.template operator()<16>();
-        break;
-      case 32:
-        what.template operator()<32>();
-        break;
-      case 64:
-        what.template operator()<64>();
-        break;
-      case 128:
-        what.template operator()<128>();
-        break;
-      default:
-        what.template operator()<128 * M::most_tiles>();
-        break;
-    }
+    with_constant<16, 32, 64, 128, 128 * M::most_tiles>(slice, what);
   }
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
-    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(); });
+    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(swept); });
     return bytes;
   }
   /// Once, before the first launch.
@@ -86,7 +78,7 @@ struct ProductsLauncher {
     for_slice([&]<int Slice>() {
       cuda_check(cudaFuncSetAttribute(products_kernel<M, Slice>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      product_shared_bytes<M, Slice>()),
+                                      product_shared_bytes<M, Slice>(swept)),
                  "preparing the products kernel");
     });
   }
@@ -95,8 +87,8 @@ struct ProductsLauncher {
     for_slice([&]<int Slice>() {
       const dim3 grid(count, static_cast<unsigned int>(a.shape.padded / Slice));
       cuda_check(launch(products_kernel<M, Slice>,
-                        {grid, threads, product_shared_bytes<M, Slice>(), stream, early}, a, first,
-                        advance),
+                        {grid, threads, static_cast<std::size_t>(shared_bytes()), stream, early}, a,
+                        first, advance),
                  "launching the products kernel");
     });
   }

@@ -27,6 +27,13 @@ inline int terms_for(double momentum, double epsilon) {
   return terms;
 }
 
+/// Whether a 16-bit working copy may leave out all but the youngest gradient. What the older ones
+/// would add to a weight dies out in a step or two and is at most m^2/(1-m) rate |d x|, and
+/// |d x| <= 1/2: no more than the copy's own rounding, epsilon/2 of it, at a weight of 1/8.
+inline bool youngest_suffices(double momentum, double rate, double epsilon) {
+  return momentum * momentum / (1 - momentum) * rate <= epsilon / 8;
+}
+
 /// Whether a rule moves weights in proportion to rate times gradient, whatever the step: then a
 /// sequence's share is part of the rate, and nobody counts updates.
 template <class Rule>

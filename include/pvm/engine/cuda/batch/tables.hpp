@@ -69,8 +69,9 @@ struct Product {
   std::uint32_t blocks;   ///< of weights along the depth; outputs: of one group of 56
   std::uint32_t out;      ///< first row of h, d0 or y
   std::uint32_t count;    ///< forward, errors: rows made, at most 56; outputs: D
-  std::uint32_t parts;    ///< forward: of this product; errors: 1 if it writes d1
-  std::uint32_t part;
+  std::uint32_t parts;    ///< forward: of this product; errors: 1 if it writes d1; outputs of a
+                          ///< sweep: panels of h
+  std::uint32_t part;     ///< outputs of a sweep: the first of their PanelSums
   std::uint32_t scratch;  ///< forward: of part 0
   std::uint32_t counter;  ///< forward: place of the parts' counter
   std::uint32_t errors;   ///< errors: first row of y and d1
@@ -101,13 +102,43 @@ struct Tile {
 };
 static_assert(sizeof(Tile) % 16 == 0);
 
-/// Where the run stands. The products kernel reads one of these and writes the other for the update
-/// kernel, which writes the first: no kernel reads what it writes.
+/// A tile as the sweep kernel reads it: `sweep_rows` m of a panel, followed by the row words of
+/// those m and of all 56 n. Tiles of a panel that one block of threads works on are one *part*.
+struct SweepTile {
+  Panel panel;
+  std::uint32_t forward;  ///< 1: of W0, multiplied with x at once
+  std::uint32_t begins;   ///< 1: the first tile of a part
+  std::uint32_t ends;     ///< 1: the last one
+  std::uint32_t part;     ///< forward: place of the part's sums
+  std::uint32_t pad[4];
+};
+static_assert(sizeof(SweepTile) % 16 == 0);
+/// What the parts of a panel of W0 add up to.
+struct PanelSums {
+  std::uint32_t out, count;   ///< rows of h
+  std::uint32_t part, parts;  ///< places of the sums
+};
+/// m of a tile: 16 for each warp of a block of threads, of which one or two fit a multiprocessor.
+PVM_HOST_DEVICE constexpr int sweep_rows(int padded) { return padded == 256 ? 256 : 128; }
+/// How the warps of a sweep share a product: so many along the batch, 16 sequences each, and along
+/// the depth.
+template <int Bp>
+struct SweepWarps {
+  static constexpr int warps = sweep_rows(Bp) / 16;
+  static constexpr int across = Bp / 16;
+  static constexpr int deep = warps / across;
+  /// Warps whose sums of a part are kept: two along the depth add theirs up first.
+  static constexpr int kept = deep == 2 ? across : warps;
+};
+
+/// Where the run stands. A step's first kernel reads one of these and writes the other for the
+/// second kernel, which writes the first: no kernel reads what it writes.
 struct Cursor {
   unsigned long long step;
   std::uint32_t now;                         ///< which of W1's two working copies is W1(step)
   std::uint32_t then;                        ///< ... and which was W1(step - 1)
-  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed
+  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed, or, swept,
+                                             ///< what step - 1 teaches still to be learned
   std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
   std::uint32_t pad;
 };
@@ -131,6 +162,7 @@ struct Shape {
   int table;    ///< floats of a step's table: 4, then per layer rate and momentum or 2 T
   int activation;
   int sign_error;
+  int swept;  ///< 1: the sweep kernel learns and makes h
   float share;
 };
 

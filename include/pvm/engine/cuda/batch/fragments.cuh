@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A warp's part of a panel: how it comes from the master and goes back, and how the working copies
+/// are made of it.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+/// A warp's 16 x 56 part of a panel, in the layout of accumulators: lane l holds rows l/4 and
+/// l/4 + 8, columns 2(l%4) and the next, of every 8.
+using Fragment = float[panel_tiles][4];
+
+__device__ __forceinline__ void clear(Fragment& f) {
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) f[n][k] = 0.0F;
+  }
+}
+__device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& f) {
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) to[n][k] += factor * f[n][k];
+  }
+}
+
+/// Calls f4(tile of 8, float index) for what exists of a 16 x n part of a panel in whole tiles, and
+/// f1(tile, element, float index) for the rest.
+template <class F4, class F1>
+__device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& f1) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int full = static_cast<int>(columns) / 8;
+  const int rest = static_cast<int>(columns) % 8;
+  const int column = (lane & 3) * 2;
+  const auto few = [&](int n) {
+    if (column >= rest) return;
+    const int at = n * 128 + (lane >> 2) * rest + column;
+    f1(n, 0, at);
+    f1(n, 2, at + 8 * rest);
+    if (column + 1 >= rest) return;
+    f1(n, 1, at + 1);
+    f1(n, 3, at + 8 * rest + 1);
+  };
+  if (full == panel_tiles - 1) {  // 49 hidden values: straight code
+#pragma unroll
+    for (int n = 0; n < panel_tiles - 1; ++n) f4(n, (n * 32 + lane) * 4);
+    few(panel_tiles - 1);
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+    if (n < full) {
+      f4(n, (n * 32 + lane) * 4);
+    } else if (n == full) {
+      few(n);
+    }
+  }
+}
+__device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
+                                               std::uint32_t columns) {
+  each_float(
+      columns,
+      [&](int n, int at) {
+        __stcs(reinterpret_cast<float4*>(to + at), make_float4(w[n][0], w[n][1], w[n][2], w[n][3]));
+      },
+      [&](int n, int k, int at) { __stcs(to + at, w[n][k]); });
+}
+/// Asynchronously, each thread what it will read itself.
+__device__ __forceinline__ void bring_fragment(float* shared, const float* from,
+                                               std::uint32_t columns) {
+  const unsigned long long policy = leaves_first();
+  each_float(
+      columns, [&](int, int at) { copy_async(shared + at, from + at, policy); },
+      [&](int, int, int at) { copy_word_async(shared + at, from + at); });
+}
+__device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
+                                              std::uint32_t columns) {
+  clear(w);
+  each_float(
+      columns,
+      [&](int n, int at) {
+        const float4 v = *reinterpret_cast<const float4*>(shared + at);
+        w[n][0] = v.x;
+        w[n][1] = v.y;
+        w[n][2] = v.z;
+        w[n][3] = v.w;
+      },
+      [&](int n, int k, int at) { w[n][k] = shared[at]; });
+}
+
+/// The working copy for products that contract over m: block m / M::block, its half of 16-bit
+/// operands transposed across the warp.
+template <class M>
+__device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& w, int m16) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  if constexpr (sizeof(typename M::Word) == 2) {
+    const unsigned long long policy = leaves_last();
+    std::uint32_t r[14];
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      r[2 * n] = transpose(M::pair(w[n][0], w[n][1]));
+      r[2 * n + 1] = transpose(M::pair(w[n][2], w[n][3]));
+    }
+    std::uint32_t* at = work + static_cast<std::size_t>(m16 / 2) * block_words + lane * 4;
+    if (m16 % 2 == 0) {
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        store_held(reinterpret_cast<uint4*>(at + i * 128),
+                   make_uint4(r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]), policy);
+      }
+      store_held(reinterpret_cast<uint2*>(at + 3 * 128), make_uint2(r[12], r[13]), policy);
+    } else {
+      store_held(reinterpret_cast<uint2*>(at + 3 * 128 + 2), make_uint2(r[0], r[1]), policy);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        store_held(reinterpret_cast<uint4*>(at + (4 + i) * 128),
+                   make_uint4(r[4 * i + 2], r[4 * i + 3], r[4 * i + 4], r[4 * i + 5]), policy);
+      }
+    }
+  } else {
+    std::uint32_t* at = work + static_cast<std::size_t>(m16) * block_words;
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int depth = lane >> 2;  // of 8, in half k / 2
+        const int column = (lane & 3) * 2 + (k & 1);
+        const int e = ((k >> 1) * 7 + n) * 2 + depth / 4;
+        at[(e / 4) * 128 + (column * 4 + depth % 4) * 4 + e % 4] = M::operand(w[n][k]);
+      }
+    }
+  }
+}
+
+/// The working copy of W1 for y = W1 r, that contracts over n: groups of 56 m, n padded to 64.
+template <class M>
+__device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment& w, int m16,
+                                             std::uint32_t group_blocks) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  [[maybe_unused]] const unsigned long long policy = leaves_last();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int eight = m16 * 2 + half;  // 8 outputs
+    const int tile = eight % panel_tiles;
+    std::uint32_t* group =
+        work + static_cast<std::size_t>(eight / panel_tiles) * group_blocks * block_words;
+    if constexpr (sizeof(typename M::Word) == 2) {
+#pragma unroll
+      for (int n = 0; n < 8; n += 2) {
+        const std::uint32_t low = M::pair(w[n][2 * half], w[n][2 * half + 1]);
+        std::uint32_t high = 0;
+        if (n + 1 < panel_tiles) high = M::pair(w[n + 1][2 * half], w[n + 1][2 * half + 1]);
+        const int e = ((n / 2 % 2) * 7 + tile) * 2;
+        store_held(reinterpret_cast<uint2*>(group + (n / 4) * block_words + (e / 4) * 128 +
+                                            lane * 4 + e % 4),
+                   make_uint2(low, high), policy);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int depth = (lane & 3) * 2 + k;  // of 8
+          const int e = ((n % 2) * 7 + tile) * 2 + depth / 4;
+          group[(n / 2) * block_words + (e / 4) * 128 + ((lane >> 2) * 4 + depth % 4) * 4 + e % 4] =
+              M::operand(w[n][2 * half + k]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace pvm::inline v0::detail::batch

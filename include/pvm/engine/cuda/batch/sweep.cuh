@@ -1,0 +1,566 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The first kernel of a step where products are of 16 bits and the momentum dies out soon: one
+/// pass over the master weights. What the step before left to learn moves a tile of them, and while
+/// W0(t) is in the multiprocessor it is multiplied with x(t), so that no copy of it is ever written
+/// or read again. W1 keeps one working copy, for errors and y of the second kernel.
+///
+/// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
+/// What the older ones would add is less than the rounding of the 16-bit copy
+/// (`youngest_suffices`).
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/fragments.cuh>
+#include <pvm/engine/cuda/batch/product_core.cuh>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
+/// 16 m each, and two that bring what they need. Rows come in stages of two kinds: for the
+/// gradient all m and a chunk of the sequences, for the product a part of the m and all sequences.
+template <int Bp>
+struct SweepShape : SweepWarps<Bp> {
+  using SweepWarps<Bp>::warps;
+  using SweepWarps<Bp>::across;
+  using SweepWarps<Bp>::deep;
+  using SweepWarps<Bp>::kept;
+  static constexpr int blocks = Bp == 256 ? 1 : 2;  ///< on a multiprocessor
+  static constexpr int bringers = 64;               ///< threads
+  static constexpr int threads = warps * 32 + bringers;
+  static constexpr int rows = sweep_rows(Bp);
+  static constexpr int row_bytes = Bp * 2;
+  static constexpr int chunk_bytes = row_bytes < 128 ? row_bytes : 128;
+  static constexpr int chunks = row_bytes / chunk_bytes;
+  static constexpr int part_rows = rows / chunks;
+  static constexpr int chunk_stride = chunk_bytes + 16;  // a warp's reads: different banks
+  static constexpr int row_stride = row_bytes + 16;
+  static constexpr int larger(int a, int b) { return a > b ? a : b; }
+  static constexpr int stage_bytes = larger(rows * chunk_stride, part_rows* row_stride);
+  static constexpr int stages = 3;
+  static constexpr int part_depth = part_rows / deep;  ///< of a warp
+  static_assert(across * 16 == Bp && part_depth % 16 == 0);
+  static constexpr int fresh_stride = panel_width * 2;  ///< of W(t) for the product
+  static constexpr int tiles = 4;
+  static constexpr int words = rows + panel_width;
+  static constexpr int tile_bytes = static_cast<int>(sizeof(SweepTile)) + words * 4;
+  static constexpr int n_buffers = Bp <= 64 ? 2 : 1;
+  static constexpr int n_bytes = panel_width * row_stride;
+  static constexpr int n_start = stages * stage_bytes;
+  static constexpr int fresh_start = n_start + n_buffers * n_bytes;
+  static constexpr int tiles_start = fresh_start + rows * fresh_stride;
+  static constexpr int masters_start = tiles_start + tiles * tile_bytes;
+  static constexpr int shared_bytes(int columns) { return masters_start + rows * columns * 4; }
+};
+
+inline constexpr int most_swept_layers = 32;
+
+/// Something in shared memory that is full, or empty, in turns.
+struct Exchange {
+  CopyBarrier full, empty;
+};
+/// The places of exchange `i` of `Count` that follow each other.
+template <int Count>
+struct Turns {
+  int i = 0;
+  [[nodiscard]] __device__ int place() const { return i % Count; }
+  /// What the wait for it to be full asks for; to be empty, the opposite.
+  [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i / Count) & 1U; }
+};
+
+/// What a block of threads shares beside that.
+struct SweepState {
+  std::uint32_t gradient[static_cast<int>(Stream::count)];  ///< places as the update sees them
+  std::uint32_t forward[static_cast<int>(Stream::count)];   ///< ... and the product
+  float rates[most_swept_layers][2];  ///< what the master gains of a gradient, what W has beside it
+  Exchange stages[3], tiles[4], n[2];
+  CopyBarrier masters[16];  ///< of each warp, full
+  CopyBarrier fresh;
+};
+
+/// What warps of both kinds know.
+template <class M, int Bp>
+class SweepRole {
+ protected:
+  using S = SweepShape<Bp>;
+
+  __device__ SweepRole(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+      : a_(a),
+        state_(state),
+        shared_(shared),
+        settles_(task == Task::settle),
+        first_(a.sweep_starts[blockIdx.x]),
+        count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
+
+  [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {
+    return shared_ + S::tiles_start + tile % S::tiles * S::tile_bytes;
+  }
+  [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
+    return *reinterpret_cast<const SweepTile*>(slot_of(tile));
+  }
+  [[nodiscard]] __device__ bool multiplies(const SweepTile& t) const {
+    return t.forward != 0 && !settles_;
+  }
+
+  const Arguments& a_;
+  SweepState& state_;
+  unsigned char* shared_;
+  const bool settles_;
+  const unsigned first_;
+  const int count_;
+};
+
+/// Brings tiles and rows, as far ahead as there is room.
+template <class M, int Bp>
+class Bringer : SweepRole<M, Bp> {
+  using Base = SweepRole<M, Bp>;
+  using Base::a_, Base::state_, Base::shared_, Base::count_;
+  using typename Base::S;
+  static constexpr int bringing_warps = S::bringers / 32;
+  template <int Rows>
+  static constexpr int rows_a_lane = (Rows / bringing_warps + 31) / 32;
+
+ public:
+  __device__ Bringer(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+      : Base(a, task, state, shared), me_(static_cast<int>(threadIdx.x) - S::warps * 32) {}
+
+  /// The first tiles; they do not depend on the kernel before.
+  __device__ void start() {
+    bring_tile(0);
+    bring_tile(1);
+  }
+  __device__ void run() {
+    for (int i = 0; i < count_; ++i) {
+      const Turns<S::tiles> turn{i};
+      barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
+      const SweepTile& t = Base::tile_at(i);
+      const auto* words = reinterpret_cast<const std::uint32_t*>(Base::slot_of(i) + sizeof(t));
+      const bool multiplies = Base::multiplies(t);  // the tile may be gone after its last stage
+      if (t.begins != 0) bring_n(words + S::rows);
+      for (int chunk = 0; chunk < S::chunks; ++chunk) {
+        bring_stage<S::rows, S::chunk_bytes, S::chunk_stride>(words, state_.gradient,
+                                                              a_.arena + chunk * S::chunk_bytes);
+      }
+      if (multiplies) {
+        for (int part = 0; part < S::chunks; ++part) {
+          bring_stage<S::part_rows, S::row_bytes, S::row_stride>(words + part * S::part_rows,
+                                                                 state_.forward, a_.arena);
+        }
+      }
+      bring_tile(i + 2);
+      __syncwarp();
+    }
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
+
+  __device__ void bring_tile(int tile) {
+    if (tile >= count_ || me_ != 0) return;
+    const Turns<S::tiles> turn{tile};
+    Exchange& exchange = state_.tiles[turn.place()];
+    barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+    barrier_expect(&exchange.full, S::tile_bytes);
+    copy_bulk_async(Base::slot_of(tile),
+                    a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * S::tile_bytes,
+                    S::tile_bytes, &exchange.full);
+  }
+  /// The rows of n, once a panel, whole.
+  __device__ void bring_n(const std::uint32_t* words) {
+    const Turns<S::n_buffers> turn{panel_++};
+    Exchange& exchange = state_.n[turn.place()];
+    std::uint32_t places[rows_a_lane<panel_width>];
+    find_rows<panel_width>(places, words, state_.gradient);
+    barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+    __syncwarp();
+    bring_rows<panel_width, S::row_bytes, S::row_stride>(
+        places, a_.arena, shared_ + S::n_start + turn.place() * S::n_bytes);
+    copies_arrive(&exchange.full);
+  }
+  template <int Rows, int Bytes, int Stride>
+  __device__ void bring_stage(const std::uint32_t* words, const std::uint32_t* streams,
+                              const unsigned char* from) {
+    const Turns<S::stages> turn{stage_++};
+    Exchange& exchange = state_.stages[turn.place()];
+    std::uint32_t places[rows_a_lane<Rows>];
+    find_rows<Rows>(places, words, streams);
+    barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+    __syncwarp();
+    bring_rows<Rows, Bytes, Stride>(places, from, shared_ + turn.place() * S::stage_bytes);
+    copies_arrive(&exchange.full);
+  }
+  /// Where a warp's share of `Rows` rows lies, rows 32 apart a lane.
+  template <int Rows>
+  __device__ void find_rows(std::uint32_t (&places)[rows_a_lane<Rows>], const std::uint32_t* words,
+                            const std::uint32_t* streams) const {
+    constexpr int mine = Rows / bringing_warps;
+#pragma unroll
+    for (int k = 0; k < rows_a_lane<Rows>; ++k) {
+      const int row = k * 32 + lane();
+      places[k] = row < mine ? row_place(streams, words[me_ / 32 * mine + row], S::row_bytes / 16)
+                             : nowhere;
+    }
+  }
+  template <int Rows, int Bytes, int Stride>
+  __device__ void bring_rows(const std::uint32_t (&places)[rows_a_lane<Rows>],
+                             const unsigned char* from, unsigned char* to) const {
+    constexpr int mine = Rows / bringing_warps;
+    constexpr int pieces = Bytes / 16;
+    constexpr int at_once = 32 / pieces;  ///< rows
+    static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
+    const int first = lane() / pieces;
+    const int at = lane() % pieces * 16;
+    to += (me_ / 32 * mine + first) * Stride + at;
+#pragma unroll
+    for (int k = 0; k < (mine + at_once - 1) / at_once; ++k) {
+      const int row = k * at_once;
+      const std::uint32_t place = __shfl_sync(~0U, places[row / 32], row % 32 + first);
+      if (mine % at_once == 0 || row + first < mine) {
+        copy_row_async(to + row * Stride, from + at, place);
+      }
+    }
+  }
+
+  const int me_;
+  int stage_ = 0, panel_ = 0;
+};
+
+/// A warp that computes.
+template <class M, int Bp>
+class Sweeper : SweepRole<M, Bp> {
+  using Base = SweepRole<M, Bp>;
+  using Base::a_, Base::state_, Base::shared_, Base::count_;
+  using typename Base::S;
+
+ public:
+  __device__ Sweeper(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+      : Base(a, task, state, shared) {}
+
+  __device__ void run() {
+    Sums<1> sums;
+    clear<1>(sums);
+    bring_masters(0);
+    for (int i = 0; i < count_; ++i) {
+      const Turns<S::tiles> turn{i};
+      const SweepTile& t = Base::tile_at(i);  // there, as its masters were asked for
+      Fragment g;
+      clear(g);
+      gradient(g, t);
+      move(i, g, t.panel);
+      if (Base::multiplies(t)) {
+        barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
+        put_fresh(g);
+        arrive(&state_.fresh);
+        barrier_wait(&state_.fresh, 0);
+        for (int part = 0; part < S::chunks; ++part) {
+          with_stage([&](const unsigned char* rows) { multiply_forward(sums, rows, part); });
+        }
+        arrive(&state_.fresh);
+        if (t.ends != 0) {
+          if constexpr (S::deep == 2) add_halves(sums);
+          store_part(t, sums);
+          clear<1>(sums);
+        }
+      } else if (!Base::settles_) {
+        publish_copies(t.panel, g);
+      }
+      arrive(&state_.tiles[turn.place()].empty);
+    }
+  }
+
+ private:
+  __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
+
+  /// Of the warp.
+  __device__ static void arrive(CopyBarrier* barrier) {
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(barrier);
+  }
+  template <class What>
+  __device__ void with_stage(What&& what) {
+    const Turns<S::stages> turn{stage_++};
+    Exchange& exchange = state_.stages[turn.place()];
+    barrier_wait(&exchange.full, turn.parity());
+    what(shared_ + turn.place() * S::stage_bytes);
+    arrive(&exchange.empty);
+  }
+
+  __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
+  __device__ static std::size_t place(const Panel& p) {
+    return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
+  }
+
+  __device__ void gradient(Fragment& g, const SweepTile& t) {
+    if (t.begins != 0) ++panel_;
+    const Turns<S::n_buffers> turn{panel_};
+    Exchange& exchange = state_.n[turn.place()];
+    if (t.begins != 0) barrier_wait(&exchange.full, turn.parity());
+    const unsigned char* n = shared_ + S::n_start + turn.place() * S::n_bytes;
+    for (int chunk = 0; chunk < S::chunks; ++chunk) {
+      with_stage([&](const unsigned char* rows) {
+        multiply_gradient(g, rows, n + chunk * S::chunk_bytes);
+      });
+    }
+    if (t.ends != 0) arrive(&exchange.empty);
+  }
+
+  /// g += rows_m rows_n over a chunk of the sequences.
+  __device__ static void multiply_gradient(Fragment& g, const unsigned char* rows,
+                                           const unsigned char* n_rows) {
+    const int l = lane();
+    const unsigned char* m = rows + (warp() * 16 + (l & 15)) * S::chunk_stride + (l >> 4) * 16;
+    const unsigned char* n =
+        n_rows + ((l & 7) + (l >> 4) * 8) * S::row_stride + ((l >> 3) & 1) * 16;
+    const unsigned char* rest = n_rows + (48 + (l & 7)) * S::row_stride + ((l >> 3) & 1) * 16;
+#pragma unroll
+    for (int k = 0; k < S::chunk_bytes; k += 32) {
+      std::uint32_t a[4], b0, b1;
+      load_matrices(a, m + k);
+#pragma unroll
+      for (int i = 0; i < panel_tiles - 1; i += 2) {
+        std::uint32_t b[4];
+        load_matrices(b, n + i * 8 * S::row_stride + k);
+        M::multiply(g[i], a, b[0], b[1]);
+        M::multiply(g[i + 1], a, b[2], b[3]);
+      }
+      load_two_matrices(b0, b1, rest + k);
+      M::multiply(g[panel_tiles - 1], a, b0, b1);
+    }
+  }
+
+  /// Asynchronously, the warp's own.
+  __device__ void bring_masters(int tile) const {
+    if (tile >= count_) return;
+    const Turns<S::tiles> turn{tile};
+    barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
+    const Panel& p = Base::tile_at(tile).panel;
+    if (lane() != 0) return;
+    const unsigned bytes = exists(p) ? 64 * p.n : 0;
+    barrier_expect(&state_.masters[warp()], bytes);
+    if (bytes == 0) return;
+    copy_bulk_async(masters(), a_.master + place(p), bytes, &state_.masters[warp()],
+                    leaves_first());
+  }
+  __device__ float* masters() const {
+    return reinterpret_cast<float*>(shared_ + S::masters_start) + warp() * 16 * a_.shape.columns;
+  }
+
+  /// Z += gain g; g becomes W = Z + share g. The next tile's masters may come.
+  __device__ void move(int tile, Fragment& g, const Panel& p) const {
+    const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
+    barrier_wait(&state_.masters[warp()], static_cast<unsigned>(tile) & 1U);
+    if (exists(p)) {
+      float* to = a_.master + place(p);
+      const float* from = masters();
+      each_float(
+          p.n,
+          [&](int n, int at) {
+            float4 z = *reinterpret_cast<const float4*>(from + at);
+            z.x = fmaf(gain, g[n][0], z.x);
+            z.y = fmaf(gain, g[n][1], z.y);
+            z.z = fmaf(gain, g[n][2], z.z);
+            z.w = fmaf(gain, g[n][3], z.w);
+            __stcs(reinterpret_cast<float4*>(to + at), z);
+            g[n][0] = fmaf(share, g[n][0], z.x);
+            g[n][1] = fmaf(share, g[n][1], z.y);
+            g[n][2] = fmaf(share, g[n][2], z.z);
+            g[n][3] = fmaf(share, g[n][3], z.w);
+          },
+          [&](int n, int k, int at) {
+            const float z = fmaf(gain, g[n][k], from[at]);
+            __stcs(to + at, z);
+            g[n][k] = fmaf(share, g[n][k], z);
+          });
+    }
+    __syncwarp();
+    bring_masters(tile + 1);
+    __syncwarp();
+  }
+
+  __device__ void publish_copies(const Panel& p, const Fragment& w) const {
+    if (!exists(p)) return;
+    const int m16 = static_cast<int>(p.first) / 16 + warp();
+    if (p.work != Panel::none) {
+      store_work<M>(a_.work + static_cast<std::size_t>(p.work) * block_words, w, m16);
+    }
+    store_work_y<M>(a_.work + static_cast<std::size_t>(p.work_y) * block_words, w, m16, p.group);
+  }
+
+  /// W(t) of the tile, [m][56], for all warps after the next barrier.
+  __device__ void put_fresh(const Fragment& w) const {
+    unsigned char* to = shared_ + S::fresh_start + (warp() * 16 + (lane() >> 2)) * S::fresh_stride +
+                        (lane() & 3) * 4;
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      *reinterpret_cast<std::uint32_t*>(to + n * 16) = M::pair(w[n][0], w[n][1]);
+      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + n * 16) =
+          M::pair(w[n][2], w[n][3]);
+    }
+  }
+
+  /// sums += x W0 for a part of the tile's m: a warp's 16 sequences and its share of the depth.
+  __device__ void multiply_forward(Sums<1>& sums, const unsigned char* rows, int part) const {
+    const int l = lane();
+    const int first = warp() / S::across * S::part_depth;
+    const unsigned char* x = rows + first * S::row_stride + warp() % S::across * 32;
+    const unsigned char* w =
+        shared_ + S::fresh_start + (part * S::part_rows + first + (l & 15)) * S::fresh_stride;
+#pragma unroll
+    for (int k = 0; k < S::part_depth; k += 16) {
+      std::uint32_t a[4], b0, b1;
+      load_sequences<M>(a, x + k * S::row_stride, S::row_stride);
+      const unsigned char* at = w + k * S::fresh_stride;
+#pragma unroll
+      for (int i = 0; i < panel_tiles - 1; i += 2) {
+        std::uint32_t b[4];
+        load_matrices_transposed(b, at + (i + (l >> 4)) * 16);
+        M::multiply(sums[0][i], a, b[0], b[1]);
+        M::multiply(sums[0][i + 1], a, b[2], b[3]);
+      }
+      load_two_matrices_transposed(b0, b1, at + (panel_tiles - 1) * 16);
+      M::multiply(sums[0][panel_tiles - 1], a, b0, b1);
+    }
+  }
+
+  /// The first half of the warps gains what the second has, which worked on the rest of the depth.
+  __device__ void add_halves(Sums<1>& sums) const {
+    static_assert(S::across * panel_tiles * 32 * 16 <= S::rows * S::fresh_stride);
+    auto* at = reinterpret_cast<float4*>(shared_ + S::fresh_start) +
+               warp() % S::across * panel_tiles * 32 + lane();
+    const bool gives = warp() >= S::across;
+    barrier_wait(&state_.fresh, 1);  // nobody reads W(t) any more
+    if (gives) put(at, sums);
+    arrive(&state_.fresh);
+    barrier_wait(&state_.fresh, 0);
+    if (!gives) {
+#pragma unroll
+      for (int n = 0; n < panel_tiles; ++n) {
+        const float4 more = at[n * 32];
+        sums[0][n][0] += more.x;
+        sums[0][n][1] += more.y;
+        sums[0][n][2] += more.z;
+        sums[0][n][3] += more.w;
+      }
+    }
+    arrive(&state_.fresh);
+  }
+  __device__ static void put(float4* to, const Sums<1>& sums) {
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      to[n * 32] = make_float4(sums[0][n][0], sums[0][n][1], sums[0][n][2], sums[0][n][3]);
+    }
+  }
+  /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
+  __device__ void store_part(const SweepTile& t, const Sums<1>& sums) const {
+    if (warp() >= S::kept) return;
+    const unsigned long long policy = leaves_last();
+    float4* to = sweep_part<Bp>(a_, t.part, warp()) + lane();
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      const float* v = sums[0][n];
+      store_held(to + n * 32, make_float4(v[0], v[1], v[2], v[3]), policy);
+    }
+  }
+
+  int stage_ = 0, panel_ = -1;
+};
+
+/// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel.
+template <class M, int Bp>
+__global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::blocks)
+    sweep_kernel(const __grid_constant__ Arguments a, Task task) {
+  using S = SweepShape<Bp>;
+  auto* shared = dynamic_shared<unsigned char>();
+  __shared__ SweepState state;
+  const auto i = static_cast<int>(threadIdx.x);
+  let_next_kernel_start();
+  if (i == 0) {
+    const auto prepare = [](Exchange& exchange, unsigned arrivals) {
+      barrier_init(&exchange.full, arrivals);
+      barrier_init(&exchange.empty, S::warps);
+    };
+    for (Exchange& exchange : state.stages) prepare(exchange, S::bringers);
+    for (Exchange& exchange : state.n) prepare(exchange, S::bringers);
+    for (Exchange& exchange : state.tiles) prepare(exchange, 1);
+    for (CopyBarrier& masters : state.masters) barrier_init(&masters, 1);
+    barrier_init(&state.fresh, S::warps);
+  }
+  __syncthreads();
+  const bool brings = i >= S::warps * 32;
+  Bringer<M, Bp> bringer(a, task, state, shared);
+  if (brings) bringer.start();
+  wait_for_previous_kernel();
+  const Cursor cursor = *a.first;
+  if (i == 0 && task == Task::learn && blockIdx.x == 0) *a.second = cursor;
+  if (i < static_cast<int>(Stream::count)) {
+    state.gradient[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 3, 1);
+    state.forward[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 0, 0);
+  }
+  if (i < a.shape.layers) {
+    const float* rates = a.tables +
+                         static_cast<std::size_t>(slot_before(cursor.frame, a.shape.frames, 1)) *
+                             static_cast<std::size_t>(a.shape.table) +
+                         4 + i * 2 * a.shape.terms;
+    state.rates[i][0] = cursor.owed != 0 ? rates[0] : 0.0F;
+    state.rates[i][1] = rates[1];
+  }
+  __syncthreads();
+  if (brings) {
+    bringer.run();
+  } else {
+    Sweeper<M, Bp>(a, task, state, shared).run();
+  }
+}
+
+/// Launches `sweep_kernel` for a batch that is known at run time.
+template <class M>
+struct SweepLauncher {
+  int padded;
+  int columns;  ///< most n of a panel
+  bool early;
+
+  /// Whether there is a kernel for so many sequences.
+  [[nodiscard]] static bool knows(int padded) {
+    return padded == 16 || padded == 32 || padded == 64 || padded == 128 || padded == 256;
+  }
+  /// Blocks of threads that a multiprocessor runs at once.
+  [[nodiscard]] static unsigned int blocks_each(int padded) {
+    return static_cast<unsigned int>(padded == 256 ? SweepShape<256>::blocks
+                                                   : SweepShape<128>::blocks);
+  }
+
+  template <class What>
+  void for_batch(What&& what) const {
+    with_constant<16, 32, 64, 128, 256>(padded, what);
+  }
+  /// Of a block of threads.
+  [[nodiscard]] int shared_bytes() const {
+    int bytes = 0;
+    for_batch([&]<int Bp>() { bytes = SweepShape<Bp>::shared_bytes(columns); });
+    return bytes;
+  }
+  /// Once, before the first launch.
+  void prepare() const {
+    for_batch([&]<int Bp>() {
+      cuda_check(cudaFuncSetAttribute(sweep_kernel<M, Bp>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes()),
+                 "preparing the sweep kernel");
+    });
+  }
+  void operator()(const Arguments& a, Task task, unsigned int blocks, cudaStream_t stream) const {
+    for_batch([&]<int Bp>() {
+      cuda_check(launch(sweep_kernel<M, Bp>,
+                        {dim3(blocks), SweepShape<Bp>::threads,
+                         static_cast<std::size_t>(shared_bytes()), stream, early},
+                        a, task),
+                 "launching the sweep kernel");
+    });
+  }
+};
+
+}  // namespace pvm::inline v0::detail::batch
