@@ -98,6 +98,14 @@ struct Copy {
     std::memset(static_cast<unsigned char*>(to) + bytes, 0, zeros);
   }
 };
+/// A bulk copy, whose bytes count towards a barrier in shared memory.
+struct BulkCopy {
+  void* to;
+  const void* from;
+  std::uint32_t bytes;
+  void* barrier;
+};
+
 struct Warp;
 
 struct Thread {
@@ -207,6 +215,7 @@ class Block {
     live_ = count_;
     barrier_count_ = 0;
     waiting_.clear();
+    bulk_.clear();
     std::memset(shared_, 0xff, shared_bytes_ + guard);
     ready_.reset(count_);
     std::vector<Thread*> threads(count_);
@@ -282,6 +291,19 @@ class Block {
     } else {
       seen_ = Progress::get().wait(seen_);
     }
+  }
+
+  void bulk_copy(const BulkCopy& copy) { bulk_.push_back(copy); }
+  /// Lets the bulk copies of a barrier arrive; returns their bytes.
+  std::uint32_t bulk_arrive(const void* barrier) {
+    std::uint32_t bytes = 0;
+    for (const BulkCopy& c : bulk_) {
+      if (c.barrier != barrier) continue;
+      std::memcpy(c.to, c.from, c.bytes);
+      bytes += c.bytes;
+    }
+    std::erase_if(bulk_, [&](const BulkCopy& c) { return c.barrier == barrier; });
+    return bytes;
   }
 
  private:
@@ -368,6 +390,7 @@ class Block {
   unsigned idle_ = 0, seen_ = 0;  ///< of polls
   std::vector<Thread*> waiting_;  ///< at the barrier
   unsigned barrier_turn_ = 0, barrier_count_ = 0, barrier_result_[2] = {};
+  std::vector<BulkCopy> bulk_;
 };
 
 inline Block& block() {

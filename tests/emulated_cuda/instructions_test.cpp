@@ -42,6 +42,22 @@ __global__ void copies(float* out, const float* from, bool wait) {
   for (int k = 0; k < 4; ++k) out[threadIdx.x * 4 + k] = shared[(63 - threadIdx.x) * 4 + k];
 }
 
+__global__ void bulk(float* out, const float* from) {
+  auto* shared = dynamic_shared<float>();
+  __shared__ CopyBarrier barrier;
+  if (threadIdx.x == 0) barrier_init(&barrier, 1);
+  __syncthreads();
+  for (unsigned round = 0; round < 3; ++round) {
+    if (threadIdx.x == 0) {
+      barrier_expect(&barrier, 256);
+      copy_bulk_async(shared, from + round * 64, 256, &barrier);
+    }
+    barrier_wait(&barrier, round % 2);
+    out[round * 64 + threadIdx.x] = shared[threadIdx.x];
+    __syncthreads();
+  }
+}
+
 /// Warps pass on what they know in turn; without a barrier nobody has it yet.
 __global__ void turns(float* out, bool barrier) {
   auto* shared = dynamic_shared<float>();
@@ -102,6 +118,12 @@ TEST_CASE("Asynchronous copies are there after the wait, and a forgotten wait sh
     CHECK(good[i] == static_cast<float>((63 - i / 4) * 4 + i % 4));
   }
   CHECK(run(copies, 64, 256, numbers.at, false) != good);
+}
+
+TEST_CASE("Bulk copies are there when their barrier opens") {
+  const Numbers numbers(192);
+  const auto out = run(bulk, 64, 192, numbers.at);
+  for (std::size_t i = 0; i < 192; ++i) CHECK(out[i] == static_cast<float>(i));
 }
 
 TEST_CASE("A forgotten barrier shows") {

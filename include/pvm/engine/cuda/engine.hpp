@@ -23,6 +23,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/coefficients.hpp>
+#include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
 #include <pvm/engine/cuda/planner.hpp>
 #include <pvm/engine/cuda/step_launch.hpp>
@@ -222,6 +223,9 @@ class CudaEngine {
     counted_ = {};
   }
 
+  /// For how long the GPU has run steps, of those that have ended.
+  [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
+
   [[nodiscard]] std::string description() const {
     return "CUDA engine: " + device_.name + ", " + std::to_string(device_.multiprocessors) +
            " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " +
@@ -364,6 +368,11 @@ class CudaEngine {
     return y;
   }
 
+  void clear(const detail::DeviceArray<float>& floats) {
+    detail::cuda_check(
+        cudaMemsetAsync(floats.get(), 0, floats.size() * sizeof(float), compute_.get()),
+        "clearing device memory");
+  }
   void allocate() {
     const std::size_t b = count(batch_);
     put(blobs_, planner_.blobs);
@@ -374,6 +383,8 @@ class CudaEngine {
     copy_ = Floats(planner_.arena_f4 * 4);
     past_d1_ = Floats(planner_.history_floats);
     bias_copy_ = Floats(planner_.history_floats);
+    clear(copy_);  // they are downloaded whole, with the padding that no kernel writes
+    clear(bias_copy_);
     past_ = Floats(ring() * b * shape_.row());
     y_ = Floats(2 * b * planner_.y_columns);
     inner_ = Floats(inner_size());
@@ -522,11 +533,13 @@ class CudaEngine {
     Staging& slot = staging_[at];
     const cudaStream_t stream = compute_.get();
     detail::cuda_check(cudaStreamWaitEvent(stream, slot.uploaded.get(), 0), "ordering a step");
+    compute_time_.begin(stream);
     if (options_.graph) {
       detail::cuda_check(cudaGraphLaunch(graph_, stream), "launching a graph");
     } else {
       for (int i = 0; i < steps; ++i) launcher_.steps(arguments(1), stream);
     }
+    compute_time_.end(stream);
     detail::cuda_check(cudaEventRecord(slot.used.get(), stream), "ordering a step");
   }
 
@@ -760,6 +773,7 @@ class CudaEngine {
   detail::CoefficientTables tables_;
   detail::StepLauncher<Batch> launcher_;
   detail::Stream compute_, upload_;
+  detail::ComputeTime compute_time_;
 
   detail::DeviceArray<std::uint32_t> blobs_, blob_start_, words_;
   detail::DeviceArray<float> arena_, copy_;  // Z; W when somebody reads it

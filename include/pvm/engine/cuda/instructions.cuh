@@ -47,6 +47,32 @@ __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long l
   return v;
 }
 
+/// Stores with such a mark.
+__device__ __forceinline__ void store_held(float4* p, float4 v, unsigned long long policy) {
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "f"(v.x),
+               "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void store_held(uint4* p, uint4 v, unsigned long long policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "r"(v.x),
+               "r"(v.y), "r"(v.z), "r"(v.w), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void store_held(uint2* p, uint2 v, unsigned long long policy) {
+  asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(p), "r"(v.x), "r"(v.y),
+               "l"(policy)
+               : "memory");
+}
+
+// -------------------------------------------------------------- arithmetic
+
+/// 1 / v to a unit in the last place, for v that are far from the ends of the range.
+__device__ __forceinline__ float reciprocal(float v) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
+  return out;
+}
+
 // -------------------------------------------------------------- between blocks of threads
 
 /// Adds 1; what this thread wrote before is seen by whoever sees the sum.
@@ -109,6 +135,90 @@ __device__ __forceinline__ void copies_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+// What devices before 9.0 do not have: there, kernels that use it are compiled and never launched.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define PVM_BULK_COPIES 1
+#else
+#define PVM_BULK_COPIES 0
+#endif
+
+/// A barrier in shared memory that opens when so many threads have arrived, and all bytes they
+/// expect; from compute capability 9.0 on, like bulk copies.
+using CopyBarrier = unsigned long long;
+
+/// One thread's work, before the others use it (__syncthreads).
+__device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
+#if PVM_BULK_COPIES
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+/// Arrives, and lets the barrier wait for `bytes` bytes of bulk copies more.
+__device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned int bytes) {
+#if PVM_BULK_COPIES
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+#endif
+}
+/// Arrives.
+__device__ __forceinline__ void barrier_arrive(CopyBarrier* barrier) {
+#if PVM_BULK_COPIES
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+#endif
+}
+/// Arrives once all asynchronous copies of this thread so far are there.
+__device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
+#if PVM_BULK_COPIES
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+#endif
+}
+/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again.
+__device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
+#if PVM_BULK_COPIES
+  unsigned int open;
+  do {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(open)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (open == 0);
+#endif
+}
+/// One thread's copy of a multiple of 16 bytes, both ends aligned to 16, that `barrier` waits for.
+__device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
+                                                unsigned int bytes, CopyBarrier* barrier) {
+#if PVM_BULK_COPIES
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+#endif
+}
+
+__device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
+                                                unsigned int bytes, CopyBarrier* barrier,
+                                                unsigned long long policy) {
+#if PVM_BULK_COPIES
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+#endif
+}
+
+#undef PVM_BULK_COPIES
+
 // -------------------------------------------------------------- matrices across a warp
 
 /// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
@@ -125,6 +235,12 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
 __device__ __forceinline__ void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1,
                                                   const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r0), "=r"(r1)
+               : "r"(shared_address(row)));
+}
+__device__ __forceinline__ void load_two_matrices_transposed(std::uint32_t& r0, std::uint32_t& r1,
+                                                             const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
                : "=r"(r0), "=r"(r1)
                : "r"(shared_address(row)));
 }

@@ -22,6 +22,33 @@
 
 namespace pvm::inline v0::detail {
 
+enum class Work : std::uint32_t {
+  none = 0,
+  hidden = 1,   ///< W0: rows . x
+  history = 2,  ///< listed d1: rows . d1, and their share of y
+  output = 3,   ///< W1^T, hidden rows: rows . d1, and their share of y
+  context = 4,  ///< W1^T, fed context rows: their share of y only
+};
+
+/// What all warps do with a panel. "f4" offsets count float4, others floats; offsets other than
+/// `weight` are in shared memory.
+struct Item {
+  std::uint32_t weight;    ///< f4, in the arena, or in the history for Work::history
+  std::int32_t resident;   ///< f4 in shared memory, or -1
+  std::uint32_t width;     ///< f4 columns
+  std::uint32_t each;      ///< f4 columns of one part
+  std::uint32_t rows;      ///< rows that exist
+  std::uint32_t vec;       ///< f4: the column vector (x or d1)
+  std::uint32_t coef;      ///< the row vector (r, or the listed gradients' weights)
+  std::uint32_t sum;       ///< where row sums go, [part][rows padded]
+  std::uint32_t y;         ///< f4: partial y, [row group of a pass][y_stride]
+  std::uint32_t y_stride;  ///< f4
+  std::uint32_t pass;
+  Work work;
+  std::uint32_t flags;
+  std::uint32_t slab;  ///< of the history
+};
+
 /// Sizes that follow from the spec, the batch and the plan.
 struct StepShape {
   int rows_per_tile = 7;  ///< RG
@@ -266,6 +293,33 @@ class Planner {
     const u32 parts = static_cast<u32>(shape_.parts);
     return (width + parts - 1) / parts;
   }
+  /// An item as one warp sees it.
+  [[nodiscard]] WarpItem for_warp(const Item& item, int warp, u32 history_stride) const {
+    const u32 group = u(static_cast<std::size_t>(warp / shape_.parts));
+    const u32 part = u(static_cast<std::size_t>(warp % shape_.parts));
+    const u32 whole = group + item.pass * u(static_cast<std::size_t>(step_warps));
+    if (item.work == Work::none || whole >= u(static_cast<std::size_t>(shape_.groups))) return {};
+    const u32 first_row = whole * u(static_cast<std::size_t>(shape_.rows_per_tile));
+    const u32 first = part * item.each;
+    const u32 lanes = first < item.width ? std::min(item.each, item.width - first) : 0;
+    const bool history = item.work == Work::history;
+    const bool has = first_row < item.rows;
+    u32 flags = item.flags | (has ? u32{has_rows} : 0U);
+    if (history) flags |= in_history;
+    if (!history && item.resident >= 0) flags |= in_shared;
+    if (has && item.work != Work::context) flags |= makes_sums;
+    if (item.work != Work::hidden) flags |= makes_y;
+    if (item.work == Work::hidden) flags |= hidden_only;
+    const u32 from = (flags & in_shared) != 0 ? static_cast<u32>(item.resident) : item.weight;
+    const u32 offset =
+        from + (history ? first_row * history_stride + first
+                        : first_row * item.width +
+                              first * u(static_cast<std::size_t>(shape_.rows_per_tile)));
+    return {offset, (item.vec + first) | lanes << 16 | flags << 22,
+            (item.coef + first_row) |
+                (item.sum + part * u(static_cast<std::size_t>(shape_.padded)) + first_row) << 16,
+            item.y + group * item.y_stride + first};
+  }
   u32 new_phase(Draft& d) { return d.next_phase++ % u(static_cast<std::size_t>(shape_.period)); }
 
   const Spec& spec_;
@@ -501,7 +555,6 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) {
     const OutputBlock& block = d.blocks[item.sum];
     const u32 stride = d.program.column_count / 4;
     item.weight += d.program.history + item.slab * u(padded) * stride;
-    item.stride = stride;
     item.y_stride = stride;
     item.vec += d1_f4;
     item.coef += block.coef;
@@ -574,7 +627,8 @@ inline void Planner::finish(Draft& d) {
   p.fold_count = u(d.folds.size());
   p.layer_count = u(d.layers.size());
   p.patch_count = u(d.patches.size());
-  p.items = place(items);
+  std::vector<WarpItem> warp_items(items.size() * static_cast<std::size_t>(step_warps));
+  p.items = place(warp_items);
   p.slot_tasks = place(d.slot_tasks);
   p.slots = place(d.slots);
   p.hidden_units = place(d.hidden_units);
@@ -659,7 +713,11 @@ inline void Planner::finish(Draft& d) {
   const auto put = [&](u32 at, const auto& list) {
     if (!list.empty()) std::memcpy(blob.data() + at, list.data(), list.size() * sizeof(list[0]));
   };
-  put(p.items, items);
+  for (std::size_t k = 0; k < warp_items.size(); ++k) {
+    warp_items[k] =
+        for_warp(items[k % items.size()], static_cast<int>(k / items.size()), p.column_count / 4);
+  }
+  put(p.items, warp_items);
   put(p.slot_tasks, d.slot_tasks);
   put(p.slots, d.slots);
   put(p.hidden_units, d.hidden_units);

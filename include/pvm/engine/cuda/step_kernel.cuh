@@ -88,19 +88,6 @@ inline constexpr std::uint32_t frames_are_floats = 1U << 31;
 namespace step_kernel {
 
 inline constexpr unsigned int full_warp = 0xffffffffU;
-#ifdef PVM_STEP_CLOCKS
-__device__ unsigned long long step_clocks[256][16];
-#define PVM_MARK(i)                              \
-  do {                                           \
-    if (threadIdx.x == 0) {                      \
-      const long long now_ = clock64();          \
-      step_clocks[blockIdx.x][i] += now_ - clk_; \
-      clk_ = now_;                               \
-    }                                            \
-  } while (0)
-#else
-#define PVM_MARK(i) (void)0
-#endif
 
 /// Values that other multiprocessors write: never from a stale first-level cache.
 __device__ __forceinline__ float load_fresh(const float* p) { return __ldcg(p); }
@@ -254,42 +241,32 @@ struct Block {
 
   // -------------------------------------------------------------- tiles
 
-  /// Where a warp()'s tile of an item lies.
-  struct Spot {
-    int group, first, lanes;
-  };
-  /// False if this lane() has no part of it.
-  __device__ __forceinline__ bool spot(const Item& item, Spot& s) const {
-    s.group = group() + (fixed ? 0 : static_cast<int>(item.pass) * step_warps);
-    s.first = part() * static_cast<int>(item.each);
-    s.lanes = min(static_cast<int>(item.each), static_cast<int>(item.width) - s.first);
-    return (fixed || s.group < groups()) && s.group * RG < static_cast<int>(item.rows) &&
-           lane() < s.lanes;
+  __device__ __forceinline__ static int lanes_of(const WarpItem& item) {
+    return static_cast<int>(item.what >> 16 & 63U);
   }
-
-  /// Lanes without a part of the tile keep what they had: `compute` does not use it, or times 0.
-  __device__ __forceinline__ void load(Tile<RG>& tile, const Item& item, bool tail) const {
-    Spot s;
-    if (!spot(item, s) || (tail && item.work == Work::hidden)) return;
-    const bool plain = item.stride != 0;
-    const int stride = plain ? static_cast<int>(item.stride) : s.lanes;
-    const int offset = s.group * RG * static_cast<int>(plain ? item.stride : item.width) +
-                       s.first * (plain ? 1 : RG) + lane();
-    if (item.resident >= 0) {
-      const float4* from = resident + item.resident + offset;
+  /// Lanes without a part of the tile keep what they had: `compute` does not use it.
+  __device__ __forceinline__ void load(Tile<RG>& tile, const WarpItem& item, bool tail) const {
+    const std::uint32_t flags = item.what >> 22;
+    const int lanes = lanes_of(item);
+    if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
+    if ((flags & in_shared) != 0) {
+      const float4* from = resident + item.offset + lane();
 #pragma unroll
-      for (int r = 0; r < RG; ++r) tile.w[r] = from[r * stride];
+      for (int r = 0; r < RG; ++r) tile.w[r] = from[r * lanes];
       return;
     }
+    const bool history = (flags & in_history) != 0;
+    const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
     const float4* from =
-        (plain ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.weight + offset;
+        (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
     // Part of the weights stays in the second-level cache from step to step; the rest passes
     // through without pushing that part out.
-    const unsigned long long policy = (item.flags & stays_in_l2) ? leaves_last() : leaves_first();
+    const unsigned long long policy = (flags & stays_in_l2) != 0 ? leaves_last() : leaves_first();
 #pragma unroll
     for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
   }
 
+  /// Four products are added before they meet a sum over many columns: it is more exact so.
   __device__ __forceinline__ static float dot(float4 w, float4 x) {
     return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
   }
@@ -315,41 +292,41 @@ struct Block {
     if ((lane() & 3) == 0 && row < RG) out[row] = v[0];
   }
 
-  __device__ __forceinline__ void compute(const Tile<RG>& tile, const Item& item,
+  __device__ __forceinline__ void compute(const Tile<RG>& tile, const WarpItem& item,
                                           float (&sums)[RG]) const {
-    Spot s;
-    (void)spot(item, s);
-    if ((!fixed && s.group >= groups()) || item.work == Work::none) return;
-    if (item.flags & starts_sum) {
+    const std::uint32_t flags = item.what >> 22;
+    if ((flags & starts_sum) != 0) {
 #pragma unroll
       for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
-    if (lane() < s.lanes) {
-      if (item.work != Work::context && s.group * RG < static_cast<int>(item.rows)) {
-        const float4 x = reinterpret_cast<const float4*>(area)[item.vec + s.first + lane()];
+    if (lane() < lanes_of(item)) {
+      if ((flags & makes_sums) != 0) {
+        const float4 x = reinterpret_cast<const float4*>(area)[(item.what & 0xffffU) + lane()];
 #pragma unroll
         for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
       }
-      if (item.work != Work::hidden) add_to_y(tile, item, s);
+      if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
     }
-    if (item.flags & ends_sum) {
+    if ((flags & ends_sum) != 0) {
       __syncwarp();
-      sum_rows(sums, area + item.sum + part() * padded() + s.group * RG);
+      sum_rows(sums, area + (item.places >> 16));
     }
   }
 
-  __device__ __forceinline__ void add_to_y(const Tile<RG>& tile, const Item& item,
-                                           const Spot& s) const {
-    float4* at = y_part + item.y + group() * item.y_stride + s.first + lane();
-    float4 sum = (item.flags & starts_y) ? make_float4(0, 0, 0, 0) : *at;
-    const float* coef = area + item.coef + s.group * RG;
+  __device__ __forceinline__ void add_to_y(const Tile<RG>& tile, const WarpItem& item,
+                                           std::uint32_t flags) const {
+    float4* at = y_part + item.y + lane();
+    float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
+    if ((flags & has_rows) != 0) {
+      const float* coef = area + (item.places & 0xffffU);
 #pragma unroll
-    for (int r = 0; r < RG; ++r) {
-      const float c = coef[r];
-      sum.x += c * tile.w[r].x;
-      sum.y += c * tile.w[r].y;
-      sum.z += c * tile.w[r].z;
-      sum.w += c * tile.w[r].w;
+      for (int r = 0; r < RG; ++r) {
+        const float c = coef[r];
+        sum.x += c * tile.w[r].x;
+        sum.y += c * tile.w[r].y;
+        sum.z += c * tile.w[r].z;
+        sum.w += c * tile.w[r].w;
+      }
     }
     *at = sum;
   }
@@ -359,7 +336,7 @@ struct Block {
   template <class Middle>
   __device__ __forceinline__ void run_items(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,
                                             Middle middle) const {
-    const Item* items = list<Item>(p.items);
+    const WarpItem* items = warp_items();
     float sums[RG];
 #pragma unroll
     for (int r = 0; r < RG; ++r) sums[r] = 0;
@@ -369,17 +346,21 @@ struct Block {
       if (i == p.all_items) break;
       const bool wraps = i + 2 == p.all_items;
       const std::uint32_t next = wraps ? 0 : i + 2;
-      compute(one, items[i], sums);
+      const WarpItem first = items[i], second = items[i + 1];
+      compute(one, first, sums);
       if (!wraps || again) load(one, items[next], tail);
-      compute(two, items[i + 1], sums);
+      compute(two, second, sums);
       if (!wraps || again) load(two, items[next + 1], tail);
     }
+  }
+  __device__ __forceinline__ const WarpItem* warp_items() const {
+    return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.all_items;
   }
   __device__ __forceinline__ void prefetch(Tile<RG>& one, Tile<RG>& two) const {
     one = Tile<RG>{};  // nothing lives on through the folds
     two = Tile<RG>{};
     if (p.all_items == 0) return;
-    const Item* items = list<Item>(p.items);
+    const WarpItem* items = warp_items();
     load(one, items[0], false);
     load(two, items[1], false);
   }
@@ -965,45 +946,34 @@ struct Block {
 
   /// One step of one sequence, up to the publication. `tail`: only y of the step before, for
   /// whoever looks and for the next launch.
-  __device__ __forceinline__ void step_sequence(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,
-                                                [[maybe_unused]] long long& clk_) const {
+  __device__ __forceinline__ void step_sequence(bool again, bool tail, Tile<RG>& one,
+                                                Tile<RG>& two) const {
     gather_inputs(tail);
-    PVM_MARK(0);
     if (!tail) {
       gather_slots();
-      PVM_MARK(1);
       gather_errors(now.scored[now.frame * batch() + now.sequence] != 0);
-      PVM_MARK(2);
     }
     gather_raw();
-    PVM_MARK(3);
     __syncthreads();
     weigh_terms(tail);
     __syncthreads();
-    PVM_MARK(4);
     if (!tail) {
       if (now.sequence == 0) stage_first_fold();
       correct_hidden();
     }
-    PVM_MARK(5);
     run_items(again, tail, one, two, [&] {
-      PVM_MARK(6);
       __syncthreads();
       if (!tail) {
         finish_hidden();
         correct_output();
       }
-      PVM_MARK(7);
     });
-    PVM_MARK(8);
     __syncthreads();
     if (!tail) {
       publish_products();
-      PVM_MARK(9);
       finish_gradient();
     }
     if (now.frame > now.first) finish_outputs();
-    PVM_MARK(10);
   }
 };
 
@@ -1090,7 +1060,6 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
   }
   barrier_arrive(a.barrier);
   block.move_resident(true);
-  long long clk_ = clock64();
 #pragma unroll 1
   for (;;) {
     // In the shadow of the barrier.
@@ -1098,17 +1067,15 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
     if (!tail && now.frame > now.first) block.patch_products();
     block.open_tables();
     block.prefetch(one, two);
-    PVM_MARK(13);
     barrier_wait(a.barrier, now.passed);
     if (now.frame == now.first) {
       block.patch_products();
       __syncthreads();
     }
-    PVM_MARK(14);
 #pragma unroll 1
     for (;;) {
       const bool again = now.sequence + 1 < block.batch();
-      block.step_sequence(again, tail, one, two, clk_);
+      block.step_sequence(again, tail, one, two);
       if (Single || !again) break;
       __syncthreads();
       if (threadIdx.x == 0) ++now.sequence;
@@ -1116,9 +1083,7 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
     }
     if (tail) break;
     barrier_arrive(a.barrier);
-    PVM_MARK(11);
     block.fold_step();
-    PVM_MARK(12);
     if (now.frame + 3 < now.last) block.convert_frame(3);
     __syncthreads();
     if (threadIdx.x == 0) block.next_step();

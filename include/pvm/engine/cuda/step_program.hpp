@@ -21,36 +21,27 @@ namespace pvm::inline v0::detail {
 inline constexpr std::uint32_t back_shift = 30;
 inline constexpr std::uint32_t place_mask = (1U << back_shift) - 1;
 
-enum class Work : std::uint32_t {
-  none = 0,
-  hidden = 1,   ///< W0: rows . x
-  history = 2,  ///< listed d1: rows . d1, and their share of y
-  output = 3,   ///< W1^T, hidden rows: rows . d1, and their share of y
-  context = 4,  ///< W1^T, fed context rows: their share of y only
-};
-inline constexpr std::uint32_t starts_sum = 1;  ///< item flags
+/// Flags of an item, and behind them those of its tiles.
+inline constexpr std::uint32_t starts_sum = 1;
 inline constexpr std::uint32_t ends_sum = 2;
 inline constexpr std::uint32_t starts_y = 4;
 inline constexpr std::uint32_t stays_in_l2 = 8;
 
-/// "f4" offsets count float4, others floats; offsets other than `weight` are in shared memory.
-struct Item {
-  std::uint32_t weight;    ///< f4, in the arena, or in the history for Work::history
-  std::uint32_t stride;    ///< f4 between rows; 0: tile order
-  std::int32_t resident;   ///< f4 in shared memory, or -1
-  std::uint32_t width;     ///< f4 columns
-  std::uint32_t each;      ///< f4 columns of one part
-  std::uint32_t rows;      ///< rows that exist
-  std::uint32_t vec;       ///< f4: the column vector (x or d1)
-  std::uint32_t coef;      ///< the row vector (r, or the listed gradients' weights)
-  std::uint32_t sum;       ///< where row sums go, [part][rows padded]
-  std::uint32_t y;         ///< f4: partial y, [row group of a pass][y_stride]
-  std::uint32_t y_stride;  ///< f4
-  std::uint32_t pass;
-  Work work;
-  std::uint32_t flags;
-  std::uint32_t slab;  ///< of the history
-  std::uint32_t pad;
+/// What an item is for one warp, in one word of 16 bytes: a panel's tile and where its sums go. Here
+/// and below "f4" counts float4, and offsets that do not say where they start are in shared memory.
+struct alignas(16) WarpItem {
+  std::uint32_t offset;  ///< f4 of lane 0's first row, from the start of what the flags name
+  std::uint32_t what;    ///< f4 of the column vector | lanes << 16 | TileFlags << 22
+  std::uint32_t places;  ///< floats: the row vector | row sums << 16
+  std::uint32_t y;       ///< f4 of partial y
+};
+enum TileFlags : std::uint32_t {
+  in_shared = 16,   ///< among the residents; else in the arena
+  in_history = 32,  ///< among the listed d1; rows lie column_count apart, else lanes
+  makes_sums = 64,  ///< row sums are asked for
+  makes_y = 128,
+  has_rows = 256,     ///< else only y may have to be started
+  hidden_only = 512,  ///< not needed in a tail
 };
 
 /// Up to a few slots of a unit's x: their part of the inner products with the listed inputs.
@@ -110,8 +101,9 @@ struct Fold {
 /// Start of an SM's blob; offsets in 32-bit words from the blob's start. "layer" in the lists above
 /// is a place in `layer_list`: the layers this SM has to do with.
 struct Program {
-  std::uint32_t words;                          ///< of the blob
-  std::uint32_t items, first_items, all_items;  ///< items of phase 1; all; both even
+  std::uint32_t words;                   ///< of the blob
+  std::uint32_t items;                   ///< WarpItems, [warp][all_items]
+  std::uint32_t first_items, all_items;  ///< of phase 1; all; both even
   std::uint32_t slot_tasks, slot_task_count, slots;
   std::uint32_t hidden_units, hidden_count;
   std::uint32_t raw_tasks, raw_count;

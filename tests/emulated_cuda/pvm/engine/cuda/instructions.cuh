@@ -28,6 +28,15 @@ inline unsigned long long leaves_last() { return 1; }
 inline unsigned long long leaves_first() { return 2; }
 inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
 
+template <class T>
+void store_held(T* p, T v, unsigned long long) {
+  *p = v;
+}
+
+// -------------------------------------------------------------- arithmetic
+
+inline float reciprocal(float v) { return 1.0F / v; }
+
 // -------------------------------------------------------------- between blocks of threads
 
 inline void add_one_release(unsigned int* counter) {
@@ -91,6 +100,71 @@ void copies_wait() {
 inline void copies_wait_all() {
   copies_commit();
   copies_wait<0>();
+}
+
+using CopyBarrier = unsigned long long;
+
+namespace emulated {
+
+struct BarrierState {
+  std::uint16_t arrivals, missing;
+  std::uint32_t bytes : 31, parity : 1;  ///< bytes still to come; which phase is open
+};
+static_assert(sizeof(BarrierState) == sizeof(CopyBarrier));
+
+template <class Change>
+BarrierState change(CopyBarrier* barrier, Change&& change) {
+  auto state = std::bit_cast<BarrierState>(*barrier);
+  change(state);
+  if (state.missing == 0 && state.bytes == 0) {
+    state.parity ^= 1U;
+    state.missing = state.arrivals;
+  }
+  *barrier = std::bit_cast<CopyBarrier>(state);
+  return state;
+}
+
+}  // namespace emulated
+
+inline void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
+  const auto count = static_cast<std::uint16_t>(arrivals);
+  *barrier = std::bit_cast<CopyBarrier>(emulated::BarrierState{count, count, 0, 0});
+}
+inline void barrier_expect(CopyBarrier* barrier, unsigned int bytes) {
+  emulated::change(barrier, [&](emulated::BarrierState& s) {
+    s.bytes = (s.bytes + bytes) & 0x7fffffffU;
+    --s.missing;
+  });
+}
+inline void barrier_arrive(CopyBarrier* barrier) {
+  emulated::change(barrier, [](emulated::BarrierState& s) { --s.missing; });
+}
+inline void copies_arrive(CopyBarrier* barrier) {
+  copies_wait_all();
+  barrier_arrive(barrier);
+}
+inline void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  for (;;) {
+    const std::uint32_t arrived = block.bulk_arrive(barrier);
+    const auto state = emulated::change(
+        barrier, [&](emulated::BarrierState& s) { s.bytes = (s.bytes - arrived) & 0x7fffffffU; });
+    if (state.parity != parity) return;
+    block.poll();
+  }
+}
+inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes,
+                            CopyBarrier* barrier) {
+  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
+      reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
+    emulated_cuda::fail("a bulk copy that is not aligned to 16 bytes");
+  }
+  emulated_cuda::block().bulk_copy({shared, global, bytes, barrier});
+}
+
+inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes,
+                            CopyBarrier* barrier, unsigned long long) {
+  copy_bulk_async(shared, global, bytes, barrier);
 }
 
 // -------------------------------------------------------------- matrices across a warp
@@ -184,6 +258,11 @@ inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
 }
 inline void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1, const void* row) {
   const auto words = emulated::load<2>(row, false, "ldmatrix.x2");
+  r0 = words[0];
+  r1 = words[1];
+}
+inline void load_two_matrices_transposed(std::uint32_t& r0, std::uint32_t& r1, const void* row) {
+  const auto words = emulated::load<2>(row, true, "ldmatrix.x2.trans");
   r0 = words[0];
   r1 = words[1];
 }
