@@ -34,10 +34,12 @@
 
 #include <pvm/io/open.hpp>
 #include <pvm/io/prefetch.hpp>
-#include <pvm/io/synthetic.hpp>
-#include <pvm/io/write_zip.hpp>
+
+#include "generated.hpp"
 
 namespace {
+
+using namespace pvm_bench;
 
 namespace io = pvm::io;
 namespace fs = std::filesystem;
@@ -127,7 +129,7 @@ std::vector<Way> ways(io::FrameShape shape) {
                    ::unsetenv("OPENCV_FFMPEG_CAPTURE_OPTIONS");
                    return frames_of(io::Prefetch(io::open_source(path, io::Decode::cpu)), shape);
                  }});
-  if (io::GpuDecoding::value) {
+  if (io::GpuDecoding::pictures || io::GpuDecoding::videos) {
     all.push_back({"gpu", [shape](const std::string& path) -> std::function<void()> {
                      auto source = io::open_source(path, io::Decode::gpu);
                      if (!is_gpu(source)) return nullptr;
@@ -157,19 +159,6 @@ std::uint64_t frames_in(const std::string& path) {
   return source.count_frames().value_or(0);
 }
 
-/// What is seen in a generated set: noise in patches, so that JPEGs are as large as a camera's.
-cv::Mat generated_picture(int frame, cv::Size size) {
-  cv::Mat picture(size, CV_8UC3);
-  io::Synthetic source({.seed = 7, .frames = 100});
-  source.seek({0, static_cast<std::uint64_t>(frame % 100), 0});
-  source.next({size.height, size.width, 3}, {picture.data, picture.total() * picture.elemSize()});
-  cv::Mat grain(size, CV_8UC3);
-  cv::setRNGSeed(frame);
-  cv::randn(grain, 12, 4);
-  picture += grain;
-  return picture;
-}
-
 /// A zip and a video of each size, in `directory`.
 std::vector<std::string> generate(const fs::path& directory) {
   constexpr int frames = 100;
@@ -188,18 +177,7 @@ std::vector<std::string> generate(const fs::path& directory) {
       if (video.isOpened()) video.write(picture);
     }
     const std::string zip = (directory / (name + ".zip")).string();
-    {
-      io::detail::ZipWriter archive(zip);
-      for (int i = 0; i < frames; ++i) {
-        const fs::path file = pictures / (std::to_string(i) + ".jpg");
-        const auto& jpeg = jpegs[static_cast<std::size_t>(i)];
-        std::ofstream(file, std::ios::binary)
-            .write(reinterpret_cast<const char*>(jpeg.data()),
-                   static_cast<std::streamsize>(jpeg.size()));
-        archive.add_part(file.filename().string(), file, 0, jpeg.size());
-      }
-      archive.close();
-    }
+    write_jpegs(zip, pictures, jpegs, jpegs.size());
     paths.push_back(zip);
     if (video.isOpened()) paths.push_back((directory / (name + ".avi")).string());
   }
@@ -209,7 +187,8 @@ std::vector<std::string> generate(const fs::path& directory) {
 /// The way that `open_source` takes by itself, with the reason.
 std::string choice(const std::string& path) {
   if (is_gpu(io::open_source(path))) {
-    return "gpu: there is one, and nvJPEG decodes pictures by the batch";
+    return is_video(path) ? "gpu: there is one, and its decoders take this video side by side"
+                          : "gpu: there is one, and nvJPEG decodes pictures by the batch";
   }
   if (is_video(path)) return "cpu: a video is decoded in order, on one thread that reads ahead";
   return "cpu: pictures are decoded on " +

@@ -21,20 +21,12 @@
 #include <pvm/io/synthetic.hpp>
 #include <pvm/io/zip.hpp>
 
+#include "gpu_helpers.hpp"
 #include "io_helpers.hpp"
 
 using namespace pvm_test;
 
 namespace {
-
-bool skip() {
-  int devices = 0;
-  const cudaError_t error = cudaGetDeviceCount(&devices);
-  (void)cudaGetLastError();
-  if (error == cudaSuccess && devices > 0) return false;
-  std::printf("SKIPPED: no GPU: %s\n", cudaGetErrorString(error));
-  return true;
-}
 
 /// A textured scene with a ball, and some grain.
 cv::Mat scene(int frame, int width, int height) {
@@ -54,30 +46,10 @@ Bytes jpeg_of(const cv::Mat& drawn, int quality = 90) {
   return bytes;
 }
 
-struct Difference {
-  int most = 0;
-  double share_above_2 = 0;  ///< of the values
-};
-
-Difference difference(const std::vector<Frame>& a, const std::vector<Frame>& b) {
-  Difference d;
-  std::size_t above = 0, all = 0;
-  for (std::size_t f = 0; f < a.size(); ++f) {
-    for (std::size_t i = 0; i < a[f].pixels.size(); ++i) {
-      const int by = std::abs(a[f].pixels[i] - b[f].pixels[i]);
-      d.most = std::max(d.most, by);
-      above += by > 2 ? 1 : 0;
-      ++all;
-    }
-  }
-  d.share_above_2 = static_cast<double>(above) / static_cast<double>(all);
-  return d;
-}
-
 }  // namespace
 
 TEST_CASE("the GPU's frames are the CPU's within 2 grey levels", "[gpu]") {
-  if (skip()) return;
+  if (skip_without_gpu()) return;
   const TempDir dir;
   const std::vector<std::pair<int, int>> sizes = {{640, 480}, {641, 479}, {320, 240},
                                                   {63, 49},   {48, 40},   {1280, 720}};
@@ -105,7 +77,7 @@ TEST_CASE("the GPU's frames are the CPU's within 2 grey levels", "[gpu]") {
 }
 
 TEST_CASE("what a GPU cannot decode the CPU does, or names it", "[gpu]") {
-  if (skip()) return;
+  if (skip_without_gpu()) return;
   const TempDir dir;
   const Messages messages;
   Entries entries;
@@ -135,7 +107,7 @@ TEST_CASE("what a GPU cannot decode the CPU does, or names it", "[gpu]") {
 }
 
 TEST_CASE("a damaged scan is read on the GPU path as on the CPU", "[gpu]") {
-  if (skip()) return;
+  if (skip_without_gpu()) return;
   const TempDir dir;
   const Messages messages;
   Entries entries;
@@ -158,7 +130,7 @@ TEST_CASE("a damaged scan is read on the GPU path as on the CPU", "[gpu]") {
 }
 
 TEST_CASE("open_source decodes on the GPU unless told not to", "[gpu]") {
-  if (skip()) return;
+  if (skip_without_gpu()) return;
   const TempDir dir;
   write_zip(dir / "a.zip", numbered(5));
   const std::string path = (dir / "a.zip").string();

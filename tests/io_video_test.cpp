@@ -14,22 +14,6 @@ std::string open_failure(const std::filesystem::path& path) {
   return failure(pvm::Fault::source, [&] { io::Video{path}; });
 }
 
-/// A second of silence in a RIFF WAVE file: something FFmpeg opens, without pictures.
-Bytes silence() {
-  std::string bytes = "RIFF----WAVEfmt ";
-  const auto number = [&bytes](std::uint32_t value, int count) {
-    for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
-  };
-  for (const auto& [value, count] :
-       {std::pair{16U, 4}, {1U, 2}, {1U, 2}, {8000U, 4}, {8000U, 4}, {1U, 2}, {8U, 2}}) {
-    number(value, count);
-  }
-  bytes += "data";
-  number(8000, 4);
-  bytes.append(8000, '\x80');
-  return bytes_of(bytes);
-}
-
 }  // namespace
 
 TEST_CASE("a video plays its frames in order, for ever", "[io]") {

@@ -12,7 +12,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,18 +31,32 @@
 #if defined(__CUDACC__) && defined(PVM_NVJPEG)
 #include <pvm/io/gpu/pictures.hpp>
 #endif
+#if defined(__CUDACC__) && defined(PVM_NVDEC)
+#include <pvm/io/gpu/video.hpp>
+#endif
 
 namespace pvm::inline v0::io {
 
-/// Where pictures are decoded: on a GPU if the program can and one is there, or as named. Without a
-/// GPU they are decoded on the CPU in any case, and one line of the log says why.
+/// Where pictures and videos are decoded: on a GPU if the program can and one is there, or as
+/// named. Without a GPU, and what a GPU cannot decode, is decoded on the CPU in any case, and one
+/// line of the log says why.
 enum class Decode { automatic, cpu, gpu };
 
-/// Whether GPU decoding is compiled in. Two types, so that a program may link files of both kinds.
-#if defined(__CUDACC__) && defined(PVM_NVJPEG)
-using GpuDecoding = std::true_type;
+/// What GPU decoding is compiled in. Types of their own, so that a program may link files of all
+/// kinds.
+template <bool Pictures, bool Videos>
+struct GpuDecoders {
+  static constexpr bool pictures = Pictures;
+  static constexpr bool videos = Videos;
+};
+#if defined(__CUDACC__) && defined(PVM_NVJPEG) && defined(PVM_NVDEC)
+using GpuDecoding = GpuDecoders<true, true>;
+#elif defined(__CUDACC__) && defined(PVM_NVJPEG)
+using GpuDecoding = GpuDecoders<true, false>;
+#elif defined(__CUDACC__) && defined(PVM_NVDEC)
+using GpuDecoding = GpuDecoders<false, true>;
 #else
-using GpuDecoding = std::false_type;
+using GpuDecoding = GpuDecoders<false, false>;
 #endif
 
 namespace detail {
@@ -98,28 +111,53 @@ inline bool is_sequence(const std::filesystem::directory_entry& entry) {
   return is_zip_name(name) || is_video_name(name);
 }
 
-/// Once, however many files there are.
-inline void say_decoding_on_cpu(const std::string& why) {
+/// Once for `what`, however many files there are.
+inline void say_decoding_on_cpu(std::atomic<bool>& said, const char* what, const std::string& why) {
+  if (said.exchange(true)) return;
+  log(Severity::warning, std::string(what) + " are decoded on the CPU: " + why);
+}
+inline void say_pictures_on_cpu(const std::string& why) {
   static std::atomic<bool> said = false;
-  if (!said.exchange(true)) log(Severity::warning, "pictures are decoded on the CPU: " + why);
+  say_decoding_on_cpu(said, "pictures", why);
+}
+inline void say_videos_on_cpu(const std::string& why) {
+  static std::atomic<bool> said = false;
+  say_decoding_on_cpu(said, "videos", why);
 }
 
 /// A zip or a directory of pictures.
 template <class Store, class Gpu>
 AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode) {
-  if constexpr (Gpu::value) {
+  if constexpr (Gpu::pictures) {
 #if defined(__CUDACC__) && defined(PVM_NVJPEG)
     try {
       if (decode != Decode::cpu) return GpuPictures<Store>(path);
     } catch (const Error& error) {
       if (error.fault() != Fault::device) throw;
-      say_decoding_on_cpu(error.what());
+      say_pictures_on_cpu(error.what());
     }
 #endif
   } else if (decode == Decode::gpu) {
-    say_decoding_on_cpu("this program was built without nvJPEG");
+    say_pictures_on_cpu("this program was built without nvJPEG");
   }
   return Pipeline(ImageList<Store>(path));
+}
+
+template <class Gpu>
+AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode decode) {
+  if constexpr (Gpu::videos) {
+#if defined(__CUDACC__) && defined(PVM_NVDEC)
+    try {
+      if (decode != Decode::cpu) return GpuVideo(path);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::device) throw;
+      say_videos_on_cpu(error.what());
+    }
+#endif
+  } else if (decode == Decode::gpu) {
+    say_videos_on_cpu("this program was built without FFmpeg and CUDA");
+  }
+  return Video(path);
 }
 
 }  // namespace detail
@@ -147,7 +185,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   if (is_zip_name(path) || has_zip_magic(path)) {
     return detail::open_pictures<ZipStore, Gpu>(path, decode);
   }
-  return Video(path);
+  return detail::open_video_source<Gpu>(path, decode);
 }
 
 /// An opener of the same, for `deal` and `Sequences`.

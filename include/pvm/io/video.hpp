@@ -153,6 +153,9 @@ class Video {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
+  /// Whether the file says that its pictures are to be turned, which OpenCV does.
+  [[nodiscard]] bool turned() const { return capture_.get(cv::CAP_PROP_ORIENTATION_META) != 0; }
+
   /// What is known to be unreadable, to be handed on when the source is opened again.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
 

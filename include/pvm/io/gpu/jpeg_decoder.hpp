@@ -11,62 +11,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <span>
-#include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/io/gpu/device_bytes.hpp>
 #include <pvm/io/gpu/picture_kernel.cuh>
 #include <pvm/io/jpeg_header.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm::inline v0::io {
-
-namespace detail {
-
-inline void check_decoding(cudaError_t error, const char* doing) {
-  if (error == cudaSuccess) return;
-  (void)cudaGetLastError();
-  throw Error(Fault::device, std::string("decoding on the GPU failed, ") + doing + ": " +
-                                 cudaGetErrorString(error) + "; use --decode cpu");
-}
-
-struct FreeDevice {
-  void operator()(std::uint8_t* p) const noexcept { (void)cudaFree(p); }
-};
-struct FreePinned {
-  void operator()(std::uint8_t* p) const noexcept { (void)cudaFreeHost(p); }
-};
-
-/// Bytes that grow as they are asked for; what was in them is lost.
-template <class Free>
-class GpuBytes {
- public:
-  std::uint8_t* at_least(std::size_t bytes) {
-    if (bytes <= size_) return data_.get();
-    data_.reset();
-    size_ = 0;
-    void* fresh = nullptr;
-    if constexpr (std::is_same_v<Free, FreeDevice>) {
-      check_decoding(cudaMalloc(&fresh, bytes), "taking device memory");
-    } else {
-      check_decoding(cudaMallocHost(&fresh, bytes), "taking pinned memory");
-    }
-    data_.reset(static_cast<std::uint8_t*>(fresh));
-    size_ = bytes;
-    return data_.get();
-  }
-  [[nodiscard]] std::uint8_t* get() const noexcept { return data_.get(); }
-
- private:
-  std::unique_ptr<std::uint8_t, Free> data_;
-  std::size_t size_ = 0;
-};
-
-}  // namespace detail
 
 /// One batch of JPEGs in work at a time, on the device that was current when it was made.
 class GpuJpegDecoder {
@@ -95,6 +53,8 @@ class GpuJpegDecoder {
   GpuJpegDecoder(const GpuJpegDecoder&) = delete;
   GpuJpegDecoder& operator=(const GpuJpegDecoder&) = delete;
 
+  /// The number of its GPU.
+  [[nodiscard]] int device() const noexcept { return device_; }
   /// Whether the GPU has a JPEG engine of its own.
   [[nodiscard]] bool hardware() const noexcept { return hardware_; }
 
@@ -205,17 +165,8 @@ class GpuJpegDecoder {
         "copying facts");
     const std::size_t bytes = count_ * shape_.size();
     std::uint8_t* const frames = frames_.at_least(bytes);
-    constexpr int threads = 128;
-    const dim3 grid(static_cast<unsigned>((shape_.height * shape_.width + threads - 1) / threads),
-                    static_cast<unsigned>(count_));
-    if (shape_.channels == 1) {
-      detail::make_frames<1>
-          <<<grid, threads, 0, stream_>>>(device_facts, frames, shape_.height, shape_.width);
-    } else {
-      detail::make_frames<3>
-          <<<grid, threads, 0, stream_>>>(device_facts, frames, shape_.height, shape_.width);
-    }
-    detail::check_decoding(cudaGetLastError(), "resizing");
+    detail::check_decoding(detail::launch_frames(device_facts, count_, frames, shape_, stream_),
+                           "resizing");
     detail::check_decoding(
         cudaMemcpyAsync(pinned_.at_least(bytes), frames, bytes, cudaMemcpyDeviceToHost, stream_),
         "copying frames");
@@ -233,6 +184,55 @@ class GpuJpegDecoder {
   std::vector<Image> images_;
   detail::GpuBytes<detail::FreeDevice> arena_, facts_, frames_;
   detail::GpuBytes<detail::FreePinned> pinned_, pinned_facts_;
+};
+
+/// Decoders that are not in use, for who needs one next: nvJPEG takes some tenths of a second until
+/// the first batch is decoded. They are never given back: the driver may be gone before the
+/// program's last destructors.
+class IdleJpegDecoders {
+ public:
+  struct Return {
+    void operator()(GpuJpegDecoder* decoder) const noexcept {
+      std::unique_ptr<GpuJpegDecoder> owned(decoder);
+      try {
+        static_cast<void>(owned->wait());
+        IdleJpegDecoders& idle = get();
+        const std::lock_guard lock(idle.mutex_);
+        if (idle.decoders_.size() < most) idle.decoders_.push_back(std::move(owned));
+      } catch (const std::exception&) {  // a broken one
+      }
+    }
+  };
+  using Borrowed = std::unique_ptr<GpuJpegDecoder, Return>;
+
+  /// One of the current device's. `fresh` tells whether it has never decoded. Throws Fault::device.
+  static Borrowed take(bool& fresh) {
+    int device = 0;
+    detail::check_decoding(cudaGetDevice(&device), "looking for a GPU");
+    IdleJpegDecoders& idle = get();
+    const std::lock_guard lock(idle.mutex_);
+    for (auto& decoder : idle.decoders_) {
+      if (decoder->device() != device) continue;
+      std::swap(decoder, idle.decoders_.back());
+      Borrowed taken(idle.decoders_.back().release());
+      idle.decoders_.pop_back();
+      fresh = false;
+      return taken;
+    }
+    fresh = true;
+    return Borrowed(std::make_unique<GpuJpegDecoder>().release());
+  }
+
+ private:
+  static constexpr std::size_t most = 4;
+
+  static IdleJpegDecoders& get() {
+    static auto* const idle = new IdleJpegDecoders;
+    return *idle;
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<GpuJpegDecoder>> decoders_;
 };
 
 }  // namespace pvm::inline v0::io

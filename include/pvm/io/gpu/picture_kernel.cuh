@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From a JPEG's planes to the frame of a network, in one kernel: chroma is interpolated, colours
-/// are converted and the picture is resized for the pixels that the frame needs only.
+/// From a decoder's planes to the frame of a network, in one kernel: chroma is interpolated,
+/// colours are converted and the picture is resized for the pixels that the frame needs only.
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/core/config.hpp>
+#include <pvm/engine/cuda/launch.hpp>
+#include <pvm/io/source.hpp>
 
 namespace pvm::inline v0::io::detail {
 
@@ -64,6 +65,47 @@ __device__ inline Bgr colour_at(const Planes& p, int x, int y) {
           clamp8(luma + ((91881 * cr + half) >> 16))};
 }
 
+/// A decoded picture of a video in device memory: Y, and Cb and Cr side by side at half the size.
+/// Sides are even.
+struct Nv12 {
+  const std::uint8_t* luma;
+  const std::uint8_t* chroma;
+  int luma_pitch, chroma_pitch;  ///< bytes from row to row
+  int width, height;
+  bool full_range;  ///< values are 0 to 255, not 16 to 235
+};
+
+/// Factors of BT.601, by 8192, as swscale makes them.
+struct VideoColours {
+  int black, luma, red, blue, green_of_blue, green_of_red;
+};
+
+__host__ __device__ constexpr VideoColours video_colours(bool full_range) {
+  const auto scaled = [full_range](long long factor) {
+    const long long used = full_range ? factor * 224 / 255 : factor;
+    return static_cast<int>((used * 8192 + 32768) >> 16);
+  };
+  const long long luma = full_range ? 65536 : 65536LL * 255 / 219;
+  return {full_range ? 0 : 16, static_cast<int>((luma * 8192 + 32768) >> 16),
+          scaled(104597),      scaled(132201),
+          scaled(-25675),      scaled(-53279)};
+}
+
+/// The colour of a pixel, as OpenCV has swscale make it: always by BT.601, whatever the stream
+/// says, and with the chroma of the nearest sample.
+__device__ inline Bgr colour_at(const Nv12& p, int x, int y) {
+  const VideoColours to = video_colours(p.full_range);
+  const std::uint8_t* const chroma =
+      p.chroma + static_cast<std::size_t>(y >> 1) * p.chroma_pitch + (x & ~1);
+  const int luma = p.luma[static_cast<std::size_t>(y) * p.luma_pitch + x];
+  const int bright = (8 * (luma - to.black) * to.luma) >> 16;
+  const int cb = 8 * (chroma[0] - 128);
+  const int cr = 8 * (chroma[1] - 128);
+  return {clamp8(bright + ((cb * to.blue) >> 16)),
+          clamp8(bright + ((cb * to.green_of_blue) >> 16) + ((cr * to.green_of_red) >> 16)),
+          clamp8(bright + ((cr * to.red) >> 16))};
+}
+
 /// Where a row or column of the frame lies in the picture, and the weights of the four samples
 /// around it: OpenCV's INTER_CUBIC with its 11-bit weights.
 struct Cubic {
@@ -87,12 +129,10 @@ __device__ inline Cubic cubic(int index, int from, int to) {
   return out;
 }
 
-/// frames: [pictures][height][width][channels]; grid (pixel blocks, pictures).
-template <int Channels>
-__global__ void make_frames(const Planes* pictures, std::uint8_t* frames, int height, int width) {
-  const int pixel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (pixel >= height * width) return;
-  const Planes picture = pictures[blockIdx.y];
+/// Makes the pixel with index `pixel` of a frame, at `out`.
+template <int Channels, class Picture>
+__device__ void make_pixel(const Picture& picture, int pixel, int height, int width,
+                           std::uint8_t* out) {
   const Cubic across = cubic(pixel % width, picture.width, width);
   const Cubic down = cubic(pixel / width, picture.height, height);
   int sums[Channels] = {};
@@ -113,11 +153,52 @@ __global__ void make_frames(const Planes* pictures, std::uint8_t* frames, int he
     }
     for (int c = 0; c < Channels; ++c) sums[c] += down.weight[j] * row[c];
   }
-  std::uint8_t* const out =
-      frames + (static_cast<std::size_t>(blockIdx.y) * height * width + pixel) * Channels;
   for (int c = 0; c < Channels; ++c) {
     out[c] = static_cast<std::uint8_t>(clamp8((sums[c] + (1 << 21)) >> 22));
   }
+}
+
+/// frames: [pictures][height][width][channels]; grid (pixel blocks, pictures).
+template <int Channels>
+__global__ void make_frames(const Planes* pictures, std::uint8_t* frames, int height, int width) {
+  const int pixel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (pixel >= height * width) return;
+  const std::size_t at = static_cast<std::size_t>(blockIdx.y) * height * width + pixel;
+  make_pixel<Channels>(pictures[blockIdx.y], pixel, height, width, frames + at * Channels);
+}
+
+/// The same for one picture; grid (pixel blocks).
+template <int Channels>
+__global__ void make_frame(Nv12 picture, std::uint8_t* frame, int height, int width) {
+  const int pixel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (pixel >= height * width) return;
+  make_pixel<Channels>(picture, pixel, height, width,
+                       frame + static_cast<std::size_t>(pixel) * Channels);
+}
+
+inline pvm::detail::LaunchShape frames_launch(const FrameShape& shape, std::size_t pictures,
+                                              cudaStream_t stream) {
+  constexpr int threads = 128;
+  const int blocks = (shape.height * shape.width + threads - 1) / threads;
+  return {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(pictures)),
+          .threads = threads,
+          .stream = stream};
+}
+
+/// Makes the frames of `count` JPEGs.
+inline cudaError_t launch_frames(const Planes* pictures, std::size_t count, std::uint8_t* frames,
+                                 const FrameShape& shape, cudaStream_t stream) {
+  return pvm::detail::launch(shape.channels == 1 ? make_frames<1> : make_frames<3>,
+                             frames_launch(shape, count, stream), pictures, frames, shape.height,
+                             shape.width);
+}
+
+/// Makes the frame of a video's picture.
+inline cudaError_t launch_frame(const Nv12& picture, std::uint8_t* frame, const FrameShape& shape,
+                                cudaStream_t stream) {
+  return pvm::detail::launch(shape.channels == 1 ? make_frame<1> : make_frame<3>,
+                             frames_launch(shape, 1, stream), picture, frame, shape.height,
+                             shape.width);
 }
 
 }  // namespace pvm::inline v0::io::detail

@@ -39,9 +39,11 @@ template <FileStore Store>
 class GpuPictures {
  public:
   /// Throws Fault::source like ImageList, Fault::device where no GPU can decode.
-  explicit GpuPictures(const std::filesystem::path& path)
-      : path_(path), list_(path), gpu_(std::make_unique<GpuJpegDecoder>()) {
+  explicit GpuPictures(const std::filesystem::path& path) : path_(path), list_(path) {
     stores_.resize(pool_->size());
+    bool fresh = false;
+    gpu_ = IdleJpegDecoders::take(fresh);
+    if (fresh) try_out();
   }
 
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
@@ -88,6 +90,16 @@ class GpuPictures {
     std::vector<std::uint8_t> frames;  ///< [items][shape]
     std::vector<std::size_t> on_gpu;   ///< items that the GPU has in work
   };
+
+  /// A first batch, so that what nvJPEG does once is not part of a run.
+  void try_out() {
+    shape_ = {.height = 16, .width = 16, .channels = 1};
+    begin();
+    discard();
+    shape_ = {};
+    reading_.frames = 0;
+    reading_.busy = 0;
+  }
 
   void discard() {
     if (!coming_.on_gpu.empty()) static_cast<void>(gpu_->wait());
@@ -198,7 +210,7 @@ class GpuPictures {
 
   std::filesystem::path path_;
   ImageList<Store> list_;
-  std::unique_ptr<GpuJpegDecoder> gpu_;
+  IdleJpegDecoders::Borrowed gpu_;
   std::shared_ptr<DecodePool> pool_ = DecodePool::shared();
   std::vector<std::optional<Store>> stores_;  // by thread
   FrameShape shape_{};

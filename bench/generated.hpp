@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Pictures that the benchmarks of the loaders make themselves.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <opencv2/core.hpp>
+
+#include <pvm/io/synthetic.hpp>
+#include <pvm/io/write_zip.hpp>
+
+namespace pvm_bench {
+
+/// What is seen in a generated set: noise in patches, so that JPEGs are as large as a camera's.
+inline cv::Mat generated_picture(int frame, cv::Size size) {
+  cv::Mat picture(size, CV_8UC3);
+  pvm::io::Synthetic source({.seed = 7, .frames = 100});
+  source.seek({0, static_cast<std::uint64_t>(frame % 100), 0});
+  source.next({size.height, size.width, 3}, {picture.data, picture.total() * picture.elemSize()});
+  cv::Mat grain(size, CV_8UC3);
+  cv::setRNGSeed(frame);
+  cv::randn(grain, 12, 4);
+  picture += grain;
+  return picture;
+}
+
+/// Writes `count` files 0.jpg, 1.jpg, ... into the zip, `jpegs` again and again; a copy of each
+/// lies in the directory `files`.
+inline void write_jpegs(const std::string& zip, const std::filesystem::path& files,
+                        const std::vector<std::vector<std::uint8_t>>& jpegs, std::size_t count) {
+  pvm::io::detail::ZipWriter archive(zip);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& jpeg = jpegs[i % jpegs.size()];
+    const auto file = files / (std::to_string(i % jpegs.size()) + ".jpg");
+    if (i < jpegs.size()) {
+      std::ofstream(file, std::ios::binary)
+          .write(reinterpret_cast<const char*>(jpeg.data()),
+                 static_cast<std::streamsize>(jpeg.size()));
+    }
+    archive.add_part(std::to_string(i) + ".jpg", file, 0, jpeg.size());
+  }
+  archive.close();
+}
+
+}  // namespace pvm_bench

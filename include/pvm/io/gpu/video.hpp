@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The frames of a video, decoded on a GPU.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/io/gpu/video_reader.hpp>
+#include <pvm/io/request.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/io/unreadable.hpp>
+#include <pvm/io/usage.hpp>
+#include <pvm/io/video.hpp>
+
+namespace pvm::inline v0::io {
+
+/// Hands on what Video would, in the same order, within 2 grey levels of it. Where the GPU's
+/// decoders meet anything out of order in a file (damage that shows, another size), the rest of the
+/// pass is Video's, from `caution` frames before that on: so such a file does what it does on the
+/// CPU. Which frames come from where depends on the file only. Model of FrameSource.
+class GpuVideo {
+ public:
+  /// With `decoders` of the GPU's (0: a fair share for every video that is open), which changes
+  /// nothing but the speed. Throws Fault::source like Video, Fault::device where the GPU cannot or
+  /// is not to decode it.
+  explicit GpuVideo(const std::filesystem::path& path, std::size_t decoders = 0)
+      : decoders_(decoders), cpu_(path) {
+    if (cpu_.turned()) detail::refuse_video("its pictures are to be turned");
+    GpuVideoReader first(cpu_.name(), {.height = 16, .width = 16, .channels = 1}, 1);
+    if (first.next().kind != GpuVideoReader::Kind::frame) {
+      detail::refuse_video("NVDEC does not take " + pvm::quote(cpu_.name()));
+    }
+  }
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    check_request(shape, pixels);
+    if (shape != shape_) close();
+    shape_ = shape;
+    if (!on_cpu_) go_to_position();
+    if (on_cpu_) return next_of_cpu(pixels);
+    Stopwatch watch;
+    std::copy(ready_.front().pixels.begin(), ready_.front().pixels.end(), pixels.begin());
+    const bool starts = std::exchange(starting_, false);
+    advance();
+    usage_.waiting += watch.lap();
+    ++usage_.frames;
+    return {starts, std::nullopt};
+  }
+
+  [[nodiscard]] Position position() const { return position_; }
+
+  /// As slow as decoding to there, which the next `next` does: it throws where the video turns out
+  /// to have no such frame.
+  void seek(const Position& position) {
+    check_position(position, length(), cpu_.name());
+    position_ = position;
+    starting_ = position.frame == 0;
+    on_cpu_ = false;
+  }
+
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return length_; }
+  std::uint64_t count_frames() {
+    length_ = cpu_.count_frames();
+    return *length_;
+  }
+  [[nodiscard]] std::uint64_t skipped() const { return cpu_.skipped(); }
+  [[nodiscard]] const std::string& name() const { return cpu_.name(); }
+  /// Not the CPU's: its frames differ by a grey level or two.
+  [[nodiscard]] std::string replay_id() const { return "GPU " + cpu_.replay_id(); }
+  [[nodiscard]] Unreadable& unreadable() { return cpu_.unreadable(); }
+  [[nodiscard]] std::vector<StageUsage> usage() const {
+    StageUsage now = usage_;
+    if (reader_) now.busy += reader_->busy();
+    return {now};
+  }
+
+ private:
+  using Kind = GpuVideoReader::Kind;
+  /// OpenCV decodes as many frames ahead as it has threads, and what it makes of these may depend
+  /// on what comes behind them.
+  static constexpr std::size_t caution = 64;
+
+  /// How many videos are open on GPUs.
+  class Open {
+   public:
+    Open() { ++count(); }
+    Open(Open&& other) noexcept : held_(std::exchange(other.held_, false)) {}
+    Open& operator=(Open&&) = delete;
+    ~Open() {
+      if (held_) --count();
+    }
+    static std::atomic<std::size_t>& count() {
+      static std::atomic<std::size_t> open = 0;
+      return open;
+    }
+
+   private:
+    bool held_ = true;
+  };
+
+  /// A GPU has a handful of decoders; many users at once would slow one another down.
+  [[nodiscard]] std::size_t decoders() const {
+    constexpr std::size_t all = 8;
+    if (decoders_ > 0) return decoders_;
+    return std::clamp<std::size_t>(all / std::max<std::size_t>(1, Open::count()), 1, all);
+  }
+
+  void close() {
+    if (reader_) usage_.busy += reader_->busy();
+    reader_.reset();
+    ready_.clear();
+  }
+
+  /// Makes the frame at `position_` the first one in `ready_`, or leaves it to the CPU.
+  void go_to_position() {
+    if (!reader_ || ready_frame_ > position_.frame) open();
+    look_ahead();
+    while (ready_.front().kind == Kind::frame && ready_frame_ < position_.frame) take();
+    if (ready_.front().kind == Kind::frame) return;
+    if (ready_.front().kind == Kind::trouble) return leave_to_cpu();
+    length_ = ready_frame_;
+    start_again();
+    check_position(position_, length_, cpu_.name());  // throws
+  }
+
+  void open() {
+    close();
+    ready_frame_ = 0;
+    try {
+      usage_.threads = decoders();
+      reader_ = std::make_unique<GpuVideoReader>(cpu_.name(), shape_, usage_.threads);
+    } catch (const Error& error) {  // the file is gone, or the GPU's memory
+      if (error.fault() == Fault::source) throw;
+      ready_.push_back({Kind::trouble});
+    }
+  }
+
+  /// Fills `ready_` up to the end of the pass or to what lies behind it. Frames shortly before
+  /// trouble are trouble.
+  void look_ahead() {
+    while (ready_.size() <= caution && (ready_.empty() || ready_.back().kind == Kind::frame)) {
+      ready_.push_back(reader_->next());
+      if (ready_.back().kind == Kind::trouble) ready_ = {std::move(ready_.back())};
+    }
+  }
+
+  void take() {
+    ready_.pop_front();
+    ++ready_frame_;
+    look_ahead();
+  }
+
+  /// Behind the frame that was handed on.
+  void advance() {
+    take();
+    position_.frame = ready_frame_;
+    if (ready_.front().kind == Kind::trouble) leave_to_cpu();
+    if (on_cpu_ || ready_.front().kind == Kind::frame) return;
+    length_ = ready_frame_;
+    position_ = {0, 0, position_.pass + 1};
+    starting_ = true;
+    start_again();
+  }
+
+  /// Behind the end of the file the reader begins it again.
+  void start_again() {
+    ready_.clear();
+    ready_frame_ = 0;
+  }
+
+  /// From here to the end of the pass.
+  void leave_to_cpu() {
+    if (!std::exchange(said_, true)) {
+      log(Severity::warning, pvm::quote(cpu_.name()) + " is decoded on the CPU from frame " +
+                                 std::to_string(position_.frame) +
+                                 " on: the GPU's decoders stop shortly behind it");
+    }
+    close();
+    on_cpu_ = true;
+    cpu_.seek(position_);
+  }
+
+  FrameInfo next_of_cpu(std::span<std::uint8_t> pixels) {
+    const std::uint64_t pass = position_.pass;
+    const FrameInfo info = cpu_.next(shape_, pixels);
+    follow_cpu(pass);
+    ++usage_.frames;
+    return info;
+  }
+
+  /// Stands where the CPU stands; at the end of the pass it is the GPU's turn again.
+  void follow_cpu(std::uint64_t pass) {
+    position_ = cpu_.position();
+    if (const auto length = cpu_.length()) length_ = length;
+    if (position_.pass == pass) return;
+    on_cpu_ = false;
+    starting_ = position_.frame == 0;
+  }
+
+  std::size_t decoders_;
+  Video cpu_;
+  Open open_;
+  FrameShape shape_{};
+  std::unique_ptr<GpuVideoReader> reader_;
+  std::deque<GpuVideoReader::Item> ready_;  // what comes next of the reader
+  std::uint64_t ready_frame_ = 0;           // the number of the first of them
+  Position position_;                       // the next frame to be handed on
+  bool starting_ = true;
+  bool on_cpu_ = false;  // cpu_ stands at position_, and goes on
+  bool said_ = false;
+  std::optional<std::uint64_t> length_;  // once it was handed on
+  StageUsage usage_{.name = "decode and resize on the GPU"};
+};
+
+static_assert(FrameSource<GpuVideo>);
+
+}  // namespace pvm::inline v0::io

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A video file read with several of a GPU's decoders.
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/io/byte_queue.hpp>
+#include <pvm/io/gpu/nvdec.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
+
+namespace pvm::inline v0::io {
+
+/// The frames of a file from its beginning, for ever, in the order in which one decoder would give
+/// them. One decoder of a GPU works on one picture at a time, so the file is cut into segments
+/// that need nothing of one another (`NalSegments`), and decoder k has the segments k, k +
+/// decoders, ... A thread reads the packets and deals them out, and each decoder has a thread.
+/// Memory: the queues of each decoder hold up to 32 MiB of packets and 16 MiB of frames.
+class GpuVideoReader {
+ public:
+  enum class Kind { frame, segment_end, file_end, trouble };
+  struct Item {
+    Kind kind = Kind::trouble;
+    std::vector<std::uint8_t> pixels{};  ///< of a frame
+  };
+
+  /// Throws Fault::device, Fault::memory.
+  GpuVideoReader(std::string path, const FrameShape& shape, std::size_t decoders)
+      : path_(std::move(path)), packets_(path_), shape_(shape) {
+    detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
+    const std::size_t used = packets_.segments() ? decoders : 1;
+    for (std::size_t i = 0; i < used; ++i) {
+      lanes_.push_back(std::make_unique<Lane>(packets_.parameters(), device_, shape));
+    }
+    try {
+      for (auto& lane : lanes_) lane->thread = std::thread([this, &lane] { decode(*lane); });
+      thread_ = std::thread([this] { deal(); });
+    } catch (const std::system_error& fault) {
+      stop();
+      throw Error(Fault::memory, std::string("no thread can be started to decode a video (") +
+                                     fault.what() + "); use --decode cpu");
+    }
+  }
+  ~GpuVideoReader() { stop(); }
+  GpuVideoReader(const GpuVideoReader&) = delete;
+  GpuVideoReader& operator=(const GpuVideoReader&) = delete;
+
+  /// What comes next: a frame; the end, behind which the file begins again; or trouble, behind
+  /// which nothing must be asked for.
+  Item next() {
+    for (;;) {
+      auto item = lanes_[turn_]->frames.take();
+      if (!item) return {};
+      if (item->kind == Kind::frame || item->kind == Kind::trouble) return std::move(*item);
+      turn_ = (turn_ + 1) % lanes_.size();
+      if (item->kind == Kind::file_end) return std::move(*item);
+    }
+  }
+
+  /// Seconds that all decoders have worked so far.
+  [[nodiscard]] double busy() const {
+    const std::lock_guard lock(mutex_);
+    return busy_;
+  }
+
+ private:
+  /// A packet; without one, the end of a segment or of the file.
+  struct Work {
+    detail::Ffmpeg<AVPacket> packet;
+    Kind end = Kind::segment_end;
+  };
+
+  struct Lane {
+    Lane(const AVCodecParameters& parameters, int device, const FrameShape& shape)
+        : session(parameters, device, shape) {}
+    NvdecSession session;
+    ByteQueue<Work> work{std::size_t{32} << 20};
+    ByteQueue<Item> frames{std::size_t{16} << 20};
+    std::thread thread;
+  };
+
+  void stop() {
+    for (auto& lane : lanes_) {
+      lane->work.close();
+      lane->frames.close();
+    }
+    if (thread_.joinable()) thread_.join();
+    for (auto& lane : lanes_) {
+      if (lane->thread.joinable()) lane->thread.join();
+    }
+  }
+
+  /// Reads the file again and again, and deals its segments out.
+  void deal() noexcept {
+    std::size_t turn = 0;
+    try {
+      while (deal_pass(turn)) {
+        if (!lanes_[turn]->work.put({nullptr, Kind::file_end}, 0)) return;
+        turn = (turn + 1) % lanes_.size();
+        if (!reopen()) break;
+      }
+    } catch (const std::exception&) {  // the file is gone, or no memory left
+    }
+    static_cast<void>(lanes_[turn]->work.put({nullptr, Kind::trouble}, 0));
+  }
+
+  /// False where reading fails or finds damage.
+  bool deal_pass(std::size_t& turn) {
+    auto segments = packets_.segments();
+    bool good = true;
+    while (auto packet = packets_.next(good)) {
+      if ((packet->flags & AV_PKT_FLAG_CORRUPT) != 0) return false;
+      const auto bytes = static_cast<std::size_t>(packet->size);
+      if (segments && segments->begins({packet->data, bytes})) {
+        if (!lanes_[turn]->work.put({nullptr, Kind::segment_end}, 0)) return false;
+        turn = (turn + 1) % lanes_.size();
+      }
+      if (!lanes_[turn]->work.put({std::move(packet)}, bytes)) return false;
+    }
+    return good;
+  }
+
+  /// False where it is another video by now.
+  bool reopen() {
+    VideoPackets again(path_);
+    const AVCodecParameters &was = packets_.parameters(), &is = again.parameters();
+    const bool same =
+        is.codec_id == was.codec_id && is.width == was.width && is.height == was.height;
+    packets_ = std::move(again);
+    return same;
+  }
+
+  void decode(Lane& lane) noexcept {
+    try {
+      detail::check_decoding(cudaSetDevice(device_), "choosing the GPU");
+      while (const auto work = lane.work.take()) {
+        Stopwatch watch;
+        const bool good = pass_on(lane, *work);
+        const double seconds = watch.lap();
+        {
+          const std::lock_guard lock(mutex_);
+          busy_ += seconds;
+        }
+        if (!good) break;
+      }
+    } catch (const std::exception&) {
+    }
+    static_cast<void>(lane.frames.put({}, 0));  // trouble, if anyone still asks
+  }
+
+  /// False where there is nothing more to be done.
+  bool pass_on(Lane& lane, const Work& work) {
+    if (work.end == Kind::trouble || !lane.session.send(work.packet.get())) return false;
+    for (;;) {
+      Item item{Kind::frame};
+      const auto got = lane.session.receive(item.pixels);
+      if (got == NvdecSession::Got::trouble) return false;
+      if (got == NvdecSession::Got::nothing) break;
+      if (!lane.frames.put(std::move(item), shape_.size())) return false;
+    }
+    if (work.packet) return true;
+    lane.session.restart();
+    return lane.frames.put({work.end}, 0);
+  }
+
+  const std::string path_;
+  VideoPackets packets_;  // the dealing thread's, once it runs
+  FrameShape shape_;
+  int device_ = 0;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::size_t turn_ = 0;  // whose frames are next
+  mutable std::mutex mutex_;
+  double busy_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace pvm::inline v0::io

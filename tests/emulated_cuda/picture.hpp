@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The kernel for a video's pictures on the emulated device, for tests that know nothing of CUDA.
+
+#include <cstdint>
+#include <span>
+
+#include <pvm/io/source.hpp>
+
+namespace pvm_test {
+
+/// Y, and Cb and Cr side by side, both with rows of `width` bytes.
+struct VideoPicture {
+  std::span<const std::uint8_t> luma, chroma;
+  int width = 0, height = 0;
+  bool full_range = false;
+};
+
+void make_frame_emulated(const VideoPicture& picture, const pvm::io::FrameShape& shape,
+                         std::span<std::uint8_t> pixels);
+
+}  // namespace pvm_test
