@@ -14,11 +14,11 @@ fi
 .ci/install-packages run
 # Kernels take minutes to compile: only where there is a GPU, and for that GPU.
 if nvidia-smi >/dev/null 2>&1; then
-  backends=(-DPVM_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
+  backends=(-DPVM_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native) takes="about five minutes"
 else
-  backends=(-DPVM_CUDA=OFF)
+  backends=(-DPVM_CUDA=OFF) takes="a minute or two"
 fi
-echo "building (a minute or two the first time)"
+echo "building ($takes the first time)"
 cmake -S . -B build/run -G Ninja -DCMAKE_BUILD_TYPE=Release -DPVM_BUILD_TESTS=OFF -DPVM_BUILD_BENCH=OFF \
       "${backends[@]}" >build-run.log 2>&1 &&
   cmake --build build/run --target pvm_cli >>build-run.log 2>&1 ||

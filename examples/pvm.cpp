@@ -85,7 +85,7 @@ void describe(CLI::App& app, Arguments& a) {
                  "decoded frames are kept in at most N MB (default: a share of the free memory; "
                  "0: decode on every pass)")
       ->type_name("N");
-  app.add_option("--decode", a.decode, "of pictures in zips and directories: auto, cpu or gpu")
+  app.add_option("--decode", a.decode, "of pictures and videos: auto, cpu or gpu")
       ->type_name("HOW");
   app.add_option("--write-zip", a.write_zip,
                  "write the frames as a zip in the published layout, and do nothing else")
@@ -221,7 +221,7 @@ std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to
 
 /// Every stream has a decoder of its own on the GPU: many of them are left to the processor.
 pvm::io::Decode decoding(const Arguments& a, int streams) {
-  constexpr int most_decoders = 16;
+  constexpr int most_decoders = 4;
   if (a.decode == "gpu") return pvm::io::Decode::gpu;
   const bool on_cpu = a.decode == "cpu" || a.backend == "host" || streams > most_decoders;
   return on_cpu ? pvm::io::Decode::cpu : pvm::io::Decode::automatic;

@@ -4,15 +4,18 @@
 // Trainers that find the emulated device: which engine they take, the store of frames, checkpoints.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/engine.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/train/trainer.hpp>
@@ -100,6 +103,43 @@ TEST_CASE("A batch trains on the batched CUDA engine") {
 
 TEST_CASE("A network that learns by Adam trains on the batched CUDA engine") {
   trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, ByAdam>>(2, "CUDA batch engine");
+}
+
+TEST_CASE("A report tells for how long the GPU computed") {
+  const auto check = [](auto&& trainer) {
+    for (const std::uint64_t steps : {30, 60}) {  // of the last fit, not of all
+      static_cast<void>(train(trainer, steps));
+      const pvm::Report& report = trainer.report();
+      REQUIRE(report.gpu.has_value());
+      CHECK(*report.gpu > 0.2 * report.engine);  // the emulated device is slow
+      CHECK(*report.gpu <= report.engine);
+      CHECK(report.engine_share() == Approx(*report.gpu / report.seconds));
+      CHECK(train_test::contains(pvm::report_text(report), "the GPU computed"));
+    }
+  };
+  check(pvm::Trainer<>(train_test::tiny_spec(), {.backend = pvm::BackendChoice::cuda}));
+  check(pvm::Trainer<pvm::fp32, pvm::dynamic>(train_test::tiny_spec(),
+                                              {.batch = 2, .backend = pvm::BackendChoice::cuda}));
+  pvm::Trainer<> host(train_test::tiny_spec(), {.backend = pvm::BackendChoice::host});
+  static_cast<void>(train(host, 30));
+  CHECK_FALSE(host.report().gpu.has_value());
+  CHECK(train_test::contains(pvm::report_text(host.report()), "the engine computed"));
+}
+
+TEST_CASE("Compute time is added up over more pieces than there are events") {
+  pvm::detail::ComputeTime time;
+  pvm::detail::Stream stream;
+  const auto started = std::chrono::steady_clock::now();
+  for (int i = 0; i < 40; ++i) {
+    time.begin(stream.get());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    time.end(stream.get());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started;
+  CHECK(time.seconds() >= 0.04);
+  CHECK(time.seconds() <= passed.count() - 0.04);
+  CHECK(time.seconds() == time.seconds());
 }
 
 TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +40,8 @@ class AnyEngine {
   [[nodiscard]] EngineState save() { return held_->save(); }
   void restore(const EngineState& state) { held_->restore(state); }
   [[nodiscard]] std::string description() { return held_->description(); }
+  /// For how long a device has computed; nothing where the engine has none, or does not say.
+  [[nodiscard]] std::optional<double> device_seconds() { return held_->device_seconds(); }
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     return held_->reserve_frames(budget, frames);
   }
@@ -66,6 +69,7 @@ class AnyEngine {
     virtual EngineState save() = 0;
     virtual void restore(const EngineState& state) = 0;
     virtual std::string description() = 0;
+    virtual std::optional<double> device_seconds() = 0;
     virtual std::size_t reserve_frames(std::size_t budget, std::size_t frames) = 0;
     virtual void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) = 0;
     virtual void read_frame(std::size_t index, std::span<std::uint8_t> pixels) = 0;
@@ -90,6 +94,13 @@ class AnyEngine {
     EngineState save() override { return engine.save(); }
     void restore(const EngineState& state) override { engine.restore(state); }
     std::string description() override { return engine.description(); }
+    std::optional<double> device_seconds() override {
+      if constexpr (requires { engine.device_seconds(); }) {
+        return engine.device_seconds();
+      } else {
+        return std::nullopt;
+      }
+    }
     std::size_t reserve_frames(std::size_t budget, std::size_t frames) override {
       return engine.reserve_frames(budget, frames);
     }

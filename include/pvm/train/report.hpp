@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace pvm::inline v0 {
 /// Of one `fit`. Seconds are of wall time, but for the stages' busy ones, which all threads add to.
 struct Report {
   double seconds = 0;
-  double engine = 0;                     ///< computing; of a GPU at least so much
+  double engine = 0;                     ///< in the engine; with a GPU, waiting for it
+  std::optional<double> gpu{};           ///< the GPU ran steps, by its own clock; if there is one
   double waiting = 0;                    ///< for frames from sources
   double other = 0;                      ///< callbacks, and handing frames over
   std::uint64_t frames = 0;              ///< of all sequences
@@ -29,7 +31,7 @@ struct Report {
     return seconds > 0 ? static_cast<double>(frames) / seconds : 0;
   }
   /// The part of the time that the engine computed, 0 to 1.
-  [[nodiscard]] double engine_share() const { return share(engine); }
+  [[nodiscard]] double engine_share() const { return share(gpu.value_or(engine)); }
   [[nodiscard]] double share(double part) const {
     return seconds > 0 ? std::min(1.0, part / seconds) : 0;
   }
@@ -109,9 +111,9 @@ inline std::string report_text(const Report& report) {
   text += line;
   std::snprintf(line, sizeof line,
                 "%.1f frames/s from end to end, %llu of %llu frames from the frame cache; the "
-                "engine computed %s of %.1f s\n",
+                "%s computed %s of %.1f s\n",
                 report.rate(), static_cast<unsigned long long>(report.replayed),
-                static_cast<unsigned long long>(report.frames),
+                static_cast<unsigned long long>(report.frames), report.gpu ? "GPU" : "engine",
                 detail::percent(report.engine_share()).c_str(), report.seconds);
   return text + line + bottleneck(report) + "\n";
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
@@ -36,9 +37,9 @@ namespace pvm::inline v0 {
 
 /// What `fit` has done.
 struct FitResult {
-  std::uint64_t step = 0;  ///< steps done, those before `fit` included
-  bool cut_short = false;  ///< `request_stop` came before the target
-  double seconds = 0;      ///< of wall time
+  std::uint64_t step = 0;     ///< steps done, those before `fit` included
+  bool cut_short = false;     ///< `request_stop` came before the target
+  double seconds = 0;         ///< of wall time
   std::uint64_t skipped = 0;  ///< unreadable frames met, each counted once
 };
 
@@ -218,6 +219,7 @@ class TrainerBase {
     };
     (begin(waiting, moment), ...);
     engine_seconds_ = 0;
+    gpu_before_ = engine_.device_seconds();
     try {
       while (moment.step < target && !stop_.load()) {
         const std::uint64_t event = std::min({target, waiting.due...});
@@ -260,6 +262,7 @@ class TrainerBase {
     feed.tell(report_);
     report_.seconds = moment.seconds;
     report_.engine = engine_seconds_;
+    if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
     report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
     report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
   }
@@ -366,8 +369,9 @@ class TrainerBase {
   std::vector<std::uint8_t> last_frame_;
   std::uint32_t last_stored_ = not_stored;  // where it is, if not there
   Report report_;
-  double engine_seconds_ = 0;  // of the `fit` in hand
-  bool resumed_ = false;  // streams_ are those of a checkpoint, not yet sought
+  double engine_seconds_ = 0;         // of the `fit` in hand
+  std::optional<double> gpu_before_;  // what the device had computed before it
+  bool resumed_ = false;              // streams_ are those of a checkpoint, not yet sought
   std::atomic<bool> stop_ = false;
 };
 
