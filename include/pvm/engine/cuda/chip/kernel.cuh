@@ -1,0 +1,1273 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The step for one sequence with 16-bit weights that stay on the chip: one persistent kernel, one
+/// block of threads on every multiprocessor, whole units on each, so that only c(h) and its inner
+/// products cross between multiprocessors. In step t
+///   gather    x(t) from what the units published in step t - 1, and the listed gradients' shares
+///   errors    d1(t) = g(y(t-2)) e
+///   forward   W0 x(t) on tensor cores; one warp a unit adds it up, makes h(t) and publishes it
+///   backward  meanwhile W1^T d1(t); then d0(t), y(t), and the folds whose turn it is
+/// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
+/// eight rows where a vector has one. Only the weights are rounded to 16 bits; their fp32 masters
+/// are in device memory and gain the listed gradients once every few steps.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that
+/// unpack(pack(v)) packs to the same word.
+template <class Precision>
+struct Split {
+  using Math = batch::Math<Precision>;
+  PVM_HOST_DEVICE static std::uint32_t pack(float v) {
+    const auto large = Math::operand(v);
+    const float rest = v - Math::value(large);
+    auto small_part = Math::operand(rest);
+    const float rounded = Math::value(small_part);
+    if ((rounded < 0 ? -rounded : rounded) > (rest < 0 ? -rest : rest)) --small_part;
+    return large | static_cast<std::uint32_t>(small_part) << 16;
+  }
+  PVM_HOST_DEVICE static float unpack(std::uint32_t word) {
+    return Math::value(static_cast<std::uint16_t>(word & 0xffffU)) +
+           Math::value(static_cast<std::uint16_t>(word >> 16));
+  }
+};
+
+/// Where a run stands; lives on the device and is advanced there.
+struct ChipCursor {
+  unsigned long long step;   ///< steps done
+  unsigned long long block;  ///< staging blocks used up
+  unsigned int frame;        ///< frames used of the current one
+  unsigned int published;    ///< steps since the barrier was cleared
+};
+
+struct ChipArguments {
+  int units, layers, patches, patch, block_size, channels, side;
+  int period;
+  unsigned int row_words, first_patch, patch_record, zero;  ///< of a row of the past
+  unsigned int hidden_row, output_row;                      ///< floats of a row of the others
+  int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
+  int sign_error;
+  int staging, block_steps, table_stride;
+  int most_steps;  ///< of this launch
+  const std::uint32_t* programs;
+  const std::uint32_t* program_start;
+  const std::uint32_t* column_list;
+  float* master;        ///< blocks of W0, then of W1, in fp32
+  unsigned long long first_wide;
+  std::uint32_t* copy;  ///< blocks of W0 that are not on the chip, in 16 bits, by block
+  std::uint32_t* past;  ///< [ring]: units' records, patches' records, 0, 1
+  float* hidden;        ///< [ring][units][Hidden]
+  float* d0;            ///< [history][units][Hidden]
+  float* d1;            ///< [history][outputs]
+  float* y;             ///< [2][outputs]
+  double* score;        ///< [multiprocessors][warps][3]
+  ChipCursor* cursor;
+  unsigned int* barrier;  ///< units published, then multiprocessors that have ended
+  const std::uint8_t* const* frames;  ///< [staging][block_steps]
+  const float* squeezed;              ///< [staging][block_steps][...]
+  const std::uint8_t* scored;         ///< [staging][block_steps]
+  const std::uint32_t* index;         ///< see StepArguments
+  const float* coefficients;
+};
+
+/// In the first word of a staged index: its frames lie among the floats, not among the bytes.
+inline constexpr std::uint32_t floats_staged = 1U << 31;
+
+inline constexpr unsigned int every_lane = 0xffffffffU;
+
+/// What a block of threads knows of the launch, in shared memory.
+struct ChipNow {
+  unsigned long long step;
+  int frame, last;
+  unsigned int published;
+  int phase;                  ///< step % period
+  const std::uint32_t* index;
+  const float* coefficients;
+  const std::uint8_t* const* frames;
+  const float* squeezed;
+  const std::uint8_t* scored;
+  int layer_table[most_units];  ///< which table each unit holds
+};
+static_assert(sizeof(ChipNow) <= 32 * sizeof(float), "the plan keeps 32 words for it");
+
+template <class Precision, int Hidden>
+struct ChipBlockOfThreads {
+  using S = Sizes<Hidden>;
+  using Math = batch::Math<Precision>;
+  using Words = Split<Precision>;
+  static constexpr int wide = S::tiles * 8 + 16;  ///< columns of a block of W1
+  static constexpr int held_words = S::pairs;
+
+  const ChipArguments& a;
+  const ChipProgram& p;
+  std::uint32_t* shared;
+
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
+  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x & 31); }
+  /// A lane's row and pair of columns in tensor-core operands.
+  __device__ __forceinline__ static int row() { return lane() >> 2; }
+  __device__ __forceinline__ static int pair() { return (lane() & 3) * 2; }
+
+  template <class T>
+  __device__ __forceinline__ const T* list(std::uint32_t at) const {
+    return reinterpret_cast<const T*>(shared + at);
+  }
+  __device__ __forceinline__ float* floats(std::uint32_t at) const {
+    return reinterpret_cast<float*>(shared + at);
+  }
+  __device__ __forceinline__ ChipNow& now() const {
+    return *reinterpret_cast<ChipNow*>(shared + p.now);
+  }
+  __device__ __forceinline__ const ChipUnit& unit(int u) const {
+    return list<ChipUnit>(p.units)[u];
+  }
+  __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
+  __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
+    return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
+  }
+  /// Of unit u, the values of step `step` (h, c(h) or d0).
+  __device__ __forceinline__ float* history_row(std::uint32_t area, int u,
+                                                unsigned long long step) const {
+    return floats(area) + (u * history + static_cast<int>(step & (history - 1))) * S::values;
+  }
+  /// Coefficients of the listed gradients by age, for blocks that fold at `phase`; then 0, 1, 0.
+  __device__ __forceinline__ const float* weights_of(int u, int phase) const {
+    const int since = now().phase - phase;
+    return floats(p.tables) + (u * (a.period + 1) + (since < 0 ? since + a.period : since)) * sums;
+  }
+  __device__ __forceinline__ const float* folds_of(int u) const {
+    return floats(p.tables) + (u * (a.period + 1) + a.period) * sums;
+  }
+  /// Whether blocks of unit u that fold at `phase` gain anything in this step.
+  __device__ __forceinline__ bool folds_now(int u, int phase) const {
+    return phase == now().phase && folds_of(u)[sums - 1] != 0;
+  }
+  __device__ __forceinline__ float activate(float v) const {
+    return a.activation == 2 ? Logistic::value(v) : Polynomial::value(v);
+  }
+  __device__ __forceinline__ float derive(float v) const {
+    const int kind = a.activation == 1 && now().step < 2 ? 0 : a.activation;
+    return kind == 0 ? Polynomial::derivative(v)
+                     : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
+  }
+
+  // -------------------------------------------------------------- products
+
+  /// A vector as operand: even rows are the larger parts of its values, odd rows the rest.
+  __device__ __forceinline__ static void operand(std::uint32_t (&v)[4], const std::uint32_t* x) {
+    const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
+    const uint2 low = *reinterpret_cast<const uint2*>(x + pair());
+    const uint2 high = *reinterpret_cast<const uint2*>(x + pair() + 8);
+    v[0] = v[1] = __byte_perm(low.x, low.y, select);
+    v[2] = v[3] = __byte_perm(high.x, high.y, select);
+  }
+  template <int Pairs>
+  __device__ __forceinline__ static void multiply(float (&sum)[2 * Pairs][4], const uint4* w,
+                                                  const std::uint32_t (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < Pairs; ++i) {
+      Math::multiply(sum[2 * i], x, w[i].x, w[i].y);
+      Math::multiply(sum[2 * i + 1], x, w[i].z, w[i].w);
+    }
+  }
+  /// The sum of both parts; every lane gets those of its pair of columns.
+  __device__ __forceinline__ static float both_parts(float v) {
+    return v + __shfl_xor_sync(every_lane, v, 4);
+  }
+  template <int Tiles>
+  __device__ __forceinline__ static void write_sums(const float (&sum)[Tiles][4], float* to) {
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) {
+      const float2 v = make_float2(both_parts(sum[i][0]), both_parts(sum[i][1]));
+      if (row() == 0) *reinterpret_cast<float2*>(to + 8 * i + pair()) = v;
+    }
+  }
+  template <int Tiles>
+  __device__ __forceinline__ static void clear(float (&sum)[Tiles][4]) {
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) sum[i][k] = 0;
+    }
+  }
+  /// Sums 32 values over the lanes; lane i gets the sum of value i.
+  __device__ __forceinline__ static float sum_each(float (&v)[32]) {
+#pragma unroll
+    for (int half = 16; half >= 1; half /= 2) {
+      const bool upper = (lane() & half) != 0;
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const float send = upper ? v[i] : v[i + half];
+        const float keep = upper ? v[i + half] : v[i];
+        v[i] = keep + __shfl_xor_sync(every_lane, send, half);
+      }
+    }
+    return v[0];
+  }
+
+  // -------------------------------------------------------------- a launch's start and end
+
+  __device__ __forceinline__ void begin(unsigned long long step) const {
+    ChipNow& n = now();
+    n.step = step;
+    n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
+    for (int u = 0; u < most_units; ++u) n.layer_table[u] = -1;
+  }
+  __device__ __forceinline__ void begin_launch() const {
+    const ChipCursor cursor = *a.cursor;
+    begin(cursor.step);
+    ChipNow& n = now();
+    const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
+    const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
+    const std::size_t rows = staging * a.block_steps;
+    const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
+    n.index = a.index + staging * (1 + tables);
+    n.frame = static_cast<int>(cursor.frame);
+    n.last = min(static_cast<int>(n.index[0] & ~floats_staged), n.frame + a.most_steps);
+    n.coefficients = a.coefficients + staging * tables * a.table_stride;
+    n.frames = a.frames + rows;
+    n.squeezed = (n.index[0] & floats_staged) != 0 ? a.squeezed + rows * frame : nullptr;
+    n.index += 1;
+    n.scored = a.scored + rows;
+    n.published = cursor.published;
+  }
+  __device__ __forceinline__ void end_launch(int steps) const {
+    const ChipNow& n = now();
+    ChipCursor end = *a.cursor;
+    end.step += static_cast<unsigned>(steps);
+    end.published = n.published;
+    end.frame = static_cast<unsigned>(n.last);
+    if (n.last == static_cast<int>(n.index[-1] & ~floats_staged)) {
+      end.frame = 0;
+      ++end.block;
+    }
+    *a.cursor = end;
+  }
+
+  /// The past from device memory to shared memory, by warps.
+  __device__ __forceinline__ void load_past() const {
+    const unsigned long long t = now().step;
+    for (std::uint32_t i = threadIdx.x; i < p.x_words; i += threads) shared[p.x + i] = 0;
+    for (std::uint32_t i = threadIdx.x; i < 2 * p.out_count; i += threads) floats(p.y)[i] = 0;
+    for (int i = threadIdx.x; i < unit_count() * warps * S::values; i += threads) {
+      floats(p.part0)[i] = 0;
+    }
+    for (int i = threadIdx.x; i < unit_count() * warps * wide; i += threads) {
+      floats(p.part1)[i] = 0;
+    }
+    for (int i = threadIdx.x; i < warps * 3; i += threads) {
+      reinterpret_cast<double*>(shared + p.score)[i] = 0;
+    }
+    __syncthreads();
+    for (int u = 0; u < unit_count(); ++u) {
+      const ChipUnit& my = unit(u);
+      for (int k = threadIdx.x; k < history * Hidden; k += threads) {
+        const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
+        const int i = k % Hidden;
+        const std::size_t at = my.unit * Hidden + i;
+        history_row(p.hidden, u, step)[i] =
+            __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at);
+        history_row(p.d0, u, step)[i] =
+            __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
+        history_row(p.squeezed, u, step)[i] =
+            Words::unpack(__ldcg(past(step) + my.unit * S::record + i));
+      }
+      for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
+        for (int k = 0; k < 2; ++k) {
+          floats(p.y)[k * p.out_count + my.out + o] =
+              __ldcg(a.y + static_cast<std::size_t>(k) * a.output_row + my.all_out + o);
+        }
+      }
+      if (threadIdx.x == 0) shared[p.x + my.one] = Words::pack(1.0F);
+      const std::uint32_t* from = past(t - 1 + ring);  // what is B now
+      if (my.patch != not_a_patch) {
+        for (std::uint32_t k = threadIdx.x; k < my.base; k += threads) {
+          shared[p.x + my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
+              __ldcg(from + a.first_patch + my.patch * a.patch_record + k);
+        }
+      }
+    }
+    // Primary sources of step t - 1 are c(h(t-2)).
+    gather_values(past(t - 2 + ring), (t & 1) == 0, true);
+  }
+
+  /// Copies one block's fp32 weights to 16 bits.
+  __device__ __forceinline__ static void round_block(const float* master, uint4 (&w)[S::pairs]) {
+    const float4* from = reinterpret_cast<const float4*>(master) + lane();
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      const float4 low = __ldcg(from + 2 * i * 32), high = __ldcg(from + (2 * i + 1) * 32);
+      w[i] = make_uint4(Math::pair(low.x, low.y), Math::pair(high.x, high.y),
+                        Math::pair(low.z, low.w), Math::pair(high.z, high.w));
+    }
+  }
+  __device__ __forceinline__ uint4* home(const ChipBlock& block) const {
+    return (block.where == in_memory
+                ? reinterpret_cast<uint4*>(a.copy + static_cast<std::size_t>(block.block) *
+                                                        S::block_words)
+                : reinterpret_cast<uint4*>(shared + block.where)) +
+           lane();
+  }
+  __device__ __forceinline__ const ChipBlock* my_blocks() const {
+    return list<ChipBlock>(p.blocks) + p.block_start[warp()];
+  }
+  __device__ __forceinline__ int my_count() const {
+    return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
+  }
+  /// The rows beside the tiles of this warp's k-th block: [rest][columns / 2] words.
+  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
+    return shared + p.rest_first[warp()] + k * S::rest_words;
+  }
+  __device__ __forceinline__ float* master_of(const ChipBlock& block) const {
+    return a.master + static_cast<std::size_t>(block.block) * S::master0;
+  }
+  __device__ __forceinline__ float* master_of(const ChipWideBlock& block) const {
+    return a.master + a.first_wide + static_cast<std::size_t>(block.block) * S::master1;
+  }
+
+  __device__ __forceinline__ void load_weights(uint4 (&held)[held_blocks][S::pairs]) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+#pragma unroll
+    for (int k = 0; k < held_blocks; ++k) {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) held[k][i] = make_uint4(0, 0, 0, 0);
+      if (k < count) round_block(master_of(blocks[k]), held[k]);
+    }
+#pragma unroll 1
+    for (int k = held_blocks; k < count; ++k) {
+      uint4 w[S::pairs];
+      round_block(master_of(blocks[k]), w);
+      uint4* to = home(blocks[k]);
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) to[i * 32] = w[i];
+    }
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      const float* from = master_of(blocks[k]) + S::tile_floats;
+      for (int i = lane(); i < S::rest_words; i += 32) {
+        rest_of(k)[i] = Math::pair(__ldcg(from + 2 * i), __ldcg(from + 2 * i + 1));
+      }
+    }
+    load_wide();
+  }
+  /// W1, its last rows, and the listed d1 beside them.
+  __device__ __forceinline__ void load_wide() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock& block = blocks[k];
+      const float* master = master_of(block);
+      uint4 w[S::pairs];
+      round_block(master, w);
+      uint4* to = reinterpret_cast<uint4*>(shared + block.where) + lane();
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) to[i * 32] = w[i];
+      const std::uint32_t out = unit(static_cast<int>(block.what & 0xff)).all_out + block.out -
+                                unit(static_cast<int>(block.what & 0xff)).out;
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {  // tile i / 2, half of the columns i % 2
+        const int e = row() + i / 2 * 8;
+        const int o = i % 2 * 8 + pair();
+        const float* from;
+        if (e <= S::rest) {
+          from = master + S::tile_floats + e * columns + o;
+        } else {
+          const unsigned long long step = now().step + 4 * S::lags * history - 1 - age_of(e);
+          from = a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
+        }
+        v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
+      }
+      to[S::pairs * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+  }
+  /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
+  __device__ __forceinline__ int age_of(int e) const {
+    const auto newest = static_cast<int>((now().step + S::lags - 1) % S::lags);
+    const int age = newest - (e - S::rest - 1);
+    return age < 0 ? age + S::lags : age;
+  }
+  /// Where in a table that column's coefficient stands: 14 is 1, for W1's own columns.
+  __device__ __forceinline__ int table_place(int e) const {
+    return e <= S::rest ? sums - 2 : age_of(e);
+  }
+
+  // -------------------------------------------------------------- gather
+
+  /// Values of sources from a row of the past to x, in the places of even or odd steps.
+  __device__ __forceinline__ void gather_values(const std::uint32_t* from, bool odd,
+                                                bool all_warps) const {
+    const int first = all_warps ? 0 : unit_count() * 32;
+    const int count = static_cast<int>(p.slot_count) * (S::values / 4);
+    const auto* slots = list<ChipSlot>(p.slots);
+#pragma unroll 2
+    for (int k = static_cast<int>(threadIdx.x) - first; k >= 0 && k < count; k += threads - first) {
+      const int s = k / (S::values / 4);
+      const int i = (k - s * (S::values / 4)) * 4;
+      const ChipSlot slot = slots[s];
+      const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from + slot.from + i));
+      std::uint32_t* to = shared + p.x + (odd ? slot.to >> 16 : slot.to & 0xffffU) + i;
+      to[0] = v.x;
+      if (i + 1 < Hidden) to[1] = v.y;
+      if (i + 2 < Hidden) to[2] = v.z;
+      if (i + 3 < Hidden) to[3] = v.w;
+    }
+  }
+
+  /// Four lanes have the 16 inner products of a source; eight sources at a time.
+  __device__ __forceinline__ static float4 products_of(const std::uint32_t* row,
+                                                       const ChipPanel& panel,
+                                                       const ChipSlot* slots, int from) {
+    const int s = from + (lane() >> 2);
+    if (s >= static_cast<int>(panel.count)) return make_float4(0, 0, 0, 0);
+    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(
+        row + slots[panel.first + s].from + S::values + (lane() & 3) * 4));
+    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+                       __uint_as_float(v.w));
+  }
+  __device__ __forceinline__ static float4 over_sources(float4 v) {
+#pragma unroll
+    for (int half = 4; half <= 16; half *= 2) {
+      v.x += __shfl_xor_sync(every_lane, v.x, half);
+      v.y += __shfl_xor_sync(every_lane, v.y, half);
+      v.z += __shfl_xor_sync(every_lane, v.z, half);
+      v.w += __shfl_xor_sync(every_lane, v.w, half);
+    }
+    return v;
+  }
+  /// The sum over the primary sources of a unit, of the products that `row` has.
+  __device__ __forceinline__ float4 primary_products(int u, const std::uint32_t* row) const {
+    const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int from = 0; from < static_cast<int>(panel.count); from += 8) {
+      const float4 v = products_of(row, panel, list<ChipSlot>(p.slots), from);
+      sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+    }
+    return over_sources(sum);
+  }
+  __device__ __forceinline__ float4* primary_sums(int u, unsigned long long step) const {
+    return reinterpret_cast<float4*>(shared + p.primary) + (u * 2 + static_cast<int>(step & 1)) * 4 +
+           (lane() & 3);
+  }
+  /// T(age) = sum over the blocks that fold together of w(age) x(j-2).x(t): one warp's work.
+  __device__ __forceinline__ void weigh_products(int u) const {
+    const unsigned long long t = now().step;
+    const ChipUnit& my = unit(u);
+    const std::uint32_t* row = past(t - 1 + ring);
+    const bool patch = my.patch != not_a_patch;
+    const auto add = [](float4& sum, const float* w, float4 v) {
+      sum.x += w[0] * v.x;
+      sum.y += w[1] * v.y;
+      sum.z += w[2] * v.z;
+      sum.w += w[3] * v.w;
+    };
+    const int quad = (lane() & 3) * 4;
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 2
+    for (std::uint32_t k = patch ? 0 : 1; k < my.panels; ++k) {
+      const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + k];
+      const float4 v = products_of(row, panel, list<ChipSlot>(p.slots), 0);
+      add(sum, weights_of(u, static_cast<int>(panel.phase)) + quad, v);
+    }
+    sum = over_sources(sum);
+    if (!patch) {
+      const float4 v = primary_products(u, row);
+      if (row_is_first()) *primary_sums(u, t) = v;
+    }
+    __syncwarp();
+    add(sum, weights_of(u, static_cast<int>(my.own_phase[0])) + quad, *primary_sums(u, t));
+    add(sum, weights_of(u, static_cast<int>(my.own_phase[1])) + quad, *primary_sums(u, t + 1));
+    add(sum, weights_of(u, static_cast<int>(my.own_phase[2])) + quad, make_float4(1, 1, 1, 1));
+    if (row_is_first()) {
+      *(reinterpret_cast<float4*>(shared + p.weighed) + u * 4 + (lane() & 3)) = sum;
+    }
+  }
+  __device__ __forceinline__ static bool row_is_first() { return lane() < 4; }
+
+  /// The tables of this step's rates, where they are others than the last step's.
+  __device__ __forceinline__ void open_tables(int u) const {
+    ChipNow& n = now();
+    const int table = static_cast<int>(
+        __ldg(n.index + static_cast<std::size_t>(n.frame) * a.layers + unit(u).layer));
+    const bool same = table == n.layer_table[u];
+    __syncwarp();
+    if (same) return;
+    if (lane() == 0) n.layer_table[u] = table;
+    const float* from = n.coefficients + static_cast<std::size_t>(table) * a.table_stride;
+    float* to = floats(p.tables) + u * (a.period + 1) * sums;
+    const int square = a.period * S::terms;
+#pragma unroll 1
+    for (int k = lane(); k < (a.period + 1) * sums; k += 32) {
+      const int since = k / sums;
+      const int age = k % sums;
+      const int at = since < a.period ? since * S::terms + age : 2 * square + age;
+      float v = 0;
+      if (age < S::terms) v = __ldg(from + at);
+      if (age == sums - 2) v = 1;
+      // Of the row of folds: how many of them there are.
+      if (age == sums - 1 && since == a.period) v = __ldg(from + 2 * square + S::terms);
+      to[k] = v;
+    }
+    __syncwarp();
+  }
+
+  /// A of a unit that sees a patch, for the frame `ahead` of the current one, and its inner
+  /// products with the listed past: one warp's work.
+  __device__ __forceinline__ void read_patch(int u, int ahead) const {
+    const ChipUnit& my = unit(u);
+    const ChipNow& n = now();
+    const unsigned long long t = n.step + static_cast<unsigned>(ahead);
+    const int across = a.side / a.block_size;
+    const int line = a.block_size * a.channels;
+    const auto patch = static_cast<int>(my.patch);
+    const int corner =
+        (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
+    const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
+    const std::uint8_t* bytes = n.squeezed != nullptr ? nullptr : n.frames[n.frame + ahead];
+    const float* values =
+        n.squeezed != nullptr ? n.squeezed + static_cast<std::size_t>(n.frame + ahead) * size : nullptr;
+    std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
+    std::uint32_t* x = shared + p.x + my.x + ((t & 1) != 0 ? my.padded : 0);
+    float v[32];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) v[i] = 0;
+#pragma unroll 1
+    for (int k = lane(); k < a.patch; k += 32) {
+      const int at = corner + k / line * a.side * a.channels + k % line;
+      const float pixel = values != nullptr ? __ldcg(values + at)
+                                            : squeeze_pixel(static_cast<float>(__ldcg(bytes + at)));
+      const std::uint32_t word = Words::pack(pixel);
+      x[k] = word;
+      record[k] = word;
+      const float mine = Words::unpack(word);
+#pragma unroll
+      for (int age = 0; age < S::terms; ++age) {
+        const std::uint32_t* then = past(t - 3 - static_cast<unsigned>(age) + ring) +
+                                    a.first_patch + my.patch * a.patch_record;
+        v[age] = __fmaf_rn(mine, Words::unpack(__ldcg(then + k)), v[age]);
+      }
+    }
+    const float sum = sum_each(v);
+    if (lane() < sums) {
+      record[a.patch_record - sums + lane()] = __float_as_uint(sum);
+      floats(p.primary)[(u * 2 + static_cast<int>(t & 1)) * sums + lane()] = sum;
+    }
+  }
+
+  // -------------------------------------------------------------- errors
+
+  /// d1(t), beside W1 too, and the scores.
+  __device__ __forceinline__ void errors() const {
+    const ChipNow& n = now();
+    const unsigned long long t = n.step;
+    const bool scored = n.scored[n.frame] != 0;
+    float loss = 0, missed = 0, moved = 0;
+    const auto column = S::rest + 1 + static_cast<int>(t % S::lags);
+#pragma unroll 1
+    for (int u = 0; u < unit_count(); ++u) {
+      const ChipUnit& my = unit(u);
+      const std::uint32_t side[2] = {my.x + ((t & 1) != 0 ? my.padded : 0),
+                                     my.x + ((t & 1) != 0 ? 0 : my.padded)};
+      const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count + my.out;
+      float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row + my.all_out;
+#pragma unroll 1
+      for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
+        const bool second = o >= my.padded;
+        const std::uint32_t k = second ? o - my.padded : o;
+        float d1 = 0;
+        if (k < my.base) {
+          const float target = Words::unpack(shared[p.x + side[second ? 1 : 0] + k]);
+          const float before = y[o];
+          float e = target - before;
+          loss += e * e;
+          if (scored && !second && my.patch != not_a_patch) {
+            const float m = (target - 0.1F) * 1.25F - unsqueeze(before);
+            const float then = Words::unpack(__ldcg(past(t - 2 + ring) + a.first_patch +
+                                                    my.patch * a.patch_record + k));
+            const float s = (target - then) * 1.25F;
+            missed += m * m;
+            moved += s * s;
+          }
+          if (a.sign_error != 0) e = copysignf(1.0F, e);
+          d1 = derive(before) * e;
+        }
+        row[o] = d1;
+        shared[p.d1 + my.out + o] = Words::pack(d1);
+        list_output(u, o, column, d1);
+      }
+    }
+    add_score(loss, missed, moved, scored);
+  }
+  /// Into the columns beside W1's tiles.
+  __device__ __forceinline__ void list_output(int u, std::uint32_t o, int column, float d1) const {
+    const ChipUnit& my = unit(u);
+    const std::uint32_t wide_start = list<ChipWideBlock>(p.wide_blocks)[0].where -
+                                     list<ChipWideBlock>(p.wide_blocks)[0].out / columns *
+                                         S::wide_words;
+    const std::uint32_t place = (my.out + o) / columns * S::wide_words + S::pairs * 128;
+    const auto c = static_cast<int>(o % columns);
+    const int at_lane = (column & 7) * 4 + (c & 7) / 2;
+    auto* words = reinterpret_cast<std::uint16_t*>(shared + wide_start + place + at_lane * 4 +
+                                                   (column >> 3) * 2 + (c >> 3));
+    words[c & 1] = Math::operand(d1);
+  }
+  __device__ __forceinline__ void add_score(float loss, float missed, float moved,
+                                            bool scored) const {
+    const auto over_lanes = [](float v) {
+#pragma unroll
+      for (int half = 16; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
+      return v;
+    };
+    double* score = reinterpret_cast<double*>(shared + p.score) + warp() * 3;
+    loss = over_lanes(loss);
+    if (lane() == 0) score[2] += static_cast<double>(loss);
+    if (!scored) return;
+    missed = over_lanes(missed);
+    moved = over_lanes(moved);
+    if (lane() == 0) {
+      score[0] += static_cast<double>(missed);
+      score[1] += static_cast<double>(moved);
+    }
+  }
+
+  // -------------------------------------------------------------- forward
+
+  /// What this warp's blocks have of W0 x.
+  __device__ __forceinline__ void forward(const uint4 (&held)[held_blocks][S::pairs]) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+    const bool odd = (now().step & 1) != 0;
+    float sum[S::tiles][4];
+    float rest[S::rest + 1];
+    clear(sum);
+#pragma unroll
+    for (int i = 0; i <= S::rest; ++i) rest[i] = 0;
+    const auto step = [&](int k, const uint4* w) {
+      const ChipBlock block = blocks[k];
+      const std::uint32_t* x = shared + p.x + (odd ? block.x >> 16 : block.x & 0xffffU);
+      std::uint32_t v[4];
+      operand(v, x);
+      multiply<S::pairs>(sum, w, v);
+      if (S::rest > 0 && lane() < columns) {
+        const float value = Words::unpack(x[lane()]);
+#pragma unroll
+        for (int i = 0; i < S::rest; ++i) {
+          const auto* row16 = reinterpret_cast<const std::uint16_t*>(rest_of(k) + i * columns / 2);
+          rest[i] += Math::value(row16[lane()]) * value;
+        }
+      }
+      if ((block.what & ends_unit) != 0) end_unit(static_cast<int>(block.what & 0xff), sum, rest);
+    };
+#pragma unroll
+    for (int k = 0; k < held_blocks; ++k) {
+      if (k < count) step(k, held[k]);
+    }
+#pragma unroll 1
+    for (int k = held_blocks; k < count; ++k) {
+      uint4 w[S::pairs];
+      const uint4* from = home(blocks[k]);
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) w[i] = from[i * 32];
+      step(k, w);
+    }
+  }
+  __device__ __forceinline__ void end_unit(int u, float (&sum)[S::tiles][4],
+                                           float (&rest)[S::rest + 1]) const {
+    float* to = floats(p.part0) + (u * warps + warp()) * S::values;
+    write_sums(sum, to);
+    clear(sum);
+#pragma unroll
+    for (int i = 0; i < S::rest; ++i) {
+      float v = rest[i];
+#pragma unroll
+      for (int half = 8; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
+      if (lane() == 0) to[S::tiles * 8 + i] = v;
+      rest[i] = 0;
+    }
+  }
+
+  /// h(t) of a unit, published with its inner products: one warp's work.
+  __device__ __forceinline__ void finish_unit(int u) const {
+    const unsigned long long t = now().step;
+    const ChipUnit& my = unit(u);
+    std::uint32_t* record = past(t) + my.unit * S::record;
+    float* row = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row +
+                 my.unit * Hidden;
+    constexpr int rows = (Hidden + 31) / 32;
+    float h[rows], c[rows];
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      const int i = lane() + 32 * k;
+      h[k] = c[k] = 0;
+      if (i >= Hidden) continue;
+      const float* part = floats(p.part0) + u * warps * S::values + i;
+      float v = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) v += part[w * S::values];
+      const float* weighed = floats(p.weighed) + u * sums;
+      float listed = 0;
+#pragma unroll
+      for (int age = 0; age < S::terms; ++age) {
+        listed += weighed[age] * history_row(p.d0, u, t - 1 - age + history)[i];
+      }
+      h[k] = activate(v + listed);
+      const std::uint32_t word = Words::pack(squeeze(h[k]));
+      c[k] = Words::unpack(word);
+      record[i] = word;
+      row[i] = h[k];
+      history_row(p.hidden, u, t)[i] = h[k];
+      history_row(p.squeezed, u, t)[i] = c[k];
+      shared[p.raw + u * S::values + i] = Words::pack(h[k]);
+    }
+    float v[32];
+    inner_products<rows>(v, 0, c, [&](int age, int i) {
+      return history_row(p.squeezed, u, t - 3 - age + history)[i];
+    });
+    inner_products<rows>(v, sums, h, [&](int age, int i) {
+      return history_row(p.hidden, u, t - 3 - age + history)[i];
+    });
+    const float sum = sum_each(v);
+    if (lane() < sums) record[S::values + lane()] = __float_as_uint(sum);
+    __syncwarp();
+    if (lane() == 0) add_one_release(a.barrier);
+    list_representation(u, sum);
+  }
+  /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
+  template <int Rows, class Then>
+  __device__ __forceinline__ static void inner_products(float (&v)[32], int at,
+                                                        const float (&values)[Rows], Then then) {
+#pragma unroll
+    for (int age = 0; age < sums; ++age) {
+      float sum = 0;
+#pragma unroll
+      for (int k = 0; k < Rows; ++k) {
+        const int i = lane() + 32 * k;
+        if (age < S::terms && i < Hidden) sum = __fmaf_rn(values[k], then(age, i), sum);
+      }
+      v[at + age] = sum;
+    }
+  }
+  /// What W1's columns beside the tiles are multiplied by, but for the coefficients: the last
+  /// hidden values, 1, and r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
+  __device__ __forceinline__ void list_representation(int u, float sum) const {
+    float* to = floats(p.listed) + u * sums;
+    const int e = lane();
+    const int age = e > S::rest ? age_of(e < sums ? e : sums - 1) : 0;
+    const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0));
+    if (e >= sums) return;
+    float v = 1;  // the bias
+    if (e < S::rest) v = history_row(p.hidden, u, now().step)[S::tiles * 8 + e];
+    if (e > S::rest) v = age < S::terms ? product + 1.0F : 0.0F;
+    to[e] = v;
+  }
+
+  // -------------------------------------------------------------- backward
+
+  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
+  __device__ __forceinline__ void backward() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    float sum[S::tiles][4], more[4];
+    clear(sum);
+    int place[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      more[i] = 0;
+      place[i] = table_place(i / 2 * 8 + pair() + i % 2);
+    }
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock block = blocks[k];
+      const int u = static_cast<int>(block.what & 0xff);
+      uint4 w[S::pairs + 1];
+      const uint4* from = reinterpret_cast<const uint4*>(shared + block.where) + lane();
+#pragma unroll
+      for (int i = 0; i <= S::pairs; ++i) w[i] = from[i * 32];
+      std::uint32_t v[4];
+      operand(v, shared + p.d1 + block.out);
+      multiply<S::pairs>(sum, w, v);
+      float beside[2][4];
+      clear(beside);
+      multiply<1>(beside, w + S::pairs, v);
+      const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) more[i] += weights[place[i]] * beside[i / 2][i % 2];
+      if ((block.what & ends_unit) == 0) continue;
+      float* to = floats(p.part1) + (u * warps + warp()) * wide;
+      write_sums(sum, to);
+      clear(sum);
+      const float together[2][4] = {{more[0], more[1], 0, 0}, {more[2], more[3], 0, 0}};
+      write_sums(together, to + S::tiles * 8);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) more[i] = 0;
+    }
+  }
+
+  /// d0(t) of a unit: one warp's work.
+  __device__ __forceinline__ void finish_gradient(int u) const {
+    const unsigned long long t = now().step;
+    const ChipUnit& my = unit(u);
+    const float* part = floats(p.part1) + u * warps * wide;
+    const auto total = [&](int column) {
+      float v = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) v += part[w * wide + column];
+      return v;
+    };
+    const int e = S::rest + 1 + (lane() < S::lags ? lane() : 0);
+    const float product = total(S::tiles * 8 + e);  // lane i: of column i
+    const auto newest = static_cast<int>((t + S::lags - 1) % S::lags);
+    float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
+                 my.unit * Hidden;
+#pragma unroll
+    for (int k = 0; k < (Hidden + 31) / 32; ++k) {
+      const int i = lane() + 32 * k;
+      float z = i < Hidden ? total(i) : 0.0F;
+      float listed = 0;
+#pragma unroll
+      for (int age = 0; age < S::terms; ++age) {
+        const int column = newest - age < 0 ? newest - age + S::lags : newest - age;
+        const float factor = __shfl_sync(every_lane, product, column);
+        if (i < Hidden) listed += factor * history_row(p.hidden, u, t - 3 - age + history)[i];
+      }
+      if (i >= Hidden) continue;
+      const float d0 = derive(history_row(p.hidden, u, t - 2 + history)[i]) * (z + listed);
+      history_row(p.d0, u, t)[i] = d0;
+      row[i] = d0;
+    }
+  }
+
+  /// A block of W1 as operand of products over its hidden values, for one half of its outputs.
+  __device__ __forceinline__ static void transposed(const uint4& w, int half, std::uint32_t& b0,
+                                                    std::uint32_t& b1) {
+    b0 = transpose(half == 0 ? w.x : w.y);
+    b1 = transpose(half == 0 ? w.z : w.w);
+  }
+
+  /// y(t) of this warp's blocks, and the folds of those whose turn it is.
+  __device__ __forceinline__ void outputs() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    int place[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) place[i] = table_place(i / 2 * 8 + pair() + i % 2);
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock block = blocks[k];
+      const int u = static_cast<int>(block.what & 0xff);
+      const int phase = static_cast<int>(block.what >> 8 & 0xff);
+      const uint4* from = reinterpret_cast<const uint4*>(shared + block.where) + lane();
+      float sum[2][4];
+      clear(sum);
+#pragma unroll
+      for (int i = 0; i <= S::pairs; ++i) {
+        const uint4 w = from[i * 32];
+        std::uint32_t v[4];
+        if (i < S::pairs) {
+          operand(v, shared + p.raw + u * S::values + i * 16);
+        } else {
+          beside_operand(v, u, weights_of(u, phase), place);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          std::uint32_t b0, b1;
+          transposed(w, half, b0, b1);
+          Math::multiply(sum[half], v, b0, b1);
+        }
+      }
+      float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float2 v = make_float2(activate(both_parts(sum[half][0])),
+                                     activate(both_parts(sum[half][1])));
+        if (row() == half) *reinterpret_cast<float2*>(y + 8 * half + pair()) = v;
+      }
+      if (folds_now(u, phase)) fold_wide(block, folds_of(u), master_of(block), true);
+    }
+  }
+  __device__ __forceinline__ void beside_operand(std::uint32_t (&v)[4], int u, const float* weights,
+                                                 const int (&place)[4]) const {
+    const float* listed = floats(p.listed) + u * sums + pair();
+    const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
+    std::uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      word[i] = Words::pack(weights[place[i]] * listed[i / 2 * 8 + i % 2]);
+    }
+    v[0] = v[1] = __byte_perm(word[0], word[1], select);
+    v[2] = v[3] = __byte_perm(word[2], word[3], select);
+  }
+
+  // -------------------------------------------------------------- folds
+
+  /// Adds sum over places k of rows(i, k) columns(k, c) to a block of fp32 weights, and rounds it.
+  /// `rows(i, k)` is asked for tiles' rows and for `more` rows beside them; `b` are the columns as
+  /// operands. `w` gets the tiles, `beside(row, c, words)` two columns of the other rows.
+  template <class Rows, class Beside>
+  __device__ __forceinline__ static void fold(const float* master, float* to, int more, Rows rows,
+                                              const std::uint32_t (&b)[2][2], uint4 (&w)[S::pairs],
+                                              Beside beside) {
+    const float4* from = reinterpret_cast<const float4*>(master) + lane();
+    float4* sink = reinterpret_cast<float4*>(to) + lane();
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      float4 old[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) old[half] = __ldcg(from + (2 * i + half) * 32);
+      std::uint32_t v[4];
+      gradient_operand(v, 16 * i, rows);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float gain[4] = {0, 0, 0, 0};
+        Math::multiply(gain, v, b[half][0], b[half][1]);
+        old[half] = make_float4(old[half].x + gain[0], old[half].y + gain[1],
+                                old[half].z + gain[2], old[half].w + gain[3]);
+        sink[(2 * i + half) * 32] = old[half];
+      }
+      w[i] = make_uint4(Math::pair(old[0].x, old[0].y), Math::pair(old[1].x, old[1].y),
+                        Math::pair(old[0].z, old[0].w), Math::pair(old[1].z, old[1].w));
+    }
+    if (more == 0) return;
+    std::uint32_t v[4];
+    gradient_operand(v, S::tiles * 8, [&](int i, int k) {
+      return i < S::tiles * 8 + more ? rows(i, k) : 0.0F;
+    });
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float gain[4] = {0, 0, 0, 0};
+      Math::multiply(gain, v, b[half][0], b[half][1]);
+      if (row() >= more) continue;
+      const int at = S::tile_floats + row() * columns + 8 * half + pair();
+      const float2 old = __ldcg(reinterpret_cast<const float2*>(master + at));
+      const float2 sum = make_float2(old.x + gain[0], old.y + gain[1]);
+      *reinterpret_cast<float2*>(to + at) = sum;
+      beside(half, Math::pair(sum.x, sum.y));
+    }
+  }
+  template <class Rows>
+  __device__ __forceinline__ static void gradient_operand(std::uint32_t (&v)[4], int first,
+                                                          Rows rows) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = first + row() + i % 2 * 8;
+      const int k = pair() + i / 2 * 8;
+      v[i] = Math::pair(rows(r, k), rows(r, k + 1));
+    }
+  }
+
+  /// The inputs of a block's columns in the steps of the listed gradients, as operands.
+  __device__ __forceinline__ void past_columns(std::uint32_t block,
+                                               std::uint32_t (&b)[2][2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t column = __ldg(a.column_list + block * columns + 8 * half + row());
+      const unsigned back = 4U + (column >> 31);
+      std::uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
+        const std::uint32_t at = column & ~earlier;
+        const unsigned age = static_cast<unsigned>(i / 2 * 8 + pair() + i % 2);
+        const unsigned patch = at >= a.first_patch && at < a.zero ? 1U : 0U;
+        word[i] = age < S::terms ? __ldcg(past(now().step + 2 * ring - back - age + patch) + at) : 0U;
+      }
+      b[half][0] = __byte_perm(word[0], word[1], 0x5410);
+      b[half][1] = __byte_perm(word[2], word[3], 0x5410);
+    }
+  }
+
+  /// A block of W0; `coefficients` by age.
+  __device__ __forceinline__ void fold_block(const ChipBlock& block, const float* coefficients,
+                                             float* to, uint4 (&w)[S::pairs],
+                                             std::uint32_t* rest) const {
+    const int u = static_cast<int>(block.what & 0xff);
+    std::uint32_t b[2][2];
+    past_columns(block.block, b);
+    fold(
+        master_of(block), to, S::rest,
+        [&](int i, int age) {
+          if (age >= S::terms) return 0.0F;
+          return coefficients[age] * history_row(p.d0, u, now().step - 1 - age + history)[i];
+        },
+        b, w, [&](int half, std::uint32_t words) {
+          if (rest != nullptr) rest[row() * columns / 2 + half * 4 + pair() / 2] = words;
+        });
+  }
+  /// A block of W1.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, const float* coefficients,
+                                            float* to, bool keep) const {
+    const int u = static_cast<int>(block.what & 0xff);
+    uint4* here = reinterpret_cast<uint4*>(shared + block.where) + lane();
+    uint4 beside = here[S::pairs * 32];
+    std::uint32_t b[2][2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) transposed(beside, half, b[half][0], b[half][1]);
+    uint4 w[S::pairs];
+    fold(
+        master_of(block), to, S::rest + 1,
+        [&](int i, int e) {
+          const int age = e <= S::rest ? S::terms : age_of(e);
+          if (age >= S::terms) return 0.0F;
+          const float r = i < Hidden ? history_row(p.hidden, u, now().step - 3 - age + history)[i]
+                                     : 1.0F;
+          return coefficients[age] * r;
+        },
+        b, w, [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
+    if (!keep) return;
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) here[i * 32] = w[i];
+    here[S::pairs * 32] = beside;
+  }
+  /// This warp's blocks of W0 whose turn it is.
+  __device__ __forceinline__ void fold_blocks(uint4 (&held)[held_blocks][S::pairs]) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      const ChipBlock block = blocks[k];
+      const int u = static_cast<int>(block.what & 0xff);
+      if (!folds_now(u, static_cast<int>(block.what >> 8 & 0xff))) continue;
+      uint4 w[S::pairs];
+      fold_block(block, folds_of(u), master_of(block), w, rest_of(k));
+#pragma unroll
+      for (int i = 0; i < held_blocks; ++i) {
+        if (i != k) continue;
+#pragma unroll
+        for (int r = 0; r < S::pairs; ++r) held[i][r] = w[r];
+      }
+      if (k < held_blocks) continue;
+      uint4* to = home(block);
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) to[i * 32] = w[i];
+    }
+  }
+
+  // -------------------------------------------------------------- the step
+
+  /// All units have published step t - 1.
+  __device__ __forceinline__ void wait_for_units() const {
+    if (threadIdx.x == 0) {
+      const unsigned int target = now().published * static_cast<unsigned>(a.units);
+      while (static_cast<int>(load_relaxed(a.barrier) - target) < 0) {
+      }
+      fence_device();
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ void gather() const {
+    const unsigned long long t = now().step;
+    if (warp() < unit_count()) {
+      open_tables(warp());
+      weigh_products(warp());
+    } else {
+      gather_values(past(t - 1 + ring), (t & 1) != 0, false);
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) const {
+#pragma unroll 1
+    for (;;) {
+      wait_for_units();
+      gather();
+      errors();
+      forward(held);
+      __syncthreads();
+      if (warp() < unit_count()) {
+        finish_unit(warp());
+      } else {
+        backward();
+      }
+      fold_blocks(held);
+      __syncthreads();
+      if (warp() < unit_count()) {
+        finish_gradient(warp());
+        if (unit(warp()).patch != not_a_patch && now().frame + 1 < now().last) {
+          read_patch(warp(), 1);
+        }
+      } else {
+        outputs();
+      }
+      const bool last = now().frame + 1 == now().last;
+      __syncthreads();
+      if (threadIdx.x == 0) next_step();
+      if (last) break;
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ void next_step() const {
+    ChipNow& n = now();
+    ++n.step;
+    ++n.frame;
+    ++n.published;
+    n.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
+  }
+  __device__ __forceinline__ void store_results() const {
+    for (int u = 0; u < unit_count(); ++u) {
+      const ChipUnit& my = unit(u);
+      for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
+        for (int k = 0; k < 2; ++k) {
+          a.y[static_cast<std::size_t>(k) * a.output_row + my.all_out + o] =
+              floats(p.y)[k * p.out_count + my.out + o];
+        }
+      }
+    }
+    for (int i = threadIdx.x; i < warps * 3; i += threads) {
+      a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] +=
+          reinterpret_cast<double*>(shared + p.score)[i];
+    }
+  }
+};
+
+/// Copies a multiprocessor's program to shared memory.
+template <class Precision, int Hidden>
+__device__ __forceinline__ ChipBlockOfThreads<Precision, Hidden> open_block(
+    const ChipArguments& a, std::uint32_t* shared) {
+  const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
+  const std::uint32_t words =
+      from[offsetof(ChipProgram, words) / sizeof(std::uint32_t)];
+  for (std::uint32_t i = threadIdx.x; i < words; i += threads) shared[i] = from[i];
+  __syncthreads();
+  return {a, *reinterpret_cast<const ChipProgram*>(shared), shared};
+}
+
+template <class Precision, int Hidden>
+__global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ ChipArguments a) {
+  using S = Sizes<Hidden>;
+  const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
+  if (threadIdx.x == 0) block.begin_launch();
+  __syncthreads();
+  const int first = block.now().frame;
+  const int count = block.now().last - first;
+  if (count <= 0) return;
+  block.load_past();
+  uint4 held[held_blocks][S::pairs];
+  block.load_weights(held);
+  const unsigned long long t = block.now().step;
+  if (block.warp() < block.unit_count()) {  // what B has of the listed gradients, and A of a patch
+    const int u = block.warp();
+    const ChipUnit& my = block.unit(u);
+    if (my.patch != not_a_patch) {
+      const std::uint32_t* record = block.past(t - 1 + ring) + a.first_patch +
+                                    my.patch * a.patch_record + a.patch_record - sums;
+      if (block.row_is_first()) {
+        const uint4 v = __ldcg(reinterpret_cast<const uint4*>(record) + block.lane());
+        *block.primary_sums(u, t + 1) = make_float4(__uint_as_float(v.x), __uint_as_float(v.y),
+                                                    __uint_as_float(v.z), __uint_as_float(v.w));
+      }
+      block.read_patch(u, 0);
+    } else {
+      const float4 v = block.primary_products(u, block.past(t - 2 + ring));
+      if (block.row_is_first()) *block.primary_sums(u, t + 1) = v;
+    }
+  }
+  __syncthreads();
+  block.run(held);
+  block.store_results();
+  // The last one advances the cursor: all have read it then.
+  if (threadIdx.x == 0 && atomicAdd(a.barrier + 1, 1U) == gridDim.x - 1) {
+    a.barrier[1] = 0;
+    block.end_launch(count);
+  }
+}
+
+/// W(step) = masters + the listed gradients, into `to`, laid out like the masters.
+template <class Precision, int Hidden>
+__global__ void __launch_bounds__(threads, 1)
+    materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
+                const std::uint32_t* index, const float* coefficients, float* to) {
+  using S = Sizes<Hidden>;
+  const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
+  if (threadIdx.x == 0) {
+    block.begin(step);
+    block.now().index = index;
+    block.now().coefficients = coefficients;
+    block.now().frame = 0;
+  }
+  __syncthreads();
+  block.load_past();
+  block.load_wide();
+  if (block.warp() < block.unit_count()) block.open_tables(block.warp());
+  __syncthreads();
+  const ChipBlock* blocks = block.my_blocks();
+#pragma unroll 1
+  for (int k = 0; k < block.my_count(); ++k) {
+    uint4 w[S::pairs];
+    block.fold_block(blocks[k],
+                     block.weights_of(static_cast<int>(blocks[k].what & 0xff),
+                                      static_cast<int>(blocks[k].what >> 8 & 0xff)),
+                     to + (block.master_of(blocks[k]) - a.master), w, nullptr);
+  }
+  const auto* wide = block.template list<ChipWideBlock>(block.p.wide_blocks);
+#pragma unroll 1
+  for (std::uint32_t k = block.p.wide_start[block.warp()];
+       k < block.p.wide_start[block.warp() + 1]; ++k) {
+    block.fold_wide(wide[k],
+                    block.weights_of(static_cast<int>(wide[k].what & 0xff),
+                                     static_cast<int>(wide[k].what >> 8 & 0xff)),
+                    to + (block.master_of(wide[k]) - a.master), false);
+  }
+}
+
+/// The inner products of the last two rows of a past that was brought in from outside.
+template <class Precision, int Hidden>
+__global__ void __launch_bounds__(threads, 1)
+    restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
+  using S = Sizes<Hidden>;
+  using Words = Split<Precision>;
+  const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
+  if (block.warp() >= block.unit_count()) return;
+  const ChipUnit& my = block.unit(block.warp());
+#pragma unroll 1
+  for (unsigned back = 1; back <= 2; ++back) {
+    const unsigned long long t = step + 2 * ring - back;
+    std::uint32_t* record = block.past(t) + my.unit * S::record;
+    constexpr int rows = (Hidden + 31) / 32;
+    float c[rows];
+    for (int k = 0; k < rows; ++k) {
+      const int i = block.lane() + 32 * k;
+      c[k] = i < Hidden ? Words::unpack(__ldcg(record + i)) : 0.0F;
+    }
+    float v[32];
+    for (int i = 0; i < 32; ++i) v[i] = 0;
+    block.template inner_products<rows>(v, 0, c, [&](int age, int i) {
+      return Words::unpack(
+          __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + my.unit * S::record + i));
+    });
+    const float sum = block.sum_each(v);
+    if (block.lane() < sums) record[S::values + block.lane()] = __float_as_uint(sum);
+  }
+  if (my.patch == not_a_patch) return;
+  const unsigned long long t = step + 2 * ring - 1;
+  const auto patch_row = [&](unsigned long long row) {
+    return block.past(row) + a.first_patch + my.patch * a.patch_record;
+  };
+  float v[32];
+#pragma unroll
+  for (int i = 0; i < 32; ++i) v[i] = 0;
+#pragma unroll 1
+  for (int k = block.lane(); k < a.patch; k += 32) {
+    const float mine = Words::unpack(__ldcg(patch_row(t) + k));
+#pragma unroll
+    for (int age = 0; age < S::terms; ++age) {
+      const std::uint32_t* then = patch_row(t - 3 - static_cast<unsigned>(age));
+      v[age] = __fmaf_rn(mine, Words::unpack(__ldcg(then + k)), v[age]);
+    }
+  }
+  const float sum = block.sum_each(v);
+  if (block.lane() < sums) {
+    patch_row(t)[a.patch_record - sums + block.lane()] = __float_as_uint(sum);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Launches the kernels of the engine whose weights stay on the chip.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/chip/kernel.cuh>
+#include <pvm/engine/cuda/launch.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden>
+class ChipLauncher {
+ public:
+  ChipLauncher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {
+    allow_shared(chip::steps<Precision, Hidden>);
+    allow_shared(chip::materialise<Precision, Hidden>);
+    allow_shared(chip::restore_products<Precision, Hidden>);
+  }
+
+  /// A cooperative launch: the blocks wait for each other.
+  void steps(const ChipArguments& arguments, cudaStream_t stream) const {
+    void* parameters[] = {const_cast<ChipArguments*>(&arguments)};
+    cuda_check(cudaLaunchCooperativeKernel(chip::steps<Precision, Hidden>,
+                                           dim3(static_cast<unsigned>(blocks_)), dim3(threads),
+                                           parameters, shared_, stream),
+               "launching a step");
+  }
+  void materialise(const ChipArguments& arguments, unsigned long long step,
+                   const std::uint32_t* index, const float* coefficients, float* to,
+                   cudaStream_t stream) const {
+    cuda_check(launch(chip::materialise<Precision, Hidden>, shape(stream), arguments, step, index,
+                      coefficients, to),
+               "reading the weights");
+  }
+  void restore_products(const ChipArguments& arguments, unsigned long long step,
+                        cudaStream_t stream) const {
+    cuda_check(launch(chip::restore_products<Precision, Hidden>, shape(stream), arguments, step),
+               "restoring a state");
+  }
+
+ private:
+  [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
+    return {dim3(static_cast<unsigned>(blocks_)), threads, shared_, stream};
+  }
+  template <class Kernel>
+  void allow_shared(Kernel* kernel) const {
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_)),
+               "reserving shared memory");
+  }
+
+  int blocks_;
+  std::size_t shared_;
+};
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,509 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Who computes what: units to multiprocessors, blocks to warps, registers and shared memory.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// Updates fold as late as the list allows: 16-bit weights do not show what is left of a momentum
+/// after it fell to 2^-12. A period below 3 says that the momentum lives too long.
+template <int Hidden>
+DeferralPlan deferral(double momentum) {
+  int decay = 0;
+  if (momentum > 0) {
+    decay = static_cast<int>(std::min(1e6, std::ceil(-12.0 * std::log(2.0) / std::log(momentum))));
+  }
+  return {Sizes<Hidden>::terms - decay, Sizes<Hidden>::terms};
+}
+
+/// A block's place: its unit, which of A, B and context (0, 1, 2), its first column there.
+struct BlockPlace {
+  std::uint32_t unit, part, column;
+};
+
+template <int Hidden>
+class Plan {
+  using S = Sizes<Hidden>;
+
+ public:
+  /// Everything for `multiprocessors` blocks of threads with so much shared memory each. Ask
+  /// `fits` before.
+  Plan(const Spec& spec, const Connectome& net, DeferralPlan plan, int multiprocessors,
+       std::size_t shared_bytes)
+      : net_(net), period_(static_cast<std::size_t>(plan.period)) {
+    patch_record = round_up(static_cast<std::size_t>(net.units[0].base), 4) + sums;
+    const std::size_t patches = net.layer_start[1];
+    first_patch = net.units.size() * S::record;
+    zero = first_patch + patches * patch_record;
+    row_words = zero + 4;
+    (void)spec;
+    lay_out_units();
+    share_out(multiprocessors);
+    for (std::size_t m = 0; m < share_.size(); ++m) make_program(m, shared_bytes / 4);
+  }
+
+  /// Whether a plan for it exists; if not, `why` says in half a sentence what is in the way.
+  static bool fits(const Spec& spec, const Connectome& net, int multiprocessors,
+                   std::size_t shared_bytes, std::string& why) {
+    const DeferralPlan plan = deferral<Hidden>(spec.momentum);
+    why.clear();
+    if (net.hidden != Hidden) {
+      why = "its units do not have " + std::to_string(Hidden) + " hidden values";
+    } else if (plan.period < 3) {
+      why = "its momentum lives too long";
+    } else if (spec.feed_context_in_complex_layer) {
+      why = "its outputs are fed the context";
+    } else if (spec.learning_rule != "momentum") {
+      why = "its learning rule is not momentum";
+    } else if (!spec.own_activation.empty()) {
+      why = "its activation is not the library's";
+    } else {
+      Plan made(spec, net, plan, multiprocessors, shared_bytes);
+      why = made.problem_;
+    }
+    return why.empty();
+  }
+
+  std::size_t shared_words = 0;  ///< of a block of threads
+  std::size_t row_words = 0, first_patch = 0, patch_record = 0, zero = 0;
+  std::size_t outputs = 0;                  ///< of all units, in whole blocks
+  std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
+  std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
+  std::vector<std::uint32_t> programs, program_start;
+  std::vector<std::uint32_t> column_list;  ///< [blocks][columns]
+  std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
+  std::vector<std::uint32_t> primary_list;  ///< none; kept empty where units see patches
+
+  /// Calls visit(index in the fp32 weights, index in reference order) for all of them.
+  template <class Visit>
+  void visit_weights(Visit visit) const {
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      const Unit& unit = net_.units[u];
+      const auto inputs = static_cast<std::size_t>(unit.inputs);
+      for (std::size_t k = 0; k < inputs; ++k) {
+        const std::size_t column = padded_column(u, k);
+        const std::size_t block = first_block_[u] + column / columns;
+        for (std::size_t i = 0; i < Hidden; ++i) {
+          visit(block * S::master0 + element(i, column % columns), unit.w0 + i * inputs + k);
+        }
+      }
+      const std::size_t p = base(u);
+      for (std::size_t o = 0; o < 2 * p; ++o) {
+        const std::size_t column = o < p ? o : padded(u) + o - p;
+        const std::size_t block = (output_start[u] + column) / columns;
+        for (std::size_t i = 0; i <= Hidden; ++i) {
+          visit(first_wide() + block * S::master1 + element(i, column % columns),
+                unit.w1 + o * (Hidden + 1) + i);
+        }
+      }
+    }
+  }
+  [[nodiscard]] std::size_t first_wide() const { return blocks * S::master0; }
+  [[nodiscard]] std::size_t weight_floats() const {
+    return first_wide() + wide_blocks * S::master1;
+  }
+  [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
+
+ private:
+  static std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+  [[nodiscard]] std::size_t base(std::size_t u) const {
+    return static_cast<std::size_t>(net_.units[u].base);
+  }
+
+  /// Where a weight is in its block: row i (the bias of W1 is row Hidden), column c.
+  static std::size_t element(std::size_t i, std::size_t c) {
+    if (i >= S::tiles * 8) return S::tile_floats + (i - S::tiles * 8) * columns + c;
+    const std::size_t lane = i % 8 * 4 + c % 8 / 2;
+    return ((i / 16 * 2 + c / 8) * 32 + lane) * 4 + (i % 16 >= 8 ? 2 : 0) + c % 2;
+  }
+
+  /// One panel of context: its slots, and its columns with padding.
+  struct Panel {
+    std::size_t first, count, column, width;
+  };
+  [[nodiscard]] std::vector<Panel> panels_of(std::size_t u) const {
+    const std::size_t slots = net_.context[u].size();
+    std::vector<Panel> panels;
+    std::size_t column = 0;
+    for (std::size_t first = 0; first < slots || first == 0; first += panel_slots) {
+      const std::size_t count = std::min<std::size_t>(panel_slots, slots - first);
+      const bool last = first + count >= slots;
+      const std::size_t width = round_up(count * Hidden + (last ? 1 : 0), columns);
+      panels.push_back({first, count, column, width});
+      column += width;
+      if (last) break;
+    }
+    return panels;
+  }
+  /// Column of input k of unit u among [A | B | context panels], each in whole blocks.
+  [[nodiscard]] std::size_t padded_column(std::size_t u, std::size_t k) const {
+    const std::size_t p = base(u);
+    if (k < p) return k;
+    if (k < 2 * p) return padded(u) + k - p;
+    const std::size_t slot = (k - 2 * p) / Hidden;
+    const std::size_t index = std::min(slot / panel_slots, panels_[u].size() - 1);
+    const Panel& panel = panels_[u][index];
+    return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
+  }
+  [[nodiscard]] std::size_t width(std::size_t u) const {
+    return 2 * padded(u) + panels_[u].back().column + panels_[u].back().width;
+  }
+
+  void lay_out_units() {
+    const std::size_t n = net_.units.size();
+    for (std::size_t u = 0; u < n; ++u) {
+      panels_.push_back(panels_of(u));
+      first_block_.push_back(blocks);
+      blocks += width(u) / columns;
+      output_start.push_back(static_cast<std::uint32_t>(outputs));
+      outputs += 2 * padded(u);
+    }
+    wide_blocks = outputs / columns;
+    column_list.assign(blocks * columns, static_cast<std::uint32_t>(zero));
+    for (std::size_t u = 0; u < n; ++u) list_columns(u);
+  }
+
+  /// Where in a row of the past each column of the unit's input is.
+  void list_columns(std::size_t u) {
+    std::uint32_t* list = column_list.data() + first_block_[u] * columns;
+    const std::size_t p = base(u);
+    for (std::size_t k = 0; k < p; ++k) {
+      const std::size_t at = net_.units[u].layer == 0
+                                 ? first_patch + u * patch_record + k
+                                 : net_.primary[u][k / Hidden] * S::record + k % Hidden;
+      list[k] = static_cast<std::uint32_t>(at);
+      list[padded(u) + k] = static_cast<std::uint32_t>(at) | earlier;
+    }
+    const auto slots = net_.context[u];
+    for (std::size_t k = 0; k < slots.size() * Hidden; ++k) {
+      list[padded_column(u, 2 * p + k)] =
+          static_cast<std::uint32_t>(slots[k / Hidden] * S::record + k % Hidden);
+    }
+    list[padded_column(u, 2 * p + slots.size() * Hidden)] = static_cast<std::uint32_t>(zero + 1);
+  }
+
+  /// Words that a unit needs on its multiprocessor beside W0, and all with W0.
+  [[nodiscard]] std::size_t small_words(std::size_t u) const {
+    const std::size_t out = 2 * padded(u);
+    return width(u) + out * 3 + out / columns * S::wide_words + 3 * history * S::values +
+           warps * (S::values + S::tiles * 8 + 16) + sums * 4 + S::values + (period_ + 1) * sums +
+           width(u) / columns * S::rest_words;
+  }
+  [[nodiscard]] std::size_t cost(std::size_t u) const {
+    return small_words(u) + width(u) / columns * S::block_words;
+  }
+
+  /// Largest first to the least loaded, then exchanges that lower the largest load.
+  void share_out(int multiprocessors) {
+    share_.resize(static_cast<std::size_t>(multiprocessors));
+    std::vector<std::size_t> order(net_.units.size()), load(share_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return cost(a) > cost(b); });
+    for (const std::size_t u : order) {
+      const auto to = static_cast<std::size_t>(std::min_element(load.begin(), load.end()) -
+                                               load.begin());
+      share_[to].push_back(u);
+      load[to] += cost(u);
+    }
+    for (int tries = 0; tries < 1000 && improve(load); ++tries) {
+    }
+    for (auto& units : share_) std::sort(units.begin(), units.end());
+  }
+  /// One exchange between the most loaded multiprocessor and another; false if none helps.
+  bool improve(std::vector<std::size_t>& load) {
+    const auto most = static_cast<std::size_t>(std::max_element(load.begin(), load.end()) -
+                                               load.begin());
+    std::size_t best = load[most], best_other = 0, best_mine = 0, best_theirs = 0;
+    for (std::size_t other = 0; other < share_.size(); ++other) {
+      if (other == most) continue;
+      for (std::size_t i = 0; i < share_[most].size(); ++i) {
+        for (std::size_t k = 0; k < share_[other].size(); ++k) {
+          const std::size_t mine = cost(share_[most][i]), theirs = cost(share_[other][k]);
+          if (mine <= theirs) continue;
+          const std::size_t higher =
+              std::max(load[most] - mine + theirs, load[other] - theirs + mine);
+          if (higher < best) {
+            best = higher;
+            best_other = other;
+            best_mine = i;
+            best_theirs = k;
+          }
+        }
+      }
+    }
+    if (best == load[most]) return false;
+    const std::size_t moved = cost(share_[most][best_mine]) - cost(share_[best_other][best_theirs]);
+    std::swap(share_[most][best_mine], share_[best_other][best_theirs]);
+    load[most] -= moved;
+    load[best_other] += moved;
+    return true;
+  }
+
+  /// A panel of W0 with its blocks, before it has a phase.
+  struct Folding {
+    std::size_t unit;  // of the multiprocessor
+    std::size_t first_block, blocks, column;
+    std::size_t phase = 0;
+  };
+
+  void make_program(std::size_t m, std::size_t shared_words_there) {
+    const auto& units = share_[m];
+    if (units.size() > most_units) problem_ = "it has too many units";
+    std::vector<Folding> foldings = folding_panels(units);
+    std::vector<std::size_t> load(period_);
+    std::vector<std::size_t> order(foldings.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return foldings[a].blocks > foldings[b].blocks;
+    });
+    for (const std::size_t i : order) {
+      const auto phase = static_cast<std::size_t>(std::min_element(load.begin(), load.end()) -
+                                                  load.begin());
+      foldings[i].phase = phase;
+      load[phase] += foldings[i].blocks;
+    }
+    write_program(units, foldings, shared_words_there);
+  }
+
+  /// A, B and the context's panels, unit by unit.
+  [[nodiscard]] std::vector<Folding> folding_panels(const std::vector<std::size_t>& units) const {
+    std::vector<Folding> all;
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      const std::size_t u = units[i];
+      const std::size_t side = padded(u) / columns;
+      all.push_back({i, first_block_[u], side, 0});
+      all.push_back({i, first_block_[u] + side, side, padded(u)});
+      for (const Panel& panel : panels_[u]) {
+        const std::size_t column = 2 * padded(u) + panel.column;
+        all.push_back({i, first_block_[u] + column / columns, panel.width / columns, column});
+      }
+    }
+    return all;
+  }
+
+  void write_program(const std::vector<std::size_t>& units, const std::vector<Folding>& foldings,
+                     std::size_t shared_words_there) {
+    ChipProgram p{};
+    std::vector<ChipUnit> unit_list;
+    std::vector<ChipPanel> panel_list;
+    std::vector<ChipSlot> slot_list;
+    std::uint32_t x = 0, out = 0;
+    std::size_t folding = 0;
+    for (const std::size_t u : units) {
+      ChipUnit unit{};
+      unit.unit = narrow(u);
+      unit.layer = narrow(static_cast<std::size_t>(net_.units[u].layer));
+      unit.base = narrow(base(u));
+      unit.padded = narrow(padded(u));
+      unit.x = x;
+      unit.one = x + narrow(padded_column(u, static_cast<std::size_t>(net_.units[u].inputs) - 1));
+      unit.out = out;
+      unit.all_out = output_start[u];
+      unit.first_panel = narrow(panel_list.size());
+      unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
+      for (int side = 0; side < 2; ++side) {
+        unit.own_phase[side] = narrow(foldings[folding++].phase);
+      }
+      if (unit.layer != 0) {
+        panel_list.push_back({narrow(slot_list.size()), narrow(net_.primary[u].size()),
+                              unit.own_phase[0]});
+        for (std::size_t s = 0; s < net_.primary[u].size(); ++s) {
+          const std::uint32_t to = x + narrow(s * Hidden);
+          slot_list.push_back({narrow(net_.primary[u][s] * S::record), to | (to + unit.padded) << 16});
+        }
+      }
+      for (const Panel& panel : panels_[u]) {
+        const auto phase = narrow(foldings[folding++].phase);
+        unit.own_phase[2] = phase;  // the bias is in the last panel
+        if (panel.count > 0) {
+          panel_list.push_back({narrow(slot_list.size()), narrow(panel.count), phase});
+        }
+        for (std::size_t s = 0; s < panel.count; ++s) {
+          const std::uint32_t to =
+              x + 2 * unit.padded + narrow(panel.column + s * Hidden);
+          slot_list.push_back(
+              {narrow(net_.context[u][panel.first + s] * S::record), to | to << 16});
+        }
+      }
+      unit.panels = narrow(panel_list.size()) - unit.first_panel;
+      unit_list.push_back(unit);
+      x += narrow(width(u));
+      out += 2 * unit.padded;
+    }
+    if (x > 0xffff) problem_ = "its units have too many inputs";
+    std::array<std::vector<ChipBlock>, warps> mine = deal(units, unit_list, foldings);
+    std::array<std::vector<ChipWideBlock>, warps> wide = deal_wide(unit_list);
+
+    // Shared memory: the program, then everything that is not W0, then W0 while there is room.
+    const auto take = [at = std::uint32_t{0}](std::size_t words) mutable {
+      const std::uint32_t here = at;
+      at += narrow(round_up(words, 4));
+      return here;
+    };
+    auto place = take;
+    const std::size_t n = units.size();
+    std::size_t count = 0, wide_count = 0;
+    for (const auto& list : mine) count += list.size();
+    for (const auto& list : wide) wide_count += list.size();
+    (void)place(sizeof(ChipProgram) / 4);
+    p.units = place(n * sizeof(ChipUnit) / 4);
+    p.panels = place(panel_list.size() * sizeof(ChipPanel) / 4);
+    p.slots = place(slot_list.size() * sizeof(ChipSlot) / 4);
+    p.blocks = place(count * sizeof(ChipBlock) / 4);
+    p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
+    p.words = place(0);
+    p.x = place(x);
+    p.x_words = x;
+    p.y = place(2 * out);
+    p.d1 = place(out);
+    p.hidden = place(n * history * S::values);
+    p.squeezed = place(n * history * S::values);
+    p.d0 = place(n * history * S::values);
+    p.part0 = place(n * warps * S::values);
+    p.part1 = place(n * warps * (S::tiles * 8 + 16));
+    p.weighed = place(n * sums);
+    p.primary = place(n * 2 * sums);
+    p.listed = place(n * sums);
+    p.raw = place(n * S::values);
+    p.tables = place(n * (period_ + 1) * sums);
+    p.score = place(warps * 3 * 2);
+    p.now = place(32);
+    p.rest = place(count * S::rest_words);
+    const std::uint32_t w1 = place(wide_count * S::wide_words);
+    for (auto& list : wide) {
+      for (ChipWideBlock& block : list) block.where = w1 + block.out / columns * S::wide_words;
+    }
+    if (place(0) > shared_words_there) problem_ = "its units do not fit a multiprocessor";
+    for (std::size_t k = 0, more = 1; more != 0; ++k) {  // warps alike
+      more = 0;
+      for (auto& list : mine) {
+        if (k >= list.size()) continue;
+        more = 1;
+        if (k < held_blocks) {
+          ++held;
+        } else if (place(0) + S::block_words <= shared_words_there) {
+          list[k].where = place(S::block_words);
+          ++shared;
+        } else {
+          list[k].where = in_memory;
+          ++streamed;
+        }
+      }
+    }
+    shared_words = std::max<std::size_t>(shared_words, place(0));
+
+    p.unit_count = narrow(n);
+    p.slot_count = narrow(slot_list.size());
+    p.out_count = out;
+    std::vector<ChipBlock> block_list;
+    std::vector<ChipWideBlock> wide_list;
+    for (int w = 0; w < warps; ++w) {
+      p.block_start[w] = narrow(block_list.size());
+      p.wide_start[w] = narrow(wide_list.size());
+      p.rest_first[w] = p.rest + narrow(block_list.size() * S::rest_words);
+      block_list.insert(block_list.end(), mine[w].begin(), mine[w].end());
+      wide_list.insert(wide_list.end(), wide[w].begin(), wide[w].end());
+    }
+    p.block_start[warps] = narrow(block_list.size());
+    p.wide_start[warps] = narrow(wide_list.size());
+    program_start.push_back(narrow(programs.size()));
+    const std::size_t start = programs.size();
+    programs.resize(start + p.words);
+    const auto put = [&](std::uint32_t at, const void* from, std::size_t bytes) {
+      if (bytes > 0) std::memcpy(programs.data() + start + at, from, bytes);
+    };
+    put(0, &p, sizeof(p));
+    put(p.units, unit_list.data(), unit_list.size() * sizeof(ChipUnit));
+    put(p.panels, panel_list.data(), panel_list.size() * sizeof(ChipPanel));
+    put(p.slots, slot_list.data(), slot_list.size() * sizeof(ChipSlot));
+    put(p.blocks, block_list.data(), block_list.size() * sizeof(ChipBlock));
+    put(p.wide_blocks, wide_list.data(), wide_list.size() * sizeof(ChipWideBlock));
+  }
+
+  static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
+
+  /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
+  /// spread over all warps; each warp then has its own ordered by unit.
+  [[nodiscard]] std::array<std::vector<ChipBlock>, warps> deal(
+      const std::vector<std::size_t>& units, const std::vector<ChipUnit>& unit_list,
+      const std::vector<Folding>& foldings) const {
+    std::array<std::vector<ChipBlock>, warps> mine;
+    std::size_t next = 0;
+    for (std::size_t phase = 0; phase < period_; ++phase) {
+      for (const Folding& f : foldings) {
+        if (f.phase != phase) continue;
+        const ChipUnit& unit = unit_list[f.unit];
+        for (std::size_t b = 0; b < f.blocks; ++b) {
+          const std::uint32_t even = unit.x + narrow(f.column + b * columns);
+          std::uint32_t odd = even;
+          const std::size_t side = (f.column + b * columns) / unit.padded;
+          if (side == 0) odd = even + unit.padded;  // A of odd steps, behind that of even ones
+          if (side == 1) odd = even - unit.padded;  // B is the other
+          mine[next++ % warps].push_back({even | odd << 16, narrow(f.unit | phase << 8), 0,
+                                          narrow(f.first_block + b)});
+        }
+      }
+    }
+    (void)units;
+    for (auto& list : mine) {
+      std::stable_sort(list.begin(), list.end(), [](const ChipBlock& a, const ChipBlock& b) {
+        return (a.what & 0xff) < (b.what & 0xff);
+      });
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        const bool ends = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
+        if (ends) list[k].what |= ends_unit;
+      }
+    }
+    return mine;
+  }
+
+  /// Blocks of W1 to the warps that do not finish units' hidden values meanwhile.
+  [[nodiscard]] std::array<std::vector<ChipWideBlock>, warps> deal_wide(
+      const std::vector<ChipUnit>& unit_list) const {
+    std::array<std::vector<ChipWideBlock>, warps> mine;
+    const std::size_t first = unit_list.size();
+    if (first >= warps) return mine;
+    std::size_t next = 0;
+    for (std::size_t u = 0; u < unit_list.size(); ++u) {
+      const ChipUnit& unit = unit_list[u];
+      for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
+        mine[first + next % (warps - first)].push_back(
+            {narrow(u | next % period_ << 8), unit.out + b * columns, 0,
+             unit.all_out / columns + b});
+      }
+    }
+    for (auto& list : mine) {
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        const bool ends = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
+        if (ends) list[k].what |= ends_unit;
+      }
+    }
+    return mine;
+  }
+
+  Connectome net_;
+  std::size_t period_;
+  std::string problem_;
+  std::vector<std::vector<Panel>> panels_;
+  std::vector<std::size_t> first_block_;
+  std::vector<std::vector<std::size_t>> share_;  // units of each multiprocessor
+};
+
+}  // namespace pvm::inline v0::detail::chip

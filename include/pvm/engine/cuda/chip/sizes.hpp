@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How a unit's weights lie on the chip: the constants that plan, kernel and engine share.
+///
+/// Both matrices are cut into blocks of 16 columns of what they multiply, W0 by its inputs and W1,
+/// transposed, by its outputs. In a block, eight rows (hidden values) are one tile, as a lane of
+/// a tensor core's operand holds it; two tiles are one word of 16 bytes of each of a warp's lanes.
+/// 49 hidden values are six tiles and one row more. Of W0 that row is kept beside the tiles. Of W1
+/// it shares two more tiles with the bias and with the last gradients d1 of the block's outputs, so
+/// that one product gives both W1^T d1 and d1(j).d1, and another both W1 r and its correction.
+
+#include <cstdint>
+
+namespace pvm::inline v0::detail::chip {
+
+inline constexpr int warps = 12;
+inline constexpr int threads = warps * 32;
+inline constexpr int columns = 16;      ///< of a block
+inline constexpr int held_blocks = 7;   ///< of W0 in the registers of each warp
+inline constexpr int ring = 32;         ///< rows of the past in device memory, a power of two
+inline constexpr int history = 16;      ///< rows of a unit's past in shared memory, a power of two
+inline constexpr int sums = 16;         ///< room for one number for each listed gradient
+inline constexpr int most_units = 6;    ///< of a multiprocessor
+inline constexpr int panel_slots = 6;   ///< context sources that fold together
+
+template <int Hidden>
+struct Sizes {
+  static constexpr int hidden = Hidden;
+  static constexpr int tiles = Hidden / 8;
+  static constexpr int rest = Hidden % 8;  ///< rows beside the tiles
+  static constexpr int pairs = tiles / 2;
+  static_assert(Hidden > 16 && tiles % 2 == 0 && rest >= 1 && rest <= 4,
+                "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
+                " more, like 36, 49 or 81; use the engine for batches for others");
+
+  /// Columns for listed d1 in the two tiles that W1 has more, and gradients that are listed: one
+  /// column is being written while the others are used.
+  static constexpr int lags = 15 - rest;
+  static constexpr int terms = lags - 1;
+
+  static constexpr int block_words = pairs * 128;       ///< 32-bit words of a block of W0
+  static constexpr int wide_words = (pairs + 1) * 128;  ///< of W1
+  static constexpr int rest_words = rest * columns / 2;
+  /// Floats of a block of the fp32 weights: tiles, then the rows beside them.
+  static constexpr int tile_floats = tiles * 8 * columns;
+  static constexpr int master0 = tile_floats + rest * columns;
+  static constexpr int master1 = tile_floats + (rest + 1) * columns;
+
+  static constexpr int values = (Hidden + 3) / 4 * 4;  ///< words of a unit's values in a row
+  static constexpr int record = values + sums;         ///< and its inner products
+};
+
+/// A unit as its multiprocessor sees it. Offsets `x` and `out` are in words of shared memory areas.
+struct ChipUnit {
+  std::uint32_t unit, layer;
+  std::uint32_t base, padded;  ///< P, and P in whole blocks
+  std::uint32_t x;             ///< [A of even steps | A of odd steps | context, 1], in whole blocks
+  std::uint32_t one;           ///< where in x the 1 of the bias is
+  std::uint32_t out;           ///< first of its 2 * padded outputs among this multiprocessor's
+  std::uint32_t all_out;       ///< and among all outputs
+  std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
+  std::uint32_t own_phase[3];         ///< when A, B and the bias fold
+  std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
+};
+inline constexpr std::uint32_t not_a_patch = ~0U;
+
+/// Sources that fold together.
+struct ChipPanel {
+  std::uint32_t first, count;  ///< slots
+  std::uint32_t phase;
+};
+
+/// A source: where its record starts in a row of the past, and where its values go in x on even
+/// (low half) and odd steps.
+struct ChipSlot {
+  std::uint32_t from, to;
+};
+
+/// A block of W0, as the warp that has it sees it.
+struct ChipBlock {
+  std::uint32_t x;      ///< first input on even (low half) and odd steps
+  std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | `ends_unit`
+  std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
+  std::uint32_t block;  ///< among all
+};
+inline constexpr std::uint32_t ends_unit = 1U << 16;
+inline constexpr std::uint32_t in_memory = ~0U;
+
+/// A block of W1.
+struct ChipWideBlock {
+  std::uint32_t what;
+  std::uint32_t out;    ///< first of its outputs among this multiprocessor's
+  std::uint32_t where;  ///< word in shared memory
+  std::uint32_t block;
+};
+
+/// Everything a multiprocessor's step consists of; lists follow it, at word offsets from its start.
+struct ChipProgram {
+  std::uint32_t words;  ///< of all of it
+  std::uint32_t unit_count, slot_count, out_count;
+  std::uint32_t units, panels, slots, blocks, wide_blocks;
+  std::uint32_t block_start[warps + 1], wide_start[warps + 1];
+  std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
+  // Areas of shared memory, in words from its start.
+  std::uint32_t x, y, d1, hidden, squeezed, d0, part0, part1, weighed, primary, listed, raw, tables,
+      rest, score, now, x_words;
+};
+
+/// In a column list: where in a row of the past a column's input is, and whether one row earlier.
+inline constexpr std::uint32_t earlier = 1U << 31;
+
+}  // namespace pvm::inline v0::detail::chip
