@@ -57,7 +57,7 @@ class CudaChipEngine {
         device_(detail::describe_device()),
         net_(make_connectome(spec)),
         deferral_(detail::chip::deferral<Hidden>(spec.momentum)),
-        plan_(spec_, net_, deferral_, device_.multiprocessors, device_.shared_bytes),
+        plan_(net_, deferral_, device_.multiprocessors, device_.shared_bytes),
         schedule_(spec),
         tables_(spec.layer_shapes.size(), deferral_, 1.0F),
         launcher_(device_.multiprocessors, plan_.shared_words * 4) {
@@ -241,7 +241,7 @@ class CudaChipEngine {
         layers() * (tables_.stride() + 1);
     const std::size_t staged = count(block_steps()) * (spec_.frame_size() + 1 + sizeof(void*)) +
                                4 * (index_words() + tables_room());
-    return words * 4 + staged * count(device_.tuning.blocks_ahead) + sizeof(ChipCursor) + 8;
+    return words * 4 + staged * count(device_.tuning.blocks_ahead) + sizeof(ChipCursor) + 12;
   }
 
  private:
@@ -353,7 +353,7 @@ class CudaChipEngine {
     y_ = Array<float>(2 * plan_.outputs);
     score_ = Array<double>(score_size());
     cursor_ = Array<ChipCursor>(1);
-    barrier_ = Array<unsigned int>(2);
+    barrier_ = Array<unsigned int>(3);
     const std::size_t slots = count(device_.tuning.blocks_ahead);
     const std::size_t steps = count(block_steps());
     pixels_ = Array<std::uint8_t>(slots * steps * spec_.frame_size());
@@ -576,7 +576,7 @@ class CudaChipEngine {
     fill(y_, y);
     clear(score_);
     fill(cursor_, std::vector<ChipCursor>{{step_, blocks_, 0, 0}});
-    fill(barrier_, std::vector<unsigned int>{0, 0});
+    fill(barrier_, std::vector<unsigned int>{0, 0, 0});
     launcher_.restore_products(arguments(0), step_, compute_.get());
     synchronize();
     tables_.restart();

@@ -5,9 +5,10 @@
 /// The step for one sequence with 16-bit weights that stay on the chip: one persistent kernel, one
 /// block of threads on every multiprocessor, whole units on each, so that only c(h) and its inner
 /// products cross between multiprocessors. In step t
-///   gather    x(t) from what the units published in step t - 1, and the listed gradients' shares
-///   errors    d1(t) = g(y(t-2)) e
-///   forward   W0 x(t) on tensor cores; one warp a unit adds it up, makes h(t) and publishes it
+///   gather    x(t) from what the units published in step t - 1
+///   errors    d1(t) = g(y(t-2)) e; one warp a unit meanwhile weighs the listed gradients
+///   forward   W0 x(t) on tensor cores; one warp a unit adds it up, makes h(t) and publishes it,
+///             and after that its inner products, which nobody needs before `errors`
 ///   backward  meanwhile W1^T d1(t); then d0(t), y(t), and the folds whose turn it is
 /// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
 /// eight rows where a vector has one. Only the weights are rounded to 16 bits; their fp32 masters
@@ -73,7 +74,7 @@ struct ChipArguments {
   float* y;             ///< [2][outputs]
   double* score;        ///< [multiprocessors][warps][3]
   ChipCursor* cursor;
-  unsigned int* barrier;  ///< units published, then multiprocessors that have ended
+  unsigned int* barrier;  ///< units' values and products published, multiprocessors ended
   const std::uint8_t* const* frames;  ///< [staging][block_steps]
   const float* squeezed;              ///< [staging][block_steps][...]
   const std::uint8_t* scored;         ///< [staging][block_steps]
@@ -92,6 +93,7 @@ struct ChipNow {
   int frame, last;
   unsigned int published;
   int phase;                  ///< step % period
+  int lag;                    ///< step % lags: which column beside W1 is being written
   const std::uint32_t* index;
   const float* coefficients;
   const std::uint8_t* const* frames;
@@ -107,7 +109,6 @@ struct ChipBlockOfThreads {
   using Math = batch::Math<Precision>;
   using Words = Split<Precision>;
   static constexpr int wide = S::tiles * 8 + 16;  ///< columns of a block of W1
-  static constexpr int held_words = S::pairs;
 
   const ChipArguments& a;
   const ChipProgram& p;
@@ -202,18 +203,20 @@ struct ChipBlockOfThreads {
     }
   }
   /// Sums 32 values over the lanes; lane i gets the sum of value i.
+  template <int Half = 16>
   __device__ __forceinline__ static float sum_each(float (&v)[32]) {
+    const bool upper = (lane() & Half) != 0;
 #pragma unroll
-    for (int half = 16; half >= 1; half /= 2) {
-      const bool upper = (lane() & half) != 0;
-#pragma unroll
-      for (int i = 0; i < half; ++i) {
-        const float send = upper ? v[i] : v[i + half];
-        const float keep = upper ? v[i + half] : v[i];
-        v[i] = keep + __shfl_xor_sync(every_lane, send, half);
-      }
+    for (int i = 0; i < Half; ++i) {
+      const float send = upper ? v[i] : v[i + Half];
+      const float keep = upper ? v[i + Half] : v[i];
+      v[i] = keep + __shfl_xor_sync(every_lane, send, Half);
     }
-    return v[0];
+    if constexpr (Half > 1) {
+      return sum_each<Half / 2>(v);
+    } else {
+      return v[0];
+    }
   }
 
   // -------------------------------------------------------------- a launch's start and end
@@ -222,6 +225,7 @@ struct ChipBlockOfThreads {
     ChipNow& n = now();
     n.step = step;
     n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
+    n.lag = static_cast<int>(step % S::lags);
     for (int u = 0; u < most_units; ++u) n.layer_table[u] = -1;
   }
   __device__ __forceinline__ void begin_launch() const {
@@ -267,7 +271,8 @@ struct ChipBlockOfThreads {
       floats(p.part1)[i] = 0;
     }
     for (int i = threadIdx.x; i < warps * 3; i += threads) {
-      reinterpret_cast<double*>(shared + p.score)[i] = 0;
+      reinterpret_cast<double*>(shared + p.score)[i] =
+          a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i];
     }
     __syncthreads();
     for (int u = 0; u < unit_count(); ++u) {
@@ -282,6 +287,7 @@ struct ChipBlockOfThreads {
             __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
         history_row(p.squeezed, u, step)[i] =
             Words::unpack(__ldcg(past(step) + my.unit * S::record + i));
+        if (i == 0) history_row(p.hidden, u, step)[Hidden] = 1;  // r of the bias
       }
       for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
         for (int k = 0; k < 2; ++k) {
@@ -395,8 +401,7 @@ struct ChipBlockOfThreads {
   }
   /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
   __device__ __forceinline__ int age_of(int e) const {
-    const auto newest = static_cast<int>((now().step + S::lags - 1) % S::lags);
-    const int age = newest - (e - S::rest - 1);
+    const int age = now().lag - 1 - (e - S::rest - 1);
     return age < 0 ? age + S::lags : age;
   }
   /// Where in a table that column's coefficient stands: 14 is 1, for W1's own columns.
@@ -462,8 +467,11 @@ struct ChipBlockOfThreads {
     return reinterpret_cast<float4*>(shared + p.primary) + (u * 2 + static_cast<int>(step & 1)) * 4 +
            (lane() & 3);
   }
-  /// T(age) = sum over the blocks that fold together of w(age) x(j-2).x(t): one warp's work.
-  __device__ __forceinline__ void weigh_products(int u) const {
+  /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
+  /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t). Lane i gets that
+  /// of row i, of row i + 32 and so on.
+  template <int Rows>
+  __device__ __forceinline__ void listed_share(int u, float (&share)[Rows]) const {
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
     const std::uint32_t* row = past(t - 1 + ring);
@@ -491,8 +499,18 @@ struct ChipBlockOfThreads {
     add(sum, weights_of(u, static_cast<int>(my.own_phase[0])) + quad, *primary_sums(u, t));
     add(sum, weights_of(u, static_cast<int>(my.own_phase[1])) + quad, *primary_sums(u, t + 1));
     add(sum, weights_of(u, static_cast<int>(my.own_phase[2])) + quad, make_float4(1, 1, 1, 1));
-    if (row_is_first()) {
-      *(reinterpret_cast<float4*>(shared + p.weighed) + u * 4 + (lane() & 3)) = sum;
+    const float mine[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int k = 0; k < Rows; ++k) share[k] = 0;
+#pragma unroll
+    for (int age = 0; age < S::terms; ++age) {
+      const float weight = __shfl_sync(every_lane, mine[age % 4], age / 4);
+      const float* d0 = history_row(p.d0, u, t - 1 - age + history);
+#pragma unroll
+      for (int k = 0; k < Rows; ++k) {
+        const int i = lane() + 32 * k;
+        if (i < Hidden) share[k] += weight * d0[i];
+      }
     }
   }
   __device__ __forceinline__ static bool row_is_first() { return lane() < 4; }
@@ -569,13 +587,13 @@ struct ChipBlockOfThreads {
 
   // -------------------------------------------------------------- errors
 
-  /// d1(t), beside W1 too, and the scores.
+  /// d1(t), beside W1 too, and the scores: the work of the warps that have no unit to finish.
   __device__ __forceinline__ void errors() const {
     const ChipNow& n = now();
     const unsigned long long t = n.step;
     const bool scored = n.scored[n.frame] != 0;
     float loss = 0, missed = 0, moved = 0;
-    const auto column = S::rest + 1 + static_cast<int>(t % S::lags);
+    const int column = S::rest + 1 + n.lag;
 #pragma unroll 1
     for (int u = 0; u < unit_count(); ++u) {
       const ChipUnit& my = unit(u);
@@ -584,7 +602,8 @@ struct ChipBlockOfThreads {
       const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count + my.out;
       float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row + my.all_out;
 #pragma unroll 1
-      for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
+      for (std::uint32_t o = threadIdx.x - p.unit_count * 32; o < 2 * my.padded;
+           o += threads - p.unit_count * 32) {
         const bool second = o >= my.padded;
         const std::uint32_t k = second ? o - my.padded : o;
         float d1 = 0;
@@ -645,104 +664,110 @@ struct ChipBlockOfThreads {
 
   // -------------------------------------------------------------- forward
 
-  /// What this warp's blocks have of W0 x.
+  /// What this warp's blocks have of W0 x, unit by unit.
   __device__ __forceinline__ void forward(const uint4 (&held)[held_blocks][S::pairs]) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     const bool odd = (now().step & 1) != 0;
-    float sum[S::tiles][4];
-    float rest[S::rest + 1];
-    clear(sum);
-#pragma unroll
-    for (int i = 0; i <= S::rest; ++i) rest[i] = 0;
-    const auto step = [&](int k, const uint4* w) {
-      const ChipBlock block = blocks[k];
-      const std::uint32_t* x = shared + p.x + (odd ? block.x >> 16 : block.x & 0xffffU);
-      std::uint32_t v[4];
-      operand(v, x);
-      multiply<S::pairs>(sum, w, v);
-      if (S::rest > 0 && lane() < columns) {
-        const float value = Words::unpack(x[lane()]);
-#pragma unroll
-        for (int i = 0; i < S::rest; ++i) {
-          const auto* row16 = reinterpret_cast<const std::uint16_t*>(rest_of(k) + i * columns / 2);
-          rest[i] += Math::value(row16[lane()]) * value;
-        }
-      }
-      if ((block.what & ends_unit) != 0) end_unit(static_cast<int>(block.what & 0xff), sum, rest);
-    };
-#pragma unroll
-    for (int k = 0; k < held_blocks; ++k) {
-      if (k < count) step(k, held[k]);
-    }
 #pragma unroll 1
-    for (int k = held_blocks; k < count; ++k) {
-      uint4 w[S::pairs];
-      const uint4* from = home(blocks[k]);
+    for (int begin = 0, end = 0; begin < count; begin = end) {
+      const std::uint32_t what = blocks[begin].what;
+      end = begin + static_cast<int>(what >> run_shift);
+      float sum[S::tiles][4];
+      float rest[S::rest];
+      clear(sum);
 #pragma unroll
-      for (int i = 0; i < S::pairs; ++i) w[i] = from[i * 32];
-      step(k, w);
+      for (int i = 0; i < S::rest; ++i) rest[i] = 0;
+#pragma unroll
+      for (int k = 0; k < held_blocks; ++k) {
+        if (begin <= k && k < end) multiply_block(blocks[k], k, odd, held[k], sum, rest);
+      }
+#pragma unroll 1
+      for (int k = max(begin, held_blocks); k < end; ++k) {
+        uint4 w[S::pairs];
+        const uint4* from = home(blocks[k]);
+#pragma unroll
+        for (int i = 0; i < S::pairs; ++i) w[i] = from[i * 32];
+        multiply_block(blocks[k], k, odd, w, sum, rest);
+      }
+      end_unit(static_cast<int>(what & 0xff), sum, rest);
     }
   }
-  __device__ __forceinline__ void end_unit(int u, float (&sum)[S::tiles][4],
-                                           float (&rest)[S::rest + 1]) const {
+  __device__ __forceinline__ void multiply_block(const ChipBlock& block, int k, bool odd,
+                                                 const uint4 (&w)[S::pairs],
+                                                 float (&sum)[S::tiles][4],
+                                                 float (&rest)[S::rest]) const {
+    const std::uint32_t* x = shared + p.x + (odd ? block.x >> 16 : block.x & 0xffffU);
+    std::uint32_t v[4];
+    operand(v, x);
+    multiply<S::pairs>(sum, w, v);
+    if (lane() >= columns) return;
+    const float value = Words::unpack(x[lane()]);
+#pragma unroll
+    for (int i = 0; i < S::rest; ++i) {
+      const auto* row16 = reinterpret_cast<const std::uint16_t*>(rest_of(k) + i * columns / 2);
+      rest[i] += Math::value(row16[lane()]) * value;
+    }
+  }
+  __device__ __forceinline__ void end_unit(int u, const float (&sum)[S::tiles][4],
+                                           const float (&rest)[S::rest]) const {
     float* to = floats(p.part0) + (u * warps + warp()) * S::values;
     write_sums(sum, to);
-    clear(sum);
 #pragma unroll
     for (int i = 0; i < S::rest; ++i) {
       float v = rest[i];
 #pragma unroll
       for (int half = 8; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
       if (lane() == 0) to[S::tiles * 8 + i] = v;
-      rest[i] = 0;
     }
   }
 
-  /// h(t) of a unit, published with its inner products: one warp's work.
-  __device__ __forceinline__ void finish_unit(int u) const {
+  /// h(t) of a unit, published, and then its inner products: one warp's work.
+  template <int Rows>
+  __device__ __forceinline__ void finish_unit(int u, const float (&share)[Rows]) const {
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
     std::uint32_t* record = past(t) + my.unit * S::record;
-    float* row = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row +
-                 my.unit * Hidden;
-    constexpr int rows = (Hidden + 31) / 32;
-    float h[rows], c[rows];
+    float h[Rows], c[Rows];
+    std::uint32_t word[Rows];
 #pragma unroll
-    for (int k = 0; k < rows; ++k) {
+    for (int k = 0; k < Rows; ++k) {
       const int i = lane() + 32 * k;
       h[k] = c[k] = 0;
       if (i >= Hidden) continue;
       const float* part = floats(p.part0) + u * warps * S::values + i;
-      float v = 0;
+      float v = share[k];
 #pragma unroll
       for (int w = 0; w < warps; ++w) v += part[w * S::values];
-      const float* weighed = floats(p.weighed) + u * sums;
-      float listed = 0;
+      h[k] = activate(v);
+      word[k] = Words::pack(squeeze(h[k]));
+      record[i] = word[k];
+    }
+    __syncwarp();
+    if (lane() == 0) add_one_release(a.barrier);
+    float* row = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row +
+                 my.unit * Hidden;
 #pragma unroll
-      for (int age = 0; age < S::terms; ++age) {
-        listed += weighed[age] * history_row(p.d0, u, t - 1 - age + history)[i];
-      }
-      h[k] = activate(v + listed);
-      const std::uint32_t word = Words::pack(squeeze(h[k]));
-      c[k] = Words::unpack(word);
-      record[i] = word;
+    for (int k = 0; k < Rows; ++k) {
+      const int i = lane() + 32 * k;
+      if (i >= Hidden) continue;
+      c[k] = Words::unpack(word[k]);
       row[i] = h[k];
       history_row(p.hidden, u, t)[i] = h[k];
       history_row(p.squeezed, u, t)[i] = c[k];
       shared[p.raw + u * S::values + i] = Words::pack(h[k]);
     }
     float v[32];
-    inner_products<rows>(v, 0, c, [&](int age, int i) {
+    inner_products<Rows>(v, 0, c, [&](int age, int i) {
       return history_row(p.squeezed, u, t - 3 - age + history)[i];
     });
-    inner_products<rows>(v, sums, h, [&](int age, int i) {
+    inner_products<Rows>(v, sums, h, [&](int age, int i) {
       return history_row(p.hidden, u, t - 3 - age + history)[i];
     });
     const float sum = sum_each(v);
     if (lane() < sums) record[S::values + lane()] = __float_as_uint(sum);
     __syncwarp();
-    if (lane() == 0) add_one_release(a.barrier);
+    if (lane() == 0) add_one_release(a.barrier + 1);
     list_representation(u, sum);
   }
   /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
@@ -760,18 +785,22 @@ struct ChipBlockOfThreads {
       v[at + age] = sum;
     }
   }
-  /// What W1's columns beside the tiles are multiplied by, but for the coefficients: the last
-  /// hidden values, 1, and r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
+  /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
+  /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
   __device__ __forceinline__ void list_representation(int u, float sum) const {
-    float* to = floats(p.listed) + u * sums;
-    const int e = lane();
-    const int age = e > S::rest ? age_of(e < sums ? e : sums - 1) : 0;
-    const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0));
-    if (e >= sums) return;
+    const int e = lane() & (sums - 1);
+    const int age = e > S::rest ? age_of(e) : 0;
+    const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
     float v = 1;  // the bias
     if (e < S::rest) v = history_row(p.hidden, u, now().step)[S::tiles * 8 + e];
-    if (e > S::rest) v = age < S::terms ? product + 1.0F : 0.0F;
-    to[e] = v;
+    if (e > S::rest) v = product;
+    const int place = table_place(e);
+    const float* tables = floats(p.tables) + u * (a.period + 1) * sums + place;
+    std::uint32_t* to = shared + p.listed + u * S::most_period * sums + e;
+#pragma unroll 1
+    for (int since = lane() / sums; since < a.period; since += 32 / sums) {
+      to[since * sums] = Words::pack(tables[since * sums] * v);
+    }
   }
 
   // -------------------------------------------------------------- backward
@@ -785,7 +814,7 @@ struct ChipBlockOfThreads {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       more[i] = 0;
-      place[i] = table_place(i / 2 * 8 + pair() + i % 2);
+      place[i] = table_place(place_of(i));
     }
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
@@ -804,7 +833,7 @@ struct ChipBlockOfThreads {
       const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
 #pragma unroll
       for (int i = 0; i < 4; ++i) more[i] += weights[place[i]] * beside[i / 2][i % 2];
-      if ((block.what & ends_unit) == 0) continue;
+      if (block.what >> run_shift > 1) continue;
       float* to = floats(p.part1) + (u * warps + warp()) * wide;
       write_sums(sum, to);
       clear(sum);
@@ -828,7 +857,7 @@ struct ChipBlockOfThreads {
     };
     const int e = S::rest + 1 + (lane() < S::lags ? lane() : 0);
     const float product = total(S::tiles * 8 + e);  // lane i: of column i
-    const auto newest = static_cast<int>((t + S::lags - 1) % S::lags);
+    const int newest = now().lag - 1;
     float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
                  my.unit * Hidden;
 #pragma unroll
@@ -859,9 +888,6 @@ struct ChipBlockOfThreads {
   /// y(t) of this warp's blocks, and the folds of those whose turn it is.
   __device__ __forceinline__ void outputs() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    int place[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) place[i] = table_place(i / 2 * 8 + pair() + i % 2);
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
@@ -874,11 +900,7 @@ struct ChipBlockOfThreads {
       for (int i = 0; i <= S::pairs; ++i) {
         const uint4 w = from[i * 32];
         std::uint32_t v[4];
-        if (i < S::pairs) {
-          operand(v, shared + p.raw + u * S::values + i * 16);
-        } else {
-          beside_operand(v, u, weights_of(u, phase), place);
-        }
+        operand(v, i < S::pairs ? shared + p.raw + u * S::values + i * 16 : listed_of(u, phase));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           std::uint32_t b0, b1;
@@ -887,84 +909,90 @@ struct ChipBlockOfThreads {
         }
       }
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float2 v = make_float2(activate(both_parts(sum[half][0])),
-                                     activate(both_parts(sum[half][1])));
-        if (row() == half) *reinterpret_cast<float2*>(y + 8 * half + pair()) = v;
-      }
+      // Rows are alike but for even and odd: the first makes half of the outputs, the second the
+      // other half.
+      const bool second = (row() & 1) != 0;
+      const float low[2] = {both_parts(sum[0][0]), both_parts(sum[0][1])};
+      const float high[2] = {both_parts(sum[1][0]), both_parts(sum[1][1])};
+      const float2 made = make_float2(activate(second ? high[0] : low[0]),
+                                      activate(second ? high[1] : low[1]));
+      if (row() < 2) *reinterpret_cast<float2*>(y + 8 * row() + pair()) = made;
       if (folds_now(u, phase)) fold_wide(block, folds_of(u), master_of(block), true);
     }
   }
-  __device__ __forceinline__ void beside_operand(std::uint32_t (&v)[4], int u, const float* weights,
-                                                 const int (&place)[4]) const {
-    const float* listed = floats(p.listed) + u * sums + pair();
-    const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
-    std::uint32_t word[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word[i] = Words::pack(weights[place[i]] * listed[i / 2 * 8 + i % 2]);
-    }
-    v[0] = v[1] = __byte_perm(word[0], word[1], select);
-    v[2] = v[3] = __byte_perm(word[2], word[3], select);
+  /// See list_representation.
+  __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
+    const int since = now().phase - phase;
+    return shared + p.listed +
+           (u * S::most_period + (since < 0 ? since + a.period : since)) * sums;
   }
 
   // -------------------------------------------------------------- folds
 
-  /// Adds sum over places k of rows(i, k) columns(k, c) to a block of fp32 weights, and rounds it.
-  /// `rows(i, k)` is asked for tiles' rows and for `more` rows beside them; `b` are the columns as
-  /// operands. `w` gets the tiles, `beside(row, c, words)` two columns of the other rows.
-  template <class Rows, class Beside>
-  __device__ __forceinline__ static void fold(const float* master, float* to, int more, Rows rows,
+  /// The listed factors of a fold's rows, as one lane multiplies them: four places of the list.
+  struct Factors {
+    float weight[4];
+    const float* row[4];
+  };
+
+  /// Adds the sum over the list of factors times columns to a block of fp32 weights, and rounds it.
+  /// `more` rows lie beside the tiles; `b` are the columns as operands. `w` gets the tiles,
+  /// `beside(half, words)` two columns of one of the other rows.
+  template <class Beside>
+  __device__ __forceinline__ static void fold(const float* master, float* to, int more,
+                                              const Factors& factors,
                                               const std::uint32_t (&b)[2][2], uint4 (&w)[S::pairs],
                                               Beside beside) {
     const float4* from = reinterpret_cast<const float4*>(master) + lane();
     float4* sink = reinterpret_cast<float4*>(to) + lane();
+    float4 old[S::pairs][2];
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      float4 old[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) old[half] = __ldcg(from + (2 * i + half) * 32);
+      for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
+    }
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
       std::uint32_t v[4];
-      gradient_operand(v, 16 * i, rows);
+      gradient_operand(v, 16 * i, factors);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
         float gain[4] = {0, 0, 0, 0};
         Math::multiply(gain, v, b[half][0], b[half][1]);
-        old[half] = make_float4(old[half].x + gain[0], old[half].y + gain[1],
-                                old[half].z + gain[2], old[half].w + gain[3]);
-        sink[(2 * i + half) * 32] = old[half];
+        float4& sum = old[i][half];
+        sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
+        sink[(2 * i + half) * 32] = sum;
       }
-      w[i] = make_uint4(Math::pair(old[0].x, old[0].y), Math::pair(old[1].x, old[1].y),
-                        Math::pair(old[0].z, old[0].w), Math::pair(old[1].z, old[1].w));
+      w[i] = make_uint4(Math::pair(old[i][0].x, old[i][0].y), Math::pair(old[i][1].x, old[i][1].y),
+                        Math::pair(old[i][0].z, old[i][0].w), Math::pair(old[i][1].z, old[i][1].w));
     }
-    if (more == 0) return;
     std::uint32_t v[4];
-    gradient_operand(v, S::tiles * 8, [&](int i, int k) {
-      return i < S::tiles * 8 + more ? rows(i, k) : 0.0F;
-    });
+    gradient_operand(v, S::tiles * 8, factors);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float gain[4] = {0, 0, 0, 0};
       Math::multiply(gain, v, b[half][0], b[half][1]);
       if (row() >= more) continue;
       const int at = S::tile_floats + row() * columns + 8 * half + pair();
-      const float2 old = __ldcg(reinterpret_cast<const float2*>(master + at));
-      const float2 sum = make_float2(old.x + gain[0], old.y + gain[1]);
+      const float2 before = __ldcg(reinterpret_cast<const float2*>(master + at));
+      const float2 sum = make_float2(before.x + gain[0], before.y + gain[1]);
       *reinterpret_cast<float2*>(to + at) = sum;
       beside(half, Math::pair(sum.x, sum.y));
     }
   }
-  template <class Rows>
+  /// Sixteen rows from `first` on; what is behind a unit's last row ends in rows that nobody reads.
   __device__ __forceinline__ static void gradient_operand(std::uint32_t (&v)[4], int first,
-                                                          Rows rows) {
+                                                          const Factors& f) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int r = first + row() + i % 2 * 8;
-      const int k = pair() + i / 2 * 8;
-      v[i] = Math::pair(rows(r, k), rows(r, k + 1));
+      const int k = i / 2 * 2;
+      v[i] = Math::pair(f.weight[k] * f.row[k][r], f.weight[k + 1] * f.row[k + 1][r]);
     }
   }
+  /// Place i of the list as this lane sees it.
+  __device__ __forceinline__ static int place_of(int i) { return i / 2 * 8 + pair() + i % 2; }
 
   /// The inputs of a block's columns in the steps of the listed gradients, as operands.
   __device__ __forceinline__ void past_columns(std::uint32_t block,
@@ -978,7 +1006,7 @@ struct ChipBlockOfThreads {
       for (int i = 0; i < 4; ++i) {
         // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
         const std::uint32_t at = column & ~earlier;
-        const unsigned age = static_cast<unsigned>(i / 2 * 8 + pair() + i % 2);
+        const auto age = static_cast<unsigned>(place_of(i));
         const unsigned patch = at >= a.first_patch && at < a.zero ? 1U : 0U;
         word[i] = age < S::terms ? __ldcg(past(now().step + 2 * ring - back - age + patch) + at) : 0U;
       }
@@ -994,15 +1022,16 @@ struct ChipBlockOfThreads {
     const int u = static_cast<int>(block.what & 0xff);
     std::uint32_t b[2][2];
     past_columns(block.block, b);
-    fold(
-        master_of(block), to, S::rest,
-        [&](int i, int age) {
-          if (age >= S::terms) return 0.0F;
-          return coefficients[age] * history_row(p.d0, u, now().step - 1 - age + history)[i];
-        },
-        b, w, [&](int half, std::uint32_t words) {
-          if (rest != nullptr) rest[row() * columns / 2 + half * 4 + pair() / 2] = words;
-        });
+    Factors f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int age = place_of(i);
+      f.weight[i] = age < S::terms ? coefficients[age] : 0.0F;
+      f.row[i] = history_row(p.d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
+    }
+    fold(master_of(block), to, S::rest, f, b, w, [&](int half, std::uint32_t words) {
+      if (rest != nullptr) rest[row() * columns / 2 + half * 4 + pair() / 2] = words;
+    });
   }
   /// A block of W1.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, const float* coefficients,
@@ -1013,17 +1042,18 @@ struct ChipBlockOfThreads {
     std::uint32_t b[2][2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) transposed(beside, half, b[half][0], b[half][1]);
+    Factors f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int e = place_of(i);
+      const int age = e <= S::rest ? S::terms : age_of(e);
+      f.weight[i] = age < S::terms ? coefficients[age] : 0.0F;
+      f.row[i] = history_row(p.hidden, u, now().step - 3 - (age < S::terms ? age : 0) + history);
+    }
     uint4 w[S::pairs];
-    fold(
-        master_of(block), to, S::rest + 1,
-        [&](int i, int e) {
-          const int age = e <= S::rest ? S::terms : age_of(e);
-          if (age >= S::terms) return 0.0F;
-          const float r = i < Hidden ? history_row(p.hidden, u, now().step - 3 - age + history)[i]
-                                     : 1.0F;
-          return coefficients[age] * r;
-        },
-        b, w, [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
+    fold(master_of(block), to, S::rest + 1, f, b, w, [&](int half, std::uint32_t words) {
+      (half == 0 ? beside.x : beside.y) = words;
+    });
     if (!keep) return;
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) here[i * 32] = w[i];
@@ -1055,42 +1085,45 @@ struct ChipBlockOfThreads {
 
   // -------------------------------------------------------------- the step
 
-  /// All units have published step t - 1.
-  __device__ __forceinline__ void wait_for_units() const {
-    if (threadIdx.x == 0) {
-      const unsigned int target = now().published * static_cast<unsigned>(a.units);
-      while (static_cast<int>(load_relaxed(a.barrier) - target) < 0) {
-      }
-      fence_device();
+  /// Waits for all units to have published step t - 1: their values (`what` 0) or their inner
+  /// products (1). One lane's work.
+  __device__ __forceinline__ void wait_for_units(int what) const {
+    const unsigned int target = now().published * static_cast<unsigned>(a.units);
+    while (static_cast<int>(load_relaxed(a.barrier + what) - target) < 0) {
     }
-    __syncthreads();
-  }
-  __device__ __forceinline__ void gather() const {
-    const unsigned long long t = now().step;
-    if (warp() < unit_count()) {
-      open_tables(warp());
-      weigh_products(warp());
-    } else {
-      gather_values(past(t - 1 + ring), (t & 1) != 0, false);
-    }
-    __syncthreads();
+    fence_device();
   }
   __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) const {
+    constexpr int rows = (Hidden + 31) / 32;
+    const bool finishes = warp() < unit_count();
 #pragma unroll 1
     for (;;) {
-      wait_for_units();
-      gather();
-      errors();
+      if (threadIdx.x == 0) wait_for_units(0);
+      __syncthreads();
+      if (finishes) {
+        open_tables(warp());
+      } else {
+        gather_values(past(now().step - 1 + ring), (now().step & 1) != 0, false);
+      }
+      __syncthreads();
+      float share[rows];
+      if (finishes) {
+        if (lane() == 0) wait_for_units(1);
+        __syncwarp();
+        listed_share(warp(), share);
+      } else {
+        errors();
+      }
       forward(held);
       __syncthreads();
-      if (warp() < unit_count()) {
-        finish_unit(warp());
+      if (finishes) {
+        finish_unit(warp(), share);
       } else {
         backward();
       }
       fold_blocks(held);
       __syncthreads();
-      if (warp() < unit_count()) {
+      if (finishes) {
         finish_gradient(warp());
         if (unit(warp()).patch != not_a_patch && now().frame + 1 < now().last) {
           read_patch(warp(), 1);
@@ -1111,6 +1144,7 @@ struct ChipBlockOfThreads {
     ++n.frame;
     ++n.published;
     n.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
+    n.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
   }
   __device__ __forceinline__ void store_results() const {
     for (int u = 0; u < unit_count(); ++u) {
@@ -1123,7 +1157,7 @@ struct ChipBlockOfThreads {
       }
     }
     for (int i = threadIdx.x; i < warps * 3; i += threads) {
-      a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] +=
+      a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] =
           reinterpret_cast<double*>(shared + p.score)[i];
     }
   }
@@ -1175,8 +1209,8 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
   block.run(held);
   block.store_results();
   // The last one advances the cursor: all have read it then.
-  if (threadIdx.x == 0 && atomicAdd(a.barrier + 1, 1U) == gridDim.x - 1) {
-    a.barrier[1] = 0;
+  if (threadIdx.x == 0 && atomicAdd(a.barrier + 2, 1U) == gridDim.x - 1) {
+    a.barrier[2] = 0;
     block.end_launch(count);
   }
 }

@@ -32,11 +32,6 @@ DeferralPlan deferral(double momentum) {
   return {Sizes<Hidden>::terms - decay, Sizes<Hidden>::terms};
 }
 
-/// A block's place: its unit, which of A, B and context (0, 1, 2), its first column there.
-struct BlockPlace {
-  std::uint32_t unit, part, column;
-};
-
 template <int Hidden>
 class Plan {
   using S = Sizes<Hidden>;
@@ -44,15 +39,13 @@ class Plan {
  public:
   /// Everything for `multiprocessors` blocks of threads with so much shared memory each. Ask
   /// `fits` before.
-  Plan(const Spec& spec, const Connectome& net, DeferralPlan plan, int multiprocessors,
-       std::size_t shared_bytes)
+  Plan(const Connectome& net, DeferralPlan plan, int multiprocessors, std::size_t shared_bytes)
       : net_(net), period_(static_cast<std::size_t>(plan.period)) {
     patch_record = round_up(static_cast<std::size_t>(net.units[0].base), 4) + sums;
     const std::size_t patches = net.layer_start[1];
     first_patch = net.units.size() * S::record;
     zero = first_patch + patches * patch_record;
     row_words = zero + 4;
-    (void)spec;
     lay_out_units();
     share_out(multiprocessors);
     for (std::size_t m = 0; m < share_.size(); ++m) make_program(m, shared_bytes / 4);
@@ -74,7 +67,7 @@ class Plan {
     } else if (!spec.own_activation.empty()) {
       why = "its activation is not the library's";
     } else {
-      Plan made(spec, net, plan, multiprocessors, shared_bytes);
+      const Plan made(net, plan, multiprocessors, shared_bytes);
       why = made.problem_;
     }
     return why.empty();
@@ -88,7 +81,6 @@ class Plan {
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> column_list;  ///< [blocks][columns]
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
-  std::vector<std::uint32_t> primary_list;  ///< none; kept empty where units see patches
 
   /// Calls visit(index in the fp32 weights, index in reference order) for all of them.
   template <class Visit>
@@ -202,7 +194,7 @@ class Plan {
   [[nodiscard]] std::size_t small_words(std::size_t u) const {
     const std::size_t out = 2 * padded(u);
     return width(u) + out * 3 + out / columns * S::wide_words + 3 * history * S::values +
-           warps * (S::values + S::tiles * 8 + 16) + sums * 4 + S::values + (period_ + 1) * sums +
+           warps * (S::values + S::tiles * 8 + 16) + sums * 2 + S::most_period * sums + S::values + (period_ + 1) * sums +
            width(u) / columns * S::rest_words;
   }
   [[nodiscard]] std::size_t cost(std::size_t u) const {
@@ -348,7 +340,7 @@ class Plan {
       out += 2 * unit.padded;
     }
     if (x > 0xffff) problem_ = "its units have too many inputs";
-    std::array<std::vector<ChipBlock>, warps> mine = deal(units, unit_list, foldings);
+    std::array<std::vector<ChipBlock>, warps> mine = deal(unit_list, foldings);
     std::array<std::vector<ChipWideBlock>, warps> wide = deal_wide(unit_list);
 
     // Shared memory: the program, then everything that is not W0, then W0 while there is room.
@@ -378,9 +370,8 @@ class Plan {
     p.d0 = place(n * history * S::values);
     p.part0 = place(n * warps * S::values);
     p.part1 = place(n * warps * (S::tiles * 8 + 16));
-    p.weighed = place(n * sums);
     p.primary = place(n * 2 * sums);
-    p.listed = place(n * sums);
+    p.listed = place(n * S::most_period * sums);
     p.raw = place(n * S::values);
     p.tables = place(n * (period_ + 1) * sums);
     p.score = place(warps * 3 * 2);
@@ -439,11 +430,20 @@ class Plan {
 
   static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
 
+  /// Says in each block of a warp's how many of the same unit are left.
+  template <class Block>
+  static void count_runs(std::vector<Block>& list) {
+    for (std::size_t k = list.size(), run = 0; k-- > 0;) {
+      const bool last = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
+      run = last ? 1 : run + 1;
+      list[k].what |= narrow(run << run_shift);
+    }
+  }
+
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
   /// spread over all warps; each warp then has its own ordered by unit.
   [[nodiscard]] std::array<std::vector<ChipBlock>, warps> deal(
-      const std::vector<std::size_t>& units, const std::vector<ChipUnit>& unit_list,
-      const std::vector<Folding>& foldings) const {
+      const std::vector<ChipUnit>& unit_list, const std::vector<Folding>& foldings) const {
     std::array<std::vector<ChipBlock>, warps> mine;
     std::size_t next = 0;
     for (std::size_t phase = 0; phase < period_; ++phase) {
@@ -461,15 +461,11 @@ class Plan {
         }
       }
     }
-    (void)units;
     for (auto& list : mine) {
       std::stable_sort(list.begin(), list.end(), [](const ChipBlock& a, const ChipBlock& b) {
         return (a.what & 0xff) < (b.what & 0xff);
       });
-      for (std::size_t k = 0; k < list.size(); ++k) {
-        const bool ends = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
-        if (ends) list[k].what |= ends_unit;
-      }
+      count_runs(list);
     }
     return mine;
   }
@@ -489,12 +485,7 @@ class Plan {
              unit.all_out / columns + b});
       }
     }
-    for (auto& list : mine) {
-      for (std::size_t k = 0; k < list.size(); ++k) {
-        const bool ends = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
-        if (ends) list[k].what |= ends_unit;
-      }
-    }
+    for (auto& list : mine) count_runs(list);
     return mine;
   }
 

@@ -39,6 +39,7 @@ struct Sizes {
   /// column is being written while the others are used.
   static constexpr int lags = 15 - rest;
   static constexpr int terms = lags - 1;
+  static constexpr int most_period = terms;
 
   static constexpr int block_words = pairs * 128;       ///< 32-bit words of a block of W0
   static constexpr int wide_words = (pairs + 1) * 128;  ///< of W1
@@ -48,7 +49,8 @@ struct Sizes {
   static constexpr int master0 = tile_floats + rest * columns;
   static constexpr int master1 = tile_floats + (rest + 1) * columns;
 
-  static constexpr int values = (Hidden + 3) / 4 * 4;  ///< words of a unit's values in a row
+  /// Words of a unit's values in a row, one more for the 1 of the bias.
+  static constexpr int values = (Hidden + 4) / 4 * 4;
   static constexpr int record = values + sums;         ///< and its inner products
 };
 
@@ -81,16 +83,16 @@ struct ChipSlot {
 /// A block of W0, as the warp that has it sees it.
 struct ChipBlock {
   std::uint32_t x;      ///< first input on even (low half) and odd steps
-  std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | `ends_unit`
+  std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
   std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
   std::uint32_t block;  ///< among all
 };
-inline constexpr std::uint32_t ends_unit = 1U << 16;
+inline constexpr int run_shift = 20;  ///< in `what`: how many blocks of its unit a warp has from here
 inline constexpr std::uint32_t in_memory = ~0U;
 
 /// A block of W1.
 struct ChipWideBlock {
-  std::uint32_t what;
+  std::uint32_t what;   ///< like a ChipBlock's
   std::uint32_t out;    ///< first of its outputs among this multiprocessor's
   std::uint32_t where;  ///< word in shared memory
   std::uint32_t block;
@@ -104,7 +106,7 @@ struct ChipProgram {
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
   // Areas of shared memory, in words from its start.
-  std::uint32_t x, y, d1, hidden, squeezed, d0, part0, part1, weighed, primary, listed, raw, tables,
+  std::uint32_t x, y, d1, hidden, squeezed, d0, part0, part1, primary, listed, raw, tables,
       rest, score, now, x_words;
 };
 

@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The engine whose weights stay on the chip, against the plain double reference within its
+// rounding, against the host engine, and against itself: captured, eager, resumed.
+
+#include "catch.hpp"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/engine/cuda/chip/engine.hpp>
+#include <pvm/engine/host/engine.hpp>
+
+#include "rounding_suite.hpp"
+
+using pvm_test::distance;
+using pvm_test::doubles;
+using pvm_test::hidden_49;
+using pvm_test::largest_difference;
+using pvm_test::require_rounded;
+using pvm_test::run_steps;
+using pvm_test::skipped;
+using pvm_test::some_weights;
+using pvm_test::start_from;
+using pvm_test::steps_of;
+using pvm_test::weights_of;
+
+namespace {
+
+#if defined(PVM_EMULATED_CUDA)
+/// The emulated device with so many multiprocessors: the fewer, the more of the weights of a
+/// network are streamed.
+class Multiprocessors {
+ public:
+  explicit Multiprocessors(int count)
+      : before_(std::exchange(emulated_cuda::facts.multiprocessors, count)) {}
+  ~Multiprocessors() { emulated_cuda::facts.multiprocessors = before_; }
+
+ private:
+  int before_;
+};
+#else
+struct Multiprocessors {
+  explicit Multiprocessors(int) {}
+};
+#endif
+
+/// Rates so high that a gradient listed at a wrong age, or folded twice, shows beside the rounding.
+pvm::Spec quick() {
+  auto spec = hidden_49();
+  spec.initial_learning_rate = 0.02;
+  return spec;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]", pvm::bf16,
+                   pvm::fp16) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  using E = pvm::CudaChipEngine<TestType>;
+  const double unit = std::is_same_v<TestType, pvm::bf16> ? 0x1p-9 : 0x1p-12;
+  const int steps = steps_of(60, 30);  // three folds, and all rings have wrapped
+  require_rounded(distance<E>(quick(), 1, steps), quick(), steps, unit);
+  if (pvm_test::emulated && std::is_same_v<TestType, pvm::fp16>) return;
+  auto logistic = quick();
+  logistic.name = "logistic, no momentum";
+  logistic.activation = pvm::ActivationKind::logistic;
+  logistic.momentum = 0;
+  require_rounded(distance<E>(logistic, 1, steps_of(60, 16)), logistic, steps_of(60, 16), unit);
+  auto long_lived = quick();
+  long_lived.name = "momentum 0.4, the true derivative, one layer, no context of itself";
+  long_lived.momentum = 0.4;
+  long_lived.true_derivative = true;
+  long_lived.layer_shapes = {3};
+  long_lived.last_layer_context_to_all = false;
+  long_lived.context_exclude_self = true;
+  long_lived.delay_each_layer_learning = 1;
+  require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
+}
+
+TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]", pvm::bf16,
+                   pvm::fp16) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  pvm_test::same_bits<pvm::CudaChipEngine<TestType>>(1, hidden_49());
+}
+
+#if defined(PVM_EMULATED_CUDA)
+TEST_CASE("chip: where the weights are does not matter", "[gpu]") {
+  const auto trained = [](int multiprocessors, bool streams) {
+    const Multiprocessors some(multiprocessors);
+    pvm::CudaChipEngine<pvm::bf16> engine(quick());
+    INFO(engine.description());
+    CHECK((engine.description().find("100 % of W0") == std::string::npos) == streams);
+    engine.restore(start_from(some_weights(engine.connectome().weights), 1));
+    run_steps(engine, quick(), 14, 5);
+    return weights_of(engine, quick());
+  };
+  // Partial sums are added in another order: a weight that rounds the other way is all there is.
+  CHECK(largest_difference(trained(16, false), doubles(trained(6, true))) < 1e-4);
+}
+#else
+TEST_CASE("chip: small.json stays within the rounding of the weights", "[gpu]") {
+  if (skipped()) return;
+  auto spec = hidden_49();
+  spec.name = "small";
+  spec.layer_shapes = {12, 8, 6, 4, 2, 1};
+  spec.input_block_size = 5;
+  spec.delay_each_layer_learning = 1;
+  require_rounded(distance<pvm::CudaChipEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
+  require_rounded(distance<pvm::CudaChipEngine<pvm::fp16>>(spec, 1, 12), spec, 12, 0x1p-12);
+}
+#endif
+
+TEST_CASE("chip: scores, predictions and frames are the host engine's", "[gpu]") {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  const auto spec = hidden_49();
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  pvm::HostEngine<> host(spec, 1);
+  pvm::CudaChipEngine<pvm::fp16> gpu(spec, 1), floats(spec, 1);
+  host.restore(start_from(start, 1));
+  gpu.restore(start_from(start, 1));
+  floats.restore(start_from(start, 1));
+  run_steps(host, spec, 21);
+  run_steps(gpu, spec, 21);
+  const pvm::Score a = host.take_score(), b = gpu.take_score();
+  CHECK(a.pixels == b.pixels);
+  CHECK(a.outputs == b.outputs);
+  CHECK(std::abs(b.prediction / a.prediction - 1) < 1e-3);
+  CHECK(std::abs(b.persistence / a.persistence - 1) < 1e-4);
+  CHECK(std::abs(b.loss / a.loss - 1) < 1e-3);
+  CHECK(gpu.take_score().loss == 0);
+  std::vector<float> p(spec.frame_size()), q(p.size());
+  host.read_prediction(p);
+  gpu.read_prediction(q);
+  CHECK(largest_difference(q, doubles(p)) < 1e-3);
+  for (int done = 0; done < 21; done += 7) {
+    auto block = floats.stage(7);
+    pvm_test::fill(block, floats.step(), 1, spec.frame_size());
+    std::vector<float> values;
+    for (const auto pixel : block.pixels) {
+      values.push_back(pvm::squeeze_pixel(static_cast<float>(pixel)));
+    }
+    std::fill(block.pixels.begin(), block.pixels.end(), std::uint8_t{0});
+    block.squeezed = values;
+    floats.run(block, pvm::Mode::learn);
+  }
+  CHECK(weights_of(floats, spec) == weights_of(gpu, spec));
+}
+
+TEST_CASE("chip: a frozen network does not change, another engine's run goes on", "[gpu]") {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  const auto spec = hidden_49();
+  pvm::CudaChipEngine<pvm::bf16> engine(spec);
+  pvm::HostEngine<> host(spec, 1);
+  host.restore(start_from(some_weights(engine.connectome().weights), 1));
+  run_steps(host, spec, 12);
+  engine.restore(host.save());
+  CHECK(largest_difference(weights_of(engine, spec), doubles(weights_of(host, spec))) < 1e-6);
+  run_steps(host, spec, 6);
+  run_steps(engine, spec, 6);
+  CHECK(largest_difference(weights_of(engine, spec), doubles(weights_of(host, spec))) < 2e-5);
+  const auto before = weights_of(engine, spec);
+  run_steps(engine, spec, 9, 4, pvm::Mode::freeze);
+  CHECK(weights_of(engine, spec) == before);
+  CHECK(engine.step() == 27);
+  run_steps(engine, spec, 5);
+  CHECK(weights_of(engine, spec) != before);
+}
+
+TEST_CASE("chip: networks that do not fit are refused in a sentence", "[gpu]") {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  using E = pvm::CudaChipEngine<pvm::bf16>;
+  const auto refusal = [](const pvm::Spec& spec, int batch = 1) {
+    try {
+      const E engine(spec, batch);
+    } catch (const pvm::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("not refused");
+  };
+  CHECK(refusal(hidden_49()) == "not refused");
+  CHECK(refusal(hidden_49(), 2).find("more than one sequence") != std::string::npos);
+  CHECK(refusal(pvm_test::tiny_spec()).find("49 hidden values") != std::string::npos);
+  auto spec = hidden_49();
+  spec.momentum = 0.9;
+  CHECK(refusal(spec).find("momentum") != std::string::npos);
+  spec = hidden_49();
+  spec.feed_context_in_complex_layer = true;
+  CHECK(refusal(spec).find("context") != std::string::npos);
+  spec = hidden_49();
+  spec.input_block_size = 40;
+  CHECK(refusal(spec).find("do not fit a multiprocessor") != std::string::npos);
+  E engine(hidden_49());
+  CHECK_THROWS_AS(engine.stage(0), pvm::Error);
+  CHECK_THROWS_AS(engine.stage(engine.block_steps() + 1), pvm::Error);
+  CHECK_THROWS_AS(engine.restore(start_from(std::vector<float>(3), 1)), pvm::Error);
+}

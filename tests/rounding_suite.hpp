@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the CUDA engines of every precision are held to: the plain double reference within their
+/// rounding, and themselves, captured, eager and resumed.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <pvm/engine/cuda/check.hpp>
+
+#include "engine_suite.hpp"
+#include "reference.hpp"
+
+namespace pvm_test {
+
+inline bool skipped() {
+  std::string why;
+  if (pvm::cuda_available(&why)) return false;
+  std::printf("SKIPPED: %s\n", why.c_str());
+  return true;
+}
+
+/// Largest differences of hidden values, outputs and weights over a run.
+struct Distance {
+  double hidden = 0, outputs = 0, weights = 0;
+};
+
+inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+
+template <class E>
+Distance distance(const pvm::Spec& spec, int batch, int steps,
+                  pvm::Reduce reduce = pvm::Reduce::mean) {
+  const auto weights = some_weights(pvm::make_connectome(spec).weights);
+  Reference reference(spec, weights, batch, reduce);
+  pvm::EngineOptions options;
+  options.reduce = reduce;
+  E engine(spec, batch, options);
+  engine.restore(start_from(weights, batch));
+  const auto& net = reference.net();
+  const auto sequences = static_cast<std::size_t>(batch);
+  std::vector<float> hidden(sequences * net.units.size() * static_cast<std::size_t>(net.hidden));
+  std::vector<float> outputs(sequences * net.outputs);
+  Distance worst;
+  for (int t = 0; t < steps; ++t) {
+    run_steps(engine, spec, 1);
+    std::vector<Vector> frames(sequences, Vector(spec.frame_size()));
+    for (std::size_t b = 0; b < sequences; ++b) {
+      for (std::size_t i = 0; i < spec.frame_size(); ++i) {
+        frames[b][i] = 0.8 * some_pixel(i, static_cast<std::uint64_t>(t), b) / 255 + 0.1;
+      }
+    }
+    reference.step(frames);
+    engine.read_hidden(hidden);
+    engine.read_outputs(outputs);
+    std::vector<double> h, y;
+    for (std::size_t b = 0; b < sequences; ++b) {
+      for (std::size_t u = 0; u < net.units.size(); ++u) {
+        const auto row = reference.hidden(b, u);
+        h.insert(h.end(), row.begin(), row.end());
+        const auto& out = reference.outputs(b, u);
+        y.insert(y.end(), out.begin(), out.end());
+      }
+    }
+    worst.hidden = std::max(worst.hidden, largest_difference(hidden, h));
+    worst.outputs = std::max(worst.outputs, largest_difference(outputs, y));
+  }
+  worst.weights = largest_difference(weights_of(engine, spec), reference.weights());
+  std::printf("%s, batch %d, %d steps: hidden %.2e outputs %.2e weights %.2e\n", spec.name.c_str(),
+              batch, steps, worst.hidden, worst.outputs, worst.weights);
+  return worst;
+}
+
+/// With factors rounded to within `unit` of themselves, a sum of n products w x with |x| <= 1 is
+/// within 2 unit sum|w|, and its activation, of slope 1/2, within half of that: the bound of one
+/// step. Roundings are as often up as down, so that in fact a sum's error is smaller by the root of
+/// n; that leaves room for errors that came in with x. A gradient d x is within 3 unit of itself
+/// (both factors, and the error e that d is made of), and |d x| <= 1/2; the weights sum those.
+inline void require_rounded(const Distance& d, const pvm::Spec& spec, int steps, double unit) {
+  const auto net = pvm::make_connectome(spec);
+  const auto weights = some_weights(net.weights);
+  double most = 0;
+  for (const auto& unit_ : net.units) {
+    for (int i = 0; i < net.hidden; ++i) {
+      double sum = 0;
+      for (int k = 0; k < unit_.inputs; ++k) {
+        sum += std::abs(static_cast<double>(
+            weights[unit_.w0 + static_cast<std::size_t>(i * unit_.inputs + k)]));
+      }
+      most = std::max(most, sum);
+    }
+  }
+  CHECK(d.hidden < unit * most);
+  CHECK(d.outputs < unit * most);
+  CHECK(d.weights < steps * spec.initial_learning_rate / (1 - spec.momentum) * 1.5 * unit);
+}
+
+inline pvm::Spec early_tiny() {
+  auto spec = tiny_spec();
+  spec.delay_each_layer_learning = 3;
+  return spec;
+}
+/// As large a unit as the published models have.
+inline pvm::Spec hidden_49() {
+  auto spec = early_tiny();
+  spec.name = "hidden 49";
+  spec.hidden_block_size = 7;
+  spec.layer_shapes = {4, 3, 1};
+  return spec;
+}
+
+template <class E, class F>
+std::vector<float> train(const pvm::Spec& spec, int batch, int steps, F&& pixel) {
+  E engine(spec, batch);
+  engine.restore(start_from(some_weights(pvm::make_connectome(spec).weights), batch));
+  for (int t = 0; t < steps; ++t) {
+    const auto block = engine.stage(1);
+    for (std::size_t i = 0; i < block.pixels.size(); ++i) {
+      block.pixels[i] =
+          pixel(i % spec.frame_size(), static_cast<std::uint64_t>(t), i / spec.frame_size());
+    }
+    engine.run(block, pvm::Mode::learn);
+  }
+  return weights_of(engine, spec);
+}
+
+inline void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
+  CHECK(a.weights == b.weights);
+  CHECK(a.folded == b.folded);
+  CHECK(a.dweights == b.dweights);
+  CHECK(a.coefficients == b.coefficients);
+  CHECK(a.hidden == b.hidden);
+  CHECK(a.squeezed == b.squeezed);
+  CHECK(a.frames == b.frames);
+  CHECK(a.outputs == b.outputs);
+  CHECK(a.hidden_gradients == b.hidden_gradients);
+  CHECK(a.output_gradients == b.output_gradients);
+}
+
+/// A run in one piece against one that is captured, saved and resumed midway, over all rate
+/// switches.
+template <class E>
+void same_bits(int batch, pvm::Spec spec = early_tiny()) {
+  const int scale = 10 / steps_of(10, 1);  // on the emulated device all is ten times sooner
+  spec.delay_each_layer_learning = 40 / scale;
+  spec.delay_final_learning_rate = 150 / scale;
+  spec.final_learning_rate = 0.001;
+  spec.delay_intermediate_learning_rate = 190 / scale;
+  spec.intermediate_learning_rate = 0.004;
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  pvm::EngineOptions eager_options;
+  eager_options.graph = false;
+  E captured(spec, batch), eager(spec, batch, eager_options), resumed(spec, batch);
+  captured.restore(start_from(start, batch));
+  eager.restore(start_from(start, batch));
+  const auto first = static_cast<std::uint64_t>(131 / scale);
+  const auto second = static_cast<std::uint64_t>(150 / scale);
+  run_steps(captured, spec, first, 8);
+  const auto middle = captured.save();
+  run_steps(captured, spec, second, 7);
+  run_steps(eager, spec, first + second, 8);
+  resumed.restore(middle);
+  run_steps(resumed, spec, second, 5);
+  const auto expected = captured.save();
+  same_state(expected, eager.save());
+  same_state(expected, resumed.save());
+  CHECK(largest_difference(expected.weights, doubles(start)) > 1e-4 / scale);
+  CHECK(captured.take_score().loss == eager.take_score().loss);
+}
+
+}  // namespace pvm_test
