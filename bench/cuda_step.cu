@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <pvm/engine/cuda/chip/engine.hpp>
 #include <pvm/engine/cuda/engine.hpp>
 #include <pvm/model/json.hpp>
 
@@ -24,6 +25,7 @@ struct Choices {
   int steps = 20000;
   int reps = 5;
   int batch = 1;
+  std::string precision = "fp32";
   bool graph = true;
 };
 
@@ -43,6 +45,8 @@ Choices parse(int argc, char** argv) {
       choices.steps = std::stoi(value);
     } else if (flag == "--reps") {
       choices.reps = std::stoi(value);
+    } else if (flag == "--precision") {
+      choices.precision = value;
     } else if (flag == "--batch") {
       choices.batch = std::stoi(value);
     } else {
@@ -53,8 +57,8 @@ Choices parse(int argc, char** argv) {
 }
 
 /// Runs `steps` steps on frames that lie ready; copying one into the staging block is part of it.
-double seconds(pvm::CudaEngine<>& engine, const std::vector<std::vector<std::uint8_t>>& frames,
-               int steps) {
+template <class Engine>
+double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& frames, int steps) {
   engine.synchronize();
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; done < steps;) {
@@ -72,11 +76,12 @@ double seconds(pvm::CudaEngine<>& engine, const std::vector<std::vector<std::uin
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+template <class Engine>
 int measure(const Choices& choices) {
   pvm::Spec spec = pvm::load_spec(choices.spec);
   pvm::EngineOptions options;
   options.graph = choices.graph;
-  pvm::CudaEngine<> engine(spec, choices.batch, options);
+  Engine engine(spec, choices.batch, options);
   std::mt19937 random(1);
   pvm::EngineState start;
   start.weights.resize(engine.connectome().weights);
@@ -95,11 +100,13 @@ int measure(const Choices& choices) {
   }
   std::sort(rates.begin(), rates.end());
   std::printf(
-      "{\"spec\": \"%s\", \"batch\": %d, \"graph\": %s, \"steps\": %d, \"reps\": %d, "
+      "{\"spec\": \"%s\", \"precision\": \"%s\", \"batch\": %d, \"graph\": %s, \"steps\": %d, "
+      "\"reps\": %d, "
       "\"frames_per_second\": %.1f, \"least\": %.1f, \"most\": %.1f, \"device_bytes\": %zu, "
       "\"loss\": %.6g, \"engine\": \"%s\"}\n",
-      spec.name.c_str(), choices.batch, choices.graph ? "true" : "false", choices.steps,
-      choices.reps, rates[rates.size() / 2], rates.front(), rates.back(), engine.memory_needed(),
+      spec.name.c_str(), choices.precision.c_str(), choices.batch, choices.graph ? "true" : "false",
+      choices.steps, choices.reps, rates[rates.size() / 2], rates.front(), rates.back(),
+      engine.memory_needed(),
       [&] {
         const pvm::Score score = engine.take_score();
         return score.loss / static_cast<double>(score.outputs);
@@ -112,7 +119,12 @@ int measure(const Choices& choices) {
 
 int main(int argc, char** argv) {
   try {
-    return measure(parse(argc, argv));
+    const Choices choices = parse(argc, argv);
+    if (choices.precision == "bf16") return measure<pvm::CudaChipEngine<pvm::bf16>>(choices);
+    if (choices.precision == "fp16") return measure<pvm::CudaChipEngine<pvm::fp16>>(choices);
+    if (choices.precision == "fp32") return measure<pvm::CudaEngine<>>(choices);
+    throw pvm::Error(pvm::Fault::usage,
+                     "--precision is fp32, bf16 or fp16, not " + choices.precision);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_step: %s\n", error.what());
     return 1;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/cuda/chip/engine.hpp>
 #include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/engine.hpp>
 #include <pvm/io/synthetic.hpp>
@@ -140,6 +141,26 @@ TEST_CASE("Compute time is added up over more pieces than there are events") {
   CHECK(time.seconds() >= 0.04);
   CHECK(time.seconds() <= passed.count() - 0.04);
   CHECK(time.seconds() == time.seconds());
+}
+
+TEST_CASE("Weights stay on the chip where that is asked for, or a sentence refuses") {
+  using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
+  const Different device({.multiprocessors = 16});
+  const pvm::TrainerOptions options{.seed = 5, .on_chip = true};
+  pvm::Trainer<pvm::fp16, 1, Net> chip(options);
+  CHECK(train_test::contains(chip.description(), "weights on the chip"));
+  const auto weights = train(chip, 20);
+  CHECK(largest_difference(
+            weights, train(pvm::Trainer<pvm::fp16, 1, Net>(pvm::TrainerOptions{.seed = 5}), 20)) <
+        2e-5);
+  const auto refusal = [](auto&& make) { return train_test::error_of(make); };
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::fp32, 1, Net>{options}; }),
+                             "one sequence in bf16 or fp16"));
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Net, pvm::host>{options}; }),
+                             "leave on_chip out"));
+  CHECK(train_test::contains(
+      refusal([&] { pvm::Trainer<pvm::bf16>(train_test::tiny_spec(), options); }),
+      "49 hidden values"));
 }
 
 TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {

@@ -25,6 +25,7 @@
 
 #if defined(__CUDACC__)
 #include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/cuda/chip/engine.hpp>
 #include <pvm/engine/cuda/engine.hpp>
 #endif
 
@@ -46,8 +47,11 @@ struct TrainerOptions {
   std::uint64_t seed = 0;        ///< of the first weights
   Reduce reduce = Reduce::mean;  ///< how the sequences' updates become one
   Mode mode = Mode::learn;
-  int threads = 0;                                   ///< host: 0 = one per core
-  bool graph = true;                                 ///< CUDA: replay captured steps
+  int threads = 0;    ///< host: 0 = one per core
+  bool graph = true;  ///< CUDA: replay captured steps
+  /// CUDA, one sequence, bf16 or fp16: the weights stay on the GPU's multiprocessors. Refused where
+  /// they do not fit.
+  bool on_chip = false;
   BackendChoice backend = BackendChoice::automatic;  ///< among those of the Trainer's Backend
   /// Bytes that decoded frames may take in the engine's memory, so that later passes need no
   /// decoding; 0: none are kept.
@@ -81,10 +85,25 @@ using CudaRule = std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
                                         std::same_as<typename Net::rule, Adam>,
                                     typename Net::rule, Momentum>;
 
-/// One sequence in fp32 with momentum has an engine that keeps its weights on the chip; everything
-/// else runs as a batch on tensor cores. Throws Error (device) for what a GPU cannot run.
+/// The engine whose 16-bit weights stay on the chip; throws Error (usage) where there is none.
+template <class Precision, int Batch, class Rule>
+AnyEngine make_chip_engine(const Spec& spec, int batch, const EngineOptions& options) {
+  constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
+  if constexpr (narrow && std::same_as<Rule, Momentum> && (Batch == 1 || Batch == dynamic)) {
+    return AnyEngine::make<CudaChipEngine<Precision>>(spec, batch, options);
+  } else {
+    throw Error(Fault::usage,
+                "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum;"
+                " leave on_chip out");
+  }
+}
+
+/// One sequence in fp32 with momentum has an engine of its own; everything else runs as a batch on
+/// tensor cores, but for what is asked to stay on the chip. Throws Error (device) for what a GPU
+/// cannot run.
 template <class Precision, int Batch, class Net>
-AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
+AnyEngine make_cuda_engine(const Spec& spec, int batch, bool on_chip,
+                           const EngineOptions& options) {
   using Rule = CudaRule<Net>;
   std::string lacks;
   if (!spec.own_activation.empty()) lacks = "activation " + quote(spec.own_activation);
@@ -92,6 +111,7 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
+  if (on_chip) return make_chip_engine<Precision, Batch, Rule>(spec, batch, options);
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
     return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
@@ -113,11 +133,16 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   constexpr bool may_be_cuda = !std::same_as<Backend, host>;
   const bool required = std::same_as<Backend, cuda> || options.backend == BackendChoice::cuda;
   const bool wanted = may_be_cuda && options.backend != BackendChoice::host;
+  if (options.on_chip && !wanted) {
+    throw Error(Fault::usage,
+                "weights stay on the chip of a GPU only, and this run is the host's;"
+                " leave on_chip out");
+  }
 #if defined(__CUDACC__)
   if constexpr (may_be_cuda) {
     if (choose_cuda(required, wanted)) {
       try {
-        return make_cuda_engine<Precision, Batch, Net>(spec, batch, engine);
+        return make_cuda_engine<Precision, Batch, Net>(spec, batch, options.on_chip, engine);
       } catch (const Error& error) {  // no kernels for this GPU, or none for this network
         const bool host_can = !required && !std::same_as<Precision, tf32>;
         if (!host_can || error.fault() != Fault::device) throw;

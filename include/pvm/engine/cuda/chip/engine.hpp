@@ -47,7 +47,8 @@ class CudaChipEngine {
   /// way, in half a sentence.
   static bool fits(const Spec& spec, std::string& why) {
     const detail::DeviceFacts device = detail::describe_device();
-    return Plan::fits(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes, why);
+    return Plan::fits(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes,
+                      why);
   }
 
   /// `spec` must be valid, the batch is 1; throws Error (usage, device, memory).
@@ -327,9 +328,8 @@ class CudaChipEngine {
   }
   template <class T>
   void clear(const Array<T>& values) {
-    detail::cuda_check(
-        cudaMemsetAsync(values.get(), 0, values.size() * sizeof(T), compute_.get()),
-        "clearing device memory");
+    detail::cuda_check(cudaMemsetAsync(values.get(), 0, values.size() * sizeof(T), compute_.get()),
+                       "clearing device memory");
   }
   [[nodiscard]] std::vector<float> last_outputs() {
     const std::vector<float> y = download(y_);
@@ -499,10 +499,10 @@ class CudaChipEngine {
   void settle() {
     if (!std::exchange(learned_, false)) return;
     materialise();
-    detail::cuda_check(cudaMemcpyAsync(master_.get(), weights_now_.get(),
-                                       master_.size() * sizeof(float), cudaMemcpyDeviceToDevice,
-                                       compute_.get()),
-                       "settling the weights");
+    detail::cuda_check(
+        cudaMemcpyAsync(master_.get(), weights_now_.get(), master_.size() * sizeof(float),
+                        cudaMemcpyDeviceToDevice, compute_.get()),
+        "settling the weights");
     tables_.clear();
   }
   void to_reference(const std::vector<float>& own, std::span<float> out) const {
@@ -553,9 +553,8 @@ class CudaChipEngine {
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
     std::vector<float> master(master_.size());
-    plan_.visit_weights([&](std::size_t at, std::size_t reference) {
-      master[at] = folded[reference];
-    });
+    plan_.visit_weights(
+        [&](std::size_t at, std::size_t reference) { master[at] = folded[reference]; });
     fill(master_, master);
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {

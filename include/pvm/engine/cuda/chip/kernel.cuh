@@ -20,91 +20,15 @@
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
 #include <pvm/engine/cuda/instructions.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::chip {
 
-/// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that
-/// unpack(pack(v)) packs to the same word.
-template <class Precision>
-struct Split {
-  using Math = batch::Math<Precision>;
-  PVM_HOST_DEVICE static std::uint32_t pack(float v) {
-    const auto large = Math::operand(v);
-    const float rest = v - Math::value(large);
-    auto small_part = Math::operand(rest);
-    const float rounded = Math::value(small_part);
-    if ((rounded < 0 ? -rounded : rounded) > (rest < 0 ? -rest : rest)) --small_part;
-    return large | static_cast<std::uint32_t>(small_part) << 16;
-  }
-  PVM_HOST_DEVICE static float unpack(std::uint32_t word) {
-    return Math::value(static_cast<std::uint16_t>(word & 0xffffU)) +
-           Math::value(static_cast<std::uint16_t>(word >> 16));
-  }
-};
-
-/// Where a run stands; lives on the device and is advanced there.
-struct ChipCursor {
-  unsigned long long step;   ///< steps done
-  unsigned long long block;  ///< staging blocks used up
-  unsigned int frame;        ///< frames used of the current one
-  unsigned int published;    ///< steps since the barrier was cleared
-};
-
-struct ChipArguments {
-  int units, layers, patches, patch, block_size, channels, side;
-  int period;
-  unsigned int row_words, first_patch, patch_record, zero;  ///< of a row of the past
-  unsigned int hidden_row, output_row;                      ///< floats of a row of the others
-  int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
-  int sign_error;
-  int staging, block_steps, table_stride;
-  int most_steps;  ///< of this launch
-  const std::uint32_t* programs;
-  const std::uint32_t* program_start;
-  const std::uint32_t* column_list;
-  float* master;        ///< blocks of W0, then of W1, in fp32
-  unsigned long long first_wide;
-  std::uint32_t* copy;  ///< blocks of W0 that are not on the chip, in 16 bits, by block
-  std::uint32_t* past;  ///< [ring]: units' records, patches' records, 0, 1
-  float* hidden;        ///< [ring][units][Hidden]
-  float* d0;            ///< [history][units][Hidden]
-  float* d1;            ///< [history][outputs]
-  float* y;             ///< [2][outputs]
-  double* score;        ///< [multiprocessors][warps][3]
-  ChipCursor* cursor;
-  unsigned int* barrier;  ///< units' values and products published, multiprocessors ended
-  const std::uint8_t* const* frames;  ///< [staging][block_steps]
-  const float* squeezed;              ///< [staging][block_steps][...]
-  const std::uint8_t* scored;         ///< [staging][block_steps]
-  const std::uint32_t* index;         ///< see StepArguments
-  const float* coefficients;
-};
-
-/// In the first word of a staged index: its frames lie among the floats, not among the bytes.
-inline constexpr std::uint32_t floats_staged = 1U << 31;
-
-inline constexpr unsigned int every_lane = 0xffffffffU;
-
-/// What a block of threads knows of the launch, in shared memory.
-struct ChipNow {
-  unsigned long long step;
-  int frame, last;
-  unsigned int published;
-  int phase;                  ///< step % period
-  int lag;                    ///< step % lags: which column beside W1 is being written
-  const std::uint32_t* index;
-  const float* coefficients;
-  const std::uint8_t* const* frames;
-  const float* squeezed;
-  const std::uint8_t* scored;
-  int layer_table[most_units];  ///< which table each unit holds
-};
-static_assert(sizeof(ChipNow) <= 32 * sizeof(float), "the plan keeps 32 words for it");
-
+/// What one multiprocessor does: a block of threads with whole units. Every function is inlined.
 template <class Precision, int Hidden>
-struct ChipBlockOfThreads {
+struct Multiprocessor {
   using S = Sizes<Hidden>;
   using Math = batch::Math<Precision>;
   using Words = Split<Precision>;
@@ -318,12 +242,33 @@ struct ChipBlockOfThreads {
                         Math::pair(low.z, low.w), Math::pair(high.z, high.w));
     }
   }
-  __device__ __forceinline__ uint4* home(const ChipBlock& block) const {
-    return (block.where == in_memory
-                ? reinterpret_cast<uint4*>(a.copy + static_cast<std::size_t>(block.block) *
-                                                        S::block_words)
-                : reinterpret_cast<uint4*>(shared + block.where)) +
+  /// A block that is not in registers: two paths, because shared memory has loads of its own.
+  __device__ __forceinline__ uint4* in_shared(const ChipBlock& block) const {
+    return reinterpret_cast<uint4*>(shared + block.where) + lane();
+  }
+  __device__ __forceinline__ uint4* streamed(const ChipBlock& block) const {
+    return reinterpret_cast<uint4*>(a.copy +
+                                    static_cast<std::size_t>(block.block) * S::block_words) +
            lane();
+  }
+  __device__ __forceinline__ void load_block(const ChipBlock& block, uint4 (&w)[S::pairs]) const {
+    if (block.where == in_memory) {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) w[i] = __ldcg(streamed(block) + i * 32);
+    } else {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) w[i] = in_shared(block)[i * 32];
+    }
+  }
+  __device__ __forceinline__ void store_block(const ChipBlock& block,
+                                              const uint4 (&w)[S::pairs]) const {
+    if (block.where == in_memory) {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) streamed(block)[i * 32] = w[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) in_shared(block)[i * 32] = w[i];
+    }
   }
   __device__ __forceinline__ const ChipBlock* my_blocks() const {
     return list<ChipBlock>(p.blocks) + p.block_start[warp()];
@@ -355,9 +300,7 @@ struct ChipBlockOfThreads {
     for (int k = held_blocks; k < count; ++k) {
       uint4 w[S::pairs];
       round_block(master_of(blocks[k]), w);
-      uint4* to = home(blocks[k]);
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) to[i * 32] = w[i];
+      store_block(blocks[k], w);
     }
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
@@ -437,8 +380,8 @@ struct ChipBlockOfThreads {
                                                        const ChipSlot* slots, int from) {
     const int s = from + (lane() >> 2);
     if (s >= static_cast<int>(panel.count)) return make_float4(0, 0, 0, 0);
-    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(
-        row + slots[panel.first + s].from + S::values + (lane() & 3) * 4));
+    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(row + slots[panel.first + s].from +
+                                                          S::values + (lane() & 3) * 4));
     return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
                        __uint_as_float(v.w));
   }
@@ -464,8 +407,8 @@ struct ChipBlockOfThreads {
     return over_sources(sum);
   }
   __device__ __forceinline__ float4* primary_sums(int u, unsigned long long step) const {
-    return reinterpret_cast<float4*>(shared + p.primary) + (u * 2 + static_cast<int>(step & 1)) * 4 +
-           (lane() & 3);
+    return reinterpret_cast<float4*>(shared + p.primary) +
+           (u * 2 + static_cast<int>(step & 1)) * 4 + (lane() & 3);
   }
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
   /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t). Lane i gets that
@@ -555,8 +498,9 @@ struct ChipBlockOfThreads {
         (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
     const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
     const std::uint8_t* bytes = n.squeezed != nullptr ? nullptr : n.frames[n.frame + ahead];
-    const float* values =
-        n.squeezed != nullptr ? n.squeezed + static_cast<std::size_t>(n.frame + ahead) * size : nullptr;
+    const float* values = n.squeezed != nullptr
+                              ? n.squeezed + static_cast<std::size_t>(n.frame + ahead) * size
+                              : nullptr;
     std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
     std::uint32_t* x = shared + p.x + my.x + ((t & 1) != 0 ? my.padded : 0);
     float v[32];
@@ -614,8 +558,8 @@ struct ChipBlockOfThreads {
           loss += e * e;
           if (scored && !second && my.patch != not_a_patch) {
             const float m = (target - 0.1F) * 1.25F - unsqueeze(before);
-            const float then = Words::unpack(__ldcg(past(t - 2 + ring) + a.first_patch +
-                                                    my.patch * a.patch_record + k));
+            const float then = Words::unpack(
+                __ldcg(past(t - 2 + ring) + a.first_patch + my.patch * a.patch_record + k));
             const float s = (target - then) * 1.25F;
             missed += m * m;
             moved += s * s;
@@ -633,9 +577,9 @@ struct ChipBlockOfThreads {
   /// Into the columns beside W1's tiles.
   __device__ __forceinline__ void list_output(int u, std::uint32_t o, int column, float d1) const {
     const ChipUnit& my = unit(u);
-    const std::uint32_t wide_start = list<ChipWideBlock>(p.wide_blocks)[0].where -
-                                     list<ChipWideBlock>(p.wide_blocks)[0].out / columns *
-                                         S::wide_words;
+    const std::uint32_t wide_start =
+        list<ChipWideBlock>(p.wide_blocks)[0].where -
+        list<ChipWideBlock>(p.wide_blocks)[0].out / columns * S::wide_words;
     const std::uint32_t place = (my.out + o) / columns * S::wide_words + S::pairs * 128;
     const auto c = static_cast<int>(o % columns);
     const int at_lane = (column & 7) * 4 + (c & 7) / 2;
@@ -685,9 +629,7 @@ struct ChipBlockOfThreads {
 #pragma unroll 1
       for (int k = max(begin, held_blocks); k < end; ++k) {
         uint4 w[S::pairs];
-        const uint4* from = home(blocks[k]);
-#pragma unroll
-        for (int i = 0; i < S::pairs; ++i) w[i] = from[i * 32];
+        load_block(blocks[k], w);
         multiply_block(blocks[k], k, odd, w, sum, rest);
       }
       end_unit(static_cast<int>(what & 0xff), sum, rest);
@@ -745,8 +687,8 @@ struct ChipBlockOfThreads {
     }
     __syncwarp();
     if (lane() == 0) add_one_release(a.barrier);
-    float* row = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row +
-                 my.unit * Hidden;
+    float* row =
+        a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
 #pragma unroll
     for (int k = 0; k < Rows; ++k) {
       const int i = lane() + 32 * k;
@@ -858,8 +800,8 @@ struct ChipBlockOfThreads {
     const int e = S::rest + 1 + (lane() < S::lags ? lane() : 0);
     const float product = total(S::tiles * 8 + e);  // lane i: of column i
     const int newest = now().lag - 1;
-    float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
-                 my.unit * Hidden;
+    float* row =
+        a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + my.unit * Hidden;
 #pragma unroll
     for (int k = 0; k < (Hidden + 31) / 32; ++k) {
       const int i = lane() + 32 * k;
@@ -914,8 +856,8 @@ struct ChipBlockOfThreads {
       const bool second = (row() & 1) != 0;
       const float low[2] = {both_parts(sum[0][0]), both_parts(sum[0][1])};
       const float high[2] = {both_parts(sum[1][0]), both_parts(sum[1][1])};
-      const float2 made = make_float2(activate(second ? high[0] : low[0]),
-                                      activate(second ? high[1] : low[1]));
+      const float2 made =
+          make_float2(activate(second ? high[0] : low[0]), activate(second ? high[1] : low[1]));
       if (row() < 2) *reinterpret_cast<float2*>(y + 8 * row() + pair()) = made;
       if (folds_now(u, phase)) fold_wide(block, folds_of(u), master_of(block), true);
     }
@@ -923,8 +865,7 @@ struct ChipBlockOfThreads {
   /// See list_representation.
   __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return shared + p.listed +
-           (u * S::most_period + (since < 0 ? since + a.period : since)) * sums;
+    return shared + p.listed + (u * S::most_period + (since < 0 ? since + a.period : since)) * sums;
   }
 
   // -------------------------------------------------------------- folds
@@ -1008,7 +949,8 @@ struct ChipBlockOfThreads {
         const std::uint32_t at = column & ~earlier;
         const auto age = static_cast<unsigned>(place_of(i));
         const unsigned patch = at >= a.first_patch && at < a.zero ? 1U : 0U;
-        word[i] = age < S::terms ? __ldcg(past(now().step + 2 * ring - back - age + patch) + at) : 0U;
+        word[i] =
+            age < S::terms ? __ldcg(past(now().step + 2 * ring - back - age + patch) + at) : 0U;
       }
       b[half][0] = __byte_perm(word[0], word[1], 0x5410);
       b[half][1] = __byte_perm(word[2], word[3], 0x5410);
@@ -1051,9 +993,8 @@ struct ChipBlockOfThreads {
       f.row[i] = history_row(p.hidden, u, now().step - 3 - (age < S::terms ? age : 0) + history);
     }
     uint4 w[S::pairs];
-    fold(master_of(block), to, S::rest + 1, f, b, w, [&](int half, std::uint32_t words) {
-      (half == 0 ? beside.x : beside.y) = words;
-    });
+    fold(master_of(block), to, S::rest + 1, f, b, w,
+         [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
     if (!keep) return;
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) here[i * 32] = w[i];
@@ -1076,10 +1017,7 @@ struct ChipBlockOfThreads {
 #pragma unroll
         for (int r = 0; r < S::pairs; ++r) held[i][r] = w[r];
       }
-      if (k < held_blocks) continue;
-      uint4* to = home(block);
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) to[i * 32] = w[i];
+      if (k >= held_blocks) store_block(block, w);
     }
   }
 
@@ -1165,11 +1103,10 @@ struct ChipBlockOfThreads {
 
 /// Copies a multiprocessor's program to shared memory.
 template <class Precision, int Hidden>
-__device__ __forceinline__ ChipBlockOfThreads<Precision, Hidden> open_block(
-    const ChipArguments& a, std::uint32_t* shared) {
+__device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const ChipArguments& a,
+                                                                        std::uint32_t* shared) {
   const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
-  const std::uint32_t words =
-      from[offsetof(ChipProgram, words) / sizeof(std::uint32_t)];
+  const std::uint32_t words = from[offsetof(ChipProgram, words) / sizeof(std::uint32_t)];
   for (std::uint32_t i = threadIdx.x; i < words; i += threads) shared[i] = from[i];
   __syncthreads();
   return {a, *reinterpret_cast<const ChipProgram*>(shared), shared};
@@ -1244,8 +1181,8 @@ __global__ void __launch_bounds__(threads, 1)
   }
   const auto* wide = block.template list<ChipWideBlock>(block.p.wide_blocks);
 #pragma unroll 1
-  for (std::uint32_t k = block.p.wide_start[block.warp()];
-       k < block.p.wide_start[block.warp() + 1]; ++k) {
+  for (std::uint32_t k = block.p.wide_start[block.warp()]; k < block.p.wide_start[block.warp() + 1];
+       ++k) {
     block.fold_wide(wide[k],
                     block.weights_of(static_cast<int>(wide[k].what & 0xff),
                                      static_cast<int>(wide[k].what >> 8 & 0xff)),

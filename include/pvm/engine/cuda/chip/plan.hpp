@@ -21,13 +21,14 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Updates fold as late as the list allows: 16-bit weights do not show what is left of a momentum
-/// after it fell to 2^-12. A period below 3 says that the momentum lives too long.
+/// Updates fold as late as the list allows. What is left of a momentum when it has fallen to 2^-8
+/// is that part of one update, which 16-bit weights do not show. A period below 3 says that the
+/// momentum lives too long.
 template <int Hidden>
 DeferralPlan deferral(double momentum) {
   int decay = 0;
   if (momentum > 0) {
-    decay = static_cast<int>(std::min(1e6, std::ceil(-12.0 * std::log(2.0) / std::log(momentum))));
+    decay = static_cast<int>(std::min(1e6, std::ceil(-8.0 * std::log(2.0) / std::log(momentum))));
   }
   return {Sizes<Hidden>::terms - decay, Sizes<Hidden>::terms};
 }
@@ -75,11 +76,11 @@ class Plan {
 
   std::size_t shared_words = 0;  ///< of a block of threads
   std::size_t row_words = 0, first_patch = 0, patch_record = 0, zero = 0;
-  std::size_t outputs = 0;                  ///< of all units, in whole blocks
-  std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
+  std::size_t outputs = 0;                         ///< of all units, in whole blocks
+  std::size_t blocks = 0, wide_blocks = 0;         ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
   std::vector<std::uint32_t> programs, program_start;
-  std::vector<std::uint32_t> column_list;  ///< [blocks][columns]
+  std::vector<std::uint32_t> column_list;   ///< [blocks][columns]
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
   /// Calls visit(index in the fp32 weights, index in reference order) for all of them.
@@ -194,8 +195,8 @@ class Plan {
   [[nodiscard]] std::size_t small_words(std::size_t u) const {
     const std::size_t out = 2 * padded(u);
     return width(u) + out * 3 + out / columns * S::wide_words + 3 * history * S::values +
-           warps * (S::values + S::tiles * 8 + 16) + sums * 2 + S::most_period * sums + S::values + (period_ + 1) * sums +
-           width(u) / columns * S::rest_words;
+           warps * (S::values + S::tiles * 8 + 16) + sums * 2 + S::most_period * sums + S::values +
+           (period_ + 1) * sums + width(u) / columns * S::rest_words;
   }
   [[nodiscard]] std::size_t cost(std::size_t u) const {
     return small_words(u) + width(u) / columns * S::block_words;
@@ -209,8 +210,8 @@ class Plan {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return cost(a) > cost(b); });
     for (const std::size_t u : order) {
-      const auto to = static_cast<std::size_t>(std::min_element(load.begin(), load.end()) -
-                                               load.begin());
+      const auto to =
+          static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
       share_[to].push_back(u);
       load[to] += cost(u);
     }
@@ -218,33 +219,42 @@ class Plan {
     }
     for (auto& units : share_) std::sort(units.begin(), units.end());
   }
-  /// One exchange between the most loaded multiprocessor and another; false if none helps.
+  /// One exchange between the most loaded multiprocessor and another, or one unit that moves there;
+  /// false if none helps.
   bool improve(std::vector<std::size_t>& load) {
-    const auto most = static_cast<std::size_t>(std::max_element(load.begin(), load.end()) -
-                                               load.begin());
-    std::size_t best = load[most], best_other = 0, best_mine = 0, best_theirs = 0;
+    const auto most =
+        static_cast<std::size_t>(std::max_element(load.begin(), load.end()) - load.begin());
+    std::size_t best = load[most], to = 0, gives = 0, gets = 0;
     for (std::size_t other = 0; other < share_.size(); ++other) {
       if (other == most) continue;
       for (std::size_t i = 0; i < share_[most].size(); ++i) {
-        for (std::size_t k = 0; k < share_[other].size(); ++k) {
-          const std::size_t mine = cost(share_[most][i]), theirs = cost(share_[other][k]);
+        const std::size_t mine = cost(share_[most][i]);
+        for (std::size_t k = 0; k <= share_[other].size(); ++k) {  // the last: nothing comes back
+          const std::size_t theirs = k < share_[other].size() ? cost(share_[other][k]) : 0;
           if (mine <= theirs) continue;
           const std::size_t higher =
               std::max(load[most] - mine + theirs, load[other] - theirs + mine);
-          if (higher < best) {
-            best = higher;
-            best_other = other;
-            best_mine = i;
-            best_theirs = k;
-          }
+          if (higher >= best) continue;
+          best = higher;
+          to = other;
+          gives = i;
+          gets = k;
         }
       }
     }
     if (best == load[most]) return false;
-    const std::size_t moved = cost(share_[most][best_mine]) - cost(share_[best_other][best_theirs]);
-    std::swap(share_[most][best_mine], share_[best_other][best_theirs]);
-    load[most] -= moved;
-    load[best_other] += moved;
+    auto& mine = share_[most];
+    auto& theirs = share_[to];
+    const std::size_t gone = cost(mine[gives]);
+    const std::size_t come = gets < theirs.size() ? cost(theirs[gets]) : 0;
+    if (gets < theirs.size()) {
+      std::swap(mine[gives], theirs[gets]);
+    } else {
+      theirs.push_back(mine[gives]);
+      mine.erase(mine.begin() + static_cast<std::ptrdiff_t>(gives));
+    }
+    load[most] -= gone - come;
+    load[to] += gone - come;
     return true;
   }
 
@@ -266,8 +276,8 @@ class Plan {
       return foldings[a].blocks > foldings[b].blocks;
     });
     for (const std::size_t i : order) {
-      const auto phase = static_cast<std::size_t>(std::min_element(load.begin(), load.end()) -
-                                                  load.begin());
+      const auto phase =
+          static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
       foldings[i].phase = phase;
       load[phase] += foldings[i].blocks;
     }
@@ -290,84 +300,93 @@ class Plan {
     return all;
   }
 
+  /// A multiprocessor's program in the making.
+  struct Draft {
+    ChipProgram p{};
+    std::vector<ChipUnit> units;
+    std::vector<ChipPanel> panels;
+    std::vector<ChipSlot> slots;
+    std::array<std::vector<ChipBlock>, warps> blocks;
+    std::array<std::vector<ChipWideBlock>, warps> wide;
+    std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
+  };
+
   void write_program(const std::vector<std::size_t>& units, const std::vector<Folding>& foldings,
                      std::size_t shared_words_there) {
-    ChipProgram p{};
-    std::vector<ChipUnit> unit_list;
-    std::vector<ChipPanel> panel_list;
-    std::vector<ChipSlot> slot_list;
-    std::uint32_t x = 0, out = 0;
-    std::size_t folding = 0;
-    for (const std::size_t u : units) {
-      ChipUnit unit{};
-      unit.unit = narrow(u);
-      unit.layer = narrow(static_cast<std::size_t>(net_.units[u].layer));
-      unit.base = narrow(base(u));
-      unit.padded = narrow(padded(u));
-      unit.x = x;
-      unit.one = x + narrow(padded_column(u, static_cast<std::size_t>(net_.units[u].inputs) - 1));
-      unit.out = out;
-      unit.all_out = output_start[u];
-      unit.first_panel = narrow(panel_list.size());
-      unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
-      for (int side = 0; side < 2; ++side) {
-        unit.own_phase[side] = narrow(foldings[folding++].phase);
-      }
-      if (unit.layer != 0) {
-        panel_list.push_back({narrow(slot_list.size()), narrow(net_.primary[u].size()),
-                              unit.own_phase[0]});
-        for (std::size_t s = 0; s < net_.primary[u].size(); ++s) {
-          const std::uint32_t to = x + narrow(s * Hidden);
-          slot_list.push_back({narrow(net_.primary[u][s] * S::record), to | (to + unit.padded) << 16});
-        }
-      }
-      for (const Panel& panel : panels_[u]) {
-        const auto phase = narrow(foldings[folding++].phase);
-        unit.own_phase[2] = phase;  // the bias is in the last panel
-        if (panel.count > 0) {
-          panel_list.push_back({narrow(slot_list.size()), narrow(panel.count), phase});
-        }
-        for (std::size_t s = 0; s < panel.count; ++s) {
-          const std::uint32_t to =
-              x + 2 * unit.padded + narrow(panel.column + s * Hidden);
-          slot_list.push_back(
-              {narrow(net_.context[u][panel.first + s] * S::record), to | to << 16});
-        }
-      }
-      unit.panels = narrow(panel_list.size()) - unit.first_panel;
-      unit_list.push_back(unit);
-      x += narrow(width(u));
-      out += 2 * unit.padded;
-    }
-    if (x > 0xffff) problem_ = "its units have too many inputs";
-    std::array<std::vector<ChipBlock>, warps> mine = deal(unit_list, foldings);
-    std::array<std::vector<ChipWideBlock>, warps> wide = deal_wide(unit_list);
+    Draft draft;
+    auto folding = foldings.begin();
+    for (const std::size_t u : units) add_unit(draft, u, folding);
+    if (draft.x > 0xffff) problem_ = "its units have too many inputs";
+    deal(draft, foldings);
+    deal_wide(draft);
+    place_all(draft, shared_words_there);
+    append(draft);
+  }
 
-    // Shared memory: the program, then everything that is not W0, then W0 while there is room.
-    const auto take = [at = std::uint32_t{0}](std::size_t words) mutable {
+  /// One unit with its sources; `folding` goes on behind its panels.
+  void add_unit(Draft& draft, std::size_t u,
+                typename std::vector<Folding>::const_iterator& folding) const {
+    ChipUnit unit{};
+    unit.unit = narrow(u);
+    unit.layer = narrow(static_cast<std::size_t>(net_.units[u].layer));
+    unit.base = narrow(base(u));
+    unit.padded = narrow(padded(u));
+    unit.x = draft.x;
+    unit.one =
+        draft.x + narrow(padded_column(u, static_cast<std::size_t>(net_.units[u].inputs) - 1));
+    unit.out = draft.out;
+    unit.all_out = output_start[u];
+    unit.first_panel = narrow(draft.panels.size());
+    unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
+    for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((folding++)->phase);
+    const auto add_panel = [&](auto sources, std::size_t column, std::uint32_t other_side,
+                               std::uint32_t phase) {
+      if (sources.empty()) return;
+      draft.panels.push_back({narrow(draft.slots.size()), narrow(sources.size()), phase});
+      for (std::size_t s = 0; s < sources.size(); ++s) {
+        const std::uint32_t to = draft.x + narrow(column + s * Hidden);
+        draft.slots.push_back({narrow(sources[s] * S::record), to | (to + other_side) << 16});
+      }
+    };
+    add_panel(net_.primary[u], 0, unit.padded, unit.own_phase[0]);
+    for (const Panel& panel : panels_[u]) {
+      unit.own_phase[2] = narrow((folding++)->phase);  // the bias is in the last panel
+      add_panel(net_.context[u].subspan(panel.first, panel.count), 2 * padded(u) + panel.column, 0,
+                unit.own_phase[2]);
+    }
+    unit.panels = narrow(draft.panels.size()) - unit.first_panel;
+    draft.units.push_back(unit);
+    draft.x += narrow(width(u));
+    draft.out += 2 * unit.padded;
+  }
+
+  /// Shared memory: the program, then everything that is not W0, then W0 while there is room.
+  void place_all(Draft& draft, std::size_t shared_words_there) {
+    std::uint32_t at = 0;
+    const auto place = [&at](std::size_t words) {
       const std::uint32_t here = at;
       at += narrow(round_up(words, 4));
       return here;
     };
-    auto place = take;
-    const std::size_t n = units.size();
+    ChipProgram& p = draft.p;
+    const std::size_t n = draft.units.size();
     std::size_t count = 0, wide_count = 0;
-    for (const auto& list : mine) count += list.size();
-    for (const auto& list : wide) wide_count += list.size();
+    for (const auto& list : draft.blocks) count += list.size();
+    for (const auto& list : draft.wide) wide_count += list.size();
     (void)place(sizeof(ChipProgram) / 4);
     p.units = place(n * sizeof(ChipUnit) / 4);
-    p.panels = place(panel_list.size() * sizeof(ChipPanel) / 4);
-    p.slots = place(slot_list.size() * sizeof(ChipSlot) / 4);
+    p.panels = place(draft.panels.size() * sizeof(ChipPanel) / 4);
+    p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
     p.blocks = place(count * sizeof(ChipBlock) / 4);
     p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
-    p.words = place(0);
-    p.x = place(x);
-    p.x_words = x;
-    p.y = place(2 * out);
-    p.d1 = place(out);
+    p.words = at;
+    p.x = place(draft.x);
+    p.x_words = draft.x;
+    p.y = place(2 * draft.out);
+    p.d1 = place(draft.out);
     p.hidden = place(n * history * S::values);
     p.squeezed = place(n * history * S::values);
-    p.d0 = place(n * history * S::values);
+    p.d0 = place(n * history * S::values + 16);  // operands read beyond a unit's last row
     p.part0 = place(n * warps * S::values);
     p.part1 = place(n * warps * (S::tiles * 8 + 16));
     p.primary = place(n * 2 * sums);
@@ -378,19 +397,25 @@ class Plan {
     p.now = place(32);
     p.rest = place(count * S::rest_words);
     const std::uint32_t w1 = place(wide_count * S::wide_words);
-    for (auto& list : wide) {
+    for (auto& list : draft.wide) {
       for (ChipWideBlock& block : list) block.where = w1 + block.out / columns * S::wide_words;
     }
-    if (place(0) > shared_words_there) problem_ = "its units do not fit a multiprocessor";
-    for (std::size_t k = 0, more = 1; more != 0; ++k) {  // warps alike
-      more = 0;
-      for (auto& list : mine) {
+    if (at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
+    place_blocks(draft, shared_words_there, at);
+    shared_words = std::max<std::size_t>(shared_words, at);
+  }
+  /// W0: registers first, then shared memory, warp by warp alike.
+  void place_blocks(Draft& draft, std::size_t shared_words_there, std::uint32_t& at) {
+    std::size_t longest = 0;
+    for (const auto& list : draft.blocks) longest = std::max(longest, list.size());
+    for (std::size_t k = 0; k < longest; ++k) {
+      for (auto& list : draft.blocks) {
         if (k >= list.size()) continue;
-        more = 1;
         if (k < held_blocks) {
           ++held;
-        } else if (place(0) + S::block_words <= shared_words_there) {
-          list[k].where = place(S::block_words);
+        } else if (at + S::block_words <= shared_words_there) {
+          list[k].where = at;
+          at += S::block_words;
           ++shared;
         } else {
           list[k].where = in_memory;
@@ -398,34 +423,39 @@ class Plan {
         }
       }
     }
-    shared_words = std::max<std::size_t>(shared_words, place(0));
+  }
 
-    p.unit_count = narrow(n);
-    p.slot_count = narrow(slot_list.size());
-    p.out_count = out;
-    std::vector<ChipBlock> block_list;
-    std::vector<ChipWideBlock> wide_list;
-    for (int w = 0; w < warps; ++w) {
-      p.block_start[w] = narrow(block_list.size());
-      p.wide_start[w] = narrow(wide_list.size());
-      p.rest_first[w] = p.rest + narrow(block_list.size() * S::rest_words);
-      block_list.insert(block_list.end(), mine[w].begin(), mine[w].end());
-      wide_list.insert(wide_list.end(), wide[w].begin(), wide[w].end());
+  /// Puts the program behind those of the multiprocessors before.
+  void append(Draft& draft) {
+    ChipProgram& p = draft.p;
+    p.unit_count = narrow(draft.units.size());
+    p.slot_count = narrow(draft.slots.size());
+    p.out_count = draft.out;
+    std::vector<ChipBlock> blocks_of_all;
+    std::vector<ChipWideBlock> wide_of_all;
+    for (std::size_t w = 0; w < warps; ++w) {
+      p.block_start[w] = narrow(blocks_of_all.size());
+      p.wide_start[w] = narrow(wide_of_all.size());
+      p.rest_first[w] = p.rest + narrow(blocks_of_all.size() * S::rest_words);
+      blocks_of_all.insert(blocks_of_all.end(), draft.blocks[w].begin(), draft.blocks[w].end());
+      wide_of_all.insert(wide_of_all.end(), draft.wide[w].begin(), draft.wide[w].end());
     }
-    p.block_start[warps] = narrow(block_list.size());
-    p.wide_start[warps] = narrow(wide_list.size());
-    program_start.push_back(narrow(programs.size()));
+    p.block_start[warps] = narrow(blocks_of_all.size());
+    p.wide_start[warps] = narrow(wide_of_all.size());
     const std::size_t start = programs.size();
+    program_start.push_back(narrow(start));
     programs.resize(start + p.words);
-    const auto put = [&](std::uint32_t at, const void* from, std::size_t bytes) {
-      if (bytes > 0) std::memcpy(programs.data() + start + at, from, bytes);
+    const auto put = [&](std::uint32_t at, const auto& values) {
+      if (!values.empty()) {
+        std::memcpy(programs.data() + start + at, values.data(), values.size() * sizeof(values[0]));
+      }
     };
-    put(0, &p, sizeof(p));
-    put(p.units, unit_list.data(), unit_list.size() * sizeof(ChipUnit));
-    put(p.panels, panel_list.data(), panel_list.size() * sizeof(ChipPanel));
-    put(p.slots, slot_list.data(), slot_list.size() * sizeof(ChipSlot));
-    put(p.blocks, block_list.data(), block_list.size() * sizeof(ChipBlock));
-    put(p.wide_blocks, wide_list.data(), wide_list.size() * sizeof(ChipWideBlock));
+    std::memcpy(programs.data() + start, &p, sizeof(p));
+    put(p.units, draft.units);
+    put(p.panels, draft.panels);
+    put(p.slots, draft.slots);
+    put(p.blocks, blocks_of_all);
+    put(p.wide_blocks, wide_of_all);
   }
 
   static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
@@ -442,51 +472,45 @@ class Plan {
 
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
   /// spread over all warps; each warp then has its own ordered by unit.
-  [[nodiscard]] std::array<std::vector<ChipBlock>, warps> deal(
-      const std::vector<ChipUnit>& unit_list, const std::vector<Folding>& foldings) const {
-    std::array<std::vector<ChipBlock>, warps> mine;
+  void deal(Draft& draft, const std::vector<Folding>& foldings) const {
     std::size_t next = 0;
     for (std::size_t phase = 0; phase < period_; ++phase) {
       for (const Folding& f : foldings) {
         if (f.phase != phase) continue;
-        const ChipUnit& unit = unit_list[f.unit];
+        const ChipUnit& unit = draft.units[f.unit];
         for (std::size_t b = 0; b < f.blocks; ++b) {
           const std::uint32_t even = unit.x + narrow(f.column + b * columns);
           std::uint32_t odd = even;
           const std::size_t side = (f.column + b * columns) / unit.padded;
           if (side == 0) odd = even + unit.padded;  // A of odd steps, behind that of even ones
           if (side == 1) odd = even - unit.padded;  // B is the other
-          mine[next++ % warps].push_back({even | odd << 16, narrow(f.unit | phase << 8), 0,
-                                          narrow(f.first_block + b)});
+          draft.blocks[next++ % warps].push_back(
+              {even | odd << 16, narrow(f.unit | phase << 8), 0, narrow(f.first_block + b)});
         }
       }
     }
-    for (auto& list : mine) {
+    for (auto& list : draft.blocks) {
       std::stable_sort(list.begin(), list.end(), [](const ChipBlock& a, const ChipBlock& b) {
         return (a.what & 0xff) < (b.what & 0xff);
       });
       count_runs(list);
     }
-    return mine;
   }
 
   /// Blocks of W1 to the warps that do not finish units' hidden values meanwhile.
-  [[nodiscard]] std::array<std::vector<ChipWideBlock>, warps> deal_wide(
-      const std::vector<ChipUnit>& unit_list) const {
-    std::array<std::vector<ChipWideBlock>, warps> mine;
-    const std::size_t first = unit_list.size();
-    if (first >= warps) return mine;
+  void deal_wide(Draft& draft) const {
+    const std::size_t first = draft.units.size();
+    if (first >= warps) return;
     std::size_t next = 0;
-    for (std::size_t u = 0; u < unit_list.size(); ++u) {
-      const ChipUnit& unit = unit_list[u];
+    for (std::size_t u = 0; u < draft.units.size(); ++u) {
+      const ChipUnit& unit = draft.units[u];
       for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-        mine[first + next % (warps - first)].push_back(
-            {narrow(u | next % period_ << 8), unit.out + b * columns, 0,
-             unit.all_out / columns + b});
+        draft.wide[first + next % (warps - first)].push_back({narrow(u | next % period_ << 8),
+                                                              unit.out + b * columns, 0,
+                                                              unit.all_out / columns + b});
       }
     }
-    for (auto& list : mine) count_runs(list);
-    return mine;
+    for (auto& list : draft.wide) count_runs(list);
   }
 
   Connectome net_;

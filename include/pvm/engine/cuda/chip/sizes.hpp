@@ -17,13 +17,13 @@ namespace pvm::inline v0::detail::chip {
 
 inline constexpr int warps = 12;
 inline constexpr int threads = warps * 32;
-inline constexpr int columns = 16;      ///< of a block
-inline constexpr int held_blocks = 7;   ///< of W0 in the registers of each warp
-inline constexpr int ring = 32;         ///< rows of the past in device memory, a power of two
-inline constexpr int history = 16;      ///< rows of a unit's past in shared memory, a power of two
-inline constexpr int sums = 16;         ///< room for one number for each listed gradient
-inline constexpr int most_units = 6;    ///< of a multiprocessor
-inline constexpr int panel_slots = 6;   ///< context sources that fold together
+inline constexpr int columns = 16;     ///< of a block
+inline constexpr int held_blocks = 7;  ///< of W0 in the registers of each warp
+inline constexpr int ring = 32;        ///< rows of the past in device memory, a power of two
+inline constexpr int history = 16;     ///< rows of a unit's past in shared memory, a power of two
+inline constexpr int sums = 16;        ///< room for one number for each listed gradient
+inline constexpr int most_units = 6;   ///< of a multiprocessor
+inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
 template <int Hidden>
 struct Sizes {
@@ -51,7 +51,7 @@ struct Sizes {
 
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;
-  static constexpr int record = values + sums;         ///< and its inner products
+  static constexpr int record = values + sums;  ///< and its inner products
 };
 
 /// A unit as its multiprocessor sees it. Offsets `x` and `out` are in words of shared memory areas.
@@ -87,7 +87,8 @@ struct ChipBlock {
   std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
   std::uint32_t block;  ///< among all
 };
-inline constexpr int run_shift = 20;  ///< in `what`: how many blocks of its unit a warp has from here
+inline constexpr int run_shift =
+    20;  ///< in `what`: how many blocks of its unit a warp has from here
 inline constexpr std::uint32_t in_memory = ~0U;
 
 /// A block of W1.
@@ -106,8 +107,8 @@ struct ChipProgram {
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
   // Areas of shared memory, in words from its start.
-  std::uint32_t x, y, d1, hidden, squeezed, d0, part0, part1, primary, listed, raw, tables,
-      rest, score, now, x_words;
+  std::uint32_t x, y, d1, hidden, squeezed, d0, part0, part1, primary, listed, raw, tables, rest,
+      score, now, x_words;
 };
 
 /// In a column list: where in a row of the past a column's input is, and whether one row earlier.

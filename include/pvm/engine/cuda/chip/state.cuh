@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the kernels of the engine whose weights stay on the chip are given, and what they keep: in
+/// device memory from launch to launch, in shared memory while one runs.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that
+/// unpack(pack(v)) packs to the same word.
+template <class Precision>
+struct Split {
+  using Math = batch::Math<Precision>;
+  PVM_HOST_DEVICE static std::uint32_t pack(float v) {
+    const auto large = Math::operand(v);
+    const float rest = v - Math::value(large);
+    auto small_part = Math::operand(rest);
+    const float rounded = Math::value(small_part);
+    if ((rounded < 0 ? -rounded : rounded) > (rest < 0 ? -rest : rest)) --small_part;
+    return large | static_cast<std::uint32_t>(small_part) << 16;
+  }
+  PVM_HOST_DEVICE static float unpack(std::uint32_t word) {
+    return Math::value(static_cast<std::uint16_t>(word & 0xffffU)) +
+           Math::value(static_cast<std::uint16_t>(word >> 16));
+  }
+};
+
+/// Where a run stands; lives on the device and is advanced there.
+struct ChipCursor {
+  unsigned long long step;   ///< steps done
+  unsigned long long block;  ///< staging blocks used up
+  unsigned int frame;        ///< frames used of the current one
+  unsigned int published;    ///< steps since the barrier was cleared
+};
+
+struct ChipArguments {
+  int units, layers, patches, patch, block_size, channels, side;
+  int period;
+  unsigned int row_words, first_patch, patch_record, zero;  ///< of a row of the past
+  unsigned int hidden_row, output_row;                      ///< floats of a row of the others
+  int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
+  int sign_error;
+  int staging, block_steps, table_stride;
+  int most_steps;  ///< of this launch
+  const std::uint32_t* programs;
+  const std::uint32_t* program_start;
+  const std::uint32_t* column_list;
+  float* master;  ///< blocks of W0, then of W1, in fp32
+  unsigned long long first_wide;
+  std::uint32_t* copy;  ///< blocks of W0 that are not on the chip, in 16 bits, by block
+  std::uint32_t* past;  ///< [ring]: units' records, patches' records, 0, 1
+  float* hidden;        ///< [ring][units][Hidden]
+  float* d0;            ///< [history][units][Hidden]
+  float* d1;            ///< [history][outputs]
+  float* y;             ///< [2][outputs]
+  double* score;        ///< [multiprocessors][warps][3]
+  ChipCursor* cursor;
+  unsigned int* barrier;  ///< units' values and products published, multiprocessors ended
+  const std::uint8_t* const* frames;  ///< [staging][block_steps]
+  const float* squeezed;              ///< [staging][block_steps][...]
+  const std::uint8_t* scored;         ///< [staging][block_steps]
+  const std::uint32_t* index;         ///< see StepArguments
+  const float* coefficients;
+};
+
+/// In the first word of a staged index: its frames lie among the floats, not among the bytes.
+inline constexpr std::uint32_t floats_staged = 1U << 31;
+
+inline constexpr unsigned int every_lane = 0xffffffffU;
+
+/// What a block of threads knows of the launch, in shared memory.
+struct ChipNow {
+  unsigned long long step;
+  int frame, last;
+  unsigned int published;
+  int phase;  ///< step % period
+  int lag;    ///< step % lags: which column beside W1 is being written
+  const std::uint32_t* index;
+  const float* coefficients;
+  const std::uint8_t* const* frames;
+  const float* squeezed;
+  const std::uint8_t* scored;
+  int layer_table[most_units];  ///< which table each unit holds
+};
+static_assert(sizeof(ChipNow) <= 32 * sizeof(float), "the plan keeps 32 words for it");
+
+}  // namespace pvm::inline v0::detail::chip
