@@ -374,6 +374,7 @@ class CudaChipEngine {
 
   [[nodiscard]] detail::chip::ChipArguments arguments(int most_steps) const {
     detail::chip::ChipArguments a{};
+    a.areas = plan_.areas;
     a.units = static_cast<int>(net_.units.size());
     a.layers = static_cast<int>(layers());
     a.patches = static_cast<int>(patches());

@@ -52,7 +52,7 @@ struct Multiprocessor {
     return reinterpret_cast<float*>(shared + at);
   }
   __device__ __forceinline__ ChipNow& now() const {
-    return *reinterpret_cast<ChipNow*>(shared + p.now);
+    return *reinterpret_cast<ChipNow*>(shared + a.areas.now);
   }
   __device__ __forceinline__ const ChipUnit& unit(int u) const {
     return list<ChipUnit>(p.units)[u];
@@ -69,10 +69,11 @@ struct Multiprocessor {
   /// Coefficients of the listed gradients by age, for blocks that fold at `phase`; then 0, 1, 0.
   __device__ __forceinline__ const float* weights_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return floats(p.tables) + (u * (a.period + 1) + (since < 0 ? since + a.period : since)) * sums;
+    return floats(a.areas.tables) +
+           (u * (a.period + 1) + (since < 0 ? since + a.period : since)) * sums;
   }
   __device__ __forceinline__ const float* folds_of(int u) const {
-    return floats(p.tables) + (u * (a.period + 1) + a.period) * sums;
+    return floats(a.areas.tables) + (u * (a.period + 1) + a.period) * sums;
   }
   /// Whether blocks of unit u that fold at `phase` gain anything in this step.
   __device__ __forceinline__ bool folds_now(int u, int phase) const {
@@ -189,13 +190,13 @@ struct Multiprocessor {
     for (std::uint32_t i = threadIdx.x; i < p.x_words; i += threads) shared[p.x + i] = 0;
     for (std::uint32_t i = threadIdx.x; i < 2 * p.out_count; i += threads) floats(p.y)[i] = 0;
     for (int i = threadIdx.x; i < unit_count() * warps * S::values; i += threads) {
-      floats(p.part0)[i] = 0;
+      floats(a.areas.part0)[i] = 0;
     }
     for (int i = threadIdx.x; i < unit_count() * warps * wide; i += threads) {
-      floats(p.part1)[i] = 0;
+      floats(a.areas.part1)[i] = 0;
     }
     for (int i = threadIdx.x; i < warps * 3; i += threads) {
-      reinterpret_cast<double*>(shared + p.score)[i] =
+      reinterpret_cast<double*>(shared + a.areas.score)[i] =
           a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i];
     }
     __syncthreads();
@@ -205,13 +206,13 @@ struct Multiprocessor {
         const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
         const int i = k % Hidden;
         const std::size_t at = my.unit * Hidden + i;
-        history_row(p.hidden, u, step)[i] =
+        history_row(a.areas.hidden, u, step)[i] =
             __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at);
-        history_row(p.d0, u, step)[i] =
+        history_row(a.areas.d0, u, step)[i] =
             __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
-        history_row(p.squeezed, u, step)[i] =
+        history_row(a.areas.squeezed, u, step)[i] =
             Words::unpack(__ldcg(past(step) + my.unit * S::record + i));
-        if (i == 0) history_row(p.hidden, u, step)[Hidden] = 1;  // r of the bias
+        if (i == 0) history_row(a.areas.hidden, u, step)[Hidden] = 1;  // r of the bias
       }
       for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
         for (int k = 0; k < 2; ++k) {
@@ -219,11 +220,11 @@ struct Multiprocessor {
               __ldcg(a.y + static_cast<std::size_t>(k) * a.output_row + my.all_out + o);
         }
       }
-      if (threadIdx.x == 0) shared[p.x + my.one] = Words::pack(1.0F);
+      if (threadIdx.x == 0) shared[my.one] = Words::pack(1.0F);
       const std::uint32_t* from = past(t - 1 + ring);  // what is B now
       if (my.patch != not_a_patch) {
         for (std::uint32_t k = threadIdx.x; k < my.base; k += threads) {
-          shared[p.x + my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
+          shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
               __ldcg(from + a.first_patch + my.patch * a.patch_record + k);
         }
       }
@@ -320,9 +321,8 @@ struct Multiprocessor {
       const float* master = master_of(block);
       uint4 w[S::pairs];
       round_block(master, w);
-      uint4* to = reinterpret_cast<uint4*>(shared + block.where) + lane();
 #pragma unroll
-      for (int i = 0; i < S::pairs; ++i) to[i * 32] = w[i];
+      for (int i = 0; i < S::pairs; ++i) store_wide_tiles(block, i, w[i]);
       const std::uint32_t out = unit(static_cast<int>(block.what & 0xff)).all_out + block.out -
                                 unit(static_cast<int>(block.what & 0xff)).out;
       std::uint32_t v[4];
@@ -339,7 +339,7 @@ struct Multiprocessor {
         }
         v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
       }
-      to[S::pairs * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+      store_wide_tiles(block, S::pairs, make_uint4(v[0], v[1], v[2], v[3]));
     }
   }
   /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
@@ -366,7 +366,7 @@ struct Multiprocessor {
       const int i = (k - s * (S::values / 4)) * 4;
       const ChipSlot slot = slots[s];
       const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from + slot.from + i));
-      std::uint32_t* to = shared + p.x + (odd ? slot.to >> 16 : slot.to & 0xffffU) + i;
+      std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + i;
       to[0] = v.x;
       if (i + 1 < Hidden) to[1] = v.y;
       if (i + 2 < Hidden) to[2] = v.z;
@@ -407,7 +407,7 @@ struct Multiprocessor {
     return over_sources(sum);
   }
   __device__ __forceinline__ float4* primary_sums(int u, unsigned long long step) const {
-    return reinterpret_cast<float4*>(shared + p.primary) +
+    return reinterpret_cast<float4*>(shared + a.areas.primary) +
            (u * 2 + static_cast<int>(step & 1)) * 4 + (lane() & 3);
   }
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
@@ -448,7 +448,7 @@ struct Multiprocessor {
 #pragma unroll
     for (int age = 0; age < S::terms; ++age) {
       const float weight = __shfl_sync(every_lane, mine[age % 4], age / 4);
-      const float* d0 = history_row(p.d0, u, t - 1 - age + history);
+      const float* d0 = history_row(a.areas.d0, u, t - 1 - age + history);
 #pragma unroll
       for (int k = 0; k < Rows; ++k) {
         const int i = lane() + 32 * k;
@@ -468,7 +468,7 @@ struct Multiprocessor {
     if (same) return;
     if (lane() == 0) n.layer_table[u] = table;
     const float* from = n.coefficients + static_cast<std::size_t>(table) * a.table_stride;
-    float* to = floats(p.tables) + u * (a.period + 1) * sums;
+    float* to = floats(a.areas.tables) + u * (a.period + 1) * sums;
     const int square = a.period * S::terms;
 #pragma unroll 1
     for (int k = lane(); k < (a.period + 1) * sums; k += 32) {
@@ -502,7 +502,7 @@ struct Multiprocessor {
                               ? n.squeezed + static_cast<std::size_t>(n.frame + ahead) * size
                               : nullptr;
     std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
-    std::uint32_t* x = shared + p.x + my.x + ((t & 1) != 0 ? my.padded : 0);
+    std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
     float v[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) v[i] = 0;
@@ -525,7 +525,7 @@ struct Multiprocessor {
     const float sum = sum_each(v);
     if (lane() < sums) {
       record[a.patch_record - sums + lane()] = __float_as_uint(sum);
-      floats(p.primary)[(u * 2 + static_cast<int>(t & 1)) * sums + lane()] = sum;
+      floats(a.areas.primary)[(u * 2 + static_cast<int>(t & 1)) * sums + lane()] = sum;
     }
   }
 
@@ -552,7 +552,7 @@ struct Multiprocessor {
         const std::uint32_t k = second ? o - my.padded : o;
         float d1 = 0;
         if (k < my.base) {
-          const float target = Words::unpack(shared[p.x + side[second ? 1 : 0] + k]);
+          const float target = Words::unpack(shared[side[second ? 1 : 0] + k]);
           const float before = y[o];
           float e = target - before;
           loss += e * e;
@@ -576,15 +576,11 @@ struct Multiprocessor {
   }
   /// Into the columns beside W1's tiles.
   __device__ __forceinline__ void list_output(int u, std::uint32_t o, int column, float d1) const {
-    const ChipUnit& my = unit(u);
-    const std::uint32_t wide_start =
-        list<ChipWideBlock>(p.wide_blocks)[0].where -
-        list<ChipWideBlock>(p.wide_blocks)[0].out / columns * S::wide_words;
-    const std::uint32_t place = (my.out + o) / columns * S::wide_words + S::pairs * 128;
     const auto c = static_cast<int>(o % columns);
-    const int at_lane = (column & 7) * 4 + (c & 7) / 2;
-    auto* words = reinterpret_cast<std::uint16_t*>(shared + wide_start + place + at_lane * 4 +
-                                                   (column >> 3) * 2 + (c >> 3));
+    const std::uint32_t tile = p.wide + (unit(u).out + o) / columns * S::wide_words +
+                               S::pairs * 128 +
+                               static_cast<std::uint32_t>(((column >> 3) * 2 + (c >> 3)) * 32);
+    auto* words = reinterpret_cast<std::uint16_t*>(shared + tile + (column & 7) * 4 + (c & 7) / 2);
     words[c & 1] = Math::operand(d1);
   }
   __device__ __forceinline__ void add_score(float loss, float missed, float moved,
@@ -594,7 +590,7 @@ struct Multiprocessor {
       for (int half = 16; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
       return v;
     };
-    double* score = reinterpret_cast<double*>(shared + p.score) + warp() * 3;
+    double* score = reinterpret_cast<double*>(shared + a.areas.score) + warp() * 3;
     loss = over_lanes(loss);
     if (lane() == 0) score[2] += static_cast<double>(loss);
     if (!scored) return;
@@ -612,7 +608,8 @@ struct Multiprocessor {
   __device__ __forceinline__ void forward(const uint4 (&held)[held_blocks][S::pairs]) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
-    const bool odd = (now().step & 1) != 0;
+    const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
+    const auto* beside = reinterpret_cast<const std::uint16_t*>(rest_of(0)) + (lane() & 15);
 #pragma unroll 1
     for (int begin = 0, end = 0; begin < count; begin = end) {
       const std::uint32_t what = blocks[begin].what;
@@ -622,38 +619,33 @@ struct Multiprocessor {
       clear(sum);
 #pragma unroll
       for (int i = 0; i < S::rest; ++i) rest[i] = 0;
+      const auto multiply_block = [&](int k, const uint4(&w)[S::pairs]) {
+        const std::uint32_t* x = shared + (blocks[k].x >> parity & 0xffffU);
+        std::uint32_t v[4];
+        operand(v, x);
+        multiply<S::pairs>(sum, w, v);
+        const float value = Words::unpack(x[lane() & 15]);
+#pragma unroll
+        for (int i = 0; i < S::rest; ++i) {
+          rest[i] += Math::value(beside[(k * S::rest + i) * columns]) * value;
+        }
+      };
 #pragma unroll
       for (int k = 0; k < held_blocks; ++k) {
-        if (begin <= k && k < end) multiply_block(blocks[k], k, odd, held[k], sum, rest);
+        if (begin <= k && k < end) multiply_block(k, held[k]);
       }
 #pragma unroll 1
       for (int k = max(begin, held_blocks); k < end; ++k) {
         uint4 w[S::pairs];
         load_block(blocks[k], w);
-        multiply_block(blocks[k], k, odd, w, sum, rest);
+        multiply_block(k, w);
       }
       end_unit(static_cast<int>(what & 0xff), sum, rest);
     }
   }
-  __device__ __forceinline__ void multiply_block(const ChipBlock& block, int k, bool odd,
-                                                 const uint4 (&w)[S::pairs],
-                                                 float (&sum)[S::tiles][4],
-                                                 float (&rest)[S::rest]) const {
-    const std::uint32_t* x = shared + p.x + (odd ? block.x >> 16 : block.x & 0xffffU);
-    std::uint32_t v[4];
-    operand(v, x);
-    multiply<S::pairs>(sum, w, v);
-    if (lane() >= columns) return;
-    const float value = Words::unpack(x[lane()]);
-#pragma unroll
-    for (int i = 0; i < S::rest; ++i) {
-      const auto* row16 = reinterpret_cast<const std::uint16_t*>(rest_of(k) + i * columns / 2);
-      rest[i] += Math::value(row16[lane()]) * value;
-    }
-  }
   __device__ __forceinline__ void end_unit(int u, const float (&sum)[S::tiles][4],
                                            const float (&rest)[S::rest]) const {
-    float* to = floats(p.part0) + (u * warps + warp()) * S::values;
+    float* to = floats(a.areas.part0) + (u * warps + warp()) * S::values;
     write_sums(sum, to);
 #pragma unroll
     for (int i = 0; i < S::rest; ++i) {
@@ -677,7 +669,7 @@ struct Multiprocessor {
       const int i = lane() + 32 * k;
       h[k] = c[k] = 0;
       if (i >= Hidden) continue;
-      const float* part = floats(p.part0) + u * warps * S::values + i;
+      const float* part = floats(a.areas.part0) + u * warps * S::values + i;
       float v = share[k];
 #pragma unroll
       for (int w = 0; w < warps; ++w) v += part[w * S::values];
@@ -695,16 +687,16 @@ struct Multiprocessor {
       if (i >= Hidden) continue;
       c[k] = Words::unpack(word[k]);
       row[i] = h[k];
-      history_row(p.hidden, u, t)[i] = h[k];
-      history_row(p.squeezed, u, t)[i] = c[k];
-      shared[p.raw + u * S::values + i] = Words::pack(h[k]);
+      history_row(a.areas.hidden, u, t)[i] = h[k];
+      history_row(a.areas.squeezed, u, t)[i] = c[k];
+      shared[a.areas.raw + u * S::values + i] = Words::pack(h[k]);
     }
     float v[32];
     inner_products<Rows>(v, 0, c, [&](int age, int i) {
-      return history_row(p.squeezed, u, t - 3 - age + history)[i];
+      return history_row(a.areas.squeezed, u, t - 3 - age + history)[i];
     });
     inner_products<Rows>(v, sums, h, [&](int age, int i) {
-      return history_row(p.hidden, u, t - 3 - age + history)[i];
+      return history_row(a.areas.hidden, u, t - 3 - age + history)[i];
     });
     const float sum = sum_each(v);
     if (lane() < sums) record[S::values + lane()] = __float_as_uint(sum);
@@ -734,11 +726,11 @@ struct Multiprocessor {
     const int age = e > S::rest ? age_of(e) : 0;
     const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
     float v = 1;  // the bias
-    if (e < S::rest) v = history_row(p.hidden, u, now().step)[S::tiles * 8 + e];
+    if (e < S::rest) v = history_row(a.areas.hidden, u, now().step)[S::tiles * 8 + e];
     if (e > S::rest) v = product;
     const int place = table_place(e);
-    const float* tables = floats(p.tables) + u * (a.period + 1) * sums + place;
-    std::uint32_t* to = shared + p.listed + u * S::most_period * sums + e;
+    const float* tables = floats(a.areas.tables) + u * (a.period + 1) * sums + place;
+    std::uint32_t* to = shared + a.areas.listed + u * S::most_period * sums + e;
 #pragma unroll 1
     for (int since = lane() / sums; since < a.period; since += 32 / sums) {
       to[since * sums] = Words::pack(tables[since * sums] * v);
@@ -746,6 +738,28 @@ struct Multiprocessor {
   }
 
   // -------------------------------------------------------------- backward
+
+  /// Two row tiles of a block of W1, as operands of products over its outputs, or over its hidden
+  /// values (transposed). They lie so that the same words are read both ways.
+  __device__ __forceinline__ uint4 wide_tiles(const ChipWideBlock& block, int pair_of_tiles) const {
+    std::uint32_t r[4];
+    load_matrices(r, shared + block.where + pair_of_tiles * 128 + lane() * 4);
+    return make_uint4(r[0], r[1], r[2], r[3]);
+  }
+  __device__ __forceinline__ uint4 wide_tiles_transposed(const ChipWideBlock& block,
+                                                         int pair_of_tiles) const {
+    std::uint32_t r[4];
+    load_matrices_transposed(r, shared + block.where + pair_of_tiles * 128 + lane() * 4);
+    return make_uint4(r[0], r[1], r[2], r[3]);
+  }
+  __device__ __forceinline__ void store_wide_tiles(const ChipWideBlock& block, int pair_of_tiles,
+                                                   uint4 w) const {
+    std::uint32_t* to = shared + block.where + pair_of_tiles * 128 + lane();
+    to[0] = w.x;
+    to[32] = w.y;
+    to[64] = w.z;
+    to[96] = w.w;
+  }
 
   /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
   __device__ __forceinline__ void backward() const {
@@ -763,9 +777,8 @@ struct Multiprocessor {
       const ChipWideBlock block = blocks[k];
       const int u = static_cast<int>(block.what & 0xff);
       uint4 w[S::pairs + 1];
-      const uint4* from = reinterpret_cast<const uint4*>(shared + block.where) + lane();
 #pragma unroll
-      for (int i = 0; i <= S::pairs; ++i) w[i] = from[i * 32];
+      for (int i = 0; i <= S::pairs; ++i) w[i] = wide_tiles(block, i);
       std::uint32_t v[4];
       operand(v, shared + p.d1 + block.out);
       multiply<S::pairs>(sum, w, v);
@@ -776,7 +789,7 @@ struct Multiprocessor {
 #pragma unroll
       for (int i = 0; i < 4; ++i) more[i] += weights[place[i]] * beside[i / 2][i % 2];
       if (block.what >> run_shift > 1) continue;
-      float* to = floats(p.part1) + (u * warps + warp()) * wide;
+      float* to = floats(a.areas.part1) + (u * warps + warp()) * wide;
       write_sums(sum, to);
       clear(sum);
       const float together[2][4] = {{more[0], more[1], 0, 0}, {more[2], more[3], 0, 0}};
@@ -788,43 +801,42 @@ struct Multiprocessor {
 
   /// d0(t) of a unit: one warp's work.
   __device__ __forceinline__ void finish_gradient(int u) const {
+    constexpr int rows = (Hidden + 31) / 32;
     const unsigned long long t = now().step;
-    const ChipUnit& my = unit(u);
-    const float* part = floats(p.part1) + u * warps * wide;
+    const float* part = floats(a.areas.part1) + u * warps * wide;
     const auto total = [&](int column) {
       float v = 0;
 #pragma unroll
       for (int w = 0; w < warps; ++w) v += part[w * wide + column];
       return v;
     };
-    const int e = S::rest + 1 + (lane() < S::lags ? lane() : 0);
-    const float product = total(S::tiles * 8 + e);  // lane i: of column i
-    const int newest = now().lag - 1;
-    float* row =
-        a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + my.unit * Hidden;
+    // Lane i: of the gradient in column i.
+    const float product = total(S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1));
+    float z[rows];
 #pragma unroll
-    for (int k = 0; k < (Hidden + 31) / 32; ++k) {
-      const int i = lane() + 32 * k;
-      float z = i < Hidden ? total(i) : 0.0F;
-      float listed = 0;
+    for (int k = 0; k < rows; ++k) z[k] = lane() + 32 * k < Hidden ? total(lane() + 32 * k) : 0.0F;
+    int column = now().lag;
 #pragma unroll
-      for (int age = 0; age < S::terms; ++age) {
-        const int column = newest - age < 0 ? newest - age + S::lags : newest - age;
-        const float factor = __shfl_sync(every_lane, product, column);
-        if (i < Hidden) listed += factor * history_row(p.hidden, u, t - 3 - age + history)[i];
+    for (int age = 0; age < S::terms; ++age) {
+      column = column == 0 ? S::lags - 1 : column - 1;
+      const float factor = __shfl_sync(every_lane, product, column);
+      const float* then = history_row(a.areas.hidden, u, t - 3 - age + history) + lane();
+#pragma unroll
+      for (int k = 0; k < rows; ++k) {
+        if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
       }
-      if (i >= Hidden) continue;
-      const float d0 = derive(history_row(p.hidden, u, t - 2 + history)[i]) * (z + listed);
-      history_row(p.d0, u, t)[i] = d0;
-      row[i] = d0;
     }
-  }
-
-  /// A block of W1 as operand of products over its hidden values, for one half of its outputs.
-  __device__ __forceinline__ static void transposed(const uint4& w, int half, std::uint32_t& b0,
-                                                    std::uint32_t& b1) {
-    b0 = transpose(half == 0 ? w.x : w.y);
-    b1 = transpose(half == 0 ? w.z : w.w);
+    const float* before = history_row(a.areas.hidden, u, t - 2 + history) + lane();
+    float* to = history_row(a.areas.d0, u, t) + lane();
+    float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
+                 unit(u).unit * Hidden + lane();
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      if (lane() + 32 * k >= Hidden) continue;
+      const float d0 = derive(before[32 * k]) * z[k];
+      to[32 * k] = d0;
+      row[32 * k] = d0;
+    }
   }
 
   /// y(t) of this warp's blocks, and the folds of those whose turn it is.
@@ -835,20 +847,16 @@ struct Multiprocessor {
       const ChipWideBlock block = blocks[k];
       const int u = static_cast<int>(block.what & 0xff);
       const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      const uint4* from = reinterpret_cast<const uint4*>(shared + block.where) + lane();
       float sum[2][4];
       clear(sum);
 #pragma unroll
       for (int i = 0; i <= S::pairs; ++i) {
-        const uint4 w = from[i * 32];
+        const uint4 w = wide_tiles_transposed(block, i);
         std::uint32_t v[4];
-        operand(v, i < S::pairs ? shared + p.raw + u * S::values + i * 16 : listed_of(u, phase));
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          std::uint32_t b0, b1;
-          transposed(w, half, b0, b1);
-          Math::multiply(sum[half], v, b0, b1);
-        }
+        operand(v,
+                i < S::pairs ? shared + a.areas.raw + u * S::values + i * 16 : listed_of(u, phase));
+        Math::multiply(sum[0], v, w.x, w.z);
+        Math::multiply(sum[1], v, w.y, w.w);
       }
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
       // Rows are alike but for even and odd: the first makes half of the outputs, the second the
@@ -865,7 +873,8 @@ struct Multiprocessor {
   /// See list_representation.
   __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return shared + p.listed + (u * S::most_period + (since < 0 ? since + a.period : since)) * sums;
+    return shared + a.areas.listed +
+           (u * S::most_period + (since < 0 ? since + a.period : since)) * sums;
   }
 
   // -------------------------------------------------------------- folds
@@ -969,7 +978,7 @@ struct Multiprocessor {
     for (int i = 0; i < 4; ++i) {
       const int age = place_of(i);
       f.weight[i] = age < S::terms ? coefficients[age] : 0.0F;
-      f.row[i] = history_row(p.d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
+      f.row[i] = history_row(a.areas.d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
     }
     fold(master_of(block), to, S::rest, f, b, w, [&](int half, std::uint32_t words) {
       if (rest != nullptr) rest[row() * columns / 2 + half * 4 + pair() / 2] = words;
@@ -979,26 +988,26 @@ struct Multiprocessor {
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, const float* coefficients,
                                             float* to, bool keep) const {
     const int u = static_cast<int>(block.what & 0xff);
-    uint4* here = reinterpret_cast<uint4*>(shared + block.where) + lane();
-    uint4 beside = here[S::pairs * 32];
-    std::uint32_t b[2][2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) transposed(beside, half, b[half][0], b[half][1]);
+    uint4 beside = wide_tiles(block, S::pairs);
+    const uint4 listed = wide_tiles_transposed(block, S::pairs);
+    const std::uint32_t b[2][2] = {{listed.x, listed.z}, {listed.y, listed.w}};
     Factors f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int e = place_of(i);
       const int age = e <= S::rest ? S::terms : age_of(e);
       f.weight[i] = age < S::terms ? coefficients[age] : 0.0F;
-      f.row[i] = history_row(p.hidden, u, now().step - 3 - (age < S::terms ? age : 0) + history);
+      f.row[i] =
+          history_row(a.areas.hidden, u, now().step - 3 - (age < S::terms ? age : 0) + history);
     }
     uint4 w[S::pairs];
     fold(master_of(block), to, S::rest + 1, f, b, w,
          [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
     if (!keep) return;
+    __syncwarp();  // all lanes have read
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) here[i * 32] = w[i];
-    here[S::pairs * 32] = beside;
+    for (int i = 0; i < S::pairs; ++i) store_wide_tiles(block, i, w[i]);
+    store_wide_tiles(block, S::pairs, beside);
   }
   /// This warp's blocks of W0 whose turn it is.
   __device__ __forceinline__ void fold_blocks(uint4 (&held)[held_blocks][S::pairs]) const {
@@ -1096,7 +1105,7 @@ struct Multiprocessor {
     }
     for (int i = threadIdx.x; i < warps * 3; i += threads) {
       a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] =
-          reinterpret_cast<double*>(shared + p.score)[i];
+          reinterpret_cast<double*>(shared + a.areas.score)[i];
     }
   }
 };
@@ -1106,10 +1115,11 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const ChipArguments& a,
                                                                         std::uint32_t* shared) {
   const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
+  std::uint32_t* program = shared + a.areas.words;
   const std::uint32_t words = from[offsetof(ChipProgram, words) / sizeof(std::uint32_t)];
-  for (std::uint32_t i = threadIdx.x; i < words; i += threads) shared[i] = from[i];
+  for (std::uint32_t i = threadIdx.x; i < words; i += threads) program[i] = from[i];
   __syncthreads();
-  return {a, *reinterpret_cast<const ChipProgram*>(shared), shared};
+  return {a, *reinterpret_cast<const ChipProgram*>(program), shared};
 }
 
 template <class Precision, int Hidden>

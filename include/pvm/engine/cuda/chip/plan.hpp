@@ -49,6 +49,7 @@ class Plan {
     row_words = zero + 4;
     lay_out_units();
     share_out(multiprocessors);
+    lay_out_areas();
     for (std::size_t m = 0; m < share_.size(); ++m) make_program(m, shared_bytes / 4);
   }
 
@@ -74,6 +75,7 @@ class Plan {
     return why.empty();
   }
 
+  ChipAreas areas{};
   std::size_t shared_words = 0;  ///< of a block of threads
   std::size_t row_words = 0, first_patch = 0, patch_record = 0, zero = 0;
   std::size_t outputs = 0;                         ///< of all units, in whole blocks
@@ -191,18 +193,14 @@ class Plan {
     list[padded_column(u, 2 * p + slots.size() * Hidden)] = static_cast<std::uint32_t>(zero + 1);
   }
 
-  /// Words that a unit needs on its multiprocessor beside W0, and all with W0.
-  [[nodiscard]] std::size_t small_words(std::size_t u) const {
-    const std::size_t out = 2 * padded(u);
-    return width(u) + out * 3 + out / columns * S::wide_words + 3 * history * S::values +
-           warps * (S::values + S::tiles * 8 + 16) + sums * 2 + S::most_period * sums + S::values +
-           (period_ + 1) * sums + width(u) / columns * S::rest_words;
-  }
+  /// Words of shared memory or registers that a unit takes on its multiprocessor.
   [[nodiscard]] std::size_t cost(std::size_t u) const {
-    return small_words(u) + width(u) / columns * S::block_words;
+    const std::size_t inputs = width(u) / columns, outputs_ = 2 * padded(u) / columns;
+    return inputs * (columns + S::block_words + S::rest_words) +
+           outputs_ * (3 * columns + S::wide_words);
   }
 
-  /// Largest first to the least loaded, then exchanges that lower the largest load.
+  /// Largest first to the least loaded, then exchanges between any two that make them more alike.
   void share_out(int multiprocessors) {
     share_.resize(static_cast<std::size_t>(multiprocessors));
     std::vector<std::size_t> order(net_.units.size()), load(share_.size());
@@ -215,46 +213,42 @@ class Plan {
       share_[to].push_back(u);
       load[to] += cost(u);
     }
-    for (int tries = 0; tries < 1000 && improve(load); ++tries) {
-    }
-    for (auto& units : share_) std::sort(units.begin(), units.end());
-  }
-  /// One exchange between the most loaded multiprocessor and another, or one unit that moves there;
-  /// false if none helps.
-  bool improve(std::vector<std::size_t>& load) {
-    const auto most =
-        static_cast<std::size_t>(std::max_element(load.begin(), load.end()) - load.begin());
-    std::size_t best = load[most], to = 0, gives = 0, gets = 0;
-    for (std::size_t other = 0; other < share_.size(); ++other) {
-      if (other == most) continue;
-      for (std::size_t i = 0; i < share_[most].size(); ++i) {
-        const std::size_t mine = cost(share_[most][i]);
-        for (std::size_t k = 0; k <= share_[other].size(); ++k) {  // the last: nothing comes back
-          const std::size_t theirs = k < share_[other].size() ? cost(share_[other][k]) : 0;
-          if (mine <= theirs) continue;
-          const std::size_t higher =
-              std::max(load[most] - mine + theirs, load[other] - theirs + mine);
-          if (higher >= best) continue;
-          best = higher;
-          to = other;
-          gives = i;
-          gets = k;
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t a = 0; a < share_.size(); ++a) {
+        for (std::size_t b = 0; b < share_.size(); ++b) {
+          while (a != b && load[a] > load[b] && exchange(a, b, load)) better = true;
         }
       }
     }
-    if (best == load[most]) return false;
-    auto& mine = share_[most];
-    auto& theirs = share_[to];
-    const std::size_t gone = cost(mine[gives]);
-    const std::size_t come = gets < theirs.size() ? cost(theirs[gets]) : 0;
-    if (gets < theirs.size()) {
-      std::swap(mine[gives], theirs[gets]);
-    } else {
-      theirs.push_back(mine[gives]);
-      mine.erase(mine.begin() + static_cast<std::ptrdiff_t>(gives));
+    for (auto& units : share_) std::sort(units.begin(), units.end());
+  }
+  /// Swaps a unit of `a`, the more loaded, with a smaller one of `b`, or gives it away, such that
+  /// the larger of the two loads becomes as small as it can; false if nothing makes it smaller.
+  bool exchange(std::size_t a, std::size_t b, std::vector<std::size_t>& load) {
+    std::size_t best = load[a], gives = 0, gets = 0, moved = 0;
+    for (std::size_t i = 0; i < share_[a].size(); ++i) {
+      for (std::size_t k = 0; k <= share_[b].size(); ++k) {  // the last: nothing comes back
+        const std::size_t theirs = k < share_[b].size() ? cost(share_[b][k]) : 0;
+        const std::size_t mine = cost(share_[a][i]);
+        if (mine <= theirs) continue;
+        const std::size_t larger = std::max(load[a] - mine + theirs, load[b] - theirs + mine);
+        if (larger >= best) continue;
+        best = larger;
+        gives = i;
+        gets = k;
+        moved = mine - theirs;
+      }
     }
-    load[most] -= gone - come;
-    load[to] += gone - come;
+    if (best == load[a]) return false;
+    if (gets < share_[b].size()) {
+      std::swap(share_[a][gives], share_[b][gets]);
+    } else {
+      share_[b].push_back(share_[a][gives]);
+      share_[a].erase(share_[a].begin() + static_cast<std::ptrdiff_t>(gives));
+    }
+    load[a] -= moved;
+    load[b] += moved;
     return true;
   }
 
@@ -267,7 +261,6 @@ class Plan {
 
   void make_program(std::size_t m, std::size_t shared_words_there) {
     const auto& units = share_[m];
-    if (units.size() > most_units) problem_ = "it has too many units";
     std::vector<Folding> foldings = folding_panels(units);
     std::vector<std::size_t> load(period_);
     std::vector<std::size_t> order(foldings.size());
@@ -316,7 +309,6 @@ class Plan {
     Draft draft;
     auto folding = foldings.begin();
     for (const std::size_t u : units) add_unit(draft, u, folding);
-    if (draft.x > 0xffff) problem_ = "its units have too many inputs";
     deal(draft, foldings);
     deal_wide(draft);
     place_all(draft, shared_words_there);
@@ -360,52 +352,85 @@ class Plan {
     draft.out += 2 * unit.padded;
   }
 
-  /// Shared memory: the program, then everything that is not W0, then W0 while there is room.
-  void place_all(Draft& draft, std::size_t shared_words_there) {
+  /// Hands out shared memory in whole 16 bytes.
+  struct Places {
     std::uint32_t at = 0;
-    const auto place = [&at](std::size_t words) {
+
+    std::uint32_t operator()(std::size_t words) {
       const std::uint32_t here = at;
       at += narrow(round_up(words, 4));
       return here;
-    };
+    }
+  };
+
+  void lay_out_areas() {
+    std::size_t n = 0;
+    for (const auto& units : share_) n = std::max(n, units.size());
+    if (n > most_units) problem_ = "it has too many units";
+    Places place;
+    areas.now = place(32);
+    areas.score = place(warps * 3 * 2);
+    areas.tables = place(n * (period_ + 1) * sums);
+    areas.primary = place(n * 2 * sums);
+    areas.listed = place(n * S::most_period * sums);
+    areas.raw = place(n * S::values);
+    areas.part0 = place(n * warps * S::values);
+    areas.part1 = place(n * warps * (S::tiles * 8 + 16));
+    areas.hidden = place(n * history * S::values);
+    areas.squeezed = place(n * history * S::values);
+    areas.d0 = place(n * history * S::values + 16);  // operands read beyond a unit's last row
+    areas.words = place.at;
+  }
+
+  /// Shared memory behind the common areas: the program, everything that is not W0, then W0 while
+  /// there is room.
+  void place_all(Draft& draft, std::size_t shared_words_there) {
+    Places place{areas.words};
     ChipProgram& p = draft.p;
-    const std::size_t n = draft.units.size();
     std::size_t count = 0, wide_count = 0;
     for (const auto& list : draft.blocks) count += list.size();
     for (const auto& list : draft.wide) wide_count += list.size();
     (void)place(sizeof(ChipProgram) / 4);
-    p.units = place(n * sizeof(ChipUnit) / 4);
+    p.units = place(draft.units.size() * sizeof(ChipUnit) / 4);
     p.panels = place(draft.panels.size() * sizeof(ChipPanel) / 4);
     p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
     p.blocks = place(count * sizeof(ChipBlock) / 4);
     p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
-    p.words = at;
+    p.words = place.at - areas.words;
     p.x = place(draft.x);
     p.x_words = draft.x;
     p.y = place(2 * draft.out);
     p.d1 = place(draft.out);
-    p.hidden = place(n * history * S::values);
-    p.squeezed = place(n * history * S::values);
-    p.d0 = place(n * history * S::values + 16);  // operands read beyond a unit's last row
-    p.part0 = place(n * warps * S::values);
-    p.part1 = place(n * warps * (S::tiles * 8 + 16));
-    p.primary = place(n * 2 * sums);
-    p.listed = place(n * S::most_period * sums);
-    p.raw = place(n * S::values);
-    p.tables = place(n * (period_ + 1) * sums);
-    p.score = place(warps * 3 * 2);
-    p.now = place(32);
-    p.rest = place(count * S::rest_words);
-    const std::uint32_t w1 = place(wide_count * S::wide_words);
-    for (auto& list : draft.wide) {
-      for (ChipWideBlock& block : list) block.where = w1 + block.out / columns * S::wide_words;
+    std::uint32_t rest = place(count * S::rest_words);
+    for (std::size_t w = 0; w < warps; ++w) {
+      p.rest_first[w] = rest;
+      rest += narrow(draft.blocks[w].size() * S::rest_words);
     }
-    if (at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
-    place_blocks(draft, shared_words_there, at);
-    shared_words = std::max<std::size_t>(shared_words, at);
+    p.wide = place(wide_count * S::wide_words);
+    if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
+    make_absolute(draft);
+    place_blocks(draft, shared_words_there, place);
+    shared_words = std::max<std::size_t>(shared_words, place.at);
+  }
+  /// From offsets in x to words of shared memory, for even and odd steps.
+  static void make_absolute(Draft& draft) {
+    const std::uint32_t x = draft.p.x;
+    for (ChipUnit& unit : draft.units) {
+      unit.x += x;
+      unit.one += x;
+    }
+    for (ChipSlot& slot : draft.slots) slot.to += x | x << 16;
+    for (auto& list : draft.blocks) {
+      for (ChipBlock& block : list) block.x += x | x << 16;
+    }
+    for (auto& list : draft.wide) {
+      for (ChipWideBlock& block : list) {
+        block.where = draft.p.wide + block.out / columns * S::wide_words;
+      }
+    }
   }
   /// W0: registers first, then shared memory, warp by warp alike.
-  void place_blocks(Draft& draft, std::size_t shared_words_there, std::uint32_t& at) {
+  void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place) {
     std::size_t longest = 0;
     for (const auto& list : draft.blocks) longest = std::max(longest, list.size());
     for (std::size_t k = 0; k < longest; ++k) {
@@ -413,9 +438,8 @@ class Plan {
         if (k >= list.size()) continue;
         if (k < held_blocks) {
           ++held;
-        } else if (at + S::block_words <= shared_words_there) {
-          list[k].where = at;
-          at += S::block_words;
+        } else if (place.at + S::block_words <= shared_words_there) {
+          list[k].where = place(S::block_words);
           ++shared;
         } else {
           list[k].where = in_memory;
@@ -436,7 +460,6 @@ class Plan {
     for (std::size_t w = 0; w < warps; ++w) {
       p.block_start[w] = narrow(blocks_of_all.size());
       p.wide_start[w] = narrow(wide_of_all.size());
-      p.rest_first[w] = p.rest + narrow(blocks_of_all.size() * S::rest_words);
       blocks_of_all.insert(blocks_of_all.end(), draft.blocks[w].begin(), draft.blocks[w].end());
       wide_of_all.insert(wide_of_all.end(), draft.wide[w].begin(), draft.wide[w].end());
     }
@@ -446,9 +469,9 @@ class Plan {
     program_start.push_back(narrow(start));
     programs.resize(start + p.words);
     const auto put = [&](std::uint32_t at, const auto& values) {
-      if (!values.empty()) {
-        std::memcpy(programs.data() + start + at, values.data(), values.size() * sizeof(values[0]));
-      }
+      if (values.empty()) return;
+      std::memcpy(programs.data() + start + at - areas.words, values.data(),
+                  values.size() * sizeof(values[0]));
     };
     std::memcpy(programs.data() + start, &p, sizeof(p));
     put(p.units, draft.units);

@@ -54,14 +54,14 @@ struct Sizes {
   static constexpr int record = values + sums;  ///< and its inner products
 };
 
-/// A unit as its multiprocessor sees it. Offsets `x` and `out` are in words of shared memory areas.
+/// A unit as its multiprocessor sees it.
 struct ChipUnit {
   std::uint32_t unit, layer;
   std::uint32_t base, padded;  ///< P, and P in whole blocks
-  std::uint32_t x;             ///< [A of even steps | A of odd steps | context, 1], in whole blocks
-  std::uint32_t one;           ///< where in x the 1 of the bias is
-  std::uint32_t out;           ///< first of its 2 * padded outputs among this multiprocessor's
-  std::uint32_t all_out;       ///< and among all outputs
+  std::uint32_t x;    ///< word of [A of even steps | A of odd steps | context, 1], in whole blocks
+  std::uint32_t one;  ///< word of the 1 of the bias
+  std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
+  std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
   std::uint32_t own_phase[3];         ///< when A, B and the bias fold
   std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
@@ -74,7 +74,7 @@ struct ChipPanel {
   std::uint32_t phase;
 };
 
-/// A source: where its record starts in a row of the past, and where its values go in x on even
+/// A source: where its record starts in a row of the past, and the word where its values go on even
 /// (low half) and odd steps.
 struct ChipSlot {
   std::uint32_t from, to;
@@ -82,7 +82,7 @@ struct ChipSlot {
 
 /// A block of W0, as the warp that has it sees it.
 struct ChipBlock {
-  std::uint32_t x;      ///< first input on even (low half) and odd steps
+  std::uint32_t x;      ///< word of its first input on even (low half) and odd steps
   std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
   std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
   std::uint32_t block;  ///< among all
@@ -99,16 +99,22 @@ struct ChipWideBlock {
   std::uint32_t block;
 };
 
-/// Everything a multiprocessor's step consists of; lists follow it, at word offsets from its start.
+/// Areas of shared memory, in words from its start: at the same places on all multiprocessors, so
+/// that kernels have them as constants. Those of units have room for as many as any has.
+struct ChipAreas {
+  std::uint32_t now, score, tables, primary, listed, raw, part0, part1, hidden, squeezed, d0;
+  std::uint32_t words;  ///< of all; a multiprocessor's program follows
+};
+
+/// Everything a multiprocessor's step consists of; lists follow it, at word offsets from the start
+/// of shared memory.
 struct ChipProgram {
-  std::uint32_t words;  ///< of all of it
-  std::uint32_t unit_count, slot_count, out_count;
+  std::uint32_t words;  ///< of it with its lists
+  std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, panels, slots, blocks, wide_blocks;
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
-  // Areas of shared memory, in words from its start.
-  std::uint32_t x, y, d1, hidden, squeezed, d0, part0, part1, primary, listed, raw, tables, rest,
-      score, now, x_words;
+  std::uint32_t x, y, d1, wide;     ///< areas whose sizes are each multiprocessor's own
 };
 
 /// In a column list: where in a row of the past a column's input is, and whether one row earlier.

@@ -43,6 +43,7 @@ struct ChipCursor {
 };
 
 struct ChipArguments {
+  ChipAreas areas;
   int units, layers, patches, patch, block_size, channels, side;
   int period;
   unsigned int row_words, first_patch, patch_record, zero;  ///< of a row of the past
