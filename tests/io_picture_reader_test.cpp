@@ -91,6 +91,7 @@ class FakeDevice {
   static inline std::atomic<int> batches = 0, pictures = 0, most = 0, users = 0;
   static inline std::atomic<bool> fails = false, shared = false, readable = true;
   static inline int refuses_width = -1;
+  static inline std::chrono::milliseconds pause{};
 
   bool start(std::span<const io::JpegItem> items, const io::FrameShape& shape) {
     shared = shared || ++users > 1;
@@ -110,6 +111,7 @@ class FakeDevice {
     return !refused;
   }
   std::span<const std::uint8_t> wait() {
+    std::this_thread::sleep_for(pause);
     --users;
     return frames_;
   }
@@ -390,6 +392,39 @@ TEST_CASE("a file that is played once in a row of files is decoded once", "[io][
   io::Sequences all({open, open, open});
   CHECK(number_of(read_many(all, 60).back(), 20) == 19);
   CHECK(CountingStore::shelf().reads == 60);
+}
+
+TEST_CASE("threads do not read far ahead of a slow device", "[io][pictures]") {
+  constexpr std::size_t count = 2000;
+  const Bytes jpeg = encoded(picture(1));
+  FakeDevice::pause = std::chrono::milliseconds(1);
+  FakeDevice::batches = FakeDevice::most = 0;
+  std::atomic<int> next = 0, begun = 0, most = 0, made = 0;
+  Batches batches;
+  for (std::size_t i = 0; i < count; ++i) batches.expect();
+  const auto work = [&] {
+    while (next++ < static_cast<int>(count)) {
+      Bytes bytes = jpeg;
+      auto pixels = std::make_shared<Bytes>(small_shape.size());
+      const int now = ++begun;
+      for (int seen = most; now > seen;) {
+        if (most.compare_exchange_weak(seen, now)) break;
+      }
+      batches.decode(bytes, small_shape, *pixels,
+                     [&begun, &made, pixels](bool readable, std::exception_ptr, double) {
+                       --begun;
+                       made += readable ? 1 : 0;
+                     });
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) threads.emplace_back(work);
+  for (auto& thread : threads) thread.join();
+  CHECK(made == static_cast<int>(count));
+  CHECK(most <= 4 * 64 + 64 + 6);
+  CHECK(FakeDevice::most == 64);
+  CHECK(FakeDevice::batches <= 2 + static_cast<int>(count) / 32);
+  FakeDevice::pause = {};
 }
 
 TEST_CASE("JPEGs of all files go through one device in batches", "[io][pictures]") {

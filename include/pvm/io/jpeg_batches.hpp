@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -35,7 +36,8 @@ struct JpegItem {
 /// Collects the pictures that threads have read, of any files, into batches for `Device`; the
 /// thread whose picture completes a batch has it decoded while others read on. Pictures that are no
 /// plain JPEGs (`plain_jpeg`), and those that the device refuses, are decoded on the CPU. What
-/// frames there will be does not depend on how batches fall.
+/// frames there will be does not depend on how batches fall. Memory: the bytes of 4 batches, where
+/// threads read faster than the device decodes, and of one picture for each thread.
 ///
 /// `Device`: `start(items, shape)` begins to decode JpegItems and says whether it could, `wait()`
 /// gives their frames one behind the other; one thread at a time.
@@ -62,7 +64,8 @@ class JpegBatches {
     const auto facts = plain_jpeg(bytes);
     if (!facts) decode_here(bytes, shape, pixels, done);
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      taken_.wait(lock, [this] { return !driving_ || ready_.size() < most_ready; });
       --expected_;
       ++arrived_;
       if (facts) {
@@ -160,6 +163,7 @@ class JpegBatches {
       ready_.pop_front();
     }
     arrived_ = 0;
+    taken_.notify_all();
     return jobs;
   }
 
@@ -202,6 +206,8 @@ class JpegBatches {
     }
   }
 
+  static constexpr std::size_t most_ready = 4 * batch;
+
   Device device_;  // of who drives
   std::atomic<bool> tried_ = false;
   std::mutex mutex_;  // over what follows
@@ -209,6 +215,7 @@ class JpegBatches {
   std::size_t expected_ = 0;
   std::size_t arrived_ = 0;  // since the last batch was taken
   bool driving_ = false;
+  std::condition_variable taken_;
   std::vector<std::vector<std::uint8_t>> spare_;  // buffers
 };
 
