@@ -112,6 +112,13 @@ std::function<void()> frames_of(S source, io::FrameShape shape) {
   return [held, pixels, shape] { held->next(shape, *pixels); };
 }
 
+/// Read ahead as a stream of a batch is.
+io::AnySource ahead_of(io::AnySource source) {
+  constexpr std::size_t frames = 128;
+  if (source.read_ahead(frames)) return source;
+  return io::Prefetch(std::move(source), frames);
+}
+
 std::vector<Way> ways(io::FrameShape shape) {
   std::vector<Way> all;
   all.push_back({"OpenCV, one thread", [shape](const std::string& path) {
@@ -127,13 +134,13 @@ std::vector<Way> ways(io::FrameShape shape) {
                  }});
   all.push_back({"cpu", [shape](const std::string& path) {
                    ::unsetenv("OPENCV_FFMPEG_CAPTURE_OPTIONS");
-                   return frames_of(io::Prefetch(io::open_source(path, io::Decode::cpu)), shape);
+                   return frames_of(ahead_of(io::open_source(path, io::Decode::cpu)), shape);
                  }});
   if (io::GpuDecoding::pictures || io::GpuDecoding::videos) {
     all.push_back({"gpu", [shape](const std::string& path) -> std::function<void()> {
                      auto source = io::open_source(path, io::Decode::gpu);
                      if (!is_gpu(source)) return nullptr;
-                     return frames_of(io::Prefetch(std::move(source), 256), shape);
+                     return frames_of(ahead_of(std::move(source)), shape);
                    }});
   }
   return all;

@@ -221,7 +221,8 @@ bool names_sources(const Arguments& a) {
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
-/// Every stream has a decoder of its own on the GPU: many of them are left to the processor.
+/// The streams of a video have a decoder each, and a GPU has few: many are left to the processor.
+/// Those of pictures share one, but with many streams that has not been measured yet.
 pvm::io::Decode decoding(const Arguments& a, int streams) {
   constexpr int most_decoders = 4;
   if (a.decode == "gpu") return pvm::io::Decode::gpu;

@@ -14,6 +14,7 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include <pvm/io/deal.hpp>
 #include <pvm/io/gpu/pictures.hpp>
 #include <pvm/io/image_dir.hpp>
 #include <pvm/io/open.hpp>
@@ -127,6 +128,29 @@ TEST_CASE("a damaged scan is read on the GPU path as on the CPU", "[gpu]") {
     b.erase(b.begin() + static_cast<std::ptrdiff_t>(damaged));
   }
   CHECK(difference(a, b).share_above_2 <= 0.001);
+}
+
+TEST_CASE("readers of one file share the GPU's decoder and its frames", "[gpu]") {
+  if (skip_without_gpu()) return;
+  const TempDir dir;
+  constexpr std::size_t frames = 640, streams = 64;
+  Entries entries;
+  for (std::size_t i = 0; i < frames; ++i) {
+    entries.emplace_back(std::to_string(i) + ".jpg", jpeg_of(scene(static_cast<int>(i), 96, 64)));
+  }
+  write_zip(dir / "a.zip", entries);
+  io::Zip cpu(dir / "a.zip");
+  const auto wanted = read_many(cpu, static_cast<int>(frames));
+  auto readers = io::deal({io::opener((dir / "a.zip").string(), io::Decode::gpu)}, streams);
+  for (auto& reader : readers) reader.expect_once(true);
+  std::vector<Frame> got(frames);
+  for (std::size_t i = 0; i < frames / streams; ++i) {
+    for (std::size_t k = 0; k < streams; ++k) got[k * frames / streams + i] = read(readers[k]);
+  }
+  CHECK(difference(got, wanted).share_above_2 <= 0.001);
+  std::uint64_t decoded = 0;
+  for (auto& reader : readers) decoded += reader.usage().at(1).frames;
+  CHECK(decoded == frames);
 }
 
 TEST_CASE("open_source decodes on the GPU unless told not to", "[gpu]") {

@@ -245,6 +245,34 @@ TEST_CASE("Streams of one file share its frames", "[train][cache]") {
   CHECK(reads < 80 + 4 * 32);  // at most a block beyond each one's quarter
 }
 
+TEST_CASE("A file that is kept is decoded once, whatever the batch", "[train][cache]") {
+  const TempDir dir;
+  const Messages messages;
+  constexpr std::uint64_t frames = 50;  // 6 of those in the directory are unreadable
+  write_sources(dir, frames);
+  const auto decoded = [&](const char* name, int batch) {
+    auto streams = io::deal({io::opener((dir / name).string())}, static_cast<std::size_t>(batch));
+    Trainer trainer(tiny_spec(), {.batch = batch});
+    trainer.fit(streams, pvm::Steps{120});
+    const pvm::Report& report = trainer.report();
+    REQUIRE(report.stages.size() == 2);
+    CHECK(report.stages[1].name == "decode and resize");
+    CHECK(report.stages[0].frames == report.stages[1].frames);
+    return report.stages[1].frames;
+  };
+  for (const int batch : {1, 2, 4, 7, 16, 49}) {
+    INFO("batch " << batch);
+    CHECK(decoded("a.zip", batch) == frames);
+    const auto bad = decoded("pictures", batch);
+    CHECK(bad >= frames);
+    CHECK(bad <= frames + 6);  // again those at which another stream begins, behind a bad one
+  }
+  CHECK(decoded("a.zip", 120) <= frames + 5);  // those that begin at the last frame: see Feed
+  for (const char* bad : {"'4.png'", "'13.png'", "'40.png'", "'49.png'"}) {
+    CHECK(messages.count(bad) == 6);  // once for each batch
+  }
+}
+
 TEST_CASE("Training is the same with and without a cache", "[train][cache]") {
   const TempDir dir;
   write_sources(dir, 50);

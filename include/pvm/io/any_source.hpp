@@ -5,6 +5,7 @@
 /// One type for all frame sources, for programs that choose one at run time.
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,13 @@ class AnySource {
   [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
   void seek_ahead(const Position& position) { held_->seek_ahead(position); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return held_->usage(); }
+  /// Whether the source reads ahead by itself, see `io::read_ahead`.
+  bool read_ahead(std::size_t frames) { return held_->read_ahead(frames); }
+  void expect_once(bool once) { held_->expect_once(once); }
+
+  /// Another reader of the same file, at its beginning, which shares its decoder and what that has
+  /// made; nothing where the source does not offer that.
+  [[nodiscard]] std::optional<AnySource> share() { return held_->share(); }
 
   /// The exact number of frames of a pass, reading through a video if it must; none where a
   /// source has no end.
@@ -62,6 +70,9 @@ class AnySource {
     virtual std::string replay_id() const = 0;
     virtual void seek_ahead(const Position& position) = 0;
     virtual std::vector<StageUsage> usage() const = 0;
+    virtual bool read_ahead(std::size_t frames) = 0;
+    virtual void expect_once(bool once) = 0;
+    virtual std::optional<AnySource> share() = 0;
     virtual std::optional<std::uint64_t> count_frames() = 0;
     virtual Unreadable* unreadable() = 0;
   };
@@ -82,6 +93,15 @@ class AnySource {
     std::string replay_id() const override { return io::replay_id(source); }
     void seek_ahead(const Position& position) override { io::seek_ahead(source, position); }
     std::vector<StageUsage> usage() const override { return io::usage(source); }
+    bool read_ahead(std::size_t frames) override { return io::read_ahead(source, frames); }
+    void expect_once(bool once) override { io::expect_once(source, once); }
+    std::optional<AnySource> share() override {
+      if constexpr (requires { source.share(); }) {
+        return source.share();
+      } else {
+        return std::nullopt;
+      }
+    }
     std::optional<std::uint64_t> count_frames() override {
       if constexpr (requires { source.count_frames(); }) {
         return source.count_frames();

@@ -52,6 +52,12 @@ class StartingAt {
   [[nodiscard]] std::string name() const { return source_.name(); }
   [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
+  void seek_ahead(const Position& position) {
+    source_.seek_ahead(position);
+    begun_ = true;
+  }
+  bool read_ahead(std::size_t frames) { return source_.read_ahead(frames); }
+  void expect_once(bool once) { source_.expect_once(once); }
 
  private:
   AnySource source_;
@@ -80,7 +86,8 @@ inline std::vector<Opener> readable_ones(std::vector<Opener> openers) {
   return readable;
 }
 
-/// `streams` readers of one source, spread evenly over its frames.
+/// `streams` readers of one source, spread evenly over its frames. They share the file and its
+/// decoder if the source can do that.
 inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) {
   std::vector<AnySource> spread;
   spread.push_back(opener());
@@ -91,15 +98,27 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
                                   " is live and gives one stream only; use a batch of 1");
   }
   for (std::size_t k = 1; k < streams; ++k) {
-    spread.emplace_back(StartingAt(opener(), k * *frames / streams));
+    const std::uint64_t start = k * *frames / streams;
+    auto shared = spread.front().share();
+    if (shared)
+      shared->seek({.sequence = 0, .frame = start, .pass = 0});  // the others see it there
+    spread.emplace_back(StartingAt(shared ? std::move(*shared) : opener(), start));
   }
   return spread;
 }
 
+/// Read ahead by itself, or else on a thread of its own.
+inline AnySource ahead_of(AnySource source, std::size_t frames) {
+  if (source.read_ahead(frames)) return source;
+  return Prefetch(std::move(source), frames);
+}
+
 }  // namespace detail
 
-/// Makes `streams` sources, each read ahead by up to `ahead` frames on its own thread: more than
-/// an engine takes at once, so that it need not wait (0: 128, and fewer for many streams).
+/// Makes `streams` sources, each read ahead by up to `ahead` frames: more than an engine takes at
+/// once, so that it need not wait (0: 128, and fewer for many streams). Zips and directories share
+/// the threads of the DecodePool, and streams of one of them its decoder; any other stream has a
+/// thread of its own.
 ///
 /// More files than streams are dealt out: stream k plays files k, k + streams, ... one after the
 /// other. Else stream k loops over file k modulo the number of files; the c streams that share a
@@ -132,7 +151,7 @@ inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t stre
   }
   std::vector<AnySource> out;
   out.reserve(streams);
-  for (auto& source : dealt) out.emplace_back(Prefetch(std::move(*source), ahead));
+  for (auto& source : dealt) out.push_back(detail::ahead_of(std::move(*source), ahead));
   return out;
 }
 

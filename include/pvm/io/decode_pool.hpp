@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The threads that all pipelines of a program share.
+/// The threads on which all sources of a program decode pictures.
 
 #include <algorithm>
 #include <condition_variable>

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,6 @@
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/labels.hpp>
 #include <pvm/io/natural_order.hpp>
-#include <pvm/io/pipeline.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
@@ -47,122 +47,148 @@ concept FileStore = std::movable<S> && std::constructible_from<S, std::filesyste
   { store.read(file, bytes) } -> std::same_as<bool>;
 };
 
-/// The pictures of a store in natural order of their names, as a FrameSource, with the labels of
-/// the one text file beside them. Model of FrameSource.
+/// What a store holds: its pictures, and the labels of the one text file beside them.
+struct PictureList {
+  std::string name;                          ///< of the store
+  std::vector<StoredFile> pictures{};        ///< in natural order of their names
+  std::vector<std::optional<Box>> labels{};  ///< one for each picture, or none at all
+};
+
+namespace detail {
+
 template <FileStore Store>
-class ImageList {
+void read_labels(Store& store, const std::vector<StoredFile>& texts, PictureList& list) {
+  if (texts.empty()) return;
+  const std::string name = pvm::quote(list.name);
+  std::vector<std::uint8_t> bytes;
+  if (texts.size() > 1) {
+    log(Severity::warning, name + " holds " + std::to_string(texts.size()) +
+                               " text files, so which one has the labels is not known; its " +
+                               "frames are unlabelled");
+  } else if (!store.read(texts.front(), bytes)) {
+    log(Severity::warning, "the labels " + pvm::quote(texts.front().name) + " in " + name +
+                               " cannot be read; its frames are unlabelled");
+  } else {
+    list.labels = parse_labels({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                               list.pictures.size(), list.name);
+  }
+}
+
+}  // namespace detail
+
+/// Looks through `store`, which was opened from `path`. Throws Fault::source where it cannot be
+/// read or holds no pictures.
+template <FileStore Store>
+PictureList list_pictures(Store& store, const std::filesystem::path& path) {
+  PictureList list{.name = path.string()};
+  std::vector<StoredFile> texts;
+  for (StoredFile& file : store.files()) {
+    if (is_image_name(file.name)) {
+      list.pictures.push_back(std::move(file));
+    } else if (is_label_name(file.name)) {
+      texts.push_back(std::move(file));
+    }
+  }
+  if (list.pictures.empty()) {
+    throw Error(Fault::source, pvm::quote(list.name) +
+                                   " holds no pictures; frames are files called " +
+                                   ".jpg, .png, .bmp, .tif, .webp, .ppm or .pgm");
+  }
+  std::stable_sort(
+      list.pictures.begin(), list.pictures.end(),
+      [](const StoredFile& a, const StoredFile& b) { return natural_less(a.name, b.name); });
+  detail::read_labels(store, texts, list);
+  return list;
+}
+
+/// Where a reader of a list of pictures stands, and what it has met: all of a source but the
+/// pixels.
+class PictureCursor {
  public:
-  /// Throws Fault::source where `path` cannot be opened or holds no pictures.
-  explicit ImageList(const std::filesystem::path& path) : name_(path.string()), store_(path) {
-    std::vector<StoredFile> texts;
-    for (StoredFile& file : store_.files()) {
-      if (is_image_name(file.name)) {
-        images_.push_back(std::move(file));
-      } else if (is_label_name(file.name)) {
-        texts.push_back(std::move(file));
-      }
-    }
-    if (images_.empty()) {
-      throw Error(Fault::source, pvm::quote(name_) +
-                                     " holds no pictures; frames are files called " +
-                                     ".jpg, .png, .bmp, .tif, .webp, .ppm or .pgm");
-    }
-    std::stable_sort(images_.begin(), images_.end(), [](const StoredFile& a, const StoredFile& b) {
-      return natural_less(a.name, b.name);
-    });
-    read_labels(texts);
+  explicit PictureCursor(std::shared_ptr<const PictureList> list) : list_(std::move(list)) {}
+  /// For another reader, at the beginning.
+  static PictureCursor beside(const PictureCursor& other) {
+    PictureCursor fresh(other.list_);
+    fresh.unreadable_ = Unreadable::beside(other.unreadable_);
+    return fresh;
   }
 
-  /// See StagedSource.
-  static constexpr const char* take_name = "read";
-  static constexpr const char* finish_name = "decode and resize";
-  struct Job {
-    std::size_t index = 0;
-    bool whole = false;  ///< whether it could be read
-  };
-  using Raw = std::vector<std::uint8_t>;
+  [[nodiscard]] const PictureList& list() const noexcept { return *list_; }
+  /// The index of the picture that is next.
+  [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(position_.frame); }
 
-  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
-    return next_in_turn(*this, job_, bytes_, shape, pixels);
-  }
-
-  void take(Job& job, Raw& raw) {
-    job.index = taken_;
-    taken_ = (taken_ + 1) % images_.size();
-    job.whole = store_.read(images_[job.index], raw);
-  }
-
-  bool finish(const Job& job, const Raw& raw, const FrameShape& shape,
-              std::span<std::uint8_t> pixels) const {
-    return job.whole && decode_image(raw, shape, pixels);
-  }
-
-  /// Throws Fault::source where a whole pass was unreadable.
-  std::optional<FrameInfo> settle(const Job& job, bool readable) {
-    if (job.index == 0) starting_ = true;
-    if (++position_.frame == images_.size()) {
+  /// Moves on behind the picture at `index()`. The facts of its frame; nothing where it was not
+  /// readable. Throws Fault::source where a whole pass was unreadable.
+  std::optional<FrameInfo> settle(bool readable) {
+    const auto& pictures = list_->pictures;
+    const std::size_t index = this->index();
+    if (index == 0) starting_ = true;
+    if (++position_.frame == pictures.size()) {
       position_.frame = 0;
       ++position_.pass;
     }
     if (readable) {
       failures_ = 0;
       return FrameInfo{std::exchange(starting_, false),
-                       boxes_.empty() ? std::nullopt : boxes_[job.index]};
+                       list_->labels.empty() ? std::nullopt : list_->labels[index]};
     }
-    unreadable_.note(job.index, pvm::quote(images_[job.index].name) + " in " + pvm::quote(name_));
-    if (++failures_ < images_.size()) return std::nullopt;
+    unreadable_.note(index, pvm::quote(pictures[index].name) + " in " + pvm::quote(list_->name));
+    if (++failures_ < pictures.size()) return std::nullopt;
     failures_ = 0;
-    throw Error(Fault::source, "none of the " + std::to_string(images_.size()) + " pictures in " +
-                                   pvm::quote(name_) + " can be read; is it damaged?");
+    throw Error(Fault::source, "none of the " + std::to_string(pictures.size()) + " pictures in " +
+                                   pvm::quote(list_->name) + " can be read; is it damaged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
-
   void seek(const Position& position) {
-    check_position(position, images_.size(), name_);
+    check_position(position, length(), list_->name);
     position_ = position;
-    taken_ = static_cast<std::size_t>(position.frame);
     failures_ = 0;
     starting_ = position.frame == 0;
   }
-
-  [[nodiscard]] std::optional<std::uint64_t> length() const { return images_.size(); }
-  [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
-  [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] std::string replay_id() const { return "file " + name_; }
-
-  /// In their order.
-  [[nodiscard]] const std::vector<StoredFile>& pictures() const noexcept { return images_; }
-
-  /// What is known to be unreadable, to be handed on when the source is opened again.
-  [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
+  [[nodiscard]] std::uint64_t length() const { return list_->pictures.size(); }
+  [[nodiscard]] const Unreadable& unreadable() const noexcept { return unreadable_; }
+  [[nodiscard]] Unreadable& unreadable() noexcept { return unreadable_; }
 
  private:
-  void read_labels(const std::vector<StoredFile>& texts) {
-    if (texts.empty()) return;
-    if (texts.size() > 1) {
-      log(Severity::warning, pvm::quote(name_) + " holds " + std::to_string(texts.size()) +
-                                 " text files, so which one has the labels is not known; its " +
-                                 "frames are unlabelled");
-    } else if (!store_.read(texts.front(), bytes_)) {
-      log(Severity::warning, "the labels " + pvm::quote(texts.front().name) + " in " +
-                                 pvm::quote(name_) + " cannot be read; its frames are unlabelled");
-    } else {
-      boxes_ = parse_labels({reinterpret_cast<const char*>(bytes_.data()), bytes_.size()},
-                            images_.size(), name_);
-    }
-  }
-
-  std::string name_;
-  Store store_;
-  std::vector<StoredFile> images_;
-  std::vector<std::optional<Box>> boxes_;  // one for each image, or none at all
+  std::shared_ptr<const PictureList> list_;
   Position position_;
-  std::size_t taken_ = 0;     // the next picture to be taken, position_.frame or ahead of it
   std::size_t failures_ = 0;  // unreadable ones in a row
   bool starting_ = true;
   Unreadable unreadable_;
-  Job job_;
+};
+
+/// The pictures of a store as a FrameSource: read and decoded one after the other, when they are
+/// asked for. Model of FrameSource.
+template <FileStore Store>
+class ImageList {
+ public:
+  /// Throws Fault::source where `path` cannot be opened or holds no pictures.
+  explicit ImageList(const std::filesystem::path& path)
+      : store_(path), cursor_(std::make_shared<const PictureList>(list_pictures(store_, path))) {}
+
+  FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
+    check_request(shape, pixels);
+    for (;;) {
+      const StoredFile& picture = cursor_.list().pictures[cursor_.index()];
+      const bool readable = store_.read(picture, bytes_) && decode_image(bytes_, shape, pixels);
+      if (const auto info = cursor_.settle(readable)) return *info;
+    }
+  }
+
+  [[nodiscard]] Position position() const { return cursor_.position(); }
+  void seek(const Position& position) { cursor_.seek(position); }
+  [[nodiscard]] std::optional<std::uint64_t> length() const { return cursor_.length(); }
+  [[nodiscard]] std::uint64_t skipped() const { return cursor_.unreadable().count(); }
+  [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
+  [[nodiscard]] std::string replay_id() const { return "file " + name(); }
+
+  /// What is known to be unreadable, to be handed on when the source is opened again.
+  [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
+
+ private:
+  Store store_;
+  PictureCursor cursor_;
   std::vector<std::uint8_t> bytes_;
 };
 

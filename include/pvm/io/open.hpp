@@ -22,7 +22,7 @@
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/image_dir.hpp>
 #include <pvm/io/natural_order.hpp>
-#include <pvm/io/pipeline.hpp>
+#include <pvm/io/picture_reader.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/io/video.hpp>
@@ -140,7 +140,7 @@ AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode)
   } else if (decode == Decode::gpu) {
     say_pictures_on_cpu("this program was built without nvJPEG");
   }
-  return Pipeline(ImageList<Store>(path));
+  return PictureReader<Store>(path);
 }
 
 template <class Gpu>

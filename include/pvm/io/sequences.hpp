@@ -117,6 +117,7 @@ class Sequences {
   void open() {
     File& file = files_[index_];
     source_.emplace(file.open());
+    source_->expect_once(true);  // it is closed behind its last frame
     inside_ = false;
     if (Unreadable* known = source_->unreadable()) known->expect(file.unreadable);
   }

@@ -91,4 +91,23 @@ void seek_ahead(S& source, const Position& position) {
   }
 }
 
+/// Has a source that offers `read_ahead` make up to `frames` frames before they are asked for, from
+/// now on. False where it cannot: `Prefetch` reads any source ahead.
+template <FrameSource S>
+bool read_ahead(S& source, std::size_t frames) {
+  if constexpr (requires { source.read_ahead(frames); }) {
+    return source.read_ahead(frames);
+  } else {
+    return false;
+  }
+}
+
+/// Says whether the consumer keeps what it is given, so that neither this source nor another one
+/// of the same `replay_id` need be ready to give a frame twice. It is asked for frames as before;
+/// but a source that offers `expect_once` reads ahead only what none of them has given or will.
+template <FrameSource S>
+void expect_once(S& source, bool once) {
+  if constexpr (requires { source.expect_once(once); }) source.expect_once(once);
+}
+
 }  // namespace pvm::inline v0::io

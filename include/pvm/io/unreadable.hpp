@@ -3,9 +3,11 @@
 #pragma once
 
 /// The frames of a source that could not be read: each is reported once, however often the source
-/// starts over.
+/// starts over and however many readers share it.
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -19,9 +21,18 @@ namespace pvm::inline v0::io {
 
 class Unreadable {
  public:
+  Unreadable() = default;
+  /// For another reader of the same frames: it counts for itself, and does not report again what
+  /// `other` has reported, nor the other way round.
+  static Unreadable beside(const Unreadable& other) {
+    Unreadable fresh;
+    fresh.reported_ = other.reported_;
+    return fresh;
+  }
+
   /// Remembers `frame`, and logs that `what` (a frame, named) is skipped if it is new.
   void note(std::uint64_t frame, const std::string& what) {
-    if (frames_.insert(frame).second) {
+    if (frames_.insert(frame).second && reported_->add(frame)) {
       log(Severity::warning, what + " cannot be read as a picture; it is skipped");
     }
   }
@@ -37,7 +48,22 @@ class Unreadable {
   }
 
  private:
+  /// By all readers, on whatever threads they are used.
+  class Reported {
+   public:
+    /// Whether it is new.
+    bool add(std::uint64_t frame) {
+      const std::lock_guard lock(mutex_);
+      return frames_.insert(frame).second;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::set<std::uint64_t> frames_;
+  };
+
   std::set<std::uint64_t> frames_;
+  std::shared_ptr<Reported> reported_ = std::make_shared<Reported>();
 };
 
 }  // namespace pvm::inline v0::io

@@ -18,7 +18,6 @@
 #include <opencv2/videoio/registry.hpp>
 
 #include <pvm/core/error.hpp>
-#include <pvm/io/pipeline.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
@@ -64,57 +63,17 @@ class Video {
     reopen();
   }
 
-  /// See StagedSource.
-  static constexpr const char* take_name = "read and decode";
-  static constexpr const char* finish_name = "resize";
-  struct Job {
-    std::uint64_t index = 0;
-    Position after;
-    std::optional<std::uint64_t> length;  ///< as far as known behind it
-    bool decoded = false;
-  };
-  using Raw = cv::Mat;
-
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
-    return next_in_turn(*this, job_, picture_, shape, pixels);
-  }
-
-  void take(Job& job, Raw& picture) {
-    if (ended_) reopen();
-    job.index = taken_.frame;
-    job.decoded = retrieve(picture);
-    if (job.decoded && still_.looks_stuck(picture, job.index)) check_size(picture, job.index);
-    advance();
-    job.after = taken_;
-    job.length = found_length_;
-  }
-
-  bool finish(const Job& job, const Raw& picture, const FrameShape& shape,
-              std::span<std::uint8_t> pixels) const {
-    if (!job.decoded) return false;
-    try {
-      resize_picture(picture, shape, pixels);
-      return true;
-    } catch (const cv::Exception&) {  // a frame that is not 8-bit grey or colour
-      return false;
+    check_request(shape, pixels);
+    for (;;) {
+      if (ended_) reopen();
+      const std::uint64_t index = taken_.frame;
+      const bool decoded = retrieve(picture_);
+      if (decoded && still_.looks_stuck(picture_, index)) check_size(picture_, index);
+      advance();
+      const bool readable = decoded && make_frame(shape, pixels);
+      if (const auto info = settle(index, readable)) return *info;
     }
-  }
-
-  /// Throws Fault::source where a whole pass was unreadable.
-  std::optional<FrameInfo> settle(const Job& job, bool readable) {
-    if (job.index == 0) starting_ = true;
-    position_ = job.after;
-    length_ = job.length;
-    if (readable) {
-      failures_ = 0;
-      return FrameInfo{std::exchange(starting_, false), std::nullopt};
-    }
-    unreadable_.note(job.index, "frame " + std::to_string(job.index) + " of " + pvm::quote(name_));
-    ++failures_;
-    if (!length_ || failures_ < *length_) return std::nullopt;
-    failures_ = 0;
-    throw Error(Fault::source,
-                "none of the frames of " + pvm::quote(name_) + " can be read; is it damaged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -200,6 +159,34 @@ class Video {
     ended_ = true;
   }
 
+  /// False where it is no 8-bit grey or colour.
+  bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) const {
+    try {
+      resize_picture(picture_, shape, pixels);
+      return true;
+    } catch (const cv::Exception&) {
+      return false;
+    }
+  }
+
+  /// The facts of the frame at `index`, nothing where it was not readable. Throws Fault::source
+  /// where a whole pass was unreadable.
+  std::optional<FrameInfo> settle(std::uint64_t index, bool readable) {
+    if (index == 0) starting_ = true;
+    position_ = taken_;
+    length_ = found_length_;
+    if (readable) {
+      failures_ = 0;
+      return FrameInfo{std::exchange(starting_, false), std::nullopt};
+    }
+    unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
+    ++failures_;
+    if (!length_ || failures_ < *length_) return std::nullopt;
+    failures_ = 0;
+    throw Error(Fault::source,
+                "none of the frames of " + pvm::quote(name_) + " can be read; is it damaged?");
+  }
+
   bool retrieve(cv::Mat& picture) {
     try {
       return capture_.retrieve(picture) && !picture.empty();
@@ -211,15 +198,14 @@ class Video {
   std::string name_;
   cv::VideoCapture capture_;
   StillPicture still_;
-  Position taken_;     // the next frame to be taken
-  Position position_;  // the next frame to be handed on: taken_ or before it
+  Position taken_;     // the next frame that is decoded
+  Position position_;  // the next frame to be handed on: other than taken_ while one is decoded
   bool starting_ = true;
   bool ended_ = false;
-  std::optional<std::uint64_t> found_length_;  // as soon as the end was taken
+  std::optional<std::uint64_t> found_length_;  // as soon as the end was met
   std::optional<std::uint64_t> length_;        // once it was handed on
   std::uint64_t failures_ = 0;                 // unreadable ones in a row
   Unreadable unreadable_;
-  Job job_;
   cv::Mat picture_;
 };
 

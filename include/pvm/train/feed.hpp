@@ -45,9 +45,11 @@ class Feed {
                           id.empty() ? nullptr : &unreadable_[id]});
     }
     for (S& source : streams) io::add_usage(usage_before_, io::usage(source));
-    if (cache_.open()) return;
-    for (Stream& stream : streams_) stream.table = nullptr;
-    told_ = true;
+    if (!cache_.open()) {
+      for (Stream& stream : streams_) stream.table = nullptr;
+      told_ = true;
+    }
+    say_what_is_kept();
   }
 
   /// Fills `block`, and moves `places`, one for each stream, behind its frames. A source is sought
@@ -62,6 +64,7 @@ class Feed {
       ++since;
     }
     store(block);
+    if (keeping_ && cache_.full()) say_what_is_kept();
     if (!told_) tell();
   }
 
@@ -174,6 +177,14 @@ class Feed {
     }
   }
 
+  /// A frame that is kept is decoded once, whichever of its streams came to it first.
+  void say_what_is_kept() {
+    keeping_ = !cache_.full();
+    for (Stream& stream : streams_) {
+      io::expect_once(*stream.source, keeping_ && stream.table != nullptr);
+    }
+  }
+
   /// Sends the source ahead to what comes behind the stored frames, so that it is there in time.
   void prepare(Stream& stream, std::uint64_t pass) {
     auto missing = stream.table->first_missing(stream.entry);
@@ -223,6 +234,7 @@ class Feed {
   std::vector<Stored> new_;    // of the block in hand
   std::uint64_t decoded_ = 0;  // frames of the block in hand
   bool told_ = false;
+  bool keeping_ = false;        // new frames, as far as they can be kept
   double waiting_ = 0;          // seconds for sources
   std::uint64_t replayed_ = 0;  // frames from the store
   std::vector<io::StageUsage> usage_before_;

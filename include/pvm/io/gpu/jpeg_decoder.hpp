@@ -11,9 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,6 +18,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/gpu/device_bytes.hpp>
 #include <pvm/io/gpu/picture_kernel.cuh>
+#include <pvm/io/jpeg_batches.hpp>
 #include <pvm/io/jpeg_header.hpp>
 #include <pvm/io/source.hpp>
 
@@ -29,12 +27,6 @@ namespace pvm::inline v0::io {
 /// One batch of JPEGs in work at a time, on the device that was current when it was made.
 class GpuJpegDecoder {
  public:
-  /// A picture to be decoded; the bytes must stay until `wait` has returned.
-  struct Item {
-    std::span<const std::uint8_t> bytes;
-    PlainJpeg facts;
-  };
-
   /// Throws Fault::device where there is no GPU or nvJPEG cannot use it.
   GpuJpegDecoder() {
     detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
@@ -53,14 +45,12 @@ class GpuJpegDecoder {
   GpuJpegDecoder(const GpuJpegDecoder&) = delete;
   GpuJpegDecoder& operator=(const GpuJpegDecoder&) = delete;
 
-  /// The number of its GPU.
-  [[nodiscard]] int device() const noexcept { return device_; }
   /// Whether the GPU has a JPEG engine of its own.
   [[nodiscard]] bool hardware() const noexcept { return hardware_; }
 
-  /// Begins to decode `items` into frames of `shape`. False where nvJPEG refuses one of them: then
-  /// none is decoded. Throws Fault::device.
-  bool start(std::span<const Item> items, const FrameShape& shape) {
+  /// Begins to decode `items`, whose bytes must stay until `wait` has returned, into frames of
+  /// `shape`. False where nvJPEG refuses one of them: then none is decoded. Throws Fault::device.
+  bool start(std::span<const JpegItem> items, const FrameShape& shape) {
     detail::check_decoding(cudaSetDevice(device_), "choosing the GPU");
     shape_ = shape;
     count_ = items.size();
@@ -97,7 +87,7 @@ class GpuJpegDecoder {
   }
 
   /// Gives every plane of every picture its place in one piece of memory.
-  void place(std::span<const Item> items) {
+  void place(std::span<const JpegItem> items) {
     planes_.assign(count_, {});
     images_.assign(count_, {});
     std::vector<std::size_t> starts;
@@ -132,7 +122,7 @@ class GpuJpegDecoder {
     }
   }
 
-  bool decode(std::span<const Item> items) {
+  bool decode(std::span<const JpegItem> items) {
     std::vector<const unsigned char*> data(count_);
     std::vector<std::size_t> lengths(count_);
     for (std::size_t i = 0; i < count_; ++i) {
@@ -184,55 +174,6 @@ class GpuJpegDecoder {
   std::vector<Image> images_;
   detail::GpuBytes<detail::FreeDevice> arena_, facts_, frames_;
   detail::GpuBytes<detail::FreePinned> pinned_, pinned_facts_;
-};
-
-/// Decoders that are not in use, for who needs one next: nvJPEG takes some tenths of a second until
-/// the first batch is decoded. They are never given back: the driver may be gone before the
-/// program's last destructors.
-class IdleJpegDecoders {
- public:
-  struct Return {
-    void operator()(GpuJpegDecoder* decoder) const noexcept {
-      std::unique_ptr<GpuJpegDecoder> owned(decoder);
-      try {
-        static_cast<void>(owned->wait());
-        IdleJpegDecoders& idle = get();
-        const std::lock_guard lock(idle.mutex_);
-        if (idle.decoders_.size() < most) idle.decoders_.push_back(std::move(owned));
-      } catch (const std::exception&) {  // a broken one
-      }
-    }
-  };
-  using Borrowed = std::unique_ptr<GpuJpegDecoder, Return>;
-
-  /// One of the current device's. `fresh` tells whether it has never decoded. Throws Fault::device.
-  static Borrowed take(bool& fresh) {
-    int device = 0;
-    detail::check_decoding(cudaGetDevice(&device), "looking for a GPU");
-    IdleJpegDecoders& idle = get();
-    const std::lock_guard lock(idle.mutex_);
-    for (auto& decoder : idle.decoders_) {
-      if (decoder->device() != device) continue;
-      std::swap(decoder, idle.decoders_.back());
-      Borrowed taken(idle.decoders_.back().release());
-      idle.decoders_.pop_back();
-      fresh = false;
-      return taken;
-    }
-    fresh = true;
-    return Borrowed(std::make_unique<GpuJpegDecoder>().release());
-  }
-
- private:
-  static constexpr std::size_t most = 4;
-
-  static IdleJpegDecoders& get() {
-    static auto* const idle = new IdleJpegDecoders;
-    return *idle;
-  }
-
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<GpuJpegDecoder>> decoders_;
 };
 
 }  // namespace pvm::inline v0::io
