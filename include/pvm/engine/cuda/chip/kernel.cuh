@@ -610,6 +610,8 @@ struct Multiprocessor {
     const int count = my_count();
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
     const auto* beside = reinterpret_cast<const std::uint16_t*>(rest_of(0)) + (lane() & 15);
+    uint4 next[S::pairs];  // asked for while the one before is multiplied
+    if (held_blocks < count) load_block(blocks[held_blocks], next);
 #pragma unroll 1
     for (int begin = 0, end = 0; begin < count; begin = end) {
       const std::uint32_t what = blocks[begin].what;
@@ -637,7 +639,9 @@ struct Multiprocessor {
 #pragma unroll 1
       for (int k = max(begin, held_blocks); k < end; ++k) {
         uint4 w[S::pairs];
-        load_block(blocks[k], w);
+#pragma unroll
+        for (int i = 0; i < S::pairs; ++i) w[i] = next[i];
+        if (k + 1 < count) load_block(blocks[k + 1], next);
         multiply_block(k, w);
       }
       end_unit(static_cast<int>(what & 0xff), sum, rest);
