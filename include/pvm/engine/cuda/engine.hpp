@@ -24,6 +24,7 @@
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/coefficients.hpp>
 #include <pvm/engine/cuda/compute_time.hpp>
+#include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
 #include <pvm/engine/cuda/planner.hpp>
 #include <pvm/engine/cuda/step_launch.hpp>

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/cursor.hpp>
 #include <pvm/engine/cuda/instructions.cuh>
 #include <pvm/engine/cuda/step_program.hpp>
 #include <pvm/engine/cuda/tuning.hpp>
@@ -21,14 +22,6 @@
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail {
-
-/// Where a run stands; lives on the device and is advanced there.
-struct Cursor {
-  unsigned long long step;   ///< steps done
-  unsigned long long block;  ///< staging blocks used up
-  unsigned int frame;        ///< frames used of the current one
-  unsigned int barriers;     ///< grid barriers passed so far
-};
 
 /// Division by a number that is known at launch; exact while n * d < 2^31.
 struct Divider {
@@ -81,9 +74,6 @@ struct StepArguments {
   const std::uint32_t* index;
   const float* coefficients;  ///< [staging][(block_steps + 1) * layers][table_stride]
 };
-
-/// In the first word of a staged index: its frames lie among the floats, not among the bytes.
-inline constexpr std::uint32_t frames_are_floats = 1U << 31;
 
 namespace step_kernel {
 

@@ -8,43 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/planner.hpp>
-#include <pvm/engine/cuda/tuning.hpp>
 #include <pvm/model/connectome.hpp>
 
 namespace pvm::inline v0::detail {
-
-/// What the engine asks about the current device.
-struct DeviceFacts {
-  std::string name;
-  int multiprocessors = 0;
-  std::size_t shared_bytes = 0;  ///< a block may have
-  std::size_t cache_bytes = 0;   ///< of the second-level cache, for weights that stay in it
-  CudaTuning tuning;
-};
-
-inline DeviceFacts describe_device() {
-  int device = 0;
-  cuda_check(cudaGetDevice(&device), "looking for a GPU");
-  cudaDeviceProp properties{};
-  cuda_check(cudaGetDeviceProperties(&properties, device), "looking at the GPU");
-  if (properties.major < 8) {
-    throw Error(Fault::device, std::string("the GPU ") + properties.name +
-                                   " is older than compute capability 8.0; use the host backend");
-  }
-  DeviceFacts facts;
-  facts.name = properties.name;
-  facts.multiprocessors = properties.multiProcessorCount;
-  facts.tuning = cuda_tuning(properties.major, properties.minor);
-  facts.shared_bytes = properties.sharedMemPerBlockOptin;
-  facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *
-                                               facts.tuning.cache_share);
-  return facts;
-}
 
 class WeightMap {
  public:

@@ -154,7 +154,7 @@ struct Multiprocessor {
     for (int u = 0; u < most_units; ++u) n.layer_table[u] = -1;
   }
   __device__ __forceinline__ void begin_launch() const {
-    const ChipCursor cursor = *a.cursor;
+    const Cursor cursor = *a.cursor;
     begin(cursor.step);
     ChipNow& n = now();
     const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
@@ -163,21 +163,21 @@ struct Multiprocessor {
     const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
     n.index = a.index + staging * (1 + tables);
     n.frame = static_cast<int>(cursor.frame);
-    n.last = min(static_cast<int>(n.index[0] & ~floats_staged), n.frame + a.most_steps);
+    n.last = min(static_cast<int>(n.index[0] & ~frames_are_floats), n.frame + a.most_steps);
     n.coefficients = a.coefficients + staging * tables * a.table_stride;
     n.frames = a.frames + rows;
-    n.squeezed = (n.index[0] & floats_staged) != 0 ? a.squeezed + rows * frame : nullptr;
+    n.squeezed = (n.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
     n.index += 1;
     n.scored = a.scored + rows;
-    n.published = cursor.published;
+    n.published = cursor.barriers;
   }
   __device__ __forceinline__ void end_launch(int steps) const {
     const ChipNow& n = now();
-    ChipCursor end = *a.cursor;
+    Cursor end = *a.cursor;
     end.step += static_cast<unsigned>(steps);
-    end.published = n.published;
+    end.barriers = n.published;
     end.frame = static_cast<unsigned>(n.last);
-    if (n.last == static_cast<int>(n.index[-1] & ~floats_staged)) {
+    if (n.last == static_cast<int>(n.index[-1] & ~frames_are_floats)) {
       end.frame = 0;
       ++end.block;
     }

@@ -12,6 +12,7 @@
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/cursor.hpp>
 
 namespace pvm::inline v0::detail::chip {
 
@@ -32,14 +33,6 @@ struct Split {
     return Math::value(static_cast<std::uint16_t>(word & 0xffffU)) +
            Math::value(static_cast<std::uint16_t>(word >> 16));
   }
-};
-
-/// Where a run stands; lives on the device and is advanced there.
-struct ChipCursor {
-  unsigned long long step;   ///< steps done
-  unsigned long long block;  ///< staging blocks used up
-  unsigned int frame;        ///< frames used of the current one
-  unsigned int published;    ///< steps since the barrier was cleared
 };
 
 struct ChipArguments {
@@ -64,7 +57,7 @@ struct ChipArguments {
   float* d1;            ///< [history][outputs]
   float* y;             ///< [2][outputs]
   double* score;        ///< [multiprocessors][warps][3]
-  ChipCursor* cursor;
+  Cursor* cursor;
   unsigned int* barrier;  ///< units' values and products published, multiprocessors ended
   const std::uint8_t* const* frames;  ///< [staging][block_steps]
   const float* squeezed;              ///< [staging][block_steps][...]
@@ -72,9 +65,6 @@ struct ChipArguments {
   const std::uint32_t* index;         ///< see StepArguments
   const float* coefficients;
 };
-
-/// In the first word of a staged index: its frames lie among the floats, not among the bytes.
-inline constexpr std::uint32_t floats_staged = 1U << 31;
 
 inline constexpr unsigned int every_lane = 0xffffffffU;
 

@@ -1,0 +1,484 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What engines share that run a whole block of steps in one launch: frames and rates on their way
+/// to the device, the captured launch, the score, and the questions about a checkpoint.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/coefficients.hpp>
+#include <pvm/engine/cuda/compute_time.hpp>
+#include <pvm/engine/cuda/cursor.hpp>
+#include <pvm/engine/cuda/device_facts.hpp>
+#include <pvm/engine/cuda/frame_store.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/schedule.hpp>
+#include <pvm/model/spec.hpp>
+
+namespace pvm::inline v0::detail {
+
+/// The base of an engine `Self`, which has
+///     void launch_steps(int most, cudaStream_t)   launches up to `most` steps of the staged block
+///     void fold_everything()                      the folded weights become W(step)
+///     std::string layout_name()                   whose states it continues bit by bit
+///     void read_weights(std::span<float>)
+///     void start_state(const std::vector<float>& folded, const EngineState* past)
+/// It is made of a valid spec; throws Error (device, memory).
+template <class Self>
+class LaunchedEngine {
+ public:
+  LaunchedEngine(const LaunchedEngine&) = delete;
+  LaunchedEngine& operator=(const LaunchedEngine&) = delete;
+
+  [[nodiscard]] int batch() const noexcept { return batch_; }
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
+  [[nodiscard]] int block_steps() const noexcept { return device_.tuning.block_steps; }
+
+  /// Room for `steps` (1 to block_steps()) frames of every sequence, in pinned memory. Waits until
+  /// the block that was there has gone up.
+  [[nodiscard]] FrameBlock stage(int steps) {
+    if (steps < 1 || steps > block_steps()) {
+      throw Error(Fault::usage, "a block of " + std::to_string(steps) +
+                                    " steps is impossible; allowed: 1 to " +
+                                    std::to_string(block_steps()));
+    }
+    Staging& slot = staging_[blocks_ % staging_.size()];
+    cuda_check(cudaEventSynchronize(slot.uploaded.get()), "waiting for an upload");
+    const std::size_t rows = count(steps) * count(batch_);
+    stored_.assign(store_.capacity() > 0 ? rows : 0, not_stored);
+    return {steps,
+            {slot.pixels.get(), rows * spec_.frame_size()},
+            {slot.scored.get(), rows},
+            {},
+            stored_};
+  }
+
+  /// Frames in device memory, see Engine and engine/cuda/frame_store.hpp.
+  std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
+    if (budget == 0 || frames == 0) synchronize();  // steps may be reading what goes
+    return store_.reserve(budget, frames);
+  }
+  void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    if (store_.holds(first)) synchronize();
+    store_.put(first, pixels);
+  }
+  void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
+    store_.get(index, pixels);
+  }
+
+  void run(const FrameBlock& block, Mode mode) {
+    if (mode == Mode::freeze) {
+      settle();
+    } else {
+      learned_ = true;
+    }
+    const std::size_t at = blocks_ % staging_.size();
+    Staging& slot = staging_[at];
+    const auto steps = count(block.steps);
+    auto* index = reinterpret_cast<std::uint32_t*>(slot.index.get());
+    index[0] =
+        static_cast<std::uint32_t>(steps) | (block.squeezed.empty() ? 0U : frames_are_floats);
+    const std::size_t tables =
+        tables_.write(step_, steps, mode == Mode::learn, schedule_, index + 1,
+                      reinterpret_cast<float*>(slot.tables.get()));
+    upload(at, block, tables);
+    launch(at, block.steps);
+    tally(block);
+    step_ += steps;
+    ++blocks_;
+  }
+
+  void synchronize() { cuda_check(cudaStreamSynchronize(compute_.get()), "running steps"); }
+
+  [[nodiscard]] Score take_score() {
+    const std::vector<double> sums = download(score_);
+    Score score = std::exchange(counted_, {});
+    for (std::size_t i = 0; i < sums.size(); i += 3) {
+      score.prediction += sums[i];
+      score.persistence += sums[i + 1];
+      score.loss += sums[i + 2];
+    }
+    clear(score_);
+    return score;
+  }
+
+  /// Continues from `state`: bit by bit if it is of this engine on a GPU like this one, else from
+  /// its weights, its past and, where possible, its momentum. A state with weights only starts at
+  /// its step with the past of a new run. Throws Error (Fault::checkpoint) if it does not fit.
+  void restore(const EngineState& state) {
+    synchronize();
+    check_size("weights", state.weights.size(), net_.weights);
+    if (!state.rates.empty()) check_size("rates", state.rates.size(), layers());
+    if (state.resumable()) check_past(state);
+    tables_.clear();
+    schedule_ = RateSchedule(spec_);
+    if (!state.rates.empty()) schedule_.restore(state.rates);
+    step_ = state.step;
+    learned_ = false;
+    bool same = false;
+    if (state.resumable()) {
+      same = state.layout == self().layout_name() && state.plan == plan_;
+      if (same || state.dweights.empty()) restore_rates(state, same);
+      learned_ = true;
+    }
+    self().start_state(same ? state.folded : state.weights, state.resumable() ? &state : nullptr);
+    tables_.restart();
+    counted_ = {};
+  }
+
+  /// For how long the GPU has run steps, of those that have ended.
+  [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
+
+ protected:
+  template <class T>
+  using Array = DeviceArray<T>;
+
+  LaunchedEngine(const Spec& spec, int batch, const EngineOptions& options,
+                 const DeviceFacts& device, DeferralPlan plan)
+      : spec_(spec),
+        options_(options),
+        batch_(batch),
+        device_(device),
+        net_(make_connectome(spec)),
+        plan_(plan),
+        schedule_(spec),
+        tables_(spec.layer_shapes.size(), plan,
+                options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F) {}
+  ~LaunchedEngine() {
+    (void)cudaStreamSynchronize(upload_.get());
+    (void)cudaStreamSynchronize(compute_.get());
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
+  }
+
+  static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  [[nodiscard]] std::size_t layers() const { return net_.layer_start.size() - 1; }
+  [[nodiscard]] std::size_t patches() const { return net_.layer_start[1]; }
+  [[nodiscard]] std::size_t patch_size() const { return count(net_.units[0].base); }
+  /// h of a step, all sequences.
+  [[nodiscard]] std::size_t hidden_row() const {
+    return count(batch_) * net_.units.size() * count(net_.hidden);
+  }
+  /// Index in a frame of pixel k of patch u.
+  [[nodiscard]] std::size_t pixel(std::size_t u, std::size_t k) const {
+    const auto block = count(spec_.input_block_size);
+    const auto across = count(spec_.layer_shapes[0]);
+    const std::size_t line = block * count(spec_.input_channels);
+    const std::size_t row = u / across * block + k / line;
+    return (row * across + u % across) * line + k % line;
+  }
+
+  // -------------------------------------------------------------- memory
+
+  /// Bytes of device memory for what is here but the score; the rest is the engine's own.
+  [[nodiscard]] std::size_t staging_bytes() const {
+    const std::size_t b = count(batch_);
+    const std::size_t staged = count(block_steps()) * b * (spec_.frame_size() + 1 + sizeof(void*)) +
+                               4 * (index_words() + tables_room());
+    return staged * count(device_.tuning.blocks_ahead) + 4 * layers() * (tables_.stride() + 1) +
+           sizeof(Cursor) + barriers * sizeof(unsigned int);
+  }
+  void require_memory(std::size_t need, const std::string& with) const {
+    std::size_t free = 0, all = 0;
+    cuda_check(cudaMemGetInfo(&free, &all), "asking for free memory");
+    if (need <= free) return;
+    throw Error(Fault::memory,
+                "this network needs " + std::to_string(need >> 20) + " MiB of device memory" +
+                    with + " and " + std::to_string(free >> 20) + " MiB are free; use a smaller " +
+                    (batch_ > 1 ? "batch or spec" : "spec") + ", or the host backend");
+  }
+  /// With room for so many sums of scores: prediction, persistence, loss, and again.
+  void allocate_staging(std::size_t scores) {
+    const std::size_t b = count(batch_);
+    const std::size_t slots = count(device_.tuning.blocks_ahead);
+    const std::size_t rows = count(block_steps()) * b;
+    score_ = Array<double>(scores);
+    cursor_ = Array<Cursor>(1);
+    barrier_ = Array<unsigned int>(barriers);
+    pixels_ = Array<std::uint8_t>(slots * rows * spec_.frame_size());
+    places_ = Array<const std::uint8_t*>(slots * rows);
+    scored_ = Array<std::uint8_t>(slots * rows);
+    index_ = Array<std::uint32_t>(slots * index_words());
+    coefficients_ = Array<float>(slots * tables_room());
+    now_index_ = Array<std::uint32_t>(layers());
+    now_tables_ = Array<float>(layers() * tables_.stride());
+    for (std::size_t i = 0; i < slots; ++i) {
+      staging_.push_back({PinnedBytes(rows * spec_.frame_size()),
+                          PinnedBytes(rows * sizeof(const std::uint8_t*)), PinnedBytes(rows),
+                          PinnedBytes(index_words() * 4), PinnedBytes(tables_room() * 4), Event(),
+                          Event()});
+    }
+  }
+  template <class T>
+  void put(Array<T>& to, const std::vector<T>& from) {
+    to = Array<T>(std::max<std::size_t>(1, from.size()));
+    if (!from.empty()) fill(to, from);
+  }
+  template <class T>
+  void fill(Array<T>& to, const std::vector<T>& from) {
+    cuda_check(cudaMemcpyAsync(to.get(), from.data(), from.size() * sizeof(T),
+                               cudaMemcpyHostToDevice, compute_.get()),
+               "writing a state");
+    synchronize();
+  }
+  template <class T>
+  [[nodiscard]] std::vector<T> download(const Array<T>& from) {
+    std::vector<T> out(from.size());
+    cuda_check(cudaMemcpyAsync(out.data(), from.get(), out.size() * sizeof(T),
+                               cudaMemcpyDeviceToHost, compute_.get()),
+               "reading results");
+    synchronize();
+    return out;
+  }
+  template <class T>
+  void copy(Array<T>& to, const Array<T>& from) {
+    cuda_check(cudaMemcpyAsync(to.get(), from.get(), from.size() * sizeof(T),
+                               cudaMemcpyDeviceToDevice, compute_.get()),
+               "copying a state");
+  }
+  template <class T>
+  void clear(const Array<T>& values) {
+    cuda_check(cudaMemsetAsync(values.get(), 0, values.size() * sizeof(T), compute_.get()),
+               "clearing device memory");
+  }
+
+  // -------------------------------------------------------------- launches
+
+  /// What kernels are told of the network and of staging; `Arguments` names it as it is here.
+  template <class Arguments>
+  void describe(Arguments& a, int most_steps) const {
+    a.units = static_cast<int>(net_.units.size());
+    a.layers = static_cast<int>(layers());
+    a.patches = static_cast<int>(patches());
+    a.patch = static_cast<int>(patch_size());
+    a.block_size = spec_.input_block_size;
+    a.channels = spec_.input_channels;
+    a.side = spec_.frame_side();
+    a.period = plan_.period;
+    a.activation =
+        spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    a.sign_error = spec_.opt_abs_diff ? 1 : 0;
+    a.staging = device_.tuning.blocks_ahead;
+    a.block_steps = block_steps();
+    a.table_stride = static_cast<int>(tables_.stride());
+    a.most_steps = most_steps;
+    a.score = score_.get();
+    a.cursor = cursor_.get();
+    a.barrier = barrier_.get();
+    a.frames = places_.get();
+    a.squeezed = squeezed_.get();
+    a.scored = scored_.get();
+    a.index = index_.get();
+    a.coefficients = coefficients_.get();
+  }
+
+  /// Captures the launch once; everything that changes is on the device.
+  void capture() {
+    if (!options_.graph) return;
+    cuda_check(cudaStreamBeginCapture(compute_.get(), cudaStreamCaptureModeThreadLocal),
+               "capturing a step");
+    self().launch_steps(INT_MAX, compute_.get());
+    cudaGraph_t graph = nullptr;
+    cuda_check(cudaStreamEndCapture(compute_.get(), &graph), "capturing a step");
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(std::exchange(graph_, nullptr));
+    const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    cuda_check(made, "making a graph");
+    cuda_check(cudaGraphUpload(graph_, compute_.get()), "uploading a graph");
+  }
+
+  /// Where a run starts, on the device.
+  void set_cursor() {
+    fill(cursor_, std::vector<Cursor>{{step_, blocks_, 0, 0}});
+    fill(barrier_, std::vector<unsigned int>(barriers));
+    clear(score_);
+  }
+  /// The tables of W(step), for `now_index_` and `now_tables_`.
+  void write_tables_now() {
+    std::vector<std::uint32_t> index(layers());
+    std::vector<float> tables(layers() * tables_.stride());
+    tables_.write_now(step_, index.data(), tables.data());
+    fill(now_index_, index);
+    fill(now_tables_, tables);
+  }
+
+  // -------------------------------------------------------------- checkpoints
+
+  /// What a state says beside the folded weights and the past.
+  [[nodiscard]] EngineState save_run() {
+    EngineState state;
+    state.step = step_;
+    state.batch = batch_;
+    state.weights.resize(net_.weights);
+    self().read_weights(state.weights);
+    state.rates = schedule_.layers();
+    state.layout = self().layout_name();
+    state.plan = plan_;
+    for (const DeferredRates& layer : tables_.layers()) {
+      const auto saved = layer.save();
+      state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
+    }
+    return state;
+  }
+
+  /// What a kernel counts on, see its own arguments.
+  static constexpr std::size_t barriers = 3;
+
+  Spec spec_;
+  EngineOptions options_;
+  int batch_;
+  DeviceFacts device_;
+  Connectome net_;
+  DeferralPlan plan_;
+  RateSchedule schedule_;
+  CoefficientTables tables_;
+  Stream compute_, upload_;
+  Array<double> score_;
+  Array<std::uint32_t> now_index_;
+  Array<float> now_tables_;
+  std::uint64_t step_ = 0;
+
+ private:
+  struct Staging {
+    PinnedBytes pixels, places, scored, index, tables;
+    Event uploaded, used;
+  };
+
+  [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
+  [[nodiscard]] std::size_t tables_count() const { return (count(block_steps()) + 1) * layers(); }
+  [[nodiscard]] std::size_t index_words() const { return 1 + tables_count(); }
+  [[nodiscard]] std::size_t tables_room() const { return tables_count() * tables_.stride(); }
+
+  void upload(std::size_t at, const FrameBlock& block, std::size_t tables) {
+    Staging& slot = staging_[at];
+    const auto steps = count(block.steps);
+    if (!block.squeezed.empty()) open_squeezed();
+    const std::size_t rows = steps * count(batch_);
+    const std::size_t room = count(block_steps()) * count(batch_);
+    const cudaStream_t stream = upload_.get();
+    cuda_check(cudaStreamWaitEvent(stream, slot.used.get(), 0), "ordering an upload");
+    const auto send = [&](void* to, const void* from, std::size_t bytes) {
+      cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
+                 "uploading frames");
+    };
+    if (block.squeezed.empty()) {
+      auto** places = reinterpret_cast<const std::uint8_t**>(slot.places.get());
+      store_.bring(block, rows, pixels_.get() + at * room * spec_.frame_size(), places);
+      send(places_.get() + at * room, places, rows * sizeof(*places));
+    } else {
+      send(squeezed_.get() + at * room * spec_.frame_size(), block.squeezed.data(),
+           rows * spec_.frame_size() * sizeof(float));
+    }
+    send(scored_.get() + at * room, slot.scored.get(), rows);
+    send(index_.get() + at * index_words(), slot.index.get(), 4 * (1 + (steps + 1) * layers()));
+    send(coefficients_.get() + at * tables_room(), slot.tables.get(),
+         4 * tables * tables_.stride());
+    cuda_check(cudaEventRecord(slot.uploaded.get(), stream), "ordering an upload");
+    // Floats lie in memory of the caller's that may be gone when this returns.
+    if (!block.squeezed.empty()) cuda_check(cudaStreamSynchronize(stream), "uploading frames");
+  }
+  /// Room for frames as floats, taken when the first ones come. The launch is captured again, as
+  /// its arguments have changed.
+  void open_squeezed() {
+    if (squeezed_.size() != 0) return;
+    synchronize();
+    squeezed_ = Array<float>(count(device_.tuning.blocks_ahead) * count(block_steps()) *
+                             count(batch_) * spec_.frame_size());
+    capture();
+  }
+  void launch(std::size_t at, int steps) {
+    Staging& slot = staging_[at];
+    const cudaStream_t stream = compute_.get();
+    cuda_check(cudaStreamWaitEvent(stream, slot.uploaded.get(), 0), "ordering a step");
+    compute_time_.begin(stream);
+    if (options_.graph) {
+      cuda_check(cudaGraphLaunch(graph_, stream), "launching a graph");
+    } else {
+      for (int i = 0; i < steps; ++i) self().launch_steps(1, stream);
+    }
+    compute_time_.end(stream);
+    cuda_check(cudaEventRecord(slot.used.get(), stream), "ordering a step");
+  }
+  void tally(const FrameBlock& block) {
+    for (const std::uint8_t scored : block.scored) {
+      if (scored != 0) counted_.pixels += spec_.frame_size();
+    }
+    counted_.outputs += count(block.steps) * count(batch_) * net_.outputs;
+  }
+  /// Folds everything and forgets the momentum: nothing is listed.
+  void settle() {
+    if (!std::exchange(learned_, false)) return;
+    self().fold_everything();
+    tables_.clear();
+  }
+
+  static void check_size(const char* what, std::size_t size, std::size_t expected) {
+    if (size == expected) return;
+    throw Error(Fault::checkpoint, "the checkpoint's " + std::string(what) + " are " +
+                                       std::to_string(size) + " numbers and this network needs " +
+                                       std::to_string(expected) + ": they are another spec's");
+  }
+  void check_past(const EngineState& state) const {
+    if (state.batch != batch_) {
+      throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
+                                         " sequences and this run has " + std::to_string(batch_));
+    }
+    if (state.plan.period < 1 || state.plan.terms < state.plan.period ||
+        state.plan.terms > 1 << 20) {
+      throw Error(Fault::checkpoint, "the checkpoint's plan of deferred updates is impossible");
+    }
+    const std::size_t terms = count(state.plan.terms), b = count(batch_);
+    check_size("rates", state.rates.size(), layers());
+    check_size("coefficients", state.coefficients.size(),
+               layers() * terms * (4 + count(state.plan.period)));
+    check_size("folded weights", state.folded.size(), net_.weights);
+    check_size("hidden values", state.hidden.size(), (terms + 4) * hidden_row());
+    check_size("squeezed values", state.squeezed.size(), (terms + 4) * hidden_row());
+    check_size("frames", state.frames.size(), (terms + 4) * b * spec_.frame_size());
+    check_size("outputs", state.outputs.size(), 2 * b * net_.outputs);
+    check_size("hidden gradients", state.hidden_gradients.size(), terms * hidden_row());
+    check_size("output gradients", state.output_gradients.size(), terms * b * net_.outputs);
+  }
+  void restore_rates(const EngineState& state, bool same) {
+    const std::size_t each = state.coefficients.size() / layers();
+    for (std::size_t l = 0; l < layers(); ++l) {
+      const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
+      const std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
+      DeferredRates& rates = tables_.layers()[l];
+      if (!(same ? rates.restore(saved) : rates.rebase(saved, state.plan, state.step))) {
+        throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
+      }
+    }
+  }
+
+  ComputeTime compute_time_;
+  Array<Cursor> cursor_;
+  Array<unsigned int> barrier_;
+  Array<std::uint8_t> pixels_, scored_;
+  Array<const std::uint8_t*> places_;  // where each frame of a block lies
+  Array<float> squeezed_, coefficients_;
+  Array<std::uint32_t> index_;
+  std::vector<Staging> staging_;
+  cudaGraphExec_t graph_ = nullptr;
+
+  DeviceFrameStore store_{spec_.frame_size(), upload_.get()};
+  std::vector<std::uint32_t> stored_;
+  Score counted_;
+  std::uint64_t blocks_ = 0;
+  bool learned_ = false;  // whether there may be gradients that are not in the folded weights
+};
+
+}  // namespace pvm::inline v0::detail
