@@ -21,7 +21,6 @@
 #include "rounding_suite.hpp"
 
 using pvm_test::distance;
-using pvm_test::Distance;
 using pvm_test::doubles;
 using pvm_test::early_tiny;
 using pvm_test::hidden_49;
@@ -39,7 +38,7 @@ using pvm_test::weights_of;
 
 namespace {
 
-void require_exact(const Distance& d) {
+void require_exact(const pvm_test::Differences& d) {
   CHECK(d.hidden < 2e-6);
   CHECK(d.outputs < 2e-6);
   CHECK(d.weights < 2e-6);

@@ -27,51 +27,13 @@ inline bool skipped() {
   return true;
 }
 
-/// Largest differences of hidden values, outputs and weights over a run.
-struct Distance {
-  double hidden = 0, outputs = 0, weights = 0;
-};
-
 inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
+/// `compare`, said aloud.
 template <class E>
-Distance distance(const pvm::Spec& spec, int batch, int steps,
-                  pvm::Reduce reduce = pvm::Reduce::mean) {
-  const auto weights = some_weights(pvm::make_connectome(spec).weights);
-  Reference reference(spec, weights, batch, reduce);
-  pvm::EngineOptions options;
-  options.reduce = reduce;
-  E engine(spec, batch, options);
-  engine.restore(start_from(weights, batch));
-  const auto& net = reference.net();
-  const auto sequences = static_cast<std::size_t>(batch);
-  std::vector<float> hidden(sequences * net.units.size() * static_cast<std::size_t>(net.hidden));
-  std::vector<float> outputs(sequences * net.outputs);
-  Distance worst;
-  for (int t = 0; t < steps; ++t) {
-    run_steps(engine, spec, 1);
-    std::vector<Vector> frames(sequences, Vector(spec.frame_size()));
-    for (std::size_t b = 0; b < sequences; ++b) {
-      for (std::size_t i = 0; i < spec.frame_size(); ++i) {
-        frames[b][i] = 0.8 * some_pixel(i, static_cast<std::uint64_t>(t), b) / 255 + 0.1;
-      }
-    }
-    reference.step(frames);
-    engine.read_hidden(hidden);
-    engine.read_outputs(outputs);
-    std::vector<double> h, y;
-    for (std::size_t b = 0; b < sequences; ++b) {
-      for (std::size_t u = 0; u < net.units.size(); ++u) {
-        const auto row = reference.hidden(b, u);
-        h.insert(h.end(), row.begin(), row.end());
-        const auto& out = reference.outputs(b, u);
-        y.insert(y.end(), out.begin(), out.end());
-      }
-    }
-    worst.hidden = std::max(worst.hidden, largest_difference(hidden, h));
-    worst.outputs = std::max(worst.outputs, largest_difference(outputs, y));
-  }
-  worst.weights = largest_difference(weights_of(engine, spec), reference.weights());
+Differences distance(const pvm::Spec& spec, int batch, int steps,
+                     pvm::Reduce reduce = pvm::Reduce::mean) {
+  const Differences worst = compare<E>(spec, batch, steps, reduce);
   std::printf("%s, batch %d, %d steps: hidden %.2e outputs %.2e weights %.2e\n", spec.name.c_str(),
               batch, steps, worst.hidden, worst.outputs, worst.weights);
   return worst;
@@ -82,7 +44,7 @@ Distance distance(const pvm::Spec& spec, int batch, int steps,
 /// step. Roundings are as often up as down, so that in fact a sum's error is smaller by the root of
 /// n; that leaves room for errors that came in with x. A gradient d x is within 3 unit of itself
 /// (both factors, and the error e that d is made of), and |d x| <= 1/2; the weights sum those.
-inline void require_rounded(const Distance& d, const pvm::Spec& spec, int steps, double unit) {
+inline void require_rounded(const Differences& d, const pvm::Spec& spec, int steps, double unit) {
   const auto net = pvm::make_connectome(spec);
   const auto weights = some_weights(net.weights);
   double most = 0;
