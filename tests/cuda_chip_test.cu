@@ -65,6 +65,11 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
   const double unit = std::is_same_v<TestType, pvm::bf16> ? 0x1p-9 : 0x1p-12;
   const int steps = steps_of(60, 30);  // three folds, and all rings have wrapped
   require_rounded(distance<E>(quick(), 1, steps), quick(), steps, unit);
+  auto with_36 = quick();
+  with_36.name = "hidden 36";
+  with_36.hidden_block_size = 6;
+  require_rounded(distance<pvm::CudaChipEngine<TestType, 36>>(with_36, 1, steps), with_36, steps,
+                  unit);
   if (pvm_test::emulated && std::is_same_v<TestType, pvm::fp16>) return;
   auto logistic = quick();
   logistic.name = "logistic, no momentum";

@@ -358,12 +358,13 @@ struct Multiprocessor {
   __device__ __forceinline__ void gather_values(const std::uint32_t* from, bool odd,
                                                 bool all_warps) const {
     const int first = all_warps ? 0 : unit_count() * 32;
-    const int count = static_cast<int>(p.slot_count) * (S::values / 4);
+    constexpr int quads = (Hidden + 3) / 4;
+    const int count = static_cast<int>(p.slot_count) * quads;
     const auto* slots = list<ChipSlot>(p.slots);
 #pragma unroll 2
     for (int k = static_cast<int>(threadIdx.x) - first; k >= 0 && k < count; k += threads - first) {
-      const int s = k / (S::values / 4);
-      const int i = (k - s * (S::values / 4)) * 4;
+      const int s = k / quads;
+      const int i = (k - s * quads) * 4;
       const ChipSlot slot = slots[s];
       const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from + slot.from + i));
       std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + i;
