@@ -389,7 +389,10 @@ struct CheckedParts {
   static constexpr NetworkValues values = values_of<Parts...>();
   static constexpr NetworkFault fault =
       each_once<Parts...>() ? fault_of(values) : NetworkFault::twice;
-  static_assert(fault != NetworkFault::twice, "pvm::Network: a part is given twice");
+  static_assert(
+      fault != NetworkFault::twice,
+      "pvm::Network: a part is given twice (NoFinalRate and FinalRate are one part, and so "
+      "are NoIntermediateRate and IntermediateRate)");
   static_assert(fault != NetworkFault::layer_side, "pvm::Network: Layers have sides of 1 to 512");
   static_assert(fault != NetworkFault::channels,
                 "pvm::Network: the Input has 1 channel (grey) or 3 (BGR)");
@@ -404,8 +407,10 @@ struct CheckedParts {
   static_assert(fault != NetworkFault::lateral, "pvm::Network: Lateral is a radius of 0 to 512");
   static_assert(fault != NetworkFault::feedback,
                 "pvm::Network: Feedback comes from 1 layer above, or from 2");
-  static_assert(fault != NetworkFault::fan_in_square,
-                "pvm::Network: the square of FanIn must fit every layer but the last one");
+  static_assert(
+      fault != NetworkFault::fan_in_square,
+      "pvm::Network: the square of FanIn is 1 unit wide at least, and must fit every layer "
+      "but the last one");
   static_assert(fault != NetworkFault::fan_in_radius,
                 "pvm::Network: within the radius of FanIn there is no unit below; it is 0 to 1024, "
                 "and at least 0.7072 where the square's side is even");
@@ -414,8 +419,10 @@ struct CheckedParts {
                 "pvm::Network: MomentumFactor is at least 0 and less than 1");
   static_assert(fault != NetworkFault::delay, "pvm::Network: LayerDelay is at least 1 step");
   static_assert(fault != NetworkFault::length, "pvm::Network: RunLength is at least 1 step");
-  static_assert(fault != NetworkFault::weights,
-                "pvm::Network: the network would have more than 4 thousand million weights");
+  static_assert(
+      fault != NetworkFault::weights,
+      "pvm::Network: the network would have more than 4 thousand million weights (Hidden is a "
+      "side: Hidden<7> makes units of 49 values)");
 };
 
 }  // namespace detail

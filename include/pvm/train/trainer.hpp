@@ -126,6 +126,19 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, bool on_chip,
 }
 #endif
 
+/// Whether the host engine of such a network is compiled with optimisation: with pvm::compiled a
+/// spec's is, however the program is compiled.
+#if defined(__OPTIMIZE__)
+template <class Net>
+inline constexpr bool optimised = true;
+#elif defined(PVM_COMPILED)
+template <class Net>
+inline constexpr bool optimised = std::same_as<Net, RuntimeNetwork>;
+#else
+template <class Net>
+inline constexpr bool optimised = false;
+#endif
+
 template <class Precision, int Batch, class Net, class Backend>
 AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   const int batch = Batch == dynamic ? options.batch : Batch;
@@ -156,6 +169,11 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   if constexpr (std::same_as<Precision, tf32>) {
     throw Error(Fault::usage, "tf32 exists on GPUs only; on the host take fp32, bf16 or fp16");
   } else {
+    if (!optimised<Net>) {
+      log(Severity::warning,
+          "this program was compiled without optimisation, and trains some hundred times slower "
+          "than it could: compile with -O3, by CMake with -DCMAKE_BUILD_TYPE=Release");
+    }
     return AnyEngine::make<HostEngine<Batch, Precision, Net>>(spec, batch, engine);
   }
 }
@@ -222,7 +240,8 @@ class Trainer : public TrainerBase {
     static_assert(
         !are_frames || are_callbacks,
         "pvm: an argument of fit behind the frames is no callback: it needs std::uint64_t "
-        "next(std::uint64_t step) and at(const pvm::Moment&)");
+        "next(std::uint64_t step) and at(const pvm::Moment&); a number of steps is given as "
+        "pvm::Steps{n}");
     if constexpr (are_frames && are_callbacks) {
       return TrainerBase::fit(std::forward<Frames>(frames), std::forward<Callbacks>(callbacks)...);
     } else {
