@@ -171,7 +171,7 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   } else {
     if (!optimised<Net>) {
       log(Severity::warning,
-          "this program was compiled without optimisation, and trains some hundred times slower "
+          "this program was compiled without optimisation, and trains tens of times slower "
           "than it could: compile with -O3, by CMake with -DCMAKE_BUILD_TYPE=Release");
     }
     return AnyEngine::make<HostEngine<Batch, Precision, Net>>(spec, batch, engine);
