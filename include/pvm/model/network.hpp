@@ -3,7 +3,8 @@
 #pragma once
 
 /// Networks as types: composed of named parts, checked when the program is compiled, and the same
-/// Spec as a JSON file with these values. Sizes are then constants in the engines.
+/// Spec as a JSON file with these values. The hidden size is then a constant in the host's kernels,
+/// and in the GPU's for one sequence in fp32.
 ///
 ///     using Net = pvm::Network<pvm::Input<60, 3, 5>, pvm::Layers<12, 8, 6, 4, 2, 1>,
 ///                              pvm::Hidden<7>, pvm::FanIn<2>, pvm::Lateral<2>, pvm::Feedback<2>,

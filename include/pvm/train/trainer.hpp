@@ -79,11 +79,29 @@ inline bool choose_cuda([[maybe_unused]] bool required, [[maybe_unused]] bool wa
 }
 
 #if defined(__CUDACC__)
-/// The rule a GPU learns by: Sgd or Adam where a network's type says so, else momentum.
+/// The rule a GPU learns by: that of a network's type if kernels can run it, else momentum.
 template <class Net>
-using CudaRule = std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
-                                        std::same_as<typename Net::rule, Adam>,
-                                    typename Net::rule, Momentum>;
+using CudaRule =
+    std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
+                           std::same_as<typename Net::rule, Adam> || RunsOnGpu<typename Net::rule>,
+                       typename Net::rule, Momentum>;
+
+/// What a spec asks for and the kernels of `Net` do not have; empty if nothing.
+template <class Net>
+std::string lacks_on_gpu(const Spec& spec) {
+  const std::string hint = std::same_as<Net, RuntimeNetwork>
+                               ? ""
+                               : " (they run a type of the program's own if its functions are "
+                                 "PVM_HOST_DEVICE and it has "
+                                 "static constexpr bool on_gpu = true)";
+  if (!spec.own_activation.empty() && std::is_void_v<OwnOnGpu<Net>>) {
+    return "activation " + quote(spec.own_activation) + hint;
+  }
+  if (spec.learning_rule != own_name<CudaRule<Net>>()) {
+    return "learning rule " + quote(spec.learning_rule) + hint;
+  }
+  return {};
+}
 
 /// The engine whose 16-bit weights stay on the chip; throws Error (usage) where there is none.
 template <class Precision, int Batch, class Rule>
@@ -105,23 +123,24 @@ template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, bool on_chip,
                            const EngineOptions& options) {
   using Rule = CudaRule<Net>;
-  std::string lacks;
-  if (!spec.own_activation.empty()) lacks = "activation " + quote(spec.own_activation);
-  if (spec.learning_rule != Rule::name) lacks = "learning rule " + quote(spec.learning_rule);
+  const std::string lacks = lacks_on_gpu<Net>(spec);
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
   if (on_chip) return make_chip_engine<Precision, Batch, Rule>(spec, batch, options);
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
-    return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+    return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
       // A momentum that lives long is better kept as an array, as batches do.
       const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
-      if (batch == 1 && short_lived) return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+      if (batch == 1 && short_lived) {
+        return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
+      }
     }
-    return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule>>(spec, batch, options);
+    return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch,
+                                                                                   options);
   }
 }
 #endif
