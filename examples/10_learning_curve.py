@@ -40,4 +40,4 @@ if __name__ == "__main__":
     try:
         main()
     except (OSError, ValueError, LookupError, TypeError) as error:
-        sys.exit(f"10_learning_curve.py: {error}")
+        sys.exit(f"10_learning_curve.py: cannot draw '{sys.argv[1]}': {error}")
