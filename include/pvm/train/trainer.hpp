@@ -233,6 +233,24 @@ class Trainer : public TrainerBase {
     start_new();
   }
 
+  /// A spec for a network that is a type, or none for one that is not: refused in a sentence.
+  template <class N = Net>
+  requires(!std::same_as<N, RuntimeNetwork>) explicit Trainer(const Spec& spec,
+                                                              const TrainerOptions& options = {})
+      : Trainer(spec, options, options.seed) {
+    static_assert(std::same_as<N, RuntimeNetwork>,
+                  "pvm: this Trainer's network is a type and says everything: give the Trainer no "
+                  "spec, or take pvm::RuntimeNetwork");
+  }
+  template <class N = Net>
+  requires(std::same_as<N, RuntimeNetwork>) explicit Trainer(const TrainerOptions& options = {})
+      : Trainer(Spec(), options, options.seed) {
+    static_assert(
+        !std::same_as<N, RuntimeNetwork>,
+        "pvm: a Trainer needs to know its network: give it a spec, as pvm::load_spec(file) "
+        "returns, or a pvm::Network<...> as its third template argument");
+  }
+
   /// Continues a run, with its seed; or starts one from weights alone. A run of another precision
   /// goes on from its fp32 weights. Throws Error (also checkpoint).
   explicit Trainer(const io::Checkpoint& checkpoint, const TrainerOptions& options = {})
