@@ -122,6 +122,14 @@ struct OwnAdam : pvm::Adam {
   static constexpr const char* name = "own adam";
   static constexpr bool on_gpu = true;
 };
+/// Keeps nothing, and is neither the library's momentum nor its plain descent.
+struct Fading {
+  static constexpr bool on_gpu = true;
+  static constexpr int state = 0;
+  static float apply(float w, float*, float gradient, pvm::RuleStep s) {
+    return w + s.rate * (gradient - 1e-3F * w);
+  }
+};
 struct HostAdam : pvm::Adam {
   static constexpr const char* name = "host adam";
 };
@@ -179,6 +187,9 @@ TEST_CASE("A rule and an activation of the program's own train a batch on the GP
   CHECK(train_test::contains(own.description(), "CUDA batch engine"));
   using Library = pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<pvm::Adam>>;
   CHECK(train(own, 36) == train(Library(options), 36));
+
+  using Fades = OfSide<3, pvm::LearningRule<Fading>, pvm::LearningRate<0.1>>;
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, Fades>>(2, "CUDA batch engine");
 }
 
 TEST_CASE("A rule that is not marked for GPUs trains on the host, with a warning that says how") {
