@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 
 #include <pvm/core/tags.hpp>
@@ -207,6 +208,20 @@ struct SignOfError {
   static constexpr void set(detail::NetworkValues& v) { v.opt_abs_diff = true; }
 };
 
+namespace detail {
+
+/// A spec that names a rule of the library would be trained with that.
+template <class Rule>
+constexpr bool rule_name_is_its_own() {
+  if (std::same_as<Rule, Momentum> || std::same_as<Rule, Sgd> || std::same_as<Rule, Adam>) {
+    return true;
+  }
+  const std::string_view name = own_name<Rule>();
+  return name != Momentum::name && name != Sgd::name && name != Adam::name;
+}
+
+}  // namespace detail
+
 /// How weights learn: Momentum, Sgd, Adam, or a type of your own that satisfies LearningRuleType.
 template <class Rule>
 struct LearningRule {
@@ -214,6 +229,9 @@ struct LearningRule {
       LearningRuleType<Rule>,
       "pvm::LearningRule: a learning rule is a type with static constexpr int state (0 to "
       "4) and static float apply(float w, float* state, float gradient, pvm::RuleStep)");
+  static_assert(!LearningRuleType<Rule> || detail::rule_name_is_its_own<Rule>(),
+                "pvm::LearningRule: the names momentum, sgd and adam are those of the library's "
+                "rules: give a rule of your own another name");
   static constexpr auto part = detail::Part::rule;
   using type = Rule;
   static constexpr void set(detail::NetworkValues&) {}
