@@ -261,6 +261,11 @@ TEST_CASE("Weights stay on the chip where that is asked for, or a sentence refus
   const auto refusal = [](auto&& make) { return train_test::error_of(make); };
   CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::fp32, 1, Net>{options}; }),
                              "one sequence in bf16 or fp16"));
+  using Own = pvm::Network<pvm::Hidden<7>, pvm::Activation<OwnPolynomial>>;
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Own>{options}; }),
+                             "an activation of the library"));
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, OfSide<6>>{options}; }),
+                             "units of 49 hidden values"));
   CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Net, pvm::host>{options}; }),
                              "leave on_chip out"));
   CHECK(train_test::contains(

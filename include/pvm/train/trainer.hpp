@@ -103,16 +103,21 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The engine whose 16-bit weights stay on the chip; throws Error (usage) where there is none.
-template <class Precision, int Batch, class Rule>
+/// The engine whose 16-bit weights stay on the chip, for units as the published models have them;
+/// throws Error (usage) where there is none.
+template <class Precision, int Batch, class Net>
 AnyEngine make_chip_engine(const Spec& spec, int batch, const EngineOptions& options) {
   constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
-  if constexpr (narrow && std::same_as<Rule, Momentum> && (Batch == 1 || Batch == dynamic)) {
+  constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
+  constexpr bool fits =
+      std::is_void_v<OwnOnGpu<Net>> && (Net::hidden == dynamic || Net::hidden == 49);
+  if constexpr (narrow && momentum && fits && (Batch == 1 || Batch == dynamic)) {
     return AnyEngine::make<CudaChipEngine<Precision>>(spec, batch, options);
   } else {
     throw Error(Fault::usage,
-                "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum;"
-                " leave on_chip out");
+                "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum,"
+                " with an activation of the library and units of 49 hidden values; leave on_chip"
+                " out");
   }
 }
 
@@ -127,7 +132,7 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, bool on_chip,
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
-  if (on_chip) return make_chip_engine<Precision, Batch, Rule>(spec, batch, options);
+  if (on_chip) return make_chip_engine<Precision, Batch, Net>(spec, batch, options);
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
     return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
