@@ -227,7 +227,11 @@ int main(int argc, char** argv) {
   app.add_option("--decode", c.decode, "of the file: auto, cpu or gpu")
       ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
   app.add_option("--json", c.json, "the rates as JSON");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {  // --help too
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   const fs::path scratch =
       fs::temp_directory_path() / ("pvm_bench_feed_" + std::to_string(::getpid()));
   int status = 0;

@@ -330,7 +330,11 @@ int main(int argc, char** argv) {
   Choices choices;
   CLI::App app{"Quality of the prediction over frames and seconds", "bench_quality"};
   describe(app, choices);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {  // --help too
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   pvm::set_log_sink([](pvm::Severity severity, const std::string& message) {
     if (severity == pvm::Severity::warning) pvm::log_to_stderr(severity, message);
   });

@@ -5,24 +5,22 @@
 ///     01_zip SPEC.json SEQUENCE.zip [STEPS]
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <pvm/io/zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "arguments.hpp"
+
 int main(int argc, char** argv) try {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: 01_zip SPEC.json SEQUENCE.zip [STEPS]\n");
-    return 2;
-  }
+  const Arguments arguments{argc, argv, 2, 3, "01_zip SPEC.json SEQUENCE.zip [STEPS]"};
   pvm::set_log_sink(pvm::log_to_stderr);
-  pvm::Trainer<> trainer{pvm::load_spec(argv[1])};
-  pvm::io::Zip frames{argv[2]};
+  pvm::Trainer<> trainer{pvm::load_spec(arguments[1])};
+  pvm::io::Zip frames{arguments[2]};
 
   pvm::LastPass last{*frames.length()};  // a callback that keeps the score of the last pass
-  trainer.fit(frames, pvm::Steps{argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 10'000},
-              pvm::Progress{}, pvm::Checkpoints{"zip_run", 10'000}, last);
+  trainer.fit(frames, pvm::Steps{arguments.steps(3, 10'000)}, pvm::Progress{},
+              pvm::Checkpoints{"zip_run", 10'000}, last);
 
   std::printf("PSNR over the last %llu steps: %.2f dB, repeating the last frame: %.2f dB\n",
               static_cast<unsigned long long>(last.steps()),

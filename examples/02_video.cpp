@@ -5,7 +5,6 @@
 ///     02_video SPEC.json VIDEO [STEPS]
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <pvm/io/deal.hpp>
@@ -13,20 +12,19 @@
 #include <pvm/io/video.hpp>
 #include <pvm/pvm.hpp>
 
+#include "arguments.hpp"
+
 int main(int argc, char** argv) try {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: 02_video SPEC.json VIDEO [STEPS]\n");
-    return 2;
-  }
+  const Arguments arguments{argc, argv, 2, 3, "02_video SPEC.json VIDEO [STEPS]"};
   pvm::set_log_sink(pvm::log_to_stderr);
-  pvm::Trainer<pvm::fp32, 4> trainer{pvm::load_spec(argv[1])};
+  pvm::Trainer<pvm::fp32, 4> trainer{pvm::load_spec(arguments[1])};
 
   // Four readers of one file, a quarter of it apart, each decoding ahead on its own thread.
-  auto open_video = [path = argv[2]] { return pvm::io::AnySource(pvm::io::Video(path)); };
+  auto open_video = [path = arguments[2]] { return pvm::io::AnySource(pvm::io::Video(path)); };
   auto streams = pvm::io::deal({open_video}, 4);
 
-  trainer.fit(streams, pvm::Steps{argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 10'000},
-              pvm::Progress{}, pvm::Metrics{"video_run.jsonl"}, pvm::io::Preview{"video_run.png"},
+  trainer.fit(streams, pvm::Steps{arguments.steps(3, 10'000)}, pvm::Progress{},
+              pvm::Metrics{"video_run.jsonl"}, pvm::io::Preview{"video_run.png"},
               pvm::Checkpoints{"video_run", 10'000});
 } catch (const std::exception& error) {
   std::fprintf(stderr, "02_video: %s\n", error.what());

@@ -6,12 +6,13 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <pvm/io/image_dir.hpp>
 #include <pvm/io/prefetch.hpp>
 #include <pvm/pvm.hpp>
+
+#include "arguments.hpp"
 
 /// Looks every 1,000 steps, and ends the run when the prediction's PSNR has reached `decibels`.
 struct StopWhenGood {
@@ -24,16 +25,13 @@ struct StopWhenGood {
 };
 
 int main(int argc, char** argv) try {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: 03_image_directory SPEC.json DIRECTORY [DECIBELS]\n");
-    return 2;
-  }
+  const Arguments arguments{argc, argv, 2, 3, "03_image_directory SPEC.json DIRECTORY [DECIBELS]"};
   pvm::set_log_sink(pvm::log_to_stderr);
-  pvm::Trainer<> trainer{pvm::load_spec(argv[1])};
-  pvm::io::Prefetch frames{pvm::io::ImageDirectory{argv[2]}};
+  pvm::Trainer<> trainer{pvm::load_spec(arguments[1])};
+  pvm::io::Prefetch frames{pvm::io::ImageDirectory{arguments[2]}};
 
   const auto result = trainer.fit(frames, pvm::Steps{100'000}, pvm::Progress{},
-                                  StopWhenGood{argc > 3 ? std::strtod(argv[3], nullptr) : 24.0});
+                                  StopWhenGood{arguments.decibels(3, 24.0)});
   std::printf(result.cut_short ? "good enough after %llu steps\n" : "not there after %llu steps\n",
               static_cast<unsigned long long>(result.step));
   pvm::io::save_checkpoint("image_dir_run.safetensors", trainer.checkpoint());

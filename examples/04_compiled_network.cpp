@@ -6,11 +6,12 @@
 ///     04_compiled_network [STEPS]
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <pvm/io/synthetic.hpp>
 #include <pvm/pvm.hpp>
+
+#include "arguments.hpp"
 
 // A part that is left out has the value of model_zoo/small.json. Try Input<48, ...>.
 using Net = pvm::Network<pvm::Input<40, 3, 5>, pvm::Layers<8, 4, 2, 1>, pvm::Hidden<6>,
@@ -19,13 +20,13 @@ using Net = pvm::Network<pvm::Input<40, 3, 5>, pvm::Layers<8, 4, 2, 1>, pvm::Hid
                          pvm::LayerDelay<200>, pvm::NoFinalRate, pvm::NoIntermediateRate>;
 
 int main(int argc, char** argv) try {
+  const Arguments arguments{argc, argv, 0, 1, "04_compiled_network [STEPS]"};
   pvm::set_log_sink(pvm::log_to_stderr);
   pvm::Trainer<pvm::bf16, 1, Net, pvm::host> trainer;  // the same as with this spec from a file
   pvm::io::Synthetic frames;
   pvm::LastPass last{500};
 
-  trainer.fit(frames, pvm::Steps{argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10'000},
-              pvm::Progress{}, last);
+  trainer.fit(frames, pvm::Steps{arguments.steps(1, 10'000)}, pvm::Progress{}, last);
   std::printf("%zu weights, %d hidden values in a unit, %.1f dB\n", trainer.connectome().weights,
               Net::hidden, pvm::psnr(pvm::prediction_mse(last.score())));
 } catch (const std::exception& error) {

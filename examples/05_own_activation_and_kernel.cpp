@@ -4,10 +4,8 @@
 /// An activation and a kernel of one's own, from outside the library's namespace.
 ///     05_own_activation_and_kernel [STEPS]
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <pvm/engine/host/kernel.hpp>
@@ -16,7 +14,11 @@
 /// A straight line between 0 and 1. Its derivative keeps a little outside, so that units recover.
 struct Ramp {
   static constexpr const char* name = "ramp";
-  PVM_HOST_DEVICE static float value(float a) { return std::clamp(0.25F * a + 0.5F, 0.0F, 1.0F); }
+  static constexpr bool on_gpu = true;
+  PVM_HOST_DEVICE static float value(float a) {
+    const float v = 0.25F * a + 0.5F;
+    return v < 0.0F ? 0.0F : (v > 1.0F ? 1.0F : v);
+  }
   PVM_HOST_DEVICE static float derivative(float v) { return v > 0.0F && v < 1.0F ? 0.25F : 0.05F; }
 };
 // [/activation]
@@ -52,14 +54,17 @@ struct pvm::HostKernel<pvm::fp16, pvm::simd::Isa::avx2> {
 #include <pvm/io/synthetic.hpp>
 #include <pvm/pvm.hpp>
 
+#include "arguments.hpp"
+
 using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<4>,
                          pvm::Activation<Ramp>, pvm::LearningRate<0.02>, pvm::LayerDelay<100>>;
 
 int main(int argc, char** argv) try {
+  const Arguments arguments{argc, argv, 0, 1, "05_own_activation_and_kernel [STEPS]"};
   pvm::Trainer<pvm::fp16, 1, Net, pvm::host> trainer;
   pvm::io::Synthetic frames;
   pvm::LastPass last{100};
-  trainer.fit(frames, pvm::Steps{argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 5'000}, last);
+  trainer.fit(frames, pvm::Steps{arguments.steps(1, 5'000)}, last);
   std::printf("activation %s: %.1f dB\n", trainer.spec().own_activation.c_str(),
               pvm::psnr(pvm::prediction_mse(last.score())));
 } catch (const std::exception& error) {

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <span>
@@ -15,6 +14,8 @@
 
 #include <pvm/io/prefetch.hpp>
 #include <pvm/pvm.hpp>
+
+#include "arguments.hpp"
 
 /// A bright bar that wanders to the right and starts over at the left, for ever.
 class Bar {
@@ -43,6 +44,7 @@ class Bar {
 /// Descent that also lets every weight fade a little.
 struct Fading {
   static constexpr const char* name = "fading";
+  static constexpr bool on_gpu = true;
   static constexpr int state = 0;
   PVM_HOST_DEVICE static float apply(float w, float*, float gradient, pvm::RuleStep s) {
     return w + s.rate * (gradient - 1e-4F * w);
@@ -55,10 +57,11 @@ using Net = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden
                          pvm::LearningRate<0.1>, pvm::LayerDelay<100>>;
 
 int main(int argc, char** argv) try {
+  const Arguments arguments{argc, argv, 0, 1, "06_own_source [STEPS]"};
   pvm::Trainer<pvm::fp32, 1, Net, pvm::host> trainer;
   pvm::io::Prefetch frames{Bar{}};  // made ahead, on a thread of its own
   pvm::LastPass last{120};
-  trainer.fit(frames, pvm::Steps{argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10'000}, last);
+  trainer.fit(frames, pvm::Steps{arguments.steps(1, 10'000)}, last);
   std::printf("prediction %.1f dB, repeating the last frame %.1f dB\n",
               pvm::psnr(pvm::prediction_mse(last.score())),
               pvm::psnr(pvm::persistence_mse(last.score())));

@@ -16,7 +16,10 @@ import sys
 def read(path):
     """(metadata, {name: (shape, values)}) of a safetensors file; docs/checkpoints.md."""
     with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        length = int.from_bytes(file.read(8), "little")
+        if length > 100_000_000:
+            sys.exit(f"08_checkpoint.py: '{path}' is no safetensors file")
+        header = json.loads(file.read(length))
         data = file.read()
     metadata = header.pop("__metadata__", {})
     code = {"F32": "f", "F64": "d", "U64": "Q"}
@@ -53,4 +56,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, ValueError, LookupError, subprocess.CalledProcessError) as error:
+        sys.exit(f"08_checkpoint.py: {error}")

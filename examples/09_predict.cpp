@@ -6,26 +6,24 @@
 ///     09_predict RUN.safetensors FILE [STEPS]
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <pvm/io/open.hpp>
 #include <pvm/io/preview.hpp>
 #include <pvm/pvm.hpp>
 
+#include "arguments.hpp"
+
 int main(int argc, char** argv) try {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: 09_predict RUN.safetensors FILE [STEPS]\n");
-    return 2;
-  }
-  const auto checkpoint = pvm::io::load_checkpoint(argv[1]);
+  const Arguments arguments{argc, argv, 2, 3, "09_predict RUN.safetensors FILE [STEPS]"};
+  const auto checkpoint = pvm::io::load_checkpoint(arguments[1]);
   const auto begin = checkpoint.state.step;
   pvm::TrainerOptions options;
   options.mode = pvm::Mode::freeze;
   pvm::Trainer<pvm::fp32, 1, pvm::RuntimeNetwork, pvm::host> trainer{checkpoint, options};
 
-  auto frames = pvm::io::opener(argv[2])();
-  const auto steps = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 500;
+  auto frames = pvm::io::opener(arguments[2])();
+  const auto steps = arguments.steps(3, 500);
   pvm::LastPass all{steps};
   trainer.fit(frames, pvm::Steps{begin + steps}, pvm::io::Preview{"predicted.png", steps}, all);
   std::printf("predicted.png; prediction %.1f dB, repeating the last frame %.1f dB\n",

@@ -8,17 +8,18 @@
 import json
 import sys
 
-try:
-    import matplotlib
-except ImportError:
-    sys.exit("10_learning_curve.py: matplotlib is missing; apt-get install python3-matplotlib")
-matplotlib.use("Agg")  # a file, no window
-from matplotlib import pyplot
 
 
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("10_learning_curve.py: matplotlib is missing; apt-get install python3-matplotlib")
+    matplotlib.use("Agg")  # a file, no window
+    from matplotlib import pyplot
+
     with open(sys.argv[1], encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     # What could not be measured is null.
@@ -36,4 +37,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        sys.exit(f"10_learning_curve.py: cannot draw '{sys.argv[1]}': {error}")

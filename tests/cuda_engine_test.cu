@@ -18,6 +18,7 @@
 #include <pvm/engine/cuda/engine.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/network.hpp>
 
 #include "engine_suite.hpp"
 #include "golden_runs.hpp"
@@ -290,6 +291,27 @@ TEST_CASE("captured, eager and resumed runs have the same bits", "[gpu]") {
   CHECK(a.prediction == b.prediction);
   CHECK(a.loss == b.loss);
   CHECK(a.pixels == b.pixels);
+}
+
+TEST_CASE("kernels for a network's type give the bits of those with sizes as arguments", "[cuda]") {
+  if (skipped()) return;
+  using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<5>,
+                           pvm::TopToAll, pvm::LayerDelay<5>>;
+  const pvm::Spec spec = Net::spec();
+  pvm::CudaEngine<1, Net> typed(spec);
+  pvm::CudaEngine<1> plain(spec);
+  const auto start = pvm_test::some_weights(pvm::make_connectome(spec).weights);
+  const auto run = [&](auto& engine) {
+    engine.restore(pvm_test::start_from(start));
+    pvm_test::run_steps(engine, spec, 60);
+    return engine.save();
+  };
+  const pvm::EngineState a = run(typed), b = run(plain);
+  CHECK(a.weights == b.weights);
+  CHECK(a.folded == b.folded);
+  CHECK(a.hidden == b.hidden);
+  CHECK(a.outputs == b.outputs);
+  CHECK(a.weights != start);
 }
 
 TEST_CASE("a frozen run keeps its weights", "[gpu]") {

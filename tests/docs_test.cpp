@@ -218,6 +218,27 @@ TEST_CASE("Links between the documents lead somewhere", "[docs]") {
   }
 }
 
+TEST_CASE("The programs that commands in the documents run are built where they say", "[docs]") {
+  // examples/first_steps.sh makes build/run with the examples only; presets make build/PRESET.
+  const std::regex program(R"(build/(\w+)/(examples|bench|tests)/(\w+))");
+  int found = 0;
+  for (const auto& path : documents()) {
+    const std::string text = text_of(path);
+    for (std::sregex_iterator m(text.begin(), text.end(), program), none; m != none; ++m) {
+      INFO(path.filename().string() << " runs " << m->str());
+      ++found;
+      const std::string where = (*m)[1], room = (*m)[2], name = (*m)[3];
+      CHECK(text_of(root / room / "CMakeLists.txt").find(name) != std::string::npos);
+      if (where == "run") {
+        CHECK(room == "examples");
+      } else if (path.filename() != "CONTRIBUTING.md") {  // which says what presets are
+        CHECK(text.find("cmake --preset " + where) != std::string::npos);
+      }
+    }
+  }
+  CHECK(found > 10);
+}
+
 TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
   const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo/small.json"));
   const auto millions = [](std::size_t weights) {

@@ -68,6 +68,15 @@ using pvm_test::some_weights;
 using pvm_test::start_from;
 using pvm_test::weights_of;
 
+struct NamedStep {
+  static constexpr const char* name = "step";
+  static double value(const pvm::Moment&) { return 0.5; }
+};
+struct Doubled {
+  static constexpr const char* name = "doubled";
+  static double value(const pvm::Moment&) { return 0.5; }
+};
+
 template <class... Parts>
 using Tiny = pvm::Network<pvm::TopToAll, pvm::LayerDelay<5>, pvm::Layers<4, 2, 1>, pvm::Hidden<4>,
                           pvm::Input<12, 3, 3>, Parts...>;
@@ -220,6 +229,12 @@ TEST_CASE("A metric of the program's own is a key of every line", "[extend]") {
     CHECK(json["largest_weight"].get<double>() > 0.01);
   }
   CHECK(count == 2);
+}
+
+TEST_CASE("A metric's name is its own", "[extend]") {
+  const auto sentence = train_test::error_of([] { pvm::Metrics("unused", 5, NamedStep{}); });
+  CHECK(train_test::contains(sentence, "has 'step' already"));
+  CHECK_THROWS_AS(pvm::Metrics("unused", 5, Doubled{}, Doubled{}), pvm::Error);
 }
 
 TEST_CASE("tf32 says that it exists on GPUs only", "[extend]") {

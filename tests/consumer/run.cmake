@@ -4,7 +4,8 @@
 # Builds and runs a consumer project. -DWAY= -DSOURCE= -DBUILD= -DWORK= -DGENERATOR= -DCOMPILER=
 #   find_package      the installed tree, with pvm::io
 #   plain             the installed tree, headers alone, no CUDA and no other package
-#   pkg-config        the same by pkg-config, without CMake
+#   cuda              the installed tree, headers alone, by nvcc
+#   pkg-config        as plain, by pkg-config, without CMake
 #   add_subdirectory  the source tree
 #   fetch             FetchContent from a local path, with pvm::compiled
 function(run)
@@ -18,11 +19,11 @@ file(REMOVE_RECURSE ${WORK})
 set(project ${SOURCE}/tests/consumer)
 set(arguments -DWAY=${WAY} -DPVM_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=Release
               -DCMAKE_CXX_COMPILER=${COMPILER})
-if(WAY MATCHES "find_package|plain|pkg-config")
+if(WAY MATCHES "find_package|plain|cuda|pkg-config")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
   list(APPEND arguments -DCMAKE_PREFIX_PATH=${WORK}/installed)
 endif()
-if(WAY MATCHES "plain|fetch")
+if(WAY MATCHES "plain|cuda|fetch")
   set(project ${SOURCE}/tests/consumer/${WAY})
 endif()
 

@@ -78,6 +78,66 @@ void trains_as_on_the_host(int batch, const std::string& engine, const Spec&... 
 using ByAdam = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<3>,
                             pvm::LearningRule<pvm::Adam>, pvm::LearningRate<1e-5>>;
 
+/// Networks whose units have 25 values (4 tiles of 7 rows) and 16 (2 of 8): constants in kernels.
+template <int Side, class... Parts>
+using OfSide = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<Side>,
+                            pvm::LayerDelay<5>, Parts...>;
+
+template <class Known>
+using Launcher = pvm::detail::StepLauncher<1, Known>;
+using pvm::detail::NetworkConstants;
+static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<5>>>::constant_hidden == 25);
+static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<4>>>::constant_hidden == 16);
+static_assert(Launcher<NetworkConstants<>>::constant_hidden == 0);
+static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several passes");
+using Block25 = pvm::detail::step_kernel::Block<7, true, NetworkConstants<25>>;
+static_assert(Block25::fixed && Block25::fixed_groups == 4 && Block25::fixed_hidden == 25);
+
+/// The same bits, whether the kernels have the network's type or its spec.
+template <class Net>
+void trains_as_by_its_spec(const std::string& constant) {
+  const pvm::TrainerOptions options{.seed = 5, .backend = pvm::BackendChoice::cuda};
+  pvm::Trainer<pvm::fp32, 1, Net> typed(options);
+  pvm::Trainer<> by_spec(Net::spec(), options);
+  CHECK(train_test::contains(typed.description(), constant));
+  CHECK_FALSE(train_test::contains(by_spec.description(), "kernels for"));
+  CHECK(train(typed, 36) == train(by_spec, 36));
+  CHECK(typed.hidden() == by_spec.hidden());
+  CHECK(typed.prediction() == by_spec.prediction());
+  const auto a = typed.checkpoint().state, b = by_spec.checkpoint().state;
+  CHECK(a.folded == b.folded);
+  CHECK(a.hidden_gradients == b.hidden_gradients);
+  // From the one kernels' state to the other's.
+  const auto checkpoint = by_spec.checkpoint();
+  CHECK(train(pvm::Trainer<pvm::fp32, 1, Net>(checkpoint, options), 50) ==
+        train(pvm::Trainer<>(checkpoint, options), 50));
+}
+
+/// The library's functions and rule, as a program would write them.
+struct OwnPolynomial : pvm::Polynomial {
+  static constexpr const char* name = "own polynomial";
+  static constexpr bool on_gpu = true;
+};
+struct OwnAdam : pvm::Adam {
+  static constexpr const char* name = "own adam";
+  static constexpr bool on_gpu = true;
+};
+/// Keeps nothing, and is neither the library's momentum nor its plain descent.
+struct Fading {
+  static constexpr bool on_gpu = true;
+  static constexpr int state = 0;
+  static float apply(float w, float*, float gradient, pvm::RuleStep s) {
+    return w + s.rate * (gradient - 1e-3F * w);
+  }
+};
+struct HostAdam : pvm::Adam {
+  static constexpr const char* name = "host adam";
+};
+template <class Rule>
+using ByRule = OfSide<3, pvm::LearningRule<Rule>, pvm::LearningRate<1e-5>,
+                      pvm::Activation<std::conditional_t<std::is_same_v<Rule, pvm::Adam>,
+                                                         pvm::Polynomial, OwnPolynomial>>>;
+
 /// Makes the emulated device different while it lives.
 class Different {
  public:
@@ -104,6 +164,51 @@ TEST_CASE("A batch trains on the batched CUDA engine") {
 
 TEST_CASE("A network that learns by Adam trains on the batched CUDA engine") {
   trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, ByAdam>>(2, "CUDA batch engine");
+}
+
+TEST_CASE("A network's type is a constant in the kernels of one sequence, with the same bits") {
+  trains_as_by_its_spec<OfSide<5>>("kernels for 25 hidden values");
+  trains_as_by_its_spec<OfSide<4>>("kernels for 16 hidden values");
+}
+
+TEST_CASE("An activation of the program's own trains one sequence on the GPU") {
+  using Own = OfSide<5, pvm::Activation<OwnPolynomial>>;
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, 1, Own>>(1, "CUDA engine");
+  const pvm::TrainerOptions options{.seed = 5, .backend = pvm::BackendChoice::cuda};
+  CHECK(train(pvm::Trainer<pvm::fp32, 1, Own>(options), 36) ==
+        train(pvm::Trainer<pvm::fp32, 1, OfSide<5>>(options), 36));
+}
+
+TEST_CASE("A rule and an activation of the program's own train a batch on the GPU") {
+  const pvm::TrainerOptions options{
+      .batch = 2, .seed = 5, .backend = pvm::BackendChoice::automatic};
+  using Batch = pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<OwnAdam>>;
+  Batch own(options);
+  CHECK(train_test::contains(own.description(), "CUDA batch engine"));
+  using Library = pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<pvm::Adam>>;
+  CHECK(train(own, 36) == train(Library(options), 36));
+
+  using Fades = OfSide<3, pvm::LearningRule<Fading>, pvm::LearningRate<0.1>>;
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, Fades>>(2, "CUDA batch engine");
+}
+
+TEST_CASE("A rule that is not marked for GPUs trains on the host, with a warning that says how") {
+  const train_test::Messages messages;
+  pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<HostAdam>> trainer({.batch = 2});
+  CHECK(train_test::contains(trainer.description(), "host engine"));
+  CHECK(messages.count("no learning rule 'host adam'") == 1);
+  CHECK(messages.count("bool on_gpu = true") == 1);
+}
+
+TEST_CASE("A CUDA engine refuses a spec that it was not compiled for") {
+  CHECK(train_test::contains(
+      train_test::error_of([] { pvm::CudaEngine<1, OfSide<5>>(OfSide<4>::spec()); }),
+      "has 16 hidden values and this engine was compiled for 25"));
+  CHECK(train_test::contains(train_test::error_of([] {
+                               pvm::CudaEngine<1>(
+                                   OfSide<5, pvm::Activation<OwnPolynomial>>::spec());
+                             }),
+                             "the spec's activation is 'own polynomial'"));
 }
 
 TEST_CASE("A report tells for how long the GPU computed") {
@@ -156,6 +261,11 @@ TEST_CASE("Weights stay on the chip where that is asked for, or a sentence refus
   const auto refusal = [](auto&& make) { return train_test::error_of(make); };
   CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::fp32, 1, Net>{options}; }),
                              "one sequence in bf16 or fp16"));
+  using Own = pvm::Network<pvm::Hidden<7>, pvm::Activation<OwnPolynomial>>;
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Own>{options}; }),
+                             "an activation of the library"));
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, OfSide<6>>{options}; }),
+                             "units of 49 hidden values"));
   CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Net, pvm::host>{options}; }),
                              "leave on_chip out"));
   CHECK(train_test::contains(

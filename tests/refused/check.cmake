@@ -15,7 +15,7 @@ if(place EQUAL -1)
   message(FATAL_ERROR "refused, but not with '${says}':\n${words}")
 endif()
 string(REPLACE ";" "," words "${words}")  # a list would be cut there
-string(REGEX MATCHALL "error: static[_ ]assert[^\n]*pvm" sentences "${words}")
+string(REGEX MATCHALL "error: (static[_ ]assert|#error|\")[^\n]*pvm" sentences "${words}")
 list(LENGTH sentences count)
 if(NOT count EQUAL 1)
   message(FATAL_ERROR "${count} sentences instead of one:\n${words}")

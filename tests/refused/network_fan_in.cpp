@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Must not compile. The compiler's words must contain:
-// says: the square of FanIn must fit every layer but the last one
+// says: the square of FanIn is 1 unit wide at least, and must fit
 
 #include <pvm/model/network.hpp>
 

@@ -48,6 +48,13 @@ struct automatic {};
 /// a spec keep their meaning) or their sum.
 enum class Reduce { mean, sum };
 
+/// An activation or a learning rule of a program's own that kernels run: it says so by
+/// `static constexpr bool on_gpu = true`, and its functions are PVM_HOST_DEVICE.
+template <class T>
+concept RunsOnGpu = requires {
+  requires T::on_gpu;
+};
+
 namespace detail {
 
 /// The name under which a type of the program's own is kept with a spec.

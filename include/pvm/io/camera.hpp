@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include <pvm/core/need_opencv.hpp>
+
 #include <opencv2/core.hpp>
 #include <opencv2/videoio.hpp>
 

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/core/need_json.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <pvm/core/error.hpp>

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include <pvm/core/need_libzip.hpp>
+
 #include <zip.h>
 
 #include <pvm/core/error.hpp>

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/core/need_opencv.hpp>
+
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>

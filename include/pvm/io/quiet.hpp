@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include <pvm/core/need_opencv.hpp>
+
 #include <opencv2/core/utils/logger.hpp>
 
 #include <pvm/core/config.hpp>

@@ -9,6 +9,8 @@
 #include <exception>
 #include <span>
 
+#include <pvm/core/need_opencv.hpp>
+
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>

@@ -24,6 +24,8 @@
 #include <variant>
 #include <vector>
 
+#include <pvm/core/need_json.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <pvm/core/error.hpp>

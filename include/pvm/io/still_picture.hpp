@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include <pvm/core/need_opencv.hpp>
+
 #include <opencv2/core.hpp>
 
 #include <pvm/core/config.hpp>

@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include <pvm/core/need_opencv.hpp>
+
 #include <opencv2/core.hpp>
 #include <opencv2/videoio.hpp>
 #include <opencv2/videoio/registry.hpp>

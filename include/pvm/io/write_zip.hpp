@@ -23,6 +23,9 @@
 #include <unistd.h>
 #endif
 
+#include <pvm/core/need_libzip.hpp>
+#include <pvm/core/need_opencv.hpp>
+
 #include <zip.h>
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <vector>
 
+#include <pvm/core/need_libzip.hpp>
+
 #include <zip.h>
 
 #include <pvm/core/error.hpp>

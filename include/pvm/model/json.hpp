@@ -18,6 +18,8 @@
 #include <system_error>
 #include <vector>
 
+#include <pvm/core/need_json.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <pvm/core/error.hpp>

@@ -3,7 +3,8 @@
 #pragma once
 
 /// Networks as types: composed of named parts, checked when the program is compiled, and the same
-/// Spec as a JSON file with these values. Sizes are then constants in the engines.
+/// Spec as a JSON file with these values. The hidden size is then a constant in the host's kernels,
+/// and in the GPU's for one sequence in fp32.
 ///
 ///     using Net = pvm::Network<pvm::Input<60, 3, 5>, pvm::Layers<12, 8, 6, 4, 2, 1>,
 ///                              pvm::Hidden<7>, pvm::FanIn<2>, pvm::Lateral<2>, pvm::Feedback<2>,
@@ -19,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 
 #include <pvm/core/tags.hpp>
@@ -206,6 +208,20 @@ struct SignOfError {
   static constexpr void set(detail::NetworkValues& v) { v.opt_abs_diff = true; }
 };
 
+namespace detail {
+
+/// A spec that names a rule of the library would be trained with that.
+template <class Rule>
+constexpr bool rule_name_is_its_own() {
+  if (std::same_as<Rule, Momentum> || std::same_as<Rule, Sgd> || std::same_as<Rule, Adam>) {
+    return true;
+  }
+  const std::string_view name = own_name<Rule>();
+  return name != Momentum::name && name != Sgd::name && name != Adam::name;
+}
+
+}  // namespace detail
+
 /// How weights learn: Momentum, Sgd, Adam, or a type of your own that satisfies LearningRuleType.
 template <class Rule>
 struct LearningRule {
@@ -213,6 +229,9 @@ struct LearningRule {
       LearningRuleType<Rule>,
       "pvm::LearningRule: a learning rule is a type with static constexpr int state (0 to "
       "4) and static float apply(float w, float* state, float gradient, pvm::RuleStep)");
+  static_assert(!LearningRuleType<Rule> || detail::rule_name_is_its_own<Rule>(),
+                "pvm::LearningRule: the names momentum, sgd and adam are those of the library's "
+                "rules: give a rule of your own another name");
   static constexpr auto part = detail::Part::rule;
   using type = Rule;
   static constexpr void set(detail::NetworkValues&) {}
@@ -389,7 +408,10 @@ struct CheckedParts {
   static constexpr NetworkValues values = values_of<Parts...>();
   static constexpr NetworkFault fault =
       each_once<Parts...>() ? fault_of(values) : NetworkFault::twice;
-  static_assert(fault != NetworkFault::twice, "pvm::Network: a part is given twice");
+  static_assert(
+      fault != NetworkFault::twice,
+      "pvm::Network: a part is given twice (NoFinalRate and FinalRate are one part, and so "
+      "are NoIntermediateRate and IntermediateRate)");
   static_assert(fault != NetworkFault::layer_side, "pvm::Network: Layers have sides of 1 to 512");
   static_assert(fault != NetworkFault::channels,
                 "pvm::Network: the Input has 1 channel (grey) or 3 (BGR)");
@@ -404,8 +426,10 @@ struct CheckedParts {
   static_assert(fault != NetworkFault::lateral, "pvm::Network: Lateral is a radius of 0 to 512");
   static_assert(fault != NetworkFault::feedback,
                 "pvm::Network: Feedback comes from 1 layer above, or from 2");
-  static_assert(fault != NetworkFault::fan_in_square,
-                "pvm::Network: the square of FanIn must fit every layer but the last one");
+  static_assert(
+      fault != NetworkFault::fan_in_square,
+      "pvm::Network: the square of FanIn is 1 unit wide at least, and must fit every layer "
+      "but the last one");
   static_assert(fault != NetworkFault::fan_in_radius,
                 "pvm::Network: within the radius of FanIn there is no unit below; it is 0 to 1024, "
                 "and at least 0.7072 where the square's side is even");
@@ -414,8 +438,10 @@ struct CheckedParts {
                 "pvm::Network: MomentumFactor is at least 0 and less than 1");
   static_assert(fault != NetworkFault::delay, "pvm::Network: LayerDelay is at least 1 step");
   static_assert(fault != NetworkFault::length, "pvm::Network: RunLength is at least 1 step");
-  static_assert(fault != NetworkFault::weights,
-                "pvm::Network: the network would have more than 4 thousand million weights");
+  static_assert(
+      fault != NetworkFault::weights,
+      "pvm::Network: the network would have more than 4 thousand million weights (Hidden is a "
+      "side: Hidden<7> makes units of 49 values)");
 };
 
 }  // namespace detail

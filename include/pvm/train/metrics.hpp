@@ -5,6 +5,7 @@
 /// Measurements, a JSON object per line.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -12,9 +13,12 @@
 #include <ios>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include <pvm/core/need_json.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -37,7 +41,8 @@ namespace pvm::inline v0 {
 /// file that is something else is refused.
 class Metrics {
  public:
-  /// `own`: metrics of the program's own (see MetricType), behind the others in each line.
+  /// `own`: metrics of the program's own (see MetricType), behind the others in each line. Throws
+  /// Error (Fault::usage) for a name that a line has already.
   template <class... M>
   explicit Metrics(std::filesystem::path path, std::uint64_t every = 1000, M... own)
       : path_(std::move(path)), every_(std::max<std::uint64_t>(1, every)) {
@@ -70,13 +75,23 @@ class Metrics {
   }
 
  private:
+  static constexpr std::array<std::string_view, 8> keys = {
+      "step", "fps", "loss", "mse", "psnr", "persistence_mse", "persistence_psnr", "seconds"};
+
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(Fault::usage, "metrics cannot be written to " + quote(path_.string()) + ": " + why);
   }
 
   template <class M>
   void add(M metric) {
-    own_.emplace_back(M::name, [metric = std::move(metric)](const Moment& moment) mutable {
+    const std::string name = M::name;
+    const auto has_name = [&](const auto& own) { return own.first == name; };
+    if (std::find(keys.begin(), keys.end(), name) != keys.end() ||
+        std::any_of(own_.begin(), own_.end(), has_name)) {
+      throw Error(Fault::usage, "a line of metrics has " + quote(name) +
+                                    " already; give the program's own metric another name");
+    }
+    own_.emplace_back(name, [metric = std::move(metric)](const Moment& moment) mutable {
       return static_cast<double>(metric.value(moment));
     });
   }

@@ -79,22 +79,45 @@ inline bool choose_cuda([[maybe_unused]] bool required, [[maybe_unused]] bool wa
 }
 
 #if defined(__CUDACC__)
-/// The rule a GPU learns by: Sgd or Adam where a network's type says so, else momentum.
+/// The rule a GPU learns by: that of a network's type if kernels can run it, else momentum.
 template <class Net>
-using CudaRule = std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
-                                        std::same_as<typename Net::rule, Adam>,
-                                    typename Net::rule, Momentum>;
+using CudaRule =
+    std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
+                           std::same_as<typename Net::rule, Adam> || RunsOnGpu<typename Net::rule>,
+                       typename Net::rule, Momentum>;
 
-/// The engine whose 16-bit weights stay on the chip; throws Error (usage) where there is none.
-template <class Precision, int Batch, class Rule>
+/// What a spec asks for and the kernels of `Net` do not have; empty if nothing.
+template <class Net>
+std::string lacks_on_gpu(const Spec& spec) {
+  const std::string hint = std::same_as<Net, RuntimeNetwork>
+                               ? ""
+                               : " (they run a type of the program's own if its functions are "
+                                 "PVM_HOST_DEVICE and it has "
+                                 "static constexpr bool on_gpu = true)";
+  if (!spec.own_activation.empty() && std::is_void_v<OwnOnGpu<Net>>) {
+    return "activation " + quote(spec.own_activation) + hint;
+  }
+  if (spec.learning_rule != own_name<CudaRule<Net>>()) {
+    return "learning rule " + quote(spec.learning_rule) + hint;
+  }
+  return {};
+}
+
+/// The engine whose 16-bit weights stay on the chip, for units as the published models have them;
+/// throws Error (usage) where there is none.
+template <class Precision, int Batch, class Net>
 AnyEngine make_chip_engine(const Spec& spec, int batch, const EngineOptions& options) {
   constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
-  if constexpr (narrow && std::same_as<Rule, Momentum> && (Batch == 1 || Batch == dynamic)) {
+  constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
+  constexpr bool fits =
+      std::is_void_v<OwnOnGpu<Net>> && (Net::hidden == dynamic || Net::hidden == 49);
+  if constexpr (narrow && momentum && fits && (Batch == 1 || Batch == dynamic)) {
     return AnyEngine::make<CudaChipEngine<Precision>>(spec, batch, options);
   } else {
     throw Error(Fault::usage,
-                "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum;"
-                " leave on_chip out");
+                "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum,"
+                " with an activation of the library and units of 49 hidden values; leave on_chip"
+                " out");
   }
 }
 
@@ -105,25 +128,39 @@ template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, bool on_chip,
                            const EngineOptions& options) {
   using Rule = CudaRule<Net>;
-  std::string lacks;
-  if (!spec.own_activation.empty()) lacks = "activation " + quote(spec.own_activation);
-  if (spec.learning_rule != Rule::name) lacks = "learning rule " + quote(spec.learning_rule);
+  const std::string lacks = lacks_on_gpu<Net>(spec);
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
-  if (on_chip) return make_chip_engine<Precision, Batch, Rule>(spec, batch, options);
+  if (on_chip) return make_chip_engine<Precision, Batch, Net>(spec, batch, options);
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
-    return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+    return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
       // A momentum that lives long is better kept as an array, as batches do.
       const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
-      if (batch == 1 && short_lived) return AnyEngine::make<CudaEngine<1>>(spec, batch, options);
+      if (batch == 1 && short_lived) {
+        return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
+      }
     }
-    return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule>>(spec, batch, options);
+    return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch,
+                                                                                   options);
   }
 }
+#endif
+
+/// Whether the host engine of such a network is compiled with optimisation: with pvm::compiled a
+/// spec's is, however the program is compiled.
+#if defined(__OPTIMIZE__)
+template <class Net>
+inline constexpr bool optimised = true;
+#elif defined(PVM_COMPILED)
+template <class Net>
+inline constexpr bool optimised = std::same_as<Net, RuntimeNetwork>;
+#else
+template <class Net>
+inline constexpr bool optimised = false;
 #endif
 
 template <class Precision, int Batch, class Net, class Backend>
@@ -156,6 +193,11 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   if constexpr (std::same_as<Precision, tf32>) {
     throw Error(Fault::usage, "tf32 exists on GPUs only; on the host take fp32, bf16 or fp16");
   } else {
+    if (!optimised<Net>) {
+      log(Severity::warning,
+          "this program was compiled without optimisation, and trains tens of times slower "
+          "than it could: compile with -O3, by CMake with -DCMAKE_BUILD_TYPE=Release");
+    }
     return AnyEngine::make<HostEngine<Batch, Precision, Net>>(spec, batch, engine);
   }
 }
@@ -196,6 +238,24 @@ class Trainer : public TrainerBase {
     start_new();
   }
 
+  /// A spec for a network that is a type, or none for one that is not: refused in a sentence.
+  template <class N = Net>
+  requires(!std::same_as<N, RuntimeNetwork>) explicit Trainer(const Spec& spec,
+                                                              const TrainerOptions& options = {})
+      : Trainer(spec, options, options.seed) {
+    static_assert(std::same_as<N, RuntimeNetwork>,
+                  "pvm: this Trainer's network is a type and says everything: give the Trainer no "
+                  "spec, or take pvm::RuntimeNetwork");
+  }
+  template <class N = Net>
+  requires(std::same_as<N, RuntimeNetwork>) explicit Trainer(const TrainerOptions& options = {})
+      : Trainer(Spec(), options, options.seed) {
+    static_assert(
+        !std::same_as<N, RuntimeNetwork>,
+        "pvm: a Trainer needs to know its network: give it a spec, as pvm::load_spec(file) "
+        "returns, or a pvm::Network<...> as its third template argument");
+  }
+
   /// Continues a run, with its seed; or starts one from weights alone. A run of another precision
   /// goes on from its fp32 weights. Throws Error (also checkpoint).
   explicit Trainer(const io::Checkpoint& checkpoint, const TrainerOptions& options = {})
@@ -222,7 +282,8 @@ class Trainer : public TrainerBase {
     static_assert(
         !are_frames || are_callbacks,
         "pvm: an argument of fit behind the frames is no callback: it needs std::uint64_t "
-        "next(std::uint64_t step) and at(const pvm::Moment&)");
+        "next(std::uint64_t step) and at(const pvm::Moment&); a number of steps is given as "
+        "pvm::Steps{n}");
     if constexpr (are_frames && are_callbacks) {
       return TrainerBase::fit(std::forward<Frames>(frames), std::forward<Callbacks>(callbacks)...);
     } else {

@@ -27,7 +27,8 @@ PVM_HOST_DEVICE inline float unsqueeze(float v) {
 /// because predictions are compared with pixels, and `float derivative(float v)` of its own value
 /// v. They are called for every value of every step on many threads: they may use nothing but their
 /// argument, and must not throw. An optional `static constexpr const char* name` is kept with
-/// checkpoints. Mark them PVM_HOST_DEVICE to have them on GPUs too.
+/// checkpoints. To have them on GPUs too, mark them PVM_HOST_DEVICE and say `static constexpr bool
+/// on_gpu = true` (RunsOnGpu).
 template <class A>
 concept ActivationFunction = requires(float v) {
   { A::value(v) } -> std::same_as<float>;

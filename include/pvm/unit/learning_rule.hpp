@@ -26,7 +26,8 @@ struct RuleStep {
 /// descent moves w by +rate * gradient. It is called once for every weight of every layer that is
 /// switched on, in every learning step, in no particular order and on many threads: it may use
 /// nothing but its arguments, and must not throw. An optional `static constexpr const char* name`
-/// is kept with checkpoints. Mark `apply` PVM_HOST_DEVICE and inline to have it on GPUs too.
+/// is kept with checkpoints. To have it on GPUs too, mark `apply` PVM_HOST_DEVICE and say `static
+/// constexpr bool on_gpu = true` (RunsOnGpu).
 template <class R>
 concept LearningRuleType = requires(float w, float* state, RuleStep step) {
   { R::state } -> std::convertible_to<int>;

@@ -26,24 +26,30 @@
 #include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
+#include <pvm/engine/cuda/network_constants.hpp>
 #include <pvm/engine/cuda/planner.hpp>
 #include <pvm/engine/cuda/step_launch.hpp>
 #include <pvm/engine/cuda/weight_map.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0 {
 
 /// An Engine on the current CUDA device, fp32. `run` returns at once; frames go up on their own
-/// stream while earlier ones are used.
-template <int Batch = dynamic>
+/// stream while earlier ones are used. `Net`: a Network, whose hidden size is a constant in the
+/// kernels and whose activation may be a type of the program (RunsOnGpu), or RuntimeNetwork.
+template <int Batch = dynamic, class Net = RuntimeNetwork>
 class CudaEngine {
+  using Known = detail::ConstantsOf<Net>;
+  using Launcher = detail::StepLauncher<Batch, Known>;
+
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : spec_(spec),
+      : spec_(check_spec(spec)),
         options_(options),
         batch_(check_batch(batch)),
         device_(detail::describe_device()),
@@ -231,6 +237,9 @@ class CudaEngine {
     return "CUDA engine: " + device_.name + ", " + std::to_string(device_.multiprocessors) +
            " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " +
            std::to_string(planner_.resident_f4 >> 16) + " MiB of weights on the chip, " +
+           (Launcher::constant_hidden != 0
+                ? "kernels for " + std::to_string(Launcher::constant_hidden) + " hidden values, "
+                : "") +
            "updates folded every " + std::to_string(plan_.period) + " steps, " +
            (options_.graph ? "captured" : "one launch a step");
   }
@@ -257,6 +266,16 @@ class CudaEngine {
 
   [[nodiscard]] std::size_t cache_bytes() const { return device_.cache_bytes; }
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  static const Spec& check_spec(const Spec& spec) {
+    detail::check_own_activation<typename Known::Own>(spec);
+    if (Known::hidden != 0 && spec.hidden() != Known::hidden) {
+      throw Error(Fault::usage, "spec " + quote(spec.name) + " has " +
+                                    std::to_string(spec.hidden()) +
+                                    " hidden values and this engine was compiled for " +
+                                    std::to_string(Known::hidden));
+    }
+    return spec;
+  }
   static int check_batch(int batch) {
     if (batch < 1 || (Batch != dynamic && batch != Batch)) {
       throw Error(Fault::usage,
@@ -772,7 +791,7 @@ class CudaEngine {
   detail::Planner planner_;
   RateSchedule schedule_;
   detail::CoefficientTables tables_;
-  detail::StepLauncher<Batch> launcher_;
+  Launcher launcher_;
   detail::Stream compute_, upload_;
   detail::ComputeTime compute_time_;
 

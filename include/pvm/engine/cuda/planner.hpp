@@ -49,6 +49,11 @@ struct Item {
   std::uint32_t slab;  ///< of the history
 };
 
+/// Rows of a tile for units of `hidden` values: those that pad them least.
+constexpr int tile_rows_for(int hidden) {
+  return (hidden + 6) / 7 * 7 <= (hidden + 7) / 8 * 8 ? 7 : 8;
+}
+
 /// Sizes that follow from the spec, the batch and the plan.
 struct StepShape {
   int rows_per_tile = 7;  ///< RG
@@ -70,10 +75,9 @@ struct StepShape {
       : batch(batch_), frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
-    const auto pad = [&](int rg) { return (hidden + rg - 1) / rg * rg; };
-    rows_per_tile = pad(7) <= pad(8) ? 7 : 8;
-    padded = pad(rows_per_tile);
-    groups = padded / rows_per_tile;
+    rows_per_tile = tile_rows_for(hidden);
+    groups = (hidden + rows_per_tile - 1) / rows_per_tile;
+    padded = groups * rows_per_tile;
     parts = std::max(1, step_warps / groups);
     passes = (groups * parts + step_warps - 1) / step_warps;
     terms = plan.terms;

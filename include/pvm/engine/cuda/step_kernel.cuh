@@ -13,6 +13,7 @@
 /// Everything is summed in an order that depends on the layout alone: no atomics on floats.
 
 #include <cstdint>
+#include <type_traits>
 
 #include <pvm/engine/cuda/cursor.hpp>
 #include <pvm/engine/cuda/instructions.cuh>
@@ -132,7 +133,7 @@ static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for
 /// Everything a block knows while it runs. Every function is inlined: the code of a step has to
 /// stay in the instruction cache, so each appears once, and loops are unrolled only to overlap
 /// loads.
-template <int RG, bool Single, int Hidden>
+template <int RG, bool Single, class Known>
 struct Block {
   const StepArguments& a;
   const Program& p;
@@ -143,24 +144,40 @@ struct Block {
   float4* y_part;             // shared or global
 
   // Sizes, constants where the kernel is compiled for them.
-  static constexpr int fixed_groups = (Hidden + RG - 1) / RG;
-  static constexpr int fixed_parts = Hidden == 0 || fixed_groups > step_warps
-                                         ? 1
-                                         : step_warps / (Hidden == 0 ? 1 : fixed_groups);
-  static constexpr bool fixed = Hidden != 0;
-  __device__ __forceinline__ int hidden() const { return fixed ? Hidden : a.hidden; }
+  static constexpr int fixed_hidden = Known::hidden;
+  static constexpr bool fixed = fixed_hidden != 0;
+  static constexpr int fixed_groups = (fixed_hidden + RG - 1) / RG;
+  static_assert(fixed_groups <= step_warps, "units of so many values take several passes");
+  static constexpr int fixed_parts = fixed ? step_warps / (fixed_groups + !fixed) : 1;
+  __device__ __forceinline__ int hidden() const { return fixed ? fixed_hidden : a.hidden; }
   __device__ __forceinline__ int groups() const { return fixed ? fixed_groups : a.groups; }
   __device__ __forceinline__ int padded() const { return fixed ? fixed_groups * RG : a.padded; }
   __device__ __forceinline__ int parts() const { return fixed ? fixed_parts : a.parts; }
   __device__ __forceinline__ int passes() const { return fixed ? 1 : a.passes; }
   __device__ __forceinline__ int by_hidden(int n) const {
-    return fixed ? n / (Hidden + !fixed) : a.by_hidden.quotient(n);
+    return fixed ? n / (fixed_hidden + !fixed) : a.by_hidden.quotient(n);
   }
   __device__ __forceinline__ int by_parts(int n) const {
     return fixed ? n / fixed_parts : a.by_parts.quotient(n);
   }
   __device__ __forceinline__ int by_stage_row(int n) const {
     return fixed ? n / (fixed_groups * 8 + !fixed) : a.by_stage_row.quotient(n);
+  }
+
+  /// The activation of a sum, and the derivative at a value of step t - 2.
+  __device__ __forceinline__ float activated(float sum) const {
+    if constexpr (std::is_void_v<typename Known::Own>) {
+      return activate(a.activation, sum);
+    } else {
+      return Known::Own::value(sum);
+    }
+  }
+  __device__ __forceinline__ float derived(float value) const {
+    if constexpr (std::is_void_v<typename Known::Own>) {
+      return derive(now.kind, value);
+    } else {
+      return Known::Own::derivative(value);
+    }
   }
 
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
@@ -512,7 +529,7 @@ struct Block {
           score[1] += static_cast<double>(moved * moved);
         }
         if (a.sign_error && word[i] != zero) e = copysignf(1.0F, e);
-        const float d1 = derive(now.kind, before[i]) * e;
+        const float d1 = derived(before[i]) * e;
         area[p.d1 + c] = d1;
         listed[c] = d1;
       }
@@ -672,7 +689,7 @@ struct Block {
       const int n = by_hidden(k);
       const HiddenUnit& unit = units[n];
       const int row = k - n * hidden();
-      const float h = activate(a.activation, total(unit.sum, row));
+      const float h = activated(total(unit.sum, row));
       float* at = a.past + past_row(0, now.sequence) + unit.unit * hidden() + row;
       at[0] = squeeze(h);
       at[a.first_raw] = h;
@@ -700,7 +717,7 @@ struct Block {
       const int row = k - n * hidden();
       const float older = area[unit.older + row];
       a.past[past_row(0, now.sequence) + a.first_d0 + unit.unit * hidden() + row] =
-          derive(now.kind, older) * total(unit.sum, row);
+          derived(older) * total(unit.sum, row);
     }
   }
 
@@ -715,7 +732,7 @@ struct Block {
       float sum = 0;
 #pragma unroll 4
       for (int g = 0; g < pieces; ++g) sum += partial[g * p.column_count + c];
-      y[c] = activate(a.activation, sum);
+      y[c] = activated(sum);
     }
   }
 
@@ -968,9 +985,9 @@ struct Block {
 };
 
 /// Copies an SM's blob to shared memory and makes the block's view of the world.
-template <int RG, bool Single, int Hidden>
-__device__ __forceinline__ Block<RG, Single, Hidden> open_block(const StepArguments& a,
-                                                                float* shared) {
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArguments& a,
+                                                               float* shared) {
   const std::uint32_t* from = a.blobs + a.blob_start[blockIdx.x];
   const std::uint32_t words = from[0];
   auto* blob = reinterpret_cast<std::uint32_t*>(shared);
@@ -982,9 +999,9 @@ __device__ __forceinline__ Block<RG, Single, Hidden> open_block(const StepArgume
   float4* y_part = p.y_shared != 0
                        ? reinterpret_cast<float4*>(area + p.y)
                        : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
-  const Block<RG, Single, Hidden> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
-                                        blob,  area, reinterpret_cast<float4*>(area + p.resident),
-                                        y_part};
+  const Block<RG, Single, Known> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
+                                       blob,  area, reinterpret_cast<float4*>(area + p.resident),
+                                       y_part};
   if (p.words_shared != 0) {
     auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
@@ -998,9 +1015,9 @@ __device__ __forceinline__ Block<RG, Single, Hidden> open_block(const StepArgume
 }
 
 /// Where the launch starts: one thread's work.
-template <int RG, bool Single, int Hidden>
+template <int RG, bool Single, class Known>
 __device__ __forceinline__ void begin_launch(const StepArguments& a,
-                                             const Block<RG, Single, Hidden>& block) {
+                                             const Block<RG, Single, Known>& block) {
   const Cursor begin = *a.cursor;
   Now& now = block.now;
   const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
@@ -1021,9 +1038,9 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
   now.passed = begin.barriers;
 }
 
-template <int RG, bool Single, int Hidden>
+template <int RG, bool Single, class Known>
 __device__ __forceinline__ void end_launch(const StepArguments& a,
-                                           const Block<RG, Single, Hidden>& block) {
+                                           const Block<RG, Single, Known>& block) {
   const Now& now = block.now;
   Cursor end = *a.cursor;
   end.step += now.last - now.first;
@@ -1036,10 +1053,9 @@ __device__ __forceinline__ void end_launch(const StepArguments& a,
   *a.cursor = end;
 }
 
-template <int RG, bool Single, int Hidden>
+template <int RG, bool Single, class Known>
 __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__ StepArguments a) {
-  const Block<RG, Single, Hidden> block =
-      open_block<RG, Single, Hidden>(a, dynamic_shared<float>());
+  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
   Now& now = block.now;
   if (threadIdx.x == 0) begin_launch(a, block);
   __syncthreads();
@@ -1086,13 +1102,12 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
 
 /// W(step) = Z + sum of the listed gradients, into `copy` and `bias_copy`, laid out like the arena
 /// and past_d1. `coefficients` are one step's, by layer.
-template <int RG, bool Single, int Hidden>
+template <int RG, bool Single, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float4* copy,
                 float* bias_copy) {
-  const Block<RG, Single, Hidden> block =
-      open_block<RG, Single, Hidden>(a, dynamic_shared<float>());
+  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
   if (threadIdx.x == 0) {
     block.set_step(step);
     block.now.coefficients = coefficients;
@@ -1113,11 +1128,10 @@ __global__ void __launch_bounds__(step_threads, 1)
 }
 
 /// The inner products a step starts from, for a past that was brought in from outside.
-template <int RG, bool Single, int Hidden>
+template <int RG, bool Single, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
-  const Block<RG, Single, Hidden> block =
-      open_block<RG, Single, Hidden>(a, dynamic_shared<float>());
+  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
   // Version t is made of c(h(t-1)): what step t - 1 published.
 #pragma unroll 1
@@ -1129,12 +1143,13 @@ __global__ void __launch_bounds__(step_threads, 1)
         block.now.sequence = b;
       }
       __syncthreads();
-      for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * a.hidden;
+      const int hidden = block.hidden();
+      for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * hidden;
            k += step_threads) {
-        const HiddenUnit& unit = units[k / a.hidden];
-        const int row = k % a.hidden;
+        const HiddenUnit& unit = units[k / hidden];
+        const int row = k % hidden;
         block.area[unit.now + row] =
-            load_fresh(a.past + block.past_row(0, b) + unit.unit * a.hidden + row);
+            load_fresh(a.past + block.past_row(0, b) + unit.unit * hidden + row);
       }
       __syncthreads();
       block.publish_products();

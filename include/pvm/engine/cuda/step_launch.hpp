@@ -2,29 +2,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches the step kernel for the tile height a network needs.
+/// Launches the step kernel for the tile height a network needs, or that is made for it.
 
 #include <cuda_runtime.h>
 
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/launch.hpp>
+#include <pvm/engine/cuda/network_constants.hpp>
+#include <pvm/engine/cuda/planner.hpp>
 #include <pvm/engine/cuda/step_kernel.cuh>
 
 namespace pvm::inline v0::detail {
 
-template <int RG, bool Single, int Hidden = 0>
+template <int RG, bool Single, class Known>
 struct StepKernels {
   static_assert(RG == 7 || RG == 8,
                 "no step kernel for this tile height: tiles have 7 or 8 rows, see StepShape");
-  static constexpr auto steps = step_kernel::steps<RG, Single, Hidden>;
-  static constexpr auto materialise = step_kernel::materialise<RG, Single, Hidden>;
-  static constexpr auto restore_products = step_kernel::restore_products<RG, Single, Hidden>;
+  static constexpr auto steps = step_kernel::steps<RG, Single, Known>;
+  static constexpr auto materialise = step_kernel::materialise<RG, Single, Known>;
+  static constexpr auto restore_products = step_kernel::restore_products<RG, Single, Known>;
 };
 
-/// `Batch`: 1 compiles the kernels for one sequence only.
-template <int Batch>
+/// `Batch`: 1 compiles the kernels for one sequence only. `Known`: NetworkConstants; where they
+/// have the hidden values, kernels for these are the only ones there are.
+template <int Batch, class Known = NetworkConstants<>>
 class StepLauncher {
  public:
+  /// The hidden values that are a constant in the kernels; 0: none. Units so large that a step
+  /// takes several passes over their rows have kernels with the sizes as arguments.
+  static constexpr int constant_hidden =
+      (Known::hidden + tile_rows_for(Known::hidden) - 1) / tile_rows_for(Known::hidden) <=
+              step_warps
+          ? Known::hidden
+          : 0;
+
   StepLauncher(int hidden, int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
       : usual_(hidden == 49),
         tall_(rows_per_tile == 8),
@@ -67,11 +78,26 @@ class StepLauncher {
  private:
   template <class F>
   void visit(F f) const {
-    if constexpr (Batch != 1) {
-      if (!single_) return tall_ ? f(StepKernels<8, false>{}) : f(StepKernels<7, false>{});
+    using Own = typename Known::Own;
+    using Constants = NetworkConstants<constant_hidden, Own>;
+    if constexpr (constant_hidden != 0) {
+      constexpr int rows = tile_rows_for(constant_hidden);
+      if constexpr (Batch != 1) {
+        if (!single_) return f(StepKernels<rows, false, Constants>{});
+      }
+      f(StepKernels<rows, true, Constants>{});
+    } else {
+      if constexpr (Batch != 1) {
+        if (!single_) {
+          return tall_ ? f(StepKernels<8, false, Constants>{})
+                       : f(StepKernels<7, false, Constants>{});
+        }
+      }
+      if constexpr (Known::hidden == 0) {  // the published models' units
+        if (usual_) return f(StepKernels<7, true, NetworkConstants<49, Own>>{});
+      }
+      tall_ ? f(StepKernels<8, true, Constants>{}) : f(StepKernels<7, true, Constants>{});
     }
-    if (usual_) return f(StepKernels<7, true, 49>{});  // the published models' units
-    tall_ ? f(StepKernels<8, true>{}) : f(StepKernels<7, true>{});
   }
   [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
     return {dim3(static_cast<unsigned>(blocks_)), step_threads, shared_, stream};

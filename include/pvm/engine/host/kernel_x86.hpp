@@ -46,25 +46,26 @@ struct Bf16Tile {
     const float* x = p.x + b * p.columns;
     const float* q = Axpy ? p.q + b * p.q_stride + r0 : nullptr;
     float* y = Axpy ? p.y + b * p.columns : nullptr;
-    Lanes sums[Rows] = {};
+    __m512 sums[Rows];
+    for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
     for (std::size_t c = 0; c < p.columns; c += simd::half_group) {
       // Columns i and i + 16 are the two bf16 of a word, as the weights lie.
       const Words low = (bits_as<Words>(at(x + c)) + 0x8000U) >> 16U;
       const Words high = (bits_as<Words>(at(x + c + simd::width)) + 0x8000U) & 0xffff0000U;
-      const Words pairs = low | high;
+      const Words both = low | high;
+      // Lanes and Words may lie anywhere in memory, the processor's own types may not.
+      const __m512i pairs = _mm512_loadu_si512(&both);
       Lanes y0 = {}, y1 = {};
       if constexpr (Axpy) {
         y0 = at(y + c);
         y1 = at(y + c + simd::width);
       }
       for (int r = 0; r < Rows; ++r, w += simd::half_group) {
-        const Words two = simd::words_at(w);
-        const __m512 sum = _mm512_dpbf16_ps(bits_as<__m512>(sums[r]), bits_as<__m512bh>(two),
-                                            bits_as<__m512bh>(pairs));
-        sums[r] = bits_as<Lanes>(sum);
+        const __m512i two = _mm512_loadu_si512(w);
+        sums[r] = _mm512_dpbf16_ps(sums[r], bits_as<__m512bh>(two), bits_as<__m512bh>(pairs));
         if constexpr (Axpy) {
-          y0 += q[r] * bits_as<Lanes>(two << 16U);
-          y1 += q[r] * bits_as<Lanes>(two & 0xffff0000U);
+          y0 += q[r] * bits_as<Lanes>(bits_as<Words>(two) << 16U);
+          y1 += q[r] * bits_as<Lanes>(bits_as<Words>(two) & 0xffff0000U);
         }
       }
       if constexpr (Axpy) {
@@ -73,7 +74,7 @@ struct Bf16Tile {
       }
     }
     float* dot = p.dot + b * p.dot_stride + r0;
-    for (int r = 0; r < Rows; ++r) dot[r] = simd::sum(sums[r]);
+    for (int r = 0; r < Rows; ++r) dot[r] = simd::sum(bits_as<Lanes>(sums[r]));
   }
 };
 

@@ -152,10 +152,17 @@ struct FastPolynomial {
     return 0.5F * ratio * ratio;
   }
 };
+/// Whether a precision comes with an activation of the program's own, see MathOf.
+template <class M>
+inline constexpr bool has_own_activation = requires {
+  typename M::Own;
+};
 /// Calls what(activation) for the activation's number: outside of loops.
 template <class M, class What>
 __device__ __forceinline__ void with_activation(int kind, What&& what) {
-  if (kind == 2) {
+  if constexpr (has_own_activation<M>) {
+    what(typename M::Own{});
+  } else if (kind == 2) {
     what(Logistic{});
   } else {
     what(FastPolynomial<M>{});
@@ -165,7 +172,9 @@ __device__ __forceinline__ void with_activation(int kind, What&& what) {
 /// and nothing would learn.
 template <class M, class What>
 __device__ __forceinline__ void with_derivative(int kind, unsigned long long step, What&& what) {
-  if (kind == 1 && step >= 2) {
+  if constexpr (has_own_activation<M>) {
+    what(typename M::Own{});
+  } else if (kind == 1 && step >= 2) {
     what(PolynomialTrue{});
   } else {
     with_activation<M>(kind, what);

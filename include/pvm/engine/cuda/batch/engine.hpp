@@ -30,6 +30,7 @@
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
+#include <pvm/engine/cuda/network_constants.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
@@ -79,12 +80,14 @@ struct Tuning {
 }  // namespace detail::batch
 
 /// An Engine on the current CUDA device for 2 and more sequences (1 works, and is slow). Products
-/// run in `Precision`, weights are kept and learn in fp32 by `Rule`. `run` returns at once; frames
-/// go up on their own stream while earlier ones are used.
-template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum>
+/// run in `Precision`, weights are kept and learn in fp32 by `Rule`. `OwnActivation`: a type of the
+/// program's own that runs on GPUs, or void: the library's that the spec asks for. `run` returns at
+/// once; frames go up on their own stream while earlier ones are used.
+template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
+          class OwnActivation = void>
 class CudaBatchEngine {
   static_assert(LearningRuleType<Rule>);
-  using Math = detail::batch::Math<Precision>;
+  using Math = detail::batch::MathOf<Precision, OwnActivation>;
   using Word = typename Math::Word;
   using Kept = typename Math::Kept;
   using KeptType = typename Kept::Type;
@@ -325,13 +328,9 @@ class CudaBatchEngine {
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
-  /// The kernels know the library's activations, and the rule they were compiled for.
+  /// The kernels know the activation and the rule they were compiled for.
   static const Spec& check_spec(const Spec& spec) {
-    if (!spec.own_activation.empty()) {
-      throw Error(Fault::usage, "batches on a GPU cannot run the activation '" +
-                                    spec.own_activation +
-                                    "' of a program's own; use the host backend");
-    }
+    detail::check_own_activation<OwnActivation>(spec);
     const std::string rule = detail::own_name<Rule>();
     if (spec.learning_rule != rule) {
       throw Error(Fault::usage, "the spec's learning rule is '" + spec.learning_rule +

@@ -9,6 +9,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/tags.hpp>
@@ -156,5 +157,14 @@ struct Math<fp32> : ThirtyTwoBits {
     multiply_tf32(c, large, b_large[0], b_large[1]);
   }
 };
+
+/// The same with an activation of the program's own.
+template <class Precision, class OwnActivation>
+struct MathWith : Math<Precision> {
+  using Own = OwnActivation;
+};
+template <class Precision, class OwnActivation>
+using MathOf = std::conditional_t<std::is_void_v<OwnActivation>, Math<Precision>,
+                                  MathWith<Precision, OwnActivation>>;
 
 }  // namespace pvm::inline v0::detail::batch
