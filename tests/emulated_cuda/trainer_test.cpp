@@ -264,8 +264,8 @@ TEST_CASE("Weights stay on the chip where that is asked for, or a sentence refus
   using Own = pvm::Network<pvm::Hidden<7>, pvm::Activation<OwnPolynomial>>;
   CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Own>{options}; }),
                              "an activation of the library"));
-  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, OfSide<6>>{options}; }),
-                             "units of 49 hidden values"));
+  CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, OfSide<5>>{options}; }),
+                             "units of tiles of 16 hidden values"));
   CHECK(train_test::contains(refusal([&] { pvm::Trainer<pvm::bf16, 1, Net, pvm::host>{options}; }),
                              "leave on_chip out"));
   CHECK(train_test::contains(

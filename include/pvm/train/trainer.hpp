@@ -103,21 +103,21 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The engine whose 16-bit weights stay on the chip, for units as the published models have them;
-/// throws Error (usage) where there is none.
+/// The engine whose 16-bit weights stay on the chip, for units as the published models have them or
+/// as a network's type says; throws Error (usage) where there is none.
 template <class Precision, int Batch, class Net>
 AnyEngine make_chip_engine(const Spec& spec, int batch, const EngineOptions& options) {
   constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
-  constexpr bool fits =
-      std::is_void_v<OwnOnGpu<Net>> && (Net::hidden == dynamic || Net::hidden == 49);
+  constexpr int hidden = Net::hidden == dynamic ? 49 : Net::hidden;
+  constexpr bool fits = std::is_void_v<OwnOnGpu<Net>> && chip::fits_tiles(hidden);
   if constexpr (narrow && momentum && fits && (Batch == 1 || Batch == dynamic)) {
-    return AnyEngine::make<CudaChipEngine<Precision>>(spec, batch, options);
+    return AnyEngine::make<CudaChipEngine<Precision, hidden>>(spec, batch, options);
   } else {
     throw Error(Fault::usage,
                 "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum,"
-                " with an activation of the library and units of 49 hidden values; leave on_chip"
-                " out");
+                " with an activation of the library and units of tiles of 16 hidden values and 1 to"
+                " 4 more, like 49; leave on_chip out");
   }
 }
 

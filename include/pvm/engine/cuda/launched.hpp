@@ -159,9 +159,14 @@ class LaunchedEngine {
         tables_(spec.layer_shapes.size(), plan,
                 options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F) {}
   ~LaunchedEngine() {
+    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
+  }
+
+  /// Waits for all work: the first thing in a destructor of `Self`, whose memory steps may be
+  /// using.
+  void stop() noexcept {
     (void)cudaStreamSynchronize(upload_.get());
     (void)cudaStreamSynchronize(compute_.get());
-    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
   }
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }

@@ -59,6 +59,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->capture();
   }
 
+  ~CudaChipEngine() { this->stop(); }
+
   /// W(step), reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();

@@ -25,13 +25,18 @@ inline constexpr int sums = 16;        ///< room for one number for each listed 
 inline constexpr int most_units = 6;   ///< of a multiprocessor
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
+/// Whether units of `hidden` values can be cut into tiles.
+constexpr bool fits_tiles(int hidden) {
+  return hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
+}
+
 template <int Hidden>
 struct Sizes {
   static constexpr int hidden = Hidden;
   static constexpr int tiles = Hidden / 8;
   static constexpr int rest = Hidden % 8;  ///< rows beside the tiles
   static constexpr int pairs = tiles / 2;
-  static_assert(Hidden > 16 && tiles % 2 == 0 && rest >= 1 && rest <= 4,
+  static_assert(fits_tiles(Hidden),
                 "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
                 " more, like 36, 49 or 81; use the engine for batches for others");
 
