@@ -178,7 +178,10 @@ class Quality {
 
  private:
   [[nodiscard]] Row examine(const pvm::Moment& moment) {
-    Row row{moment.step * batch_, moment.step, moment.seconds - examined_};
+    Row row;
+    row.frames = moment.step * batch_;
+    row.step = moment.step;
+    row.seconds = moment.seconds - examined_;
     row.psnr = pvm::psnr(pvm::prediction_mse(moment.score));
     row.ratio = pvm::prediction_mse(moment.score) / pvm::persistence_mse(moment.score);
     for (const float w : moment.trainer.weights()) {

@@ -312,6 +312,12 @@ TEST_CASE("An engine takes no more memory than it says, and says when there is t
   };
   check(pvm::CudaEngine<1>(spec, 1));
   check(pvm::CudaBatchEngine<>(spec, 3));
+  {
+    const Different larger({.multiprocessors = 16});
+    auto units_of_49 = spec;
+    units_of_49.hidden_block_size = 7;
+    check(pvm::CudaChipEngine<pvm::bf16>(units_of_49));
+  }
   CHECK(memory.used() == before);
 
   const Different device({.memory = before + (std::size_t{1} << 20)});
