@@ -21,6 +21,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/io/jpeg_header.hpp>
+#include <pvm/io/picture_service.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
@@ -62,7 +63,7 @@ class JpegBatches {
   void decode(std::vector<std::uint8_t>& bytes, const FrameShape& shape,
               std::span<std::uint8_t> pixels, Done done) noexcept {
     const auto facts = plain_jpeg(bytes);
-    if (!facts) decode_here(bytes, shape, pixels, done);
+    if (!facts) CpuPictureDecoder().decode(bytes, shape, pixels, done);
     {
       std::unique_lock lock(mutex_);
       taken_.wait(lock, [this] { return !driving_ || ready_.size() < most_ready; });
@@ -114,19 +115,6 @@ class JpegBatches {
     std::span<std::uint8_t> pixels;
     Done done;
   };
-
-  static void decode_here(std::span<const std::uint8_t> bytes, const FrameShape& shape,
-                          std::span<std::uint8_t> pixels, const Done& done) noexcept {
-    Stopwatch watch;
-    bool readable = false;
-    std::exception_ptr failure;
-    try {
-      readable = decode_image(bytes, shape, pixels);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    done(readable, failure, watch.lap());
-  }
 
   /// A batch is full, or nothing more is on its way to it, or what is takes too long.
   [[nodiscard]] bool due() const {
