@@ -184,7 +184,7 @@ struct Multiprocessor {
     *a.cursor = end;
   }
 
-  /// The past from device memory to shared memory, by warps.
+  /// The past from device memory to shared memory.
   __device__ __forceinline__ void load_past() const {
     const unsigned long long t = now().step;
     for (std::uint32_t i = threadIdx.x; i < p.x_words; i += threads) shared[p.x + i] = 0;
@@ -334,7 +334,7 @@ struct Multiprocessor {
         if (e <= S::rest) {
           from = master + S::tile_floats + e * columns + o;
         } else {
-          const unsigned long long step = now().step + 4 * S::lags * history - 1 - age_of(e);
+          const unsigned long long step = now().step + history - 1 - age_of(e);
           from = a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
         }
         v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
@@ -418,7 +418,7 @@ struct Multiprocessor {
   __device__ __forceinline__ void listed_share(int u, float (&share)[Rows]) const {
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
-    const std::uint32_t* row = past(t - 1 + ring);
+    const std::uint32_t* published = past(t - 1 + ring);
     const bool patch = my.patch != not_a_patch;
     const auto add = [](float4& sum, const float* w, float4 v) {
       sum.x += w[0] * v.x;
@@ -431,13 +431,13 @@ struct Multiprocessor {
 #pragma unroll 2
     for (std::uint32_t k = patch ? 0 : 1; k < my.panels; ++k) {
       const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + k];
-      const float4 v = products_of(row, panel, list<ChipSlot>(p.slots), 0);
+      const float4 v = products_of(published, panel, list<ChipSlot>(p.slots), 0);
       add(sum, weights_of(u, static_cast<int>(panel.phase)) + quad, v);
     }
     sum = over_sources(sum);
     if (!patch) {
-      const float4 v = primary_products(u, row);
-      if (row_is_first()) *primary_sums(u, t) = v;
+      const float4 v = primary_products(u, published);
+      if (row() == 0) *primary_sums(u, t) = v;
     }
     __syncwarp();
     add(sum, weights_of(u, static_cast<int>(my.own_phase[0])) + quad, *primary_sums(u, t));
@@ -457,8 +457,6 @@ struct Multiprocessor {
       }
     }
   }
-  __device__ __forceinline__ static bool row_is_first() { return lane() < 4; }
-
   /// The tables of this step's rates, where they are others than the last step's.
   __device__ __forceinline__ void open_tables(int u) const {
     ChipNow& n = now();
@@ -486,6 +484,18 @@ struct Multiprocessor {
     __syncwarp();
   }
 
+  /// v[age] += pixel k of a unit's patch, `word`, times the same pixel then; for all kernels alike.
+  __device__ __forceinline__ void add_patch_products(float (&v)[32], const ChipUnit& my,
+                                                     unsigned long long t, int k,
+                                                     std::uint32_t word) const {
+    const float mine = Words::unpack(word);
+#pragma unroll
+    for (int age = 0; age < S::terms; ++age) {
+      const std::uint32_t* then = past(t - 3 - static_cast<unsigned>(age) + ring) + a.first_patch +
+                                  my.patch * a.patch_record;
+      v[age] = __fmaf_rn(mine, Words::unpack(__ldcg(then + k)), v[age]);
+    }
+  }
   /// A of a unit that sees a patch, for the frame `ahead` of the current one, and its inner
   /// products with the listed past: one warp's work.
   __device__ __forceinline__ void read_patch(int u, int ahead) const {
@@ -515,13 +525,7 @@ struct Multiprocessor {
       const std::uint32_t word = Words::pack(pixel);
       x[k] = word;
       record[k] = word;
-      const float mine = Words::unpack(word);
-#pragma unroll
-      for (int age = 0; age < S::terms; ++age) {
-        const std::uint32_t* then = past(t - 3 - static_cast<unsigned>(age) + ring) +
-                                    a.first_patch + my.patch * a.patch_record;
-        v[age] = __fmaf_rn(mine, Words::unpack(__ldcg(then + k)), v[age]);
-      }
+      add_patch_products(v, my, t, k, word);
     }
     const float sum = sum_each(v);
     if (lane() < sums) {
@@ -1146,7 +1150,7 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
     if (my.patch != not_a_patch) {
       const std::uint32_t* record = block.past(t - 1 + ring) + a.first_patch +
                                     my.patch * a.patch_record + a.patch_record - sums;
-      if (block.row_is_first()) {
+      if (block.row() == 0) {
         const uint4 v = __ldcg(reinterpret_cast<const uint4*>(record) + block.lane());
         *block.primary_sums(u, t + 1) = make_float4(__uint_as_float(v.x), __uint_as_float(v.y),
                                                     __uint_as_float(v.z), __uint_as_float(v.w));
@@ -1154,7 +1158,7 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
       block.read_patch(u, 0);
     } else {
       const float4 v = block.primary_products(u, block.past(t - 2 + ring));
-      if (block.row_is_first()) *block.primary_sums(u, t + 1) = v;
+      if (block.row() == 0) *block.primary_sums(u, t + 1) = v;
     }
   }
   __syncthreads();
@@ -1235,24 +1239,17 @@ __global__ void __launch_bounds__(threads, 1)
   }
   if (my.patch == not_a_patch) return;
   const unsigned long long t = step + 2 * ring - 1;
-  const auto patch_row = [&](unsigned long long row) {
-    return block.past(row) + a.first_patch + my.patch * a.patch_record;
-  };
+  std::uint32_t* record = block.past(t) + a.first_patch + my.patch * a.patch_record;
   float v[32];
 #pragma unroll
   for (int i = 0; i < 32; ++i) v[i] = 0;
 #pragma unroll 1
   for (int k = block.lane(); k < a.patch; k += 32) {
-    const float mine = Words::unpack(__ldcg(patch_row(t) + k));
-#pragma unroll
-    for (int age = 0; age < S::terms; ++age) {
-      const std::uint32_t* then = patch_row(t - 3 - static_cast<unsigned>(age));
-      v[age] = __fmaf_rn(mine, Words::unpack(__ldcg(then + k)), v[age]);
-    }
+    block.add_patch_products(v, my, t, k, __ldcg(record + k));
   }
   const float sum = block.sum_each(v);
   if (block.lane() < sums) {
-    patch_row(t)[a.patch_record - sums + block.lane()] = __float_as_uint(sum);
+    record[a.patch_record - sums + block.lane()] = __float_as_uint(sum);
   }
 }
 

@@ -32,7 +32,6 @@ constexpr bool fits_tiles(int hidden) {
 
 template <int Hidden>
 struct Sizes {
-  static constexpr int hidden = Hidden;
   static constexpr int tiles = Hidden / 8;
   static constexpr int rest = Hidden % 8;  ///< rows beside the tiles
   static constexpr int pairs = tiles / 2;
