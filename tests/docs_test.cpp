@@ -16,6 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <pvm/engine/cuda/chip/plan.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
 
@@ -254,6 +255,33 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
   CHECK(text.find("17,538,806") != std::string::npos);
   CHECK(text.find(millions(w0)) != std::string::npos);
   CHECK(text.find(millions(net.weights - w0)) != std::string::npos);
+}
+
+TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
+  namespace chip = pvm::detail::chip;
+  const auto spec = pvm::load_spec(root / "model_zoo/small.json");
+  const auto deferral = chip::deferral<49>(spec.momentum);
+  // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
+  const chip::Plan<49> plan(pvm::make_connectome(spec), deferral, 132, std::size_t{227} << 10);
+  const std::string text = text_of(root / "docs/performance-chip.md");
+  const auto has = [&](std::size_t number) {
+    std::string digits = std::to_string(number);
+    if (digits.size() > 3) digits.insert(digits.size() - 3, ",");
+    INFO(digits);
+    CHECK(text.find(" " + digits + " ") != std::string::npos);
+  };
+  has(plan.held);
+  has(plan.shared);
+  has(plan.streamed);
+  has(plan.wide_blocks);
+  has(plan.blocks);
+  const double megabytes =
+      8e-6 * static_cast<double>(plan.weight_floats()) / static_cast<double>(deferral.period);
+  std::ostringstream moved;
+  moved.precision(1);
+  moved << std::fixed << megabytes << " MB";
+  INFO(moved.str());
+  CHECK(text.find(moved.str()) != std::string::npos);
 }
 
 TEST_CASE("The picture of batches is drawn from the rows of docs/performance-batch.md", "[docs]") {
