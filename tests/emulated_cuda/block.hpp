@@ -215,6 +215,7 @@ class Block {
     live_ = count_;
     barrier_count_ = 0;
     waiting_.clear();
+    for (NamedBarrier& barrier : named_) barrier = {};
     bulk_.clear();
     std::memset(shared_, 0xff, shared_bytes_ + guard);
     ready_.reset(count_);
@@ -251,6 +252,27 @@ class Block {
     if (waiting_.size() == live_) open_barrier();
     next();
     return barrier_result_[turn];
+  }
+
+  /// bar.sync, or bar.arrive where it does not wait.
+  void named_barrier(int number, int threads, bool waits) {
+    if (number < 1 || number >= named_count || threads % 32 != 0 || threads < 32) {
+      fail("a barrier that does not exist, or not of whole warps");
+    }
+    NamedBarrier& barrier = named_[number];
+    if (barrier.come != 0 && barrier.threads != threads) {
+      fail("warps come to one barrier with different numbers of threads");
+    }
+    barrier.threads = threads;
+    ++barrier.come;
+    if (waits) barrier.waiting.push_back(now_);
+    if (barrier.come == threads) {
+      order_.shuffle(barrier.waiting);
+      for (Thread* t : barrier.waiting) ready_.push_back(t);
+      barrier.waiting.clear();
+      barrier.come = 0;
+    }
+    if (waits) next();
   }
 
   /// The lanes of `mask` meet: `mine` is what this one brings, `finish` may work on what all have
@@ -308,6 +330,12 @@ class Block {
 
  private:
   static constexpr std::size_t guard = 128;
+  static constexpr int named_count = 16;
+
+  struct NamedBarrier {
+    int threads = 0, come = 0;
+    std::vector<Thread*> waiting;
+  };
 
   Thread& prepare(unsigned i) {
     Thread& t = list_[i];
@@ -389,6 +417,7 @@ class Block {
   unsigned live_ = 0;
   unsigned idle_ = 0, seen_ = 0;  ///< of polls
   std::vector<Thread*> waiting_;  ///< at the barrier
+  NamedBarrier named_[named_count];
   unsigned barrier_turn_ = 0, barrier_count_ = 0, barrier_result_[2] = {};
   std::vector<BulkCopy> bulk_;
 };

@@ -15,7 +15,14 @@ namespace pvm::inline v0 {
 PVM_HOST_DEVICE inline float squeeze(float v) { return 0.8F * v + 0.1F; }
 
 /// A pixel of 0..255 as the network sees it, c(pixel / 255).
-PVM_HOST_DEVICE inline float squeeze_pixel(float pixel) { return pixel * (0.8F / 255.0F) + 0.1F; }
+/// The product is rounded before it is added to, on GPUs too: all engines see the same frames.
+PVM_HOST_DEVICE inline float squeeze_pixel(float pixel) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rn(__fmul_rn(pixel, 0.8F / 255.0F), 0.1F);
+#else
+  return pixel * (0.8F / 255.0F) + 0.1F;
+#endif
+}
 
 /// A prediction back in [0, 1].
 PVM_HOST_DEVICE inline float unsqueeze(float v) {

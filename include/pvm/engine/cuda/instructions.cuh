@@ -91,6 +91,25 @@ __device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter
 }
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
+/// Brings the line with that address to the second-level cache.
+__device__ __forceinline__ void prefetch_line(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// -------------------------------------------------------------- between the warps of a block
+
+/// One of the block's barriers, 1 to 15 (0 is __syncthreads): opens when `threads` threads, whole
+/// warps, have come. What they wrote before is seen by those who waited.
+__device__ __forceinline__ void sync_warps(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// Comes to such a barrier and does not wait.
+__device__ __forceinline__ void arrive_warps(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// -------------------------------------------------------------- between kernels
+
 /// A kernel may start while the one before it ends: it must wait before it reads or writes what
 /// that one does, and lets the next one start in turn.
 __device__ __forceinline__ void wait_for_previous_kernel() {

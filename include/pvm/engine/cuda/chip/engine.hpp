@@ -112,7 +112,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                               count(ring) * (layout_.row_words + hidden_row()) +
                               count(history) * (hidden_row() + layout_.outputs) +
                               2 * layout_.outputs + layout_.programs.size() +
-                              layout_.program_start.size() + layout_.column_list.size();
+                              layout_.program_start.size();
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
 
@@ -158,7 +158,6 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->allocate_staging(score_size());
     this->put(programs_, layout_.programs);
     this->put(program_start_, layout_.program_start);
-    this->put(column_list_, layout_.column_list);
     master_ = Array<float>(layout_.weight_floats());
     weights_now_ = Array<float>(layout_.weight_floats());
     this->clear(weights_now_);  // it is downloaded whole, with the padding that no kernel writes
@@ -177,12 +176,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.row_words = static_cast<unsigned>(layout_.row_words);
     a.first_patch = static_cast<unsigned>(layout_.first_patch);
     a.patch_record = static_cast<unsigned>(layout_.patch_record);
-    a.zero = static_cast<unsigned>(layout_.zero);
+    a.one = static_cast<unsigned>(layout_.one);
     a.hidden_row = static_cast<unsigned>(hidden_row());
     a.output_row = static_cast<unsigned>(layout_.outputs);
     a.programs = programs_.get();
     a.program_start = program_start_.get();
-    a.column_list = column_list_.get();
     a.master = master_.get();
     a.first_wide = layout_.first_wide();
     a.copy = copy_.get();
@@ -226,7 +224,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       const float value = row == ring_row(1) ? squeeze(1.0F) : 1.0F;
       visit_records([&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
       visit_patches([&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
-      words[layout_.zero + 1] = Words::pack(1.0F);
+      words[layout_.one] = Words::pack(1.0F);
     }
     std::vector<float> hidden(hidden_.size(), 1.0F), d0(d0_.size()), d1(d1_.size()),
         y(y_.size(), 1.0F);
@@ -341,7 +339,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
 
   Plan layout_;
   detail::chip::ChipLauncher<Precision, Hidden> launcher_;
-  Array<std::uint32_t> programs_, program_start_, column_list_;
+  Array<std::uint32_t> programs_, program_start_;
   Array<float> master_, weights_now_;  // fp32 weights without the listed gradients; W when read
   Array<std::uint32_t> copy_, past_;
   Array<float> hidden_, d0_, d1_, y_;

@@ -37,6 +37,7 @@ struct Multiprocessor {
   const ChipArguments& a;
   const ChipProgram& p;
   std::uint32_t* shared;
+  int turn;  ///< which of the two ChipNow
 
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x & 31); }
@@ -51,9 +52,16 @@ struct Multiprocessor {
   __device__ __forceinline__ float* floats(std::uint32_t at) const {
     return reinterpret_cast<float*>(shared + at);
   }
-  __device__ __forceinline__ ChipNow& now() const {
-    return *reinterpret_cast<ChipNow*>(shared + a.areas.now);
+  __device__ __forceinline__ ChipNow& now(int which) const {
+    return *reinterpret_cast<ChipNow*>(shared + a.areas.now + which * 8);
   }
+  __device__ __forceinline__ const ChipNow& now() const { return now(turn); }
+  __device__ __forceinline__ ChipLaunch& launch() const {
+    return *reinterpret_cast<ChipLaunch*>(shared + a.areas.launch);
+  }
+  /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
+  __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
+  __device__ __forceinline__ int other_threads() const { return threads - unit_threads(); }
   __device__ __forceinline__ const ChipUnit& unit(int u) const {
     return list<ChipUnit>(p.units)[u];
   }
@@ -75,9 +83,9 @@ struct Multiprocessor {
   __device__ __forceinline__ const float* folds_of(int u) const {
     return floats(a.areas.tables) + (u * (a.period + 1) + a.period) * sums;
   }
-  /// Whether blocks of unit u that fold at `phase` gain anything in this step.
-  __device__ __forceinline__ bool folds_now(int u, int phase) const {
-    return phase == now().phase && folds_of(u)[sums - 1] != 0;
+  /// Whether blocks of unit u gain anything when they fold in this step; known with its h(t).
+  __device__ __forceinline__ std::uint32_t& gains(int u) const {
+    return shared[a.areas.gains + u];
   }
   __device__ __forceinline__ float activate(float v) const {
     return a.activation == 2 ? Logistic::value(v) : Polynomial::value(v);
@@ -98,9 +106,10 @@ struct Multiprocessor {
     v[0] = v[1] = __byte_perm(low.x, low.y, select);
     v[2] = v[3] = __byte_perm(high.x, high.y, select);
   }
-  template <int Pairs>
-  __device__ __forceinline__ static void multiply(float (&sum)[2 * Pairs][4], const uint4* w,
+  template <int Pairs, int Tiles>
+  __device__ __forceinline__ static void multiply(float (&sum)[Tiles][4], const uint4* w,
                                                   const std::uint32_t (&x)[4]) {
+    static_assert(Tiles >= 2 * Pairs);
 #pragma unroll
     for (int i = 0; i < Pairs; ++i) {
       Math::multiply(sum[2 * i], x, w[i].x, w[i].y);
@@ -147,37 +156,37 @@ struct Multiprocessor {
   // -------------------------------------------------------------- a launch's start and end
 
   __device__ __forceinline__ void begin(unsigned long long step) const {
-    ChipNow& n = now();
+    ChipNow& n = now(0);
     n.step = step;
     n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
     n.lag = static_cast<int>(step % S::lags);
-    for (int u = 0; u < most_units; ++u) n.layer_table[u] = -1;
   }
   __device__ __forceinline__ void begin_launch() const {
     const Cursor cursor = *a.cursor;
     begin(cursor.step);
-    ChipNow& n = now();
+    ChipNow& n = now(0);
+    ChipLaunch& l = launch();
     const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
     const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
     const std::size_t rows = staging * a.block_steps;
     const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
-    n.index = a.index + staging * (1 + tables);
+    l.index = a.index + staging * (1 + tables);
     n.frame = static_cast<int>(cursor.frame);
-    n.last = min(static_cast<int>(n.index[0] & ~frames_are_floats), n.frame + a.most_steps);
-    n.coefficients = a.coefficients + staging * tables * a.table_stride;
-    n.frames = a.frames + rows;
-    n.squeezed = (n.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
-    n.index += 1;
-    n.scored = a.scored + rows;
     n.published = cursor.barriers;
+    l.last = min(static_cast<int>(l.index[0] & ~frames_are_floats), n.frame + a.most_steps);
+    l.coefficients = a.coefficients + staging * tables * a.table_stride;
+    l.frames = a.frames + rows;
+    l.squeezed = (l.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
+    l.index += 1;
+    l.scored = a.scored + rows;
   }
   __device__ __forceinline__ void end_launch(int steps) const {
-    const ChipNow& n = now();
+    const ChipLaunch& l = launch();
     Cursor end = *a.cursor;
     end.step += static_cast<unsigned>(steps);
-    end.barriers = n.published;
-    end.frame = static_cast<unsigned>(n.last);
-    if (n.last == static_cast<int>(n.index[-1] & ~frames_are_floats)) {
+    end.barriers += static_cast<unsigned>(steps);
+    end.frame = static_cast<unsigned>(l.last);
+    if (l.last == static_cast<int>(l.index[-1] & ~frames_are_floats)) {
       end.frame = 0;
       ++end.block;
     }
@@ -277,7 +286,11 @@ struct Multiprocessor {
   __device__ __forceinline__ int my_count() const {
     return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
   }
-  /// The rows beside the tiles of this warp's k-th block: [rest][columns / 2] words.
+  /// Where pair i of the columns of a row beside the tiles is: a lane's two pairs side by side.
+  __device__ __forceinline__ static int rest_place(int row_beside, int i) {
+    return row_beside * 8 + i % 4 * 2 + i / 4;
+  }
+  /// The rows beside the tiles of this warp's k-th block.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     return shared + p.rest_first[warp()] + k * S::rest_words;
   }
@@ -307,7 +320,8 @@ struct Multiprocessor {
     for (int k = 0; k < count; ++k) {
       const float* from = master_of(blocks[k]) + S::tile_floats;
       for (int i = lane(); i < S::rest_words; i += 32) {
-        rest_of(k)[i] = Math::pair(__ldcg(from + 2 * i), __ldcg(from + 2 * i + 1));
+        rest_of(k)[rest_place(i / 8, i % 8)] =
+            Math::pair(__ldcg(from + 2 * i), __ldcg(from + 2 * i + 1));
       }
     }
     load_wide();
@@ -457,16 +471,14 @@ struct Multiprocessor {
       }
     }
   }
-  /// The tables of this step's rates, where they are others than the last step's.
-  __device__ __forceinline__ void open_tables(int u) const {
-    ChipNow& n = now();
+  /// The tables of this step's rates, where they are others than `held`.
+  __device__ __forceinline__ void open_tables(int u, int& held) const {
+    const ChipLaunch& l = launch();
     const int table = static_cast<int>(
-        __ldg(n.index + static_cast<std::size_t>(n.frame) * a.layers + unit(u).layer));
-    const bool same = table == n.layer_table[u];
-    __syncwarp();
-    if (same) return;
-    if (lane() == 0) n.layer_table[u] = table;
-    const float* from = n.coefficients + static_cast<std::size_t>(table) * a.table_stride;
+        __ldg(l.index + static_cast<std::size_t>(now().frame) * a.layers + unit(u).layer));
+    if (table == held) return;
+    held = table;
+    const float* from = l.coefficients + static_cast<std::size_t>(table) * a.table_stride;
     float* to = floats(a.areas.tables) + u * (a.period + 1) * sums;
     const int square = a.period * S::terms;
 #pragma unroll 1
@@ -484,48 +496,71 @@ struct Multiprocessor {
     __syncwarp();
   }
 
-  /// v[age] += pixel k of a unit's patch, `word`, times the same pixel then; for all kernels alike.
+  /// v[age] += products of pixels k, k + 32 and so on of a unit's patch, `words`, with the same
+  /// pixels then; for all kernels alike.
+  static constexpr int at_once = 3;
   __device__ __forceinline__ void add_patch_products(float (&v)[32], const ChipUnit& my,
                                                      unsigned long long t, int k,
-                                                     std::uint32_t word) const {
-    const float mine = Words::unpack(word);
+                                                     const std::uint32_t (&words)[at_once]) const {
+    float mine[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) mine[i] = Words::unpack(words[i]);
 #pragma unroll
     for (int age = 0; age < S::terms; ++age) {
       const std::uint32_t* then = past(t - 3 - static_cast<unsigned>(age) + ring) + a.first_patch +
-                                  my.patch * a.patch_record;
-      v[age] = __fmaf_rn(mine, Words::unpack(__ldcg(then + k)), v[age]);
+                                  my.patch * a.patch_record + k;
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const std::uint32_t word = k + 32 * i < a.patch ? __ldcg(then + 32 * i) : 0U;
+        v[age] = __fmaf_rn(mine[i], Words::unpack(word), v[age]);
+      }
     }
   }
   /// A of a unit that sees a patch, for the frame `ahead` of the current one, and its inner
   /// products with the listed past: one warp's work.
   __device__ __forceinline__ void read_patch(int u, int ahead) const {
     const ChipUnit& my = unit(u);
-    const ChipNow& n = now();
-    const unsigned long long t = n.step + static_cast<unsigned>(ahead);
+    const ChipLaunch& l = launch();
+    const int frame = now().frame + ahead;
+    const unsigned long long t = now().step + static_cast<unsigned>(ahead);
     const int across = a.side / a.block_size;
     const int line = a.block_size * a.channels;
     const auto patch = static_cast<int>(my.patch);
     const int corner =
         (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
     const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
-    const std::uint8_t* bytes = n.squeezed != nullptr ? nullptr : n.frames[n.frame + ahead];
-    const float* values = n.squeezed != nullptr
-                              ? n.squeezed + static_cast<std::size_t>(n.frame + ahead) * size
-                              : nullptr;
+    const bool floats_come = l.squeezed != nullptr;
+    const std::uint8_t* bytes = floats_come ? nullptr : l.frames[frame] + corner;
+    const std::uint8_t* next =
+        floats_come || frame + 1 >= l.last ? nullptr : l.frames[frame + 1] + corner;
+    const float* values =
+        floats_come ? l.squeezed + static_cast<std::size_t>(frame) * size + corner : nullptr;
     std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
     std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
     float v[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) v[i] = 0;
 #pragma unroll 1
-    for (int k = lane(); k < a.patch; k += 32) {
-      const int at = corner + k / line * a.side * a.channels + k % line;
-      const float pixel = values != nullptr ? __ldcg(values + at)
-                                            : squeeze_pixel(static_cast<float>(__ldcg(bytes + at)));
-      const std::uint32_t word = Words::pack(pixel);
-      x[k] = word;
-      record[k] = word;
-      add_patch_products(v, my, t, k, word);
+    for (int first = lane(); first < a.patch; first += 32 * at_once) {
+      std::uint32_t words[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = first + 32 * i;
+        words[i] = 0;
+        if (k >= a.patch) continue;
+        const int at = k / line * a.side * a.channels + k % line;
+        words[i] = Words::pack(
+            floats_come ? __ldcg(values + at) : squeeze_pixel(static_cast<float>(__ldcg(bytes + at))));
+        if (next != nullptr) prefetch_line(next + at);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = first + 32 * i;
+        if (k >= a.patch) continue;
+        x[k] = words[i];
+        record[k] = words[i];
+      }
+      add_patch_products(v, my, t, first, words);
     }
     const float sum = sum_each(v);
     if (lane() < sums) {
@@ -536,54 +571,48 @@ struct Multiprocessor {
 
   // -------------------------------------------------------------- errors
 
-  /// d1(t), beside W1 too, and the scores: the work of the warps that have no unit to finish.
+  /// d1(t), beside W1 too, and the scores: the work of the warps that have no unit to finish. Half
+  /// a warp has sixteen outputs at a time.
   __device__ __forceinline__ void errors() const {
     const ChipNow& n = now();
     const unsigned long long t = n.step;
-    const bool scored = n.scored[n.frame] != 0;
+    const bool scored = launch().scored[n.frame] != 0;
+    const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
+    const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count;
+    float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
+    const std::uint32_t* then = past(t - 2 + ring);
     float loss = 0, missed = 0, moved = 0;
-    const int column = S::rest + 1 + n.lag;
+    const std::uint32_t c = threadIdx.x % columns;
 #pragma unroll 1
-    for (int u = 0; u < unit_count(); ++u) {
-      const ChipUnit& my = unit(u);
-      const std::uint32_t side[2] = {my.x + ((t & 1) != 0 ? my.padded : 0),
-                                     my.x + ((t & 1) != 0 ? 0 : my.padded)};
-      const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count + my.out;
-      float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row + my.all_out;
-#pragma unroll 1
-      for (std::uint32_t o = threadIdx.x - p.unit_count * 32; o < 2 * my.padded;
-           o += threads - p.unit_count * 32) {
-        const bool second = o >= my.padded;
-        const std::uint32_t k = second ? o - my.padded : o;
-        float d1 = 0;
-        if (k < my.base) {
-          const float target = Words::unpack(shared[side[second ? 1 : 0] + k]);
-          const float before = y[o];
-          float e = target - before;
-          loss += e * e;
-          if (scored && !second && my.patch != not_a_patch) {
-            const float m = (target - 0.1F) * 1.25F - unsqueeze(before);
-            const float then = Words::unpack(
-                __ldcg(past(t - 2 + ring) + a.first_patch + my.patch * a.patch_record + k));
-            const float s = (target - then) * 1.25F;
-            missed += m * m;
-            moved += s * s;
-          }
-          if (a.sign_error != 0) e = copysignf(1.0F, e);
-          d1 = derive(before) * e;
+    for (std::uint32_t o = threadIdx.x - static_cast<unsigned>(unit_threads()); o < p.out_count;
+         o += static_cast<unsigned>(other_threads())) {
+      const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
+      float d1 = 0;
+      if (c < target.count) {
+        const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
+        const float before = y[o];
+        float e = wanted - before;
+        loss += e * e;
+        if (scored && target.pixel != no_pixel) {
+          const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before);
+          const float s = (wanted - Words::unpack(__ldcg(then + target.pixel + c))) * 1.25F;
+          missed += m * m;
+          moved += s * s;
         }
-        row[o] = d1;
-        shared[p.d1 + my.out + o] = Words::pack(d1);
-        list_output(u, o, column, d1);
+        if (a.sign_error != 0) e = copysignf(1.0F, e);
+        d1 = derive(before) * e;
       }
+      row[target.out + c] = d1;
+      shared[p.d1 + o] = Words::pack(d1);
+      list_output(o, d1);
     }
     add_score(loss, missed, moved, scored);
   }
   /// Into the columns beside W1's tiles.
-  __device__ __forceinline__ void list_output(int u, std::uint32_t o, int column, float d1) const {
+  __device__ __forceinline__ void list_output(std::uint32_t o, float d1) const {
+    const int column = S::rest + 1 + now().lag;
     const auto c = static_cast<int>(o % columns);
-    const std::uint32_t tile = p.wide + (unit(u).out + o) / columns * S::wide_words +
-                               S::pairs * 128 +
+    const std::uint32_t tile = p.wide + o / columns * S::wide_words + S::pairs * 128 +
                                static_cast<std::uint32_t>(((column >> 3) * 2 + (c >> 3)) * 32);
     auto* words = reinterpret_cast<std::uint16_t*>(shared + tile + (column & 7) * 4 + (c & 7) / 2);
     words[c & 1] = Math::operand(d1);
@@ -614,28 +643,25 @@ struct Multiprocessor {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
-    const auto* beside = reinterpret_cast<const std::uint16_t*>(rest_of(0)) + (lane() & 15);
+    const std::uint32_t* beside = rest_of(0) + rest_place(row(), lane() & 3);
     uint4 next[S::pairs];  // asked for while the one before is multiplied
     if (held_blocks < count) load_block(blocks[held_blocks], next);
 #pragma unroll 1
     for (int begin = 0, end = 0; begin < count; begin = end) {
       const std::uint32_t what = blocks[begin].what;
       end = begin + static_cast<int>(what >> run_shift);
-      float sum[S::tiles][4];
-      float rest[S::rest];
+      float sum[S::tiles + 1][4];
       clear(sum);
-#pragma unroll
-      for (int i = 0; i < S::rest; ++i) rest[i] = 0;
       const auto multiply_block = [&](int k, const uint4(&w)[S::pairs]) {
-        const std::uint32_t* x = shared + (blocks[k].x >> parity & 0xffffU);
         std::uint32_t v[4];
-        operand(v, x);
+        operand(v, shared + (blocks[k].x >> parity & 0xffffU));
         multiply<S::pairs>(sum, w, v);
-        const float value = Words::unpack(x[lane() & 15]);
-#pragma unroll
-        for (int i = 0; i < S::rest; ++i) {
-          rest[i] += Math::value(beside[(k * S::rest + i) * columns]) * value;
+        // The rows beside the tiles are some of eight: lanes of the others have zeros.
+        uint2 more = make_uint2(0, 0);
+        if (row() < S::rest) {
+          more = *reinterpret_cast<const uint2*>(beside + k * S::rest_words);
         }
+        Math::multiply(sum[S::tiles], v, more.x, more.y);
       };
 #pragma unroll
       for (int k = 0; k < held_blocks; ++k) {
@@ -649,19 +675,17 @@ struct Multiprocessor {
         if (k + 1 < count) load_block(blocks[k + 1], next);
         multiply_block(k, w);
       }
-      end_unit(static_cast<int>(what & 0xff), sum, rest);
+      end_unit(static_cast<int>(what & 0xff), sum);
     }
   }
-  __device__ __forceinline__ void end_unit(int u, const float (&sum)[S::tiles][4],
-                                           const float (&rest)[S::rest]) const {
+  __device__ __forceinline__ void end_unit(int u, const float (&sum)[S::tiles + 1][4]) const {
     float* to = floats(a.areas.part0) + (u * warps + warp()) * S::values;
-    write_sums(sum, to);
 #pragma unroll
-    for (int i = 0; i < S::rest; ++i) {
-      float v = rest[i];
-#pragma unroll
-      for (int half = 8; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
-      if (lane() == 0) to[S::tiles * 8 + i] = v;
+    for (int i = 0; i <= S::tiles; ++i) {
+      const float2 v = make_float2(both_parts(sum[i][0]), both_parts(sum[i][1]));
+      if (row() == 0 && (i < S::tiles || pair() < S::rest)) {
+        *reinterpret_cast<float2*>(to + 8 * i + pair()) = v;
+      }
     }
   }
 
@@ -851,22 +875,33 @@ struct Multiprocessor {
   /// y(t) of this warp's blocks, and the folds of those whose turn it is.
   __device__ __forceinline__ void outputs() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    const int next_phase = now().phase + 1 == a.period ? 0 : now().phase + 1;
+    std::uint32_t v[S::pairs][4];
+    int held = -1;  // whose hidden values are in v
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
       const int u = static_cast<int>(block.what & 0xff);
       const int phase = static_cast<int>(block.what >> 8 & 0xff);
+      if (u != held) {
+        held = u;
+#pragma unroll
+        for (int i = 0; i < S::pairs; ++i) {
+          operand(v[i], shared + a.areas.raw + u * S::values + i * 16);
+        }
+      }
       float sum[2][4];
       clear(sum);
-#pragma unroll
-      for (int i = 0; i <= S::pairs; ++i) {
+      const auto multiply_tiles = [&](int i, const std::uint32_t(&values)[4]) {
         const uint4 w = wide_tiles_transposed(block, i);
-        std::uint32_t v[4];
-        operand(v,
-                i < S::pairs ? shared + a.areas.raw + u * S::values + i * 16 : listed_of(u, phase));
-        Math::multiply(sum[0], v, w.x, w.z);
-        Math::multiply(sum[1], v, w.y, w.w);
-      }
+        Math::multiply(sum[0], values, w.x, w.z);
+        Math::multiply(sum[1], values, w.y, w.w);
+      };
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) multiply_tiles(i, v[i]);
+      std::uint32_t listed[4];
+      operand(listed, listed_of(u, phase));
+      multiply_tiles(S::pairs, listed);
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
       // Rows are alike but for even and odd: the first makes half of the outputs, the second the
       // other half.
@@ -876,7 +911,8 @@ struct Multiprocessor {
       const float2 made =
           make_float2(activate(second ? high[0] : low[0]), activate(second ? high[1] : low[1]));
       if (row() < 2) *reinterpret_cast<float2*>(y + 8 * row() + pair()) = made;
-      if (folds_now(u, phase)) fold_wide(block, folds_of(u), master_of(block), true);
+      if (phase == next_phase) prefetch<S::master1>(master_of(block));
+      if (phase == now().phase && gains(u) != 0) fold_wide(block, master_of(block), true);
     }
   }
   /// See list_representation.
@@ -888,152 +924,197 @@ struct Multiprocessor {
 
   // -------------------------------------------------------------- folds
 
-  /// The listed factors of a fold's rows, as one lane multiplies them: four places of the list.
-  struct Factors {
+  /// What a step folds lies in the second-level cache when its turn comes.
+  template <int Floats>
+  __device__ __forceinline__ static void prefetch(const float* master) {
+    constexpr int line = 32;
+    static_assert(Floats <= 32 * line);
+    if (lane() * line < Floats) prefetch_line(master + lane() * line);
+  }
+  /// Place i of the list as this lane sees it.
+  __device__ __forceinline__ static int place_of(int i) { return i / 2 * 8 + pair() + i % 2; }
+
+  /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
+  /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
+  /// rows that nobody reads.
+  template <class Weight, class Row>
+  __device__ __forceinline__ void write_factors(std::uint32_t area, int u, Weight weight_of,
+                                                Row row_of) const {
     float weight[4];
-    const float* row[4];
-  };
+    const float* from[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      weight[i] = weight_of(place_of(i));
+      from[i] = row_of(place_of(i));
+    }
+    auto* to = reinterpret_cast<uint4*>(shared + area + u * S::operands * 128) + lane();
+#pragma unroll
+    for (int tile = 0; tile < S::operands; ++tile) {
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = 16 * tile + row() + i % 2 * 8;
+        const int k = i / 2 * 2;
+        v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+      }
+      to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+  }
+  /// For blocks of W0: the listed d0.
+  __device__ __forceinline__ void write_hidden_factors(int u, const float* coefficients) const {
+    write_factors(
+        a.areas.fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
+        [&](int age) {
+          return history_row(a.areas.d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
+        });
+  }
+  /// For blocks of W1, whose list stands beside them: the hidden values then.
+  __device__ __forceinline__ void write_wide_factors(int u, const float* coefficients) const {
+    const auto age_there = [&](int e) { return e <= S::rest ? S::terms : age_of(e); };
+    write_factors(
+        a.areas.fold1, u,
+        [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
+        [&](int e) {
+          const int age = age_there(e) < S::terms ? age_there(e) : 0;
+          return history_row(a.areas.hidden, u, now().step - 3 - age + history);
+        });
+  }
 
   /// Adds the sum over the list of factors times columns to a block of fp32 weights, and rounds it.
-  /// `more` rows lie beside the tiles; `b` are the columns as operands. `w` gets the tiles,
-  /// `beside(half, words)` two columns of one of the other rows.
-  template <class Beside>
-  __device__ __forceinline__ static void fold(const float* master, float* to, int more,
-                                              const Factors& factors,
-                                              const std::uint32_t (&b)[2][2], uint4 (&w)[S::pairs],
-                                              Beside beside) {
+  /// `more` rows lie beside the tiles; `columns_then(b)` gives the columns as operands. `w` gets the
+  /// tiles, `beside(half, words)` two columns of one of the other rows.
+  template <class Columns, class Beside>
+  __device__ __forceinline__ void fold(const float* master, float* to, int more,
+                                       std::uint32_t factors, Columns columns_then,
+                                       uint4 (&w)[S::pairs], Beside beside) const {
     const float4* from = reinterpret_cast<const float4*>(master) + lane();
     float4* sink = reinterpret_cast<float4*>(to) + lane();
+    const int at = S::tile_floats + row() * columns + pair();
     float4 old[S::pairs][2];
+    float2 old_beside[2];
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
     }
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-      std::uint32_t v[4];
-      gradient_operand(v, 16 * i, factors);
+    for (int half = 0; half < 2; ++half) {
+      old_beside[half] = row() < more
+                             ? __ldcg(reinterpret_cast<const float2*>(master + at + 8 * half))
+                             : make_float2(0, 0);
+    }
+    std::uint32_t b[2][2];
+    columns_then(b);
+    const auto* operands = reinterpret_cast<const uint4*>(shared + factors) + lane();
+#pragma unroll
+    for (int i = 0; i < S::operands; ++i) {
+      const uint4 u = operands[i * 32];
+      const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
         float gain[4] = {0, 0, 0, 0};
         Math::multiply(gain, v, b[half][0], b[half][1]);
-        float4& sum = old[i][half];
-        sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
-        sink[(2 * i + half) * 32] = sum;
+        if (i == S::pairs) {
+          const float2 before = old_beside[half];
+          const float2 sum = make_float2(before.x + gain[0], before.y + gain[1]);
+          if (row() < more) {
+            *reinterpret_cast<float2*>(to + at + 8 * half) = sum;
+            beside(half, Math::pair(sum.x, sum.y));
+          }
+        } else {
+          float4& sum = old[i][half];
+          sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
+          sink[(2 * i + half) * 32] = sum;
+        }
       }
+      if (i == S::pairs) continue;
       w[i] = make_uint4(Math::pair(old[i][0].x, old[i][0].y), Math::pair(old[i][1].x, old[i][1].y),
                         Math::pair(old[i][0].z, old[i][0].w), Math::pair(old[i][1].z, old[i][1].w));
     }
-    std::uint32_t v[4];
-    gradient_operand(v, S::tiles * 8, factors);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float gain[4] = {0, 0, 0, 0};
-      Math::multiply(gain, v, b[half][0], b[half][1]);
-      if (row() >= more) continue;
-      const int at = S::tile_floats + row() * columns + 8 * half + pair();
-      const float2 before = __ldcg(reinterpret_cast<const float2*>(master + at));
-      const float2 sum = make_float2(before.x + gain[0], before.y + gain[1]);
-      *reinterpret_cast<float2*>(to + at) = sum;
-      beside(half, Math::pair(sum.x, sum.y));
-    }
   }
-  /// Sixteen rows from `first` on; what is behind a unit's last row ends in rows that nobody reads.
-  __device__ __forceinline__ static void gradient_operand(std::uint32_t (&v)[4], int first,
-                                                          const Factors& f) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = first + row() + i % 2 * 8;
-      const int k = i / 2 * 2;
-      v[i] = Math::pair(f.weight[k] * f.row[k][r], f.weight[k + 1] * f.row[k + 1][r]);
-    }
-  }
-  /// Place i of the list as this lane sees it.
-  __device__ __forceinline__ static int place_of(int i) { return i / 2 * 8 + pair() + i % 2; }
 
   /// The inputs of a block's columns in the steps of the listed gradients, as operands.
-  __device__ __forceinline__ void past_columns(std::uint32_t block,
+  __device__ __forceinline__ void past_columns(const ChipBlock& block,
                                                std::uint32_t (&b)[2][2]) const {
+    std::uint32_t at[2], word[2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t column = __ldg(a.column_list + block * columns + 8 * half + row());
-      const unsigned back = 4U + (column >> 31);
-      std::uint32_t word[4];
+      const auto c = static_cast<std::uint32_t>(8 * half + row());
+      at[half] = (c < block.cut ? block.first : block.second) + c;
+    }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
-        const std::uint32_t at = column & ~earlier;
-        const auto age = static_cast<unsigned>(place_of(i));
-        const unsigned patch = at >= a.first_patch && at < a.zero ? 1U : 0U;
-        word[i] =
-            age < S::terms ? __ldcg(past(now().step + 2 * ring - back - age + patch) + at) : 0U;
+    for (int i = 0; i < 4; ++i) {
+      const auto age = static_cast<unsigned>(place_of(i));
+      const std::uint32_t* then = past(now().step + 2 * ring - block.back - age);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        word[half][i] = age < S::terms ? __ldcg(then + at[half]) : 0U;
       }
-      b[half][0] = __byte_perm(word[0], word[1], 0x5410);
-      b[half][1] = __byte_perm(word[2], word[3], 0x5410);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      b[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
+      b[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
     }
   }
 
-  /// A block of W0; `coefficients` by age.
-  __device__ __forceinline__ void fold_block(const ChipBlock& block, const float* coefficients,
-                                             float* to, uint4 (&w)[S::pairs],
-                                             std::uint32_t* rest) const {
-    const int u = static_cast<int>(block.what & 0xff);
-    std::uint32_t b[2][2];
-    past_columns(block.block, b);
-    Factors f;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int age = place_of(i);
-      f.weight[i] = age < S::terms ? coefficients[age] : 0.0F;
-      f.row[i] = history_row(a.areas.d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
-    }
-    fold(master_of(block), to, S::rest, f, b, w, [&](int half, std::uint32_t words) {
-      if (rest != nullptr) rest[row() * columns / 2 + half * 4 + pair() / 2] = words;
-    });
+  /// A block of W0, by the factors of its unit.
+  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to,
+                                             uint4 (&w)[S::pairs], std::uint32_t* rest) const {
+    const std::uint32_t factors = a.areas.fold0 + (block.what & 0xff) * (S::operands * 128);
+    fold(
+        master_of(block), to, S::rest, factors,
+        [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w,
+        [&](int half, std::uint32_t words) {
+          if (rest != nullptr) rest[rest_place(row(), half * 4 + pair() / 2)] = words;
+        });
   }
   /// A block of W1.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, const float* coefficients,
-                                            float* to, bool keep) const {
-    const int u = static_cast<int>(block.what & 0xff);
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
+                                            bool keep) const {
+    const std::uint32_t factors = a.areas.fold1 + (block.what & 0xff) * (S::operands * 128);
     uint4 beside = wide_tiles(block, S::pairs);
-    const uint4 listed = wide_tiles_transposed(block, S::pairs);
-    const std::uint32_t b[2][2] = {{listed.x, listed.z}, {listed.y, listed.w}};
-    Factors f;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int e = place_of(i);
-      const int age = e <= S::rest ? S::terms : age_of(e);
-      f.weight[i] = age < S::terms ? coefficients[age] : 0.0F;
-      f.row[i] =
-          history_row(a.areas.hidden, u, now().step - 3 - (age < S::terms ? age : 0) + history);
-    }
     uint4 w[S::pairs];
-    fold(master_of(block), to, S::rest + 1, f, b, w,
-         [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
+    fold(
+        master_of(block), to, S::rest + 1, factors,
+        [&](std::uint32_t(&b)[2][2]) {
+          const uint4 listed = wide_tiles_transposed(block, S::pairs);
+          b[0][0] = listed.x;
+          b[0][1] = listed.z;
+          b[1][0] = listed.y;
+          b[1][1] = listed.w;
+        },
+        w, [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
     if (!keep) return;
     __syncwarp();  // all lanes have read
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) store_wide_tiles(block, i, w[i]);
     store_wide_tiles(block, S::pairs, beside);
   }
-  /// This warp's blocks of W0 whose turn it is.
+  /// This warp's blocks of W0 whose turn it is; those that come next are sent for.
   __device__ __forceinline__ void fold_blocks(uint4 (&held)[held_blocks][S::pairs]) const {
     const ChipBlock* blocks = my_blocks();
-    const int count = my_count();
+    const std::uint32_t* start =
+        list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
+    const std::uint32_t* mine = list<std::uint32_t>(p.folding);
+    const std::uint32_t* next = now().phase + 1 == a.period ? start - now().phase : start + 1;
 #pragma unroll 1
-    for (int k = 0; k < count; ++k) {
+    for (std::uint32_t i = next[0]; i < next[1]; ++i) {
+      prefetch<S::master0>(master_of(blocks[mine[i]]));
+    }
+#pragma unroll 1
+    for (std::uint32_t i = start[0]; i < start[1]; ++i) {
+      const auto k = static_cast<int>(mine[i]);
       const ChipBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      if (!folds_now(u, static_cast<int>(block.what >> 8 & 0xff))) continue;
+      if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
       uint4 w[S::pairs];
-      fold_block(block, folds_of(u), master_of(block), w, rest_of(k));
+      fold_block(block, master_of(block), w, rest_of(k));
 #pragma unroll
-      for (int i = 0; i < held_blocks; ++i) {
-        if (i != k) continue;
+      for (int h = 0; h < held_blocks; ++h) {
+        if (h != k) continue;
 #pragma unroll
-        for (int r = 0; r < S::pairs; ++r) held[i][r] = w[r];
+        for (int r = 0; r < S::pairs; ++r) held[h][r] = w[r];
       }
       if (k >= held_blocks) store_block(block, w);
     }
@@ -1049,58 +1130,67 @@ struct Multiprocessor {
     }
     fence_device();
   }
-  __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) const {
-    constexpr int rows = (Hidden + 31) / 32;
+  /// The barriers of a step but for the one that all wait at.
+  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, sources_ready };
+
+  __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) {
     const bool finishes = warp() < unit_count();
+    int tables = -1;  // of this warp's unit, if it has one
 #pragma unroll 1
     for (;;) {
-      if (threadIdx.x == 0) wait_for_units(0);
-      __syncthreads();
       if (finishes) {
-        open_tables(warp());
+        open_tables(warp(), tables);
       } else {
+        if (threadIdx.x == static_cast<unsigned>(unit_threads())) wait_for_units(0);
+        sync_warps(sources_ready, other_threads());
         gather_values(past(now().step - 1 + ring), (now().step & 1) != 0, false);
       }
       __syncthreads();
-      float share[rows];
-      if (finishes) {
-        if (lane() == 0) wait_for_units(1);
-        __syncwarp();
-        listed_share(warp(), share);
-      } else {
-        errors();
-      }
+      if (threadIdx.x == 0) prepare_step();
+      const bool last = now().frame + 1 == launch().last;
       forward(held);
-      __syncthreads();
       if (finishes) {
-        finish_unit(warp(), share);
+        finish(warp(), last);
       } else {
+        arrive_warps(sums_made, threads);
+        errors();
+        sync_warps(errors_made, other_threads());
         backward();
-      }
-      fold_blocks(held);
-      __syncthreads();
-      if (finishes) {
-        finish_gradient(warp());
-        if (unit(warp()).patch != not_a_patch && now().frame + 1 < now().last) {
-          read_patch(warp(), 1);
-        }
-      } else {
+        arrive_warps(gradients_made, threads);
+        sync_warps(hidden_made, threads);
         outputs();
       }
-      const bool last = now().frame + 1 == now().last;
-      __syncthreads();
-      if (threadIdx.x == 0) next_step();
+      fold_blocks(held);
+      turn ^= 1;
       if (last) break;
     }
     __syncthreads();
   }
-  __device__ __forceinline__ void next_step() const {
-    ChipNow& n = now();
-    ++n.step;
-    ++n.frame;
-    ++n.published;
-    n.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
-    n.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
+  /// Everything of a unit that one warp does.
+  __device__ __forceinline__ void finish(int u, bool last) const {
+    constexpr int rows = (Hidden + 31) / 32;
+    float share[rows];
+    if (lane() == 0) wait_for_units(1);
+    __syncwarp();
+    listed_share(u, share);
+    sync_warps(sums_made, threads);
+    finish_unit(u, share);
+    if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
+    write_hidden_factors(u, folds_of(u));
+    write_wide_factors(u, folds_of(u));
+    arrive_warps(hidden_made, threads);
+    sync_warps(gradients_made, threads);
+    finish_gradient(u);
+    if (unit(u).patch != not_a_patch && !last) read_patch(u, 1);
+  }
+  __device__ __forceinline__ void prepare_step() const {
+    const ChipNow& n = now();
+    ChipNow& next = now(turn ^ 1);
+    next.step = n.step + 1;
+    next.frame = n.frame + 1;
+    next.published = n.published + 1;
+    next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
+    next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
   }
   __device__ __forceinline__ void store_results() const {
     for (int u = 0; u < unit_count(); ++u) {
@@ -1128,17 +1218,17 @@ __device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const Ch
   const std::uint32_t words = from[offsetof(ChipProgram, words) / sizeof(std::uint32_t)];
   for (std::uint32_t i = threadIdx.x; i < words; i += threads) program[i] = from[i];
   __syncthreads();
-  return {a, *reinterpret_cast<const ChipProgram*>(program), shared};
+  return {a, *reinterpret_cast<const ChipProgram*>(program), shared, 0};
 }
 
 template <class Precision, int Hidden>
 __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ ChipArguments a) {
   using S = Sizes<Hidden>;
-  const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
+  auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) block.begin_launch();
   __syncthreads();
   const int first = block.now().frame;
-  const int count = block.now().last - first;
+  const int count = block.launch().last - first;
   if (count <= 0) return;
   block.load_past();
   uint4 held[held_blocks][S::pairs];
@@ -1180,32 +1270,37 @@ __global__ void __launch_bounds__(threads, 1)
   const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin(step);
-    block.now().index = index;
-    block.now().coefficients = coefficients;
-    block.now().frame = 0;
+    block.launch().index = index;
+    block.launch().coefficients = coefficients;
+    block.now(0).frame = 0;
   }
   __syncthreads();
   block.load_past();
   block.load_wide();
-  if (block.warp() < block.unit_count()) block.open_tables(block.warp());
-  __syncthreads();
+  const int warp = block.warp();
+  int tables = -1;
+  if (warp < block.unit_count()) block.open_tables(warp, tables);
   const ChipBlock* blocks = block.my_blocks();
-#pragma unroll 1
-  for (int k = 0; k < block.my_count(); ++k) {
-    uint4 w[S::pairs];
-    block.fold_block(blocks[k],
-                     block.weights_of(static_cast<int>(blocks[k].what & 0xff),
-                                      static_cast<int>(blocks[k].what >> 8 & 0xff)),
-                     to + (block.master_of(blocks[k]) - a.master), w, nullptr);
-  }
   const auto* wide = block.template list<ChipWideBlock>(block.p.wide_blocks);
 #pragma unroll 1
-  for (std::uint32_t k = block.p.wide_start[block.warp()]; k < block.p.wide_start[block.warp() + 1];
-       ++k) {
-    block.fold_wide(wide[k],
-                    block.weights_of(static_cast<int>(wide[k].what & 0xff),
-                                     static_cast<int>(wide[k].what >> 8 & 0xff)),
-                    to + (block.master_of(wide[k]) - a.master), false);
+  for (int phase = 0; phase < a.period; ++phase) {
+    __syncthreads();
+    if (warp < block.unit_count()) {
+      block.write_hidden_factors(warp, block.weights_of(warp, phase));
+      block.write_wide_factors(warp, block.weights_of(warp, phase));
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int k = 0; k < block.my_count(); ++k) {
+      if (static_cast<int>(blocks[k].what >> 8 & 0xff) != phase) continue;
+      uint4 w[S::pairs];
+      block.fold_block(blocks[k], to + (block.master_of(blocks[k]) - a.master), w, nullptr);
+    }
+#pragma unroll 1
+    for (std::uint32_t k = block.p.wide_start[warp]; k < block.p.wide_start[warp + 1]; ++k) {
+      if (static_cast<int>(wide[k].what >> 8 & 0xff) != phase) continue;
+      block.fold_wide(wide[k], to + (block.master_of(wide[k]) - a.master), false);
+    }
   }
 }
 
@@ -1244,8 +1339,12 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
   for (int i = 0; i < 32; ++i) v[i] = 0;
 #pragma unroll 1
-  for (int k = block.lane(); k < a.patch; k += 32) {
-    block.add_patch_products(v, my, t, k, __ldcg(record + k));
+  for (int first = block.lane(); first < a.patch; first += 32 * block.at_once) {
+    std::uint32_t words[block.at_once];
+    for (int i = 0; i < block.at_once; ++i) {
+      words[i] = first + 32 * i < a.patch ? __ldcg(record + first + 32 * i) : 0U;
+    }
+    block.add_patch_products(v, my, t, first, words);
   }
   const float sum = block.sum_each(v);
   if (block.lane() < sums) {

@@ -45,8 +45,8 @@ class Plan {
     patch_record = round_up(static_cast<std::size_t>(net.units[0].base), 4) + sums;
     const std::size_t patches = net.layer_start[1];
     first_patch = net.units.size() * S::record;
-    zero = first_patch + patches * patch_record;
-    row_words = zero + 4;
+    one = first_patch + patches * patch_record;
+    row_words = one + 2 * columns;
     lay_out_units();
     share_out(multiprocessors);
     lay_out_areas();
@@ -77,12 +77,12 @@ class Plan {
 
   ChipAreas areas{};
   std::size_t shared_words = 0;  ///< of a block of threads
-  std::size_t row_words = 0, first_patch = 0, patch_record = 0, zero = 0;
+  std::size_t row_words = 0, first_patch = 0, patch_record = 0;
+  std::size_t one = 0;  ///< word of a row of the past that is the input of biases; zeros follow
   std::size_t outputs = 0;                         ///< of all units, in whole blocks
   std::size_t blocks = 0, wide_blocks = 0;         ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
   std::vector<std::uint32_t> programs, program_start;
-  std::vector<std::uint32_t> column_list;   ///< [blocks][columns]
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
   /// Calls visit(index in the fp32 weights, index in reference order) for all of them.
@@ -170,27 +170,6 @@ class Plan {
       outputs += 2 * padded(u);
     }
     wide_blocks = outputs / columns;
-    column_list.assign(blocks * columns, static_cast<std::uint32_t>(zero));
-    for (std::size_t u = 0; u < n; ++u) list_columns(u);
-  }
-
-  /// Where in a row of the past each column of the unit's input is.
-  void list_columns(std::size_t u) {
-    std::uint32_t* list = column_list.data() + first_block_[u] * columns;
-    const std::size_t p = base(u);
-    for (std::size_t k = 0; k < p; ++k) {
-      const std::size_t at = net_.units[u].layer == 0
-                                 ? first_patch + u * patch_record + k
-                                 : net_.primary[u][k / Hidden] * S::record + k % Hidden;
-      list[k] = static_cast<std::uint32_t>(at);
-      list[padded(u) + k] = static_cast<std::uint32_t>(at) | earlier;
-    }
-    const auto slots = net_.context[u];
-    for (std::size_t k = 0; k < slots.size() * Hidden; ++k) {
-      list[padded_column(u, 2 * p + k)] =
-          static_cast<std::uint32_t>(slots[k / Hidden] * S::record + k % Hidden);
-    }
-    list[padded_column(u, 2 * p + slots.size() * Hidden)] = static_cast<std::uint32_t>(zero + 1);
   }
 
   /// Words of shared memory or registers that a unit takes on its multiprocessor.
@@ -301,6 +280,8 @@ class Plan {
     std::vector<ChipSlot> slots;
     std::array<std::vector<ChipBlock>, warps> blocks;
     std::array<std::vector<ChipWideBlock>, warps> wide;
+    std::vector<ChipTarget> targets;
+    std::vector<std::uint32_t> folding, folding_start;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
   };
 
@@ -311,6 +292,7 @@ class Plan {
     for (const std::size_t u : units) add_unit(draft, u, folding);
     deal(draft, foldings);
     deal_wide(draft);
+    list_folding(draft);
     place_all(draft, shared_words_there);
     append(draft);
   }
@@ -348,8 +330,28 @@ class Plan {
     }
     unit.panels = narrow(draft.panels.size()) - unit.first_panel;
     draft.units.push_back(unit);
+    for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
+      draft.targets.push_back(target_of(unit, o));
+    }
     draft.x += narrow(width(u));
     draft.out += 2 * unit.padded;
+  }
+  /// What outputs `o` and on of a unit, [A | B], are to become: its own A and B.
+  [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const {
+    const bool second = o >= unit.padded;
+    const std::uint32_t k = second ? o - unit.padded : o;
+    const bool pixels = !second && unit.patch != not_a_patch;
+    ChipTarget target{};
+    target.x = both_steps(unit.x + o, unit.padded, second);
+    target.count = std::min<std::uint32_t>(columns, unit.base - std::min(unit.base, k));
+    target.out = unit.all_out + o;
+    target.pixel =
+        pixels ? narrow(first_patch + unit.patch * patch_record) + k : no_pixel;
+    return target;
+  }
+  /// A of odd steps is behind that of even ones; B is the other.
+  static std::uint32_t both_steps(std::uint32_t even, std::uint32_t side, bool second) {
+    return even | (second ? even - side : even + side) << 16;
   }
 
   /// Hands out shared memory in whole 16 bytes.
@@ -368,7 +370,8 @@ class Plan {
     for (const auto& units : share_) n = std::max(n, units.size());
     if (n > most_units) problem_ = "it has too many units";
     Places place;
-    areas.now = place(32);
+    areas.now = place(2 * 8);
+    areas.launch = place(16);
     areas.score = place(warps * 3 * 2);
     areas.tables = place(n * (period_ + 1) * sums);
     areas.primary = place(n * 2 * sums);
@@ -379,6 +382,9 @@ class Plan {
     areas.hidden = place(n * history * S::values);
     areas.squeezed = place(n * history * S::values);
     areas.d0 = place(n * history * S::values + 16);  // operands read beyond a unit's last row
+    areas.fold0 = place(n * S::operands * 128);
+    areas.fold1 = place(n * S::operands * 128);
+    areas.gains = place(n);
     areas.words = place.at;
   }
 
@@ -396,6 +402,9 @@ class Plan {
     p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
     p.blocks = place(count * sizeof(ChipBlock) / 4);
     p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
+    p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
+    p.folding = place(draft.folding.size());
+    p.folding_start = place(draft.folding_start.size());
     p.words = place.at - areas.words;
     p.x = place(draft.x);
     p.x_words = draft.x;
@@ -423,6 +432,7 @@ class Plan {
     for (auto& list : draft.blocks) {
       for (ChipBlock& block : list) block.x += x | x << 16;
     }
+    for (ChipTarget& target : draft.targets) target.x += x | x << 16;
     for (auto& list : draft.wide) {
       for (ChipWideBlock& block : list) {
         block.where = draft.p.wide + block.out / columns * S::wide_words;
@@ -479,6 +489,9 @@ class Plan {
     put(p.slots, draft.slots);
     put(p.blocks, blocks_of_all);
     put(p.wide_blocks, wide_of_all);
+    put(p.targets, draft.targets);
+    put(p.folding, draft.folding);
+    put(p.folding_start, draft.folding_start);
   }
 
   static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
@@ -494,21 +507,28 @@ class Plan {
   }
 
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
-  /// spread over all warps; each warp then has its own ordered by unit.
+  /// spread over all warps; each warp then has its own ordered by unit. Warps that finish units
+  /// get what their registers hold: all they do is what others wait for.
   void deal(Draft& draft, const std::vector<Folding>& foldings) const {
-    std::size_t next = 0;
+    std::size_t count = 0;
+    for (const Folding& f : foldings) count += f.blocks;
+    const std::size_t finishing = draft.units.size() < warps ? draft.units.size() : 0;
+    const double even = static_cast<double>(count) / warps;
+    const double theirs = std::min<double>(held_blocks, even);
+    const double others = (static_cast<double>(count) - theirs * static_cast<double>(finishing)) /
+                          static_cast<double>(warps - finishing);
+    const auto load = [&](std::size_t w) {
+      return static_cast<double>(draft.blocks[w].size()) / (w < finishing ? theirs : others);
+    };
     for (std::size_t phase = 0; phase < period_; ++phase) {
       for (const Folding& f : foldings) {
         if (f.phase != phase) continue;
-        const ChipUnit& unit = draft.units[f.unit];
         for (std::size_t b = 0; b < f.blocks; ++b) {
-          const std::uint32_t even = unit.x + narrow(f.column + b * columns);
-          std::uint32_t odd = even;
-          const std::size_t side = (f.column + b * columns) / unit.padded;
-          if (side == 0) odd = even + unit.padded;  // A of odd steps, behind that of even ones
-          if (side == 1) odd = even - unit.padded;  // B is the other
-          draft.blocks[next++ % warps].push_back(
-              {even | odd << 16, narrow(f.unit | phase << 8), 0, narrow(f.first_block + b)});
+          std::size_t to = warps - 1;
+          for (std::size_t w = 0; w < warps; ++w) {
+            if (load(w) < load(to)) to = w;
+          }
+          draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
         }
       }
     }
@@ -519,21 +539,75 @@ class Plan {
       count_runs(list);
     }
   }
+  /// Block b of a panel.
+  [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Folding& f, std::size_t b) const {
+    const std::size_t column = f.column + b * columns;
+    const std::size_t side = column / unit.padded;
+    const std::uint32_t even = unit.x + narrow(column);
+    ChipBlock block{};
+    block.x = side < 2 ? both_steps(even, unit.padded, side == 1) : even | even << 16;
+    block.what = narrow(f.unit | f.phase << 8);
+    block.block = narrow(f.first_block + b);
+    // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
+    block.back = 4 + (side == 1 ? 1 : 0) - (side < 2 && unit.patch != not_a_patch ? 1 : 0);
+    block.first = input_place(unit, f, b * columns);
+    block.cut = columns;
+    for (std::uint32_t c = columns; c-- > 1;) {
+      const std::uint32_t place = input_place(unit, f, b * columns + c);
+      if (place != block.first + c) {
+        block.cut = c;
+        block.second = place - c;
+      }
+    }
+    return block;
+  }
+  /// Where in a row of the past input k of a panel is: a source's value, a pixel, 1 for the bias, 0
+  /// for padding.
+  [[nodiscard]] std::uint32_t input_place(const ChipUnit& unit, const Folding& f,
+                                          std::size_t k) const {
+    if (f.column < 2 * unit.padded) {
+      if (k >= unit.base) return narrow(one + 1 + k - unit.base);
+      if (unit.patch != not_a_patch) return narrow(first_patch + unit.patch * patch_record + k);
+      return narrow(net_.primary[unit.unit][k / Hidden] * S::record + k % Hidden);
+    }
+    const auto& panels = panels_[unit.unit];
+    const std::size_t column = f.column - 2 * unit.padded;
+    const auto panel = std::find_if(panels.begin(), panels.end(),
+                                    [&](const Panel& one_) { return one_.column == column; });
+    const std::size_t end = panel->count * Hidden;
+    const bool has_bias = panel + 1 == panels.end();
+    if (k >= end) return narrow(one + (has_bias ? 0 : 1) + k - end);
+    const auto slots = net_.context[unit.unit].subspan(panel->first, panel->count);
+    return narrow(slots[k / Hidden] * S::record + k % Hidden);
+  }
 
-  /// Blocks of W1 to the warps that do not finish units' hidden values meanwhile.
+  /// Blocks of W1, in runs, to the warps that do not finish units' hidden values meanwhile.
   void deal_wide(Draft& draft) const {
     const std::size_t first = draft.units.size();
     if (first >= warps) return;
+    const std::size_t count = draft.targets.size();
     std::size_t next = 0;
     for (std::size_t u = 0; u < draft.units.size(); ++u) {
       const ChipUnit& unit = draft.units[u];
       for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-        draft.wide[first + next % (warps - first)].push_back({narrow(u | next % period_ << 8),
-                                                              unit.out + b * columns, 0,
-                                                              unit.all_out / columns + b});
+        draft.wide[first + next * (warps - first) / count].push_back(
+            {narrow(u | next % period_ << 8), unit.out + b * columns, 0,
+             unit.all_out / columns + b});
       }
     }
     for (auto& list : draft.wide) count_runs(list);
+  }
+
+  /// Each warp's blocks of W0 by the phase in which they fold.
+  void list_folding(Draft& draft) const {
+    for (const auto& list : draft.blocks) {
+      for (std::size_t phase = 0; phase <= period_; ++phase) {
+        draft.folding_start.push_back(narrow(draft.folding.size()));
+        for (std::size_t k = 0; k < list.size(); ++k) {
+          if ((list[k].what >> 8 & 0xff) == phase) draft.folding.push_back(narrow(k));
+        }
+      }
+    }
   }
 
   Connectome net_;

@@ -55,6 +55,7 @@ struct Sizes {
 
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;
+  static constexpr int operands = pairs + 1;  ///< of 16 rows each, for all rows of a fold
   static constexpr int record = values + sums;  ///< and its inner products
 };
 
@@ -84,15 +85,18 @@ struct ChipSlot {
   std::uint32_t from, to;
 };
 
-/// A block of W0, as the warp that has it sees it.
+/// A block of W0, as the warp that has it sees it. Its inputs are in one or two runs of a row of the
+/// past: column c is at word `first` + c there, from column `cut` on at `second` + c.
 struct ChipBlock {
   std::uint32_t x;      ///< word of its first input on even (low half) and odd steps
   std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
   std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
   std::uint32_t block;  ///< among all
+  std::uint32_t first, second, cut;
+  std::uint32_t back;  ///< how many rows before the current one the last listed input is
 };
-inline constexpr int run_shift =
-    20;  ///< in `what`: how many blocks of its unit a warp has from here
+/// In `what`: how many blocks of its unit a warp has from here.
+inline constexpr int run_shift = 20;
 inline constexpr std::uint32_t in_memory = ~0U;
 
 /// A block of W1.
@@ -103,10 +107,20 @@ struct ChipWideBlock {
   std::uint32_t block;
 };
 
+/// Sixteen outputs, and what they are to become.
+struct ChipTarget {
+  std::uint32_t x;      ///< word of the first target on even (low half) and odd steps
+  std::uint32_t count;  ///< outputs; the others are padding
+  std::uint32_t out;    ///< the first, among all outputs
+  std::uint32_t pixel;  ///< where its target was in a row of the past, or `no_pixel`
+};
+inline constexpr std::uint32_t no_pixel = ~0U;
+
 /// Areas of shared memory, in words from its start: at the same places on all multiprocessors, so
 /// that kernels have them as constants. Those of units have room for as many as any has.
 struct ChipAreas {
-  std::uint32_t now, score, tables, primary, listed, raw, part0, part1, hidden, squeezed, d0;
+  std::uint32_t now, launch, score, tables, primary, listed, raw, part0, part1, hidden, squeezed, d0;
+  std::uint32_t fold0, fold1, gains;  ///< operands of the folds of W0 and W1, whether there are any
   std::uint32_t words;  ///< of all; a multiprocessor's program follows
 };
 
@@ -115,13 +129,11 @@ struct ChipAreas {
 struct ChipProgram {
   std::uint32_t words;  ///< of it with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
-  std::uint32_t units, panels, slots, blocks, wide_blocks;
+  std::uint32_t units, panels, slots, blocks, wide_blocks, targets;
+  std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
   std::uint32_t x, y, d1, wide;     ///< areas whose sizes are each multiprocessor's own
 };
-
-/// In a column list: where in a row of the past a column's input is, and whether one row earlier.
-inline constexpr std::uint32_t earlier = 1U << 31;
 
 }  // namespace pvm::inline v0::detail::chip

@@ -39,7 +39,7 @@ struct ChipArguments {
   ChipAreas areas;
   int units, layers, patches, patch, block_size, channels, side;
   int period;
-  unsigned int row_words, first_patch, patch_record, zero;  ///< of a row of the past
+  unsigned int row_words, first_patch, patch_record, one;  ///< of a row of the past
   unsigned int hidden_row, output_row;                      ///< floats of a row of the others
   int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
   int sign_error;
@@ -47,7 +47,6 @@ struct ChipArguments {
   int most_steps;  ///< of this launch
   const std::uint32_t* programs;
   const std::uint32_t* program_start;
-  const std::uint32_t* column_list;
   float* master;  ///< blocks of W0, then of W1, in fp32
   unsigned long long first_wide;
   std::uint32_t* copy;  ///< blocks of W0 that are not on the chip, in 16 bits, by block
@@ -69,19 +68,23 @@ struct ChipArguments {
 inline constexpr unsigned int every_lane = 0xffffffffU;
 
 /// What a block of threads knows of the launch, in shared memory.
-struct ChipNow {
-  unsigned long long step;
-  int frame, last;
-  unsigned int published;
-  int phase;  ///< step % period
-  int lag;    ///< step % lags: which column beside W1 is being written
+struct ChipLaunch {
   const std::uint32_t* index;
   const float* coefficients;
   const std::uint8_t* const* frames;
   const float* squeezed;
   const std::uint8_t* scored;
-  int layer_table[most_units];  ///< which table each unit holds
+  int last;  ///< behind its last frame
 };
-static_assert(sizeof(ChipNow) <= 32 * sizeof(float), "the plan keeps 32 words for it");
+/// And of the step. There are two, for even and odd steps: warps do not begin a step all at once.
+struct ChipNow {
+  unsigned long long step;
+  int frame;
+  unsigned int published;
+  int phase;  ///< step % period
+  int lag;    ///< step % lags: which column beside W1 is being written
+};
+static_assert(sizeof(ChipNow) <= 8 * sizeof(float), "the plan keeps 8 words for each");
+static_assert(sizeof(ChipLaunch) <= 16 * sizeof(float), "the plan keeps 16 words for it");
 
 }  // namespace pvm::inline v0::detail::chip

@@ -49,6 +49,15 @@ inline unsigned int load_relaxed(const unsigned int* counter) {
 }
 inline void fence_device() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
+inline void prefetch_line(const void*) {}
+
+inline void sync_warps(int barrier, int threads) {
+  emulated_cuda::block().named_barrier(barrier, threads, true);
+}
+inline void arrive_warps(int barrier, int threads) {
+  emulated_cuda::block().named_barrier(barrier, threads, false);
+}
+
 inline void wait_for_previous_kernel() {}
 inline void let_next_kernel_start() {}
 
