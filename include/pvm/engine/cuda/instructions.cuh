@@ -89,6 +89,25 @@ __device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   return seen;
 }
+/// Adds 1 and orders nothing.
+__device__ __forceinline__ void add_one_relaxed(unsigned int* counter) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+/// Three words and a mark, aligned to 16 bytes, go between multiprocessors in one piece: no load
+/// of the second-level cache sees part of a store. (NCCL's low-latency protocol rests on the same.)
+__device__ __forceinline__ void send_piece(void* to, uint4 v) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ uint4 receive_piece(const void* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 /// Brings the line with that address to the second-level cache.

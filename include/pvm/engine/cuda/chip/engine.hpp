@@ -112,7 +112,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                               count(ring) * (layout_.row_words + hidden_row()) +
                               count(history) * (hidden_row() + layout_.outputs) +
                               2 * layout_.outputs + layout_.programs.size() +
-                              layout_.program_start.size();
+                              layout_.program_start.size() + detail::chip::rounds;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
 
@@ -167,6 +167,17 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     d0_ = Array<float>(count(history) * hidden_row());
     d1_ = Array<float>(count(history) * layout_.outputs);
     y_ = Array<float>(2 * layout_.outputs);
+    begun_ = Array<unsigned int>(detail::chip::rounds);
+  }
+  /// As if all multiprocessors had begun all steps up to now.
+  [[nodiscard]] std::vector<unsigned int> begun_so_far() const {
+    constexpr std::uint64_t rounds = detail::chip::rounds;
+    std::vector<unsigned int> begun;
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
+      begun.push_back(static_cast<unsigned>(times) * static_cast<unsigned>(device_.multiprocessors));
+    }
+    return begun;
   }
 
   [[nodiscard]] detail::chip::ChipArguments arguments(int most_steps) const {
@@ -176,7 +187,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.row_words = static_cast<unsigned>(layout_.row_words);
     a.first_patch = static_cast<unsigned>(layout_.first_patch);
     a.patch_record = static_cast<unsigned>(layout_.patch_record);
-    a.one = static_cast<unsigned>(layout_.one);
+    a.patch_row = static_cast<unsigned>(layout_.patch_row);
+    a.patch_products = static_cast<unsigned>(layout_.patch_products);
     a.hidden_row = static_cast<unsigned>(hidden_row());
     a.output_row = static_cast<unsigned>(layout_.outputs);
     a.programs = programs_.get();
@@ -184,6 +196,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.master = master_.get();
     a.first_wide = layout_.first_wide();
     a.copy = copy_.get();
+    a.begun = begun_.get();
     a.past = past_.get();
     a.hidden = hidden_.get();
     a.d0 = d0_.get();
@@ -225,6 +238,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       visit_records([&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
       visit_patches([&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
       words[layout_.one] = Words::pack(1.0F);
+      // Row -1 is as if it had been sent; the mark is the number of the step after it.
+      const std::size_t back = (step_ + 2 * ring - 1 - row) % ring;
+      for (std::size_t at = 3; at < layout_.first_patch; at += 4) {
+        words[at] = static_cast<std::uint32_t>(step_ - back);
+      }
     }
     std::vector<float> hidden(hidden_.size(), 1.0F), d0(d0_.size()), d1(d1_.size()),
         y(y_.size(), 1.0F);
@@ -235,16 +253,20 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->fill(d1_, d1);
     this->fill(y_, y);
     this->set_cursor();
+    this->fill(begun_, begun_so_far());
     launcher_.restore_products(arguments(0), step_, this->compute_.get());
     this->synchronize();
   }
 
+  static std::size_t place_of_value(std::size_t i) {
+    return detail::chip::in_pieces(static_cast<std::uint32_t>(i));
+  }
   /// Calls visit(word in a row of the past, index among all hidden values).
   template <class Visit>
   void visit_records(Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       for (std::size_t i = 0; i < count(Hidden); ++i) {
-        visit(u * detail::chip::Sizes<Hidden>::record + i, u * count(Hidden) + i);
+        visit(u * detail::chip::Sizes<Hidden>::record + place_of_value(i), u * count(Hidden) + i);
       }
     }
   }
@@ -253,7 +275,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void visit_patches(Visit visit) const {
     for (std::size_t u = 0; u < this->patches(); ++u) {
       for (std::size_t k = 0; k < this->patch_size(); ++k) {
-        visit(layout_.first_patch + u * layout_.patch_record + k, this->pixel(u, k));
+        visit(layout_.first_patch + u * layout_.patch_record + place_of_value(k), this->pixel(u, k));
       }
     }
   }
@@ -343,6 +365,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   Array<float> master_, weights_now_;  // fp32 weights without the listed gradients; W when read
   Array<std::uint32_t> copy_, past_;
   Array<float> hidden_, d0_, d1_, y_;
+  Array<unsigned int> begun_;
 };
 
 }  // namespace pvm::inline v0

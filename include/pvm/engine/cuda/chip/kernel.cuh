@@ -74,6 +74,10 @@ struct Multiprocessor {
                                                 unsigned long long step) const {
     return floats(area) + (u * history + static_cast<int>(step & (history - 1))) * S::values;
   }
+  /// The patch that a unit saw in step `step`.
+  __device__ __forceinline__ std::uint32_t* seen(const ChipUnit& my, unsigned long long step) const {
+    return shared + my.seen + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
+  }
   /// Coefficients of the listed gradients by age, for blocks that fold at `phase`; then 0, 1, 0.
   __device__ __forceinline__ const float* weights_of(int u, int phase) const {
     const int since = now().phase - phase;
@@ -85,7 +89,7 @@ struct Multiprocessor {
   }
   /// Whether blocks of unit u gain anything when they fold in this step; known with its h(t).
   __device__ __forceinline__ std::uint32_t& gains(int u) const {
-    return shared[a.areas.gains + u];
+    return shared[a.areas.gains + turn * unit_count() + u];
   }
   __device__ __forceinline__ float activate(float v) const {
     return a.activation == 2 ? Logistic::value(v) : Polynomial::value(v);
@@ -164,29 +168,49 @@ struct Multiprocessor {
   __device__ __forceinline__ void begin_launch() const {
     const Cursor cursor = *a.cursor;
     begin(cursor.step);
-    ChipNow& n = now(0);
+    now(0).frame = 0;
     ChipLaunch& l = launch();
     const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
     const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
-    const std::size_t rows = staging * a.block_steps;
-    const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
-    l.index = a.index + staging * (1 + tables);
-    n.frame = static_cast<int>(cursor.frame);
-    n.published = cursor.barriers;
-    l.last = min(static_cast<int>(l.index[0] & ~frames_are_floats), n.frame + a.most_steps);
+    const std::size_t rows = staging * a.block_steps + cursor.frame;
+    const std::uint32_t* index = a.index + staging * (1 + tables);
+    const int left = static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
+    l.count = max(0, min(left, a.most_steps));
+    l.ends = l.count == left;
+    l.index = index + 1 + static_cast<std::size_t>(cursor.frame) * a.layers;
     l.coefficients = a.coefficients + staging * tables * a.table_stride;
     l.frames = a.frames + rows;
-    l.squeezed = (l.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
-    l.index += 1;
     l.scored = a.scored + rows;
+    const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
+    l.squeezed = (index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
   }
-  __device__ __forceinline__ void end_launch(int steps) const {
+  /// What steps need to know of their frames, to shared memory.
+  __device__ __forceinline__ void load_launch() const {
+    const ChipLaunch& l = launch();
+    for (int i = threadIdx.x; i < l.count; i += threads) {
+      frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
+      shared[a.areas.scored + i] = l.scored[i];
+    }
+    for (int i = threadIdx.x; i < l.count * unit_count(); i += threads) {
+      const int u = i % unit_count();
+      const int step = i / unit_count();
+      shared[a.areas.rates + i] = l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
+    }
+    const int line = a.block_size * a.channels;
+    for (int k = threadIdx.x; k < a.patch; k += threads) {
+      shared[a.areas.offsets + k] =
+          static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
+    }
+  }
+  __device__ __forceinline__ const std::uint8_t** frames() const {
+    return reinterpret_cast<const std::uint8_t**>(shared + a.areas.frames);
+  }
+  __device__ __forceinline__ void end_launch() const {
     const ChipLaunch& l = launch();
     Cursor end = *a.cursor;
-    end.step += static_cast<unsigned>(steps);
-    end.barriers += static_cast<unsigned>(steps);
-    end.frame = static_cast<unsigned>(l.last);
-    if (l.last == static_cast<int>(l.index[-1] & ~frames_are_floats)) {
+    end.step += static_cast<unsigned>(l.count);
+    end.frame += static_cast<unsigned>(l.count);
+    if (l.ends) {
       end.frame = 0;
       ++end.block;
     }
@@ -220,7 +244,7 @@ struct Multiprocessor {
         history_row(a.areas.d0, u, step)[i] =
             __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
         history_row(a.areas.squeezed, u, step)[i] =
-            Words::unpack(__ldcg(past(step) + my.unit * S::record + i));
+            Words::unpack(__ldcg(past(step) + my.unit * S::record + in_pieces(i)));
         if (i == 0) history_row(a.areas.hidden, u, step)[Hidden] = 1;  // r of the bias
       }
       for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
@@ -234,12 +258,18 @@ struct Multiprocessor {
       if (my.patch != not_a_patch) {
         for (std::uint32_t k = threadIdx.x; k < my.base; k += threads) {
           shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
-              __ldcg(from + a.first_patch + my.patch * a.patch_record + k);
+              __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
+        }
+        for (std::uint32_t i = threadIdx.x; i < history * my.base; i += threads) {
+          const unsigned long long step = t - 1 - i / my.base + 2 * ring;
+          const std::uint32_t k = i % my.base;
+          seen(my, step)[k] =
+              __ldcg(past(step) + a.first_patch + my.patch * a.patch_record + in_pieces(k));
         }
       }
     }
     // Primary sources of step t - 1 are c(h(t-2)).
-    gather_values(past(t - 2 + ring), (t & 1) == 0, true);
+    gather_values(t - 2, (t & 1) == 0, static_cast<int>(threadIdx.x), threads);
   }
 
   /// Copies one block's fp32 weights to 16 bits.
@@ -368,62 +398,91 @@ struct Multiprocessor {
 
   // -------------------------------------------------------------- gather
 
-  /// Values of sources from a row of the past to x, in the places of even or odd steps.
-  __device__ __forceinline__ void gather_values(const std::uint32_t* from, bool odd,
-                                                bool all_warps) const {
-    const int first = all_warps ? 0 : unit_count() * 32;
-    constexpr int quads = (Hidden + 3) / 4;
-    const int count = static_cast<int>(p.slot_count) * quads;
+  /// Values of sources of step `step` to x, in the places of even or odd steps; waits for them. The
+  /// work of `count` threads, of which this is number `me`.
+  __device__ __forceinline__ void gather_values(unsigned long long step, bool odd, int me,
+                                                int count) const {
+    constexpr int at_once = 4;
+    const std::uint32_t* from = past(step);
+    const auto mark = static_cast<std::uint32_t>(step + 1);
+    const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
     const auto* slots = list<ChipSlot>(p.slots);
-#pragma unroll 2
-    for (int k = static_cast<int>(threadIdx.x) - first; k >= 0 && k < count; k += threads - first) {
-      const int s = k / quads;
-      const int i = (k - s * quads) * 4;
-      const ChipSlot slot = slots[s];
-      const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from + slot.from + i));
-      std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + i;
-      to[0] = v.x;
-      if (i + 1 < Hidden) to[1] = v.y;
-      if (i + 2 < Hidden) to[2] = v.z;
-      if (i + 3 < Hidden) to[3] = v.w;
+#pragma unroll 1
+    for (int first = me; first < pieces; first += at_once * count) {
+      uint4 v[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = min(first + i * count, pieces - 1);
+        v[i] = receive_piece(from + slots[k / S::value_pieces].from + k % S::value_pieces * 4);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = min(first + i * count, pieces - 1);
+        const ChipSlot slot = slots[k / S::value_pieces];
+        const int piece = k % S::value_pieces;
+        while (v[i].w != mark) v[i] = receive_piece(from + slot.from + piece * 4);
+        std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
+        to[0] = v[i].x;
+        if (piece * 3 + 1 < Hidden) to[1] = v[i].y;
+        if (piece * 3 + 2 < Hidden) to[2] = v[i].z;
+      }
     }
   }
 
-  /// Four lanes have the 16 inner products of a source; eight sources at a time.
-  __device__ __forceinline__ static float4 products_of(const std::uint32_t* row,
-                                                       const ChipPanel& panel,
-                                                       const ChipSlot* slots, int from) {
-    const int s = from + (lane() >> 2);
-    if (s >= static_cast<int>(panel.count)) return make_float4(0, 0, 0, 0);
-    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(row + slots[panel.first + s].from +
-                                                          S::values + (lane() & 3) * 4));
-    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
-                       __uint_as_float(v.w));
+  /// Five lanes have the inner products of a source, three each: those of source `lane() / 5`.
+  struct Products {
+    float v[3];
+  };
+  static constexpr int third = S::product_pieces;
+  /// Where lane's part of the products of source `s` is in a row.
+  __device__ __forceinline__ static std::uint32_t products_at(const ChipSlot& slot) {
+    return slot.from + 4 * (S::value_pieces + lane() % third);
   }
-  __device__ __forceinline__ static float4 over_sources(float4 v) {
+  __device__ __forceinline__ static void add_products(Products& sum, uint4 piece, const float* w) {
+    sum.v[0] += w[0] * __uint_as_float(piece.x);
+    sum.v[1] += w[1] * __uint_as_float(piece.y);
+    sum.v[2] += w[2] * __uint_as_float(piece.z);
+  }
+  /// The sum over the sources; lane i gets that of age i.
+  __device__ __forceinline__ static float over_sources(const Products& sum) {
+    float out = 0;
 #pragma unroll
-    for (int half = 4; half <= 16; half *= 2) {
-      v.x += __shfl_xor_sync(every_lane, v.x, half);
-      v.y += __shfl_xor_sync(every_lane, v.y, half);
-      v.z += __shfl_xor_sync(every_lane, v.z, half);
-      v.w += __shfl_xor_sync(every_lane, v.w, half);
+    for (int i = 0; i < 3; ++i) {
+      float v = sum.v[i];
+      float all = v;
+#pragma unroll
+      for (int s = 1; s < panel_slots; ++s) {
+        all += __shfl_sync(every_lane, v, (lane() + s * third) & 31);
+      }
+      const float mine = __shfl_sync(every_lane, all, lane() / 3);
+      if (lane() % 3 == i) out = mine;
     }
-    return v;
+    return out;
   }
-  /// The sum over the primary sources of a unit, of the products that `row` has.
-  __device__ __forceinline__ float4 primary_products(int u, const std::uint32_t* row) const {
+  /// The sum over the primary sources of a unit of the products that they sent in step `step`.
+  __device__ __forceinline__ float primary_products(int u, unsigned long long step) const {
     const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
-    float4 sum = make_float4(0, 0, 0, 0);
+    const float ones[3] = {1, 1, 1};
+    Products sum = {{0, 0, 0}};
 #pragma unroll 1
-    for (int from = 0; from < static_cast<int>(panel.count); from += 8) {
-      const float4 v = products_of(row, panel, list<ChipSlot>(p.slots), from);
-      sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+    for (std::uint32_t from = 0; from < panel.count; from += panel_slots) {
+      const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / third);
+      if (s < panel.count && lane() < panel_slots * third) {
+        add_products(sum, wait_for_products(panel.first + s, step), ones);
+      }
     }
     return over_sources(sum);
   }
-  __device__ __forceinline__ float4* primary_sums(int u, unsigned long long step) const {
-    return reinterpret_cast<float4*>(shared + a.areas.primary) +
-           (u * 2 + static_cast<int>(step & 1)) * 4 + (lane() & 3);
+  __device__ __forceinline__ uint4 wait_for_products(std::uint32_t slot,
+                                                     unsigned long long step) const {
+    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[slot]);
+    uint4 piece = receive_piece(at);
+    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
+    return piece;
+  }
+  /// Of the products of the primary sources, or of a patch, by age.
+  __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
+    return floats(a.areas.primary) + (u * 2 + static_cast<int>(step & 1)) * sums;
   }
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
   /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t). Lane i gets that
@@ -432,37 +491,56 @@ struct Multiprocessor {
   __device__ __forceinline__ void listed_share(int u, float (&share)[Rows]) const {
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
-    const std::uint32_t* published = past(t - 1 + ring);
     const bool patch = my.patch != not_a_patch;
-    const auto add = [](float4& sum, const float* w, float4 v) {
-      sum.x += w[0] * v.x;
-      sum.y += w[1] * v.y;
-      sum.z += w[2] * v.z;
-      sum.w += w[3] * v.w;
-    };
-    const int quad = (lane() & 3) * 4;
-    float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 2
-    for (std::uint32_t k = patch ? 0 : 1; k < my.panels; ++k) {
-      const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + k];
-      const float4 v = products_of(published, panel, list<ChipSlot>(p.slots), 0);
-      add(sum, weights_of(u, static_cast<int>(panel.phase)) + quad, v);
-    }
-    sum = over_sources(sum);
-    if (!patch) {
-      const float4 v = primary_products(u, published);
-      if (row() == 0) *primary_sums(u, t) = v;
+    const std::uint32_t first = patch ? 0 : 1;
+    const std::uint32_t* sent = past(t - 1 + ring);
+    const auto mark = static_cast<std::uint32_t>(t);
+    constexpr std::uint32_t nothing = ~0U;
+    constexpr int at_once = 4;
+    Products sum = {{0, 0, 0}};
+#pragma unroll 1
+    for (std::uint32_t from = first; from < my.panels; from += at_once) {
+      uint4 piece[at_once];
+      std::uint32_t at[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        at[i] = nothing;
+        if (from + i >= my.panels) continue;
+        const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
+        const auto s = static_cast<std::uint32_t>(lane() / third);
+        if (s >= panel.count) continue;
+        at[i] = products_at(list<ChipSlot>(p.slots)[panel.first + s]);
+        piece[i] = receive_piece(sent + at[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        if (at[i] == nothing) continue;
+        while (piece[i].w != mark) piece[i] = receive_piece(sent + at[i]);
+        const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
+        add_products(sum, piece[i],
+                     weights_of(u, static_cast<int>(panel.phase)) + 3 * (lane() % third));
+      }
     }
     __syncwarp();
-    add(sum, weights_of(u, static_cast<int>(my.own_phase[0])) + quad, *primary_sums(u, t));
-    add(sum, weights_of(u, static_cast<int>(my.own_phase[1])) + quad, *primary_sums(u, t + 1));
-    add(sum, weights_of(u, static_cast<int>(my.own_phase[2])) + quad, make_float4(1, 1, 1, 1));
-    const float mine[4] = {sum.x, sum.y, sum.z, sum.w};
+    float total = over_sources(sum);
+    float products = 0;  // of A
+    if (patch) {
+      if (lane() < sums) products = primary_sums(u, t)[lane()];
+    } else {
+      products = primary_products(u, t - 1);
+      if (lane() < sums) primary_sums(u, t)[lane()] = products;
+    }
+    if (lane() < S::terms) {
+      total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
+      total += weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] *
+               primary_sums(u, t + 1)[lane()];
+      total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
+    }
 #pragma unroll
     for (int k = 0; k < Rows; ++k) share[k] = 0;
 #pragma unroll
     for (int age = 0; age < S::terms; ++age) {
-      const float weight = __shfl_sync(every_lane, mine[age % 4], age / 4);
+      const float weight = __shfl_sync(every_lane, total, age);
       const float* d0 = history_row(a.areas.d0, u, t - 1 - age + history);
 #pragma unroll
       for (int k = 0; k < Rows; ++k) {
@@ -473,12 +551,10 @@ struct Multiprocessor {
   }
   /// The tables of this step's rates, where they are others than `held`.
   __device__ __forceinline__ void open_tables(int u, int& held) const {
-    const ChipLaunch& l = launch();
-    const int table = static_cast<int>(
-        __ldg(l.index + static_cast<std::size_t>(now().frame) * a.layers + unit(u).layer));
+    const auto table = static_cast<int>(shared[a.areas.rates + now().frame * unit_count() + u]);
     if (table == held) return;
     held = table;
-    const float* from = l.coefficients + static_cast<std::size_t>(table) * a.table_stride;
+    const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
     float* to = floats(a.areas.tables) + u * (a.period + 1) * sums;
     const int square = a.period * S::terms;
 #pragma unroll 1
@@ -496,50 +572,40 @@ struct Multiprocessor {
     __syncwarp();
   }
 
-  /// v[age] += products of pixels k, k + 32 and so on of a unit's patch, `words`, with the same
-  /// pixels then; for all kernels alike.
-  static constexpr int at_once = 3;
-  __device__ __forceinline__ void add_patch_products(float (&v)[32], const ChipUnit& my,
-                                                     unsigned long long t, int k,
-                                                     const std::uint32_t (&words)[at_once]) const {
-    float mine[at_once];
-#pragma unroll
-    for (int i = 0; i < at_once; ++i) mine[i] = Words::unpack(words[i]);
+  /// v[age] += pixel k of a unit's patch, `word`, times the same pixel then, which `then(age)` says;
+  /// for all kernels alike.
+  template <class Then>
+  __device__ __forceinline__ static void add_patch_products(float (&v)[32], std::uint32_t word,
+                                                            Then then) {
+    const float mine = Words::unpack(word);
 #pragma unroll
     for (int age = 0; age < S::terms; ++age) {
-      const std::uint32_t* then = past(t - 3 - static_cast<unsigned>(age) + ring) + a.first_patch +
-                                  my.patch * a.patch_record + k;
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const std::uint32_t word = k + 32 * i < a.patch ? __ldcg(then + 32 * i) : 0U;
-        v[age] = __fmaf_rn(mine[i], Words::unpack(word), v[age]);
-      }
+      v[age] = __fmaf_rn(mine, Words::unpack(then(age)), v[age]);
     }
   }
   /// A of a unit that sees a patch, for the frame `ahead` of the current one, and its inner
   /// products with the listed past: one warp's work.
-  __device__ __forceinline__ void read_patch(int u, int ahead) const {
+  __device__ __forceinline__ void read_patch(int u, int ahead_by) const {
     const ChipUnit& my = unit(u);
     const ChipLaunch& l = launch();
-    const int frame = now().frame + ahead;
-    const unsigned long long t = now().step + static_cast<unsigned>(ahead);
+    const int frame = now().frame + ahead_by;
+    const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
     const int across = a.side / a.block_size;
-    const int line = a.block_size * a.channels;
     const auto patch = static_cast<int>(my.patch);
     const int corner =
         (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
     const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
-    const bool floats_come = l.squeezed != nullptr;
-    const std::uint8_t* bytes = floats_come ? nullptr : l.frames[frame] + corner;
-    const std::uint8_t* next =
-        floats_come || frame + 1 >= l.last ? nullptr : l.frames[frame + 1] + corner;
-    const float* values =
-        floats_come ? l.squeezed + static_cast<std::size_t>(frame) * size + corner : nullptr;
+    const float* values = l.squeezed == nullptr
+                              ? nullptr
+                              : l.squeezed + static_cast<std::size_t>(frame) * size + corner;
+    const std::uint8_t* bytes = frames()[frame];
+    const std::uint8_t* next = frame + 1 < l.count ? frames()[frame + 1] : nullptr;
     std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
     std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
     float v[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) v[i] = 0;
+    constexpr int at_once = 3;  // pixels that a lane has under way
 #pragma unroll 1
     for (int first = lane(); first < a.patch; first += 32 * at_once) {
       std::uint32_t words[at_once];
@@ -548,24 +614,28 @@ struct Multiprocessor {
         const int k = first + 32 * i;
         words[i] = 0;
         if (k >= a.patch) continue;
-        const int at = k / line * a.side * a.channels + k % line;
-        words[i] = Words::pack(
-            floats_come ? __ldcg(values + at) : squeeze_pixel(static_cast<float>(__ldcg(bytes + at))));
-        if (next != nullptr) prefetch_line(next + at);
+        const std::uint32_t at = shared[a.areas.offsets + k];
+        words[i] = Words::pack(values != nullptr
+                                   ? __ldcg(values + at)
+                                   : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
+        if (next != nullptr) prefetch_line(next + corner + at);
       }
-#pragma unroll
+#pragma unroll 1
       for (int i = 0; i < at_once; ++i) {
         const int k = first + 32 * i;
-        if (k >= a.patch) continue;
-        x[k] = words[i];
-        record[k] = words[i];
+        if (k >= a.patch) break;
+        x[k] = words[0];
+        record[in_pieces(k)] = words[0];
+        seen(my, t)[k] = words[0];
+        add_patch_products(v, words[0], [&](int age) { return seen(my, t - 3 - age + ring)[k]; });
+        words[0] = words[1];
+        words[1] = words[2];
       }
-      add_patch_products(v, my, t, first, words);
     }
     const float sum = sum_each(v);
     if (lane() < sums) {
-      record[a.patch_record - sums + lane()] = __float_as_uint(sum);
-      floats(a.areas.primary)[(u * 2 + static_cast<int>(t & 1)) * sums + lane()] = sum;
+      record[a.patch_products + lane()] = __float_as_uint(sum);
+      primary_sums(u, t)[lane()] = sum;
     }
   }
 
@@ -576,11 +646,11 @@ struct Multiprocessor {
   __device__ __forceinline__ void errors() const {
     const ChipNow& n = now();
     const unsigned long long t = n.step;
-    const bool scored = launch().scored[n.frame] != 0;
+    const bool scored = shared[a.areas.scored + n.frame] != 0;
     const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
     const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count;
     float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
-    const std::uint32_t* then = past(t - 2 + ring);
+    const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
     float loss = 0, missed = 0, moved = 0;
     const std::uint32_t c = threadIdx.x % columns;
 #pragma unroll 1
@@ -593,9 +663,9 @@ struct Multiprocessor {
         const float before = y[o];
         float e = wanted - before;
         loss += e * e;
-        if (scored && target.pixel != no_pixel) {
+        if (scored && target.seen != no_pixel) {
           const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before);
-          const float s = (wanted - Words::unpack(__ldcg(then + target.pixel + c))) * 1.25F;
+          const float s = (wanted - Words::unpack(shared[then + target.seen + c])) * 1.25F;
           missed += m * m;
           moved += s * s;
         }
@@ -689,7 +759,32 @@ struct Multiprocessor {
     }
   }
 
-  /// h(t) of a unit, published, and then its inner products: one warp's work.
+  /// Value i of those that the lanes have, `word[i / 32]` in lane i % 32.
+  template <int Rows>
+  __device__ __forceinline__ static std::uint32_t value_of(const std::uint32_t (&word)[Rows],
+                                                           int i) {
+    std::uint32_t out = 0;
+#pragma unroll
+    for (int k = 0; k < Rows; ++k) {
+      const std::uint32_t v = __shfl_sync(every_lane, word[k], i & 31);
+      if (i / 32 == k) out = v;
+    }
+    return out;
+  }
+  /// Sends `pieces` pieces of the values that the lanes have, marked as of step t.
+  template <int Rows>
+  __device__ __forceinline__ static void send(std::uint32_t* to, int pieces,
+                                              const std::uint32_t (&word)[Rows],
+                                              unsigned long long t) {
+    uint4 v;
+    const int i = 3 * min(lane(), pieces - 1);
+    v.x = value_of(word, i);
+    v.y = value_of(word, i + 1);
+    v.z = value_of(word, i + 2);
+    v.w = static_cast<std::uint32_t>(t + 1);
+    if (lane() < pieces) send_piece(to + 4 * lane(), v);
+  }
+  /// h(t) of a unit, sent, and then its inner products: one warp's work.
   template <int Rows>
   __device__ __forceinline__ void finish_unit(int u, const float (&share)[Rows]) const {
     const unsigned long long t = now().step;
@@ -701,6 +796,7 @@ struct Multiprocessor {
     for (int k = 0; k < Rows; ++k) {
       const int i = lane() + 32 * k;
       h[k] = c[k] = 0;
+      word[k] = 0;
       if (i >= Hidden) continue;
       const float* part = floats(a.areas.part0) + u * warps * S::values + i;
       float v = share[k];
@@ -708,10 +804,8 @@ struct Multiprocessor {
       for (int w = 0; w < warps; ++w) v += part[w * S::values];
       h[k] = activate(v);
       word[k] = Words::pack(squeeze(h[k]));
-      record[i] = word[k];
     }
-    __syncwarp();
-    if (lane() == 0) add_one_release(a.barrier);
+    send(record, S::value_pieces, word, t);
     float* row =
         a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
 #pragma unroll
@@ -732,9 +826,8 @@ struct Multiprocessor {
       return history_row(a.areas.hidden, u, t - 3 - age + history)[i];
     });
     const float sum = sum_each(v);
-    if (lane() < sums) record[S::values + lane()] = __float_as_uint(sum);
-    __syncwarp();
-    if (lane() == 0) add_one_release(a.barrier + 1);
+    const std::uint32_t products[1] = {__float_as_uint(sum)};
+    send(record + 4 * S::value_pieces, S::product_pieces, products, t);
     list_representation(u, sum);
   }
   /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
@@ -934,6 +1027,9 @@ struct Multiprocessor {
   /// Place i of the list as this lane sees it.
   __device__ __forceinline__ static int place_of(int i) { return i / 2 * 8 + pair() + i % 2; }
 
+  __device__ __forceinline__ std::uint32_t factors_of(std::uint32_t area, int u) const {
+    return area + static_cast<std::uint32_t>((turn * unit_count() + u) * S::operands * 128);
+  }
   /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
   /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
   /// rows that nobody reads.
@@ -947,7 +1043,7 @@ struct Multiprocessor {
       weight[i] = weight_of(place_of(i));
       from[i] = row_of(place_of(i));
     }
-    auto* to = reinterpret_cast<uint4*>(shared + area + u * S::operands * 128) + lane();
+    auto* to = reinterpret_cast<uint4*>(shared + factors_of(area, u)) + lane();
 #pragma unroll
     for (int tile = 0; tile < S::operands; ++tile) {
       std::uint32_t v[4];
@@ -1041,7 +1137,8 @@ struct Multiprocessor {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto c = static_cast<std::uint32_t>(8 * half + row());
-      at[half] = (c < block.cut ? block.first : block.second) + c;
+      at[half] = c < block.cut ? block.first + in_pieces(block.from + c)
+                               : block.second + in_pieces(c - block.cut);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -1062,7 +1159,7 @@ struct Multiprocessor {
   /// A block of W0, by the factors of its unit.
   __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to,
                                              uint4 (&w)[S::pairs], std::uint32_t* rest) const {
-    const std::uint32_t factors = a.areas.fold0 + (block.what & 0xff) * (S::operands * 128);
+    const std::uint32_t factors = factors_of(a.areas.fold0, static_cast<int>(block.what & 0xff));
     fold(
         master_of(block), to, S::rest, factors,
         [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w,
@@ -1073,7 +1170,7 @@ struct Multiprocessor {
   /// A block of W1.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
                                             bool keep) const {
-    const std::uint32_t factors = a.areas.fold1 + (block.what & 0xff) * (S::operands * 128);
+    const std::uint32_t factors = factors_of(a.areas.fold1, static_cast<int>(block.what & 0xff));
     uint4 beside = wide_tiles(block, S::pairs);
     uint4 w[S::pairs];
     fold(
@@ -1131,26 +1228,29 @@ struct Multiprocessor {
     fence_device();
   }
   /// The barriers of a step but for the one that all wait at.
-  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, sources_ready };
+  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, patch_read };
 
   __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) {
+    constexpr int rows = (Hidden + 31) / 32;
     const bool finishes = warp() < unit_count();
     int tables = -1;  // of this warp's unit, if it has one
+    float share[rows];
 #pragma unroll 1
     for (;;) {
       if (finishes) {
         open_tables(warp(), tables);
+        begin_unit(warp(), share, now().frame > 0);
       } else {
-        if (threadIdx.x == static_cast<unsigned>(unit_threads())) wait_for_units(0);
-        sync_warps(sources_ready, other_threads());
-        gather_values(past(now().step - 1 + ring), (now().step & 1) != 0, false);
+        gather_values(now().step - 1, (now().step & 1) != 0,
+                      static_cast<int>(threadIdx.x) - unit_threads(), other_threads());
       }
+      if (threadIdx.x == threads - 1) wait_for_slowest();
       __syncthreads();
       if (threadIdx.x == 0) prepare_step();
-      const bool last = now().frame + 1 == launch().last;
+      const bool last = now().frame + 1 == launch().count;
       forward(held);
       if (finishes) {
-        finish(warp(), last);
+        finish(warp(), share);
       } else {
         arrive_warps(sums_made, threads);
         errors();
@@ -1159,6 +1259,7 @@ struct Multiprocessor {
         arrive_warps(gradients_made, threads);
         sync_warps(hidden_made, threads);
         outputs();
+        read_patches(last);
       }
       fold_blocks(held);
       turn ^= 1;
@@ -1166,31 +1267,49 @@ struct Multiprocessor {
     }
     __syncthreads();
   }
-  /// Everything of a unit that one warp does.
-  __device__ __forceinline__ void finish(int u, bool last) const {
-    constexpr int rows = (Hidden + 31) / 32;
-    float share[rows];
-    if (lane() == 0) wait_for_units(1);
-    __syncwarp();
-    listed_share(u, share);
-    sync_warps(sums_made, threads);
-    finish_unit(u, share);
+  /// What of a unit's work needs nothing of x(t).
+  template <int Rows>
+  __device__ __forceinline__ void begin_unit(int u, float (&share)[Rows], bool again) const {
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     write_hidden_factors(u, folds_of(u));
     write_wide_factors(u, folds_of(u));
+    if (unit(u).patch != not_a_patch && again) sync_warps(patch_read + u, 64);
+    listed_share(u, share);
+  }
+  /// And the rest that one warp does.
+  template <int Rows>
+  __device__ __forceinline__ void finish(int u, const float (&share)[Rows]) const {
+    sync_warps(sums_made, threads);
+    finish_unit(u, share);
     arrive_warps(hidden_made, threads);
     sync_warps(gradients_made, threads);
     finish_gradient(u);
-    if (unit(u).patch != not_a_patch && !last) read_patch(u, 1);
+  }
+  /// The next frame for units that see a patch, one for each of the first of the other warps.
+  __device__ __forceinline__ void read_patches(bool last) const {
+    for (int u = warp() - unit_count(); u < unit_count(); u += warps - unit_count()) {
+      if (unit(u).patch == not_a_patch || last) continue;
+      read_patch(u, 1);
+      arrive_warps(patch_read + u, 64);
+    }
+  }
+  /// Nobody writes over what the slowest may still read.
+  __device__ __forceinline__ void wait_for_slowest() const {
+    if (now().step < ahead) return;
+    const unsigned long long step = now().step - ahead;
+    const unsigned int* begun = a.begun + step % rounds;
+    const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
+    while (static_cast<int>(load_relaxed(begun) - target) < 0) {
+    }
   }
   __device__ __forceinline__ void prepare_step() const {
     const ChipNow& n = now();
     ChipNow& next = now(turn ^ 1);
     next.step = n.step + 1;
     next.frame = n.frame + 1;
-    next.published = n.published + 1;
     next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
     next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
+    add_one_relaxed(a.begun + n.step % rounds);
   }
   __device__ __forceinline__ void store_results() const {
     for (int u = 0; u < unit_count(); ++u) {
@@ -1227,9 +1346,8 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
   auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) block.begin_launch();
   __syncthreads();
-  const int first = block.now().frame;
-  const int count = block.launch().last - first;
-  if (count <= 0) return;
+  if (block.launch().count == 0) return;
+  block.load_launch();
   block.load_past();
   uint4 held[held_blocks][S::pairs];
   block.load_weights(held);
@@ -1237,27 +1355,24 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
   if (block.warp() < block.unit_count()) {  // what B has of the listed gradients, and A of a patch
     const int u = block.warp();
     const ChipUnit& my = block.unit(u);
+    float products = 0;
     if (my.patch != not_a_patch) {
-      const std::uint32_t* record = block.past(t - 1 + ring) + a.first_patch +
-                                    my.patch * a.patch_record + a.patch_record - sums;
-      if (block.row() == 0) {
-        const uint4 v = __ldcg(reinterpret_cast<const uint4*>(record) + block.lane());
-        *block.primary_sums(u, t + 1) = make_float4(__uint_as_float(v.x), __uint_as_float(v.y),
-                                                    __uint_as_float(v.z), __uint_as_float(v.w));
-      }
-      block.read_patch(u, 0);
+      const std::uint32_t* record =
+          block.past(t - 1 + ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
+      if (block.lane() < sums) products = __uint_as_float(__ldcg(record + block.lane()));
     } else {
-      const float4 v = block.primary_products(u, block.past(t - 2 + ring));
-      if (block.row() == 0) *block.primary_sums(u, t + 1) = v;
+      products = block.primary_products(u, t - 2);
     }
+    if (block.lane() < sums) block.primary_sums(u, t + 1)[block.lane()] = products;
+    if (my.patch != not_a_patch) block.read_patch(u, 0);
   }
   __syncthreads();
   block.run(held);
   block.store_results();
   // The last one advances the cursor: all have read it then.
-  if (threadIdx.x == 0 && atomicAdd(a.barrier + 2, 1U) == gridDim.x - 1) {
-    a.barrier[2] = 0;
-    block.end_launch(count);
+  if (threadIdx.x == 0 && atomicAdd(a.barrier, 1U) == gridDim.x - 1) {
+    *a.barrier = 0;
+    block.end_launch();
   }
 }
 
@@ -1270,9 +1385,12 @@ __global__ void __launch_bounds__(threads, 1)
   const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin(step);
-    block.launch().index = index;
-    block.launch().coefficients = coefficients;
     block.now(0).frame = 0;
+    block.launch().coefficients = coefficients;
+  }
+  if (static_cast<int>(threadIdx.x) < block.unit_count()) {
+    const auto u = static_cast<int>(threadIdx.x);
+    block.shared[a.areas.rates + u] = index[block.unit(u).layer];
   }
   __syncthreads();
   block.load_past();
@@ -1321,16 +1439,18 @@ __global__ void __launch_bounds__(threads, 1)
     float c[rows];
     for (int k = 0; k < rows; ++k) {
       const int i = block.lane() + 32 * k;
-      c[k] = i < Hidden ? Words::unpack(__ldcg(record + i)) : 0.0F;
+      c[k] = i < Hidden ? Words::unpack(__ldcg(record + in_pieces(i))) : 0.0F;
     }
     float v[32];
     for (int i = 0; i < 32; ++i) v[i] = 0;
     block.template inner_products<rows>(v, 0, c, [&](int age, int i) {
       return Words::unpack(
-          __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + my.unit * S::record + i));
+          __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + my.unit * S::record + in_pieces(i)));
     });
     const float sum = block.sum_each(v);
-    if (block.lane() < sums) record[S::values + block.lane()] = __float_as_uint(sum);
+    const std::uint32_t products[1] = {__float_as_uint(sum)};
+    block.send(record + 4 * S::value_pieces, S::product_pieces, products,
+               step - static_cast<unsigned>(back));
   }
   if (my.patch == not_a_patch) return;
   const unsigned long long t = step + 2 * ring - 1;
@@ -1339,16 +1459,15 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
   for (int i = 0; i < 32; ++i) v[i] = 0;
 #pragma unroll 1
-  for (int first = block.lane(); first < a.patch; first += 32 * block.at_once) {
-    std::uint32_t words[block.at_once];
-    for (int i = 0; i < block.at_once; ++i) {
-      words[i] = first + 32 * i < a.patch ? __ldcg(record + first + 32 * i) : 0U;
-    }
-    block.add_patch_products(v, my, t, first, words);
+  for (int k = block.lane(); k < a.patch; k += 32) {
+    block.add_patch_products(v, __ldcg(record + in_pieces(k)), [&](int age) {
+      return __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + a.first_patch +
+                    my.patch * a.patch_record + in_pieces(k));
+    });
   }
   const float sum = block.sum_each(v);
   if (block.lane() < sums) {
-    record[a.patch_record - sums + block.lane()] = __float_as_uint(sum);
+    record[a.patch_products + block.lane()] = __float_as_uint(sum);
   }
 }
 

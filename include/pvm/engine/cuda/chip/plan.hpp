@@ -42,11 +42,14 @@ class Plan {
   /// `fits` before.
   Plan(const Connectome& net, DeferralPlan plan, int multiprocessors, std::size_t shared_bytes)
       : net_(net), period_(static_cast<std::size_t>(plan.period)) {
-    patch_record = round_up(static_cast<std::size_t>(net.units[0].base), 4) + sums;
+    patch_products = words_in_pieces(static_cast<std::size_t>(net.units[0].base));
+    patch_record = patch_products + sums;
+    patch_row = round_up(static_cast<std::size_t>(net.units[0].base), 4);
     const std::size_t patches = net.layer_start[1];
     first_patch = net.units.size() * S::record;
-    one = first_patch + patches * patch_record;
-    row_words = one + 2 * columns;
+    one = first_patch + patches * patch_record;  // the input of biases
+    zero = one + 4;
+    row_words = one + words_in_pieces(2 * columns);
     lay_out_units();
     share_out(multiprocessors);
     lay_out_areas();
@@ -78,7 +81,9 @@ class Plan {
   ChipAreas areas{};
   std::size_t shared_words = 0;  ///< of a block of threads
   std::size_t row_words = 0, first_patch = 0, patch_record = 0;
-  std::size_t one = 0;  ///< word of a row of the past that is the input of biases; zeros follow
+  std::size_t patch_products = 0;  ///< word of a patch's record
+  std::size_t patch_row = 0;       ///< of its history in shared memory
+  std::size_t one = 0, zero = 0;   ///< records of a row of the past: 1 and zeros; zeros
   std::size_t outputs = 0;                         ///< of all units, in whole blocks
   std::size_t blocks = 0, wide_blocks = 0;         ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
@@ -283,6 +288,7 @@ class Plan {
     std::vector<ChipTarget> targets;
     std::vector<std::uint32_t> folding, folding_start;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
+    std::uint32_t patches = 0;     ///< so far
   };
 
   void write_program(const std::vector<std::size_t>& units, const std::vector<Folding>& foldings,
@@ -312,6 +318,8 @@ class Plan {
     unit.all_out = output_start[u];
     unit.first_panel = narrow(draft.panels.size());
     unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
+    unit.seen = narrow(static_cast<std::size_t>(draft.patches) * history * patch_row);
+    if (unit.layer == 0) ++draft.patches;
     for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((folding++)->phase);
     const auto add_panel = [&](auto sources, std::size_t column, std::uint32_t other_side,
                                std::uint32_t phase) {
@@ -345,8 +353,7 @@ class Plan {
     target.x = both_steps(unit.x + o, unit.padded, second);
     target.count = std::min<std::uint32_t>(columns, unit.base - std::min(unit.base, k));
     target.out = unit.all_out + o;
-    target.pixel =
-        pixels ? narrow(first_patch + unit.patch * patch_record) + k : no_pixel;
+    target.seen = pixels ? unit.seen + k : no_pixel;
     return target;
   }
   /// A of odd steps is behind that of even ones; B is the other.
@@ -372,6 +379,10 @@ class Plan {
     Places place;
     areas.now = place(2 * 8);
     areas.launch = place(16);
+    areas.frames = place(2 * launch_steps);
+    areas.scored = place(launch_steps);
+    areas.rates = place(n * launch_steps);
+    areas.offsets = place(base(0));
     areas.score = place(warps * 3 * 2);
     areas.tables = place(n * (period_ + 1) * sums);
     areas.primary = place(n * 2 * sums);
@@ -382,9 +393,9 @@ class Plan {
     areas.hidden = place(n * history * S::values);
     areas.squeezed = place(n * history * S::values);
     areas.d0 = place(n * history * S::values + 16);  // operands read beyond a unit's last row
-    areas.fold0 = place(n * S::operands * 128);
-    areas.fold1 = place(n * S::operands * 128);
-    areas.gains = place(n);
+    areas.fold0 = place(2 * n * S::operands * 128);
+    areas.fold1 = place(2 * n * S::operands * 128);
+    areas.gains = place(2 * n);
     areas.words = place.at;
   }
 
@@ -410,6 +421,7 @@ class Plan {
     p.x_words = draft.x;
     p.y = place(2 * draft.out);
     p.d1 = place(draft.out);
+    p.seen = place(draft.patches * history * patch_row);
     std::uint32_t rest = place(count * S::rest_words);
     for (std::size_t w = 0; w < warps; ++w) {
       p.rest_first[w] = rest;
@@ -427,12 +439,16 @@ class Plan {
     for (ChipUnit& unit : draft.units) {
       unit.x += x;
       unit.one += x;
+      unit.seen += draft.p.seen;
     }
     for (ChipSlot& slot : draft.slots) slot.to += x | x << 16;
     for (auto& list : draft.blocks) {
       for (ChipBlock& block : list) block.x += x | x << 16;
     }
-    for (ChipTarget& target : draft.targets) target.x += x | x << 16;
+    for (ChipTarget& target : draft.targets) {
+      target.x += x | x << 16;
+      if (target.seen != no_pixel) target.seen += draft.p.seen;
+    }
     for (auto& list : draft.wide) {
       for (ChipWideBlock& block : list) {
         block.where = draft.p.wide + block.out / columns * S::wide_words;
@@ -507,18 +523,16 @@ class Plan {
   }
 
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
-  /// spread over all warps; each warp then has its own ordered by unit. Warps that finish units
-  /// get what their registers hold: all they do is what others wait for.
+  /// spread over all warps; each warp then has its own ordered by unit. Warps that read patches get
+  /// fewer.
   void deal(Draft& draft, const std::vector<Folding>& foldings) const {
-    std::size_t count = 0;
-    for (const Folding& f : foldings) count += f.blocks;
     const std::size_t finishing = draft.units.size() < warps ? draft.units.size() : 0;
-    const double even = static_cast<double>(count) / warps;
-    const double theirs = std::min<double>(held_blocks, even);
-    const double others = (static_cast<double>(count) - theirs * static_cast<double>(finishing)) /
-                          static_cast<double>(warps - finishing);
+    const auto share_of = [&](std::size_t w) {
+      const bool reads = w >= finishing && w < finishing + draft.patches;
+      return reads ? 0.75 : 1.0;
+    };
     const auto load = [&](std::size_t w) {
-      return static_cast<double>(draft.blocks[w].size()) / (w < finishing ? theirs : others);
+      return static_cast<double>(draft.blocks[w].size()) / share_of(w);
     };
     for (std::size_t phase = 0; phase < period_; ++phase) {
       for (const Folding& f : foldings) {
@@ -549,26 +563,32 @@ class Plan {
     block.what = narrow(f.unit | f.phase << 8);
     block.block = narrow(f.first_block + b);
     // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
-    block.back = 4 + (side == 1 ? 1 : 0) - (side < 2 && unit.patch != not_a_patch ? 1 : 0);
-    block.first = input_place(unit, f, b * columns);
+    block.back = static_cast<std::uint16_t>(4 + (side == 1 ? 1 : 0) -
+                                            (side < 2 && unit.patch != not_a_patch ? 1 : 0));
+    const Place first = input_place(unit, f, b * columns);
+    block.first = narrow(first.record);
+    block.from = narrow(first.value);
     block.cut = columns;
-    for (std::uint32_t c = columns; c-- > 1;) {
-      const std::uint32_t place = input_place(unit, f, b * columns + c);
-      if (place != block.first + c) {
-        block.cut = c;
-        block.second = place - c;
-      }
+    for (std::uint16_t c = columns; c-- > 1;) {
+      const Place place = input_place(unit, f, b * columns + c);
+      // A unit can be two sources, one behind the other.
+      if (place.record == first.record && place.value == first.value + c) break;
+      block.cut = c;
+      block.second = narrow(place.record);
     }
     return block;
   }
+  /// A value in a row of the past.
+  struct Place {
+    std::size_t record, value;
+  };
   /// Where in a row of the past input k of a panel is: a source's value, a pixel, 1 for the bias, 0
   /// for padding.
-  [[nodiscard]] std::uint32_t input_place(const ChipUnit& unit, const Folding& f,
-                                          std::size_t k) const {
+  [[nodiscard]] Place input_place(const ChipUnit& unit, const Folding& f, std::size_t k) const {
     if (f.column < 2 * unit.padded) {
-      if (k >= unit.base) return narrow(one + 1 + k - unit.base);
-      if (unit.patch != not_a_patch) return narrow(first_patch + unit.patch * patch_record + k);
-      return narrow(net_.primary[unit.unit][k / Hidden] * S::record + k % Hidden);
+      if (k >= unit.base) return {zero, k - unit.base};
+      if (unit.patch != not_a_patch) return {first_patch + unit.patch * patch_record, k};
+      return {net_.primary[unit.unit][k / Hidden] * S::record, k % Hidden};
     }
     const auto& panels = panels_[unit.unit];
     const std::size_t column = f.column - 2 * unit.padded;
@@ -576,9 +596,9 @@ class Plan {
                                     [&](const Panel& one_) { return one_.column == column; });
     const std::size_t end = panel->count * Hidden;
     const bool has_bias = panel + 1 == panels.end();
-    if (k >= end) return narrow(one + (has_bias ? 0 : 1) + k - end);
+    if (k >= end) return {has_bias ? one : zero, k - end};
     const auto slots = net_.context[unit.unit].subspan(panel->first, panel->count);
-    return narrow(slots[k / Hidden] * S::record + k % Hidden);
+    return {slots[k / Hidden] * S::record, k % Hidden};
   }
 
   /// Blocks of W1, in runs, to the warps that do not finish units' hidden values meanwhile.

@@ -11,7 +11,10 @@
 /// it shares two more tiles with the bias and with the last gradients d1 of the block's outputs, so
 /// that one product gives both W1^T d1 and d1(j).d1, and another both W1 r and its correction.
 
+#include <cstddef>
 #include <cstdint>
+
+#include <pvm/core/config.hpp>
 
 namespace pvm::inline v0::detail::chip {
 
@@ -22,8 +25,17 @@ inline constexpr int held_blocks = 7;  ///< of W0 in the registers of each warp
 inline constexpr int ring = 32;        ///< rows of the past in device memory, a power of two
 inline constexpr int history = 16;     ///< rows of a unit's past in shared memory, a power of two
 inline constexpr int sums = 16;        ///< room for one number for each listed gradient
+inline constexpr int ahead = 8;        ///< steps that a multiprocessor may be before another
+inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
+inline constexpr int launch_steps = 128;  ///< of one launch, at most
 inline constexpr int most_units = 6;   ///< of a multiprocessor
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
+
+/// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
+/// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
+/// value i of such a record, and its words when it has `count` values:
+PVM_HOST_DEVICE constexpr std::uint32_t in_pieces(std::uint32_t i) { return i + i / 3; }
+constexpr std::size_t words_in_pieces(std::size_t count) { return (count + 2) / 3 * 4; }
 
 /// Whether units of `hidden` values can be cut into tiles.
 constexpr bool fits_tiles(int hidden) {
@@ -56,7 +68,11 @@ struct Sizes {
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;
   static constexpr int operands = pairs + 1;  ///< of 16 rows each, for all rows of a fold
-  static constexpr int record = values + sums;  ///< and its inner products
+  /// Pieces of a unit's record: c(h), then the inner products with the listed past.
+  static constexpr int value_pieces = (Hidden + 2) / 3;
+  static constexpr int product_pieces = (terms + 2) / 3;
+  static constexpr int record = 4 * (value_pieces + product_pieces);
+  static_assert(panel_slots * product_pieces <= 32, "a warp reads the products of a panel at once");
 };
 
 /// A unit as its multiprocessor sees it.
@@ -70,6 +86,7 @@ struct ChipUnit {
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
   std::uint32_t own_phase[3];         ///< when A, B and the bias fold
   std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
+  std::uint32_t seen;                 ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
 
@@ -85,15 +102,17 @@ struct ChipSlot {
   std::uint32_t from, to;
 };
 
-/// A block of W0, as the warp that has it sees it. Its inputs are in one or two runs of a row of the
-/// past: column c is at word `first` + c there, from column `cut` on at `second` + c.
+/// A block of W0, as the warp that has it sees it. Its inputs are values of one or two records of a
+/// row of the past: column c is value `from` + c of the first, from column `cut` on value c - cut of
+/// the second.
 struct ChipBlock {
   std::uint32_t x;      ///< word of its first input on even (low half) and odd steps
   std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
   std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
   std::uint32_t block;  ///< among all
-  std::uint32_t first, second, cut;
-  std::uint32_t back;  ///< how many rows before the current one the last listed input is
+  std::uint32_t first, second, from;
+  std::uint16_t cut;
+  std::uint16_t back;  ///< how many rows before the current one the last listed input is
 };
 /// In `what`: how many blocks of its unit a warp has from here.
 inline constexpr int run_shift = 20;
@@ -112,7 +131,7 @@ struct ChipTarget {
   std::uint32_t x;      ///< word of the first target on even (low half) and odd steps
   std::uint32_t count;  ///< outputs; the others are padding
   std::uint32_t out;    ///< the first, among all outputs
-  std::uint32_t pixel;  ///< where its target was in a row of the past, or `no_pixel`
+  std::uint32_t seen;   ///< word of its target in the first row of a patch's history, or `no_pixel`
 };
 inline constexpr std::uint32_t no_pixel = ~0U;
 
@@ -120,7 +139,10 @@ inline constexpr std::uint32_t no_pixel = ~0U;
 /// that kernels have them as constants. Those of units have room for as many as any has.
 struct ChipAreas {
   std::uint32_t now, launch, score, tables, primary, listed, raw, part0, part1, hidden, squeezed, d0;
-  std::uint32_t fold0, fold1, gains;  ///< operands of the folds of W0 and W1, whether there are any
+  std::uint32_t frames, scored, rates;  ///< of a launch's steps: frames, whether scored, tables
+  std::uint32_t offsets;                ///< of a patch's pixels from its first, in a frame
+  std::uint32_t fold0, fold1, gains;  ///< operands of the folds of W0 and W1, whether there are
+                                      ///< any; of even and odd steps
   std::uint32_t words;  ///< of all; a multiprocessor's program follows
 };
 
@@ -133,7 +155,7 @@ struct ChipProgram {
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
-  std::uint32_t x, y, d1, wide;     ///< areas whose sizes are each multiprocessor's own
+  std::uint32_t x, y, d1, wide, seen;  ///< areas whose sizes are each multiprocessor's own
 };
 
 }  // namespace pvm::inline v0::detail::chip

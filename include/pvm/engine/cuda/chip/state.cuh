@@ -39,7 +39,8 @@ struct ChipArguments {
   ChipAreas areas;
   int units, layers, patches, patch, block_size, channels, side;
   int period;
-  unsigned int row_words, first_patch, patch_record, one;  ///< of a row of the past
+  unsigned int row_words, first_patch, patch_record, patch_products;  ///< of a row of the past
+  unsigned int patch_row;  ///< words of a row of a patch's history in shared memory
   unsigned int hidden_row, output_row;                      ///< floats of a row of the others
   int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
   int sign_error;
@@ -57,7 +58,8 @@ struct ChipArguments {
   float* y;             ///< [2][outputs]
   double* score;        ///< [multiprocessors][warps][3]
   Cursor* cursor;
-  unsigned int* barrier;  ///< units' values and products published, multiprocessors ended
+  unsigned int* barrier;  ///< multiprocessors that have ended
+  unsigned int* begun;    ///< [rounds]: how often step i, i + rounds and so on began, in all
   const std::uint8_t* const* frames;  ///< [staging][block_steps]
   const float* squeezed;              ///< [staging][block_steps][...]
   const std::uint8_t* scored;         ///< [staging][block_steps]
@@ -69,18 +71,18 @@ inline constexpr unsigned int every_lane = 0xffffffffU;
 
 /// What a block of threads knows of the launch, in shared memory.
 struct ChipLaunch {
-  const std::uint32_t* index;
+  const std::uint32_t* index;  ///< tables of its steps, [steps][layers]
   const float* coefficients;
   const std::uint8_t* const* frames;
-  const float* squeezed;
   const std::uint8_t* scored;
-  int last;  ///< behind its last frame
+  const float* squeezed;
+  int count;  ///< of its steps
+  bool ends;  ///< the block of frames
 };
 /// And of the step. There are two, for even and odd steps: warps do not begin a step all at once.
 struct ChipNow {
   unsigned long long step;
-  int frame;
-  unsigned int published;
+  int frame;  ///< of the launch's
   int phase;  ///< step % period
   int lag;    ///< step % lags: which column beside W1 is being written
 };

@@ -47,6 +47,27 @@ inline unsigned int load_relaxed(const unsigned int* counter) {
   emulated_cuda::block().poll();
   return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_relaxed);
 }
+inline void add_one_relaxed(unsigned int* counter) { add_one_release(counter); }
+inline void send_piece(void* to, uint4 v) {
+  auto* words = static_cast<std::uint32_t*>(to);
+  const std::uint32_t data[3] = {v.x, v.y, v.z};
+  for (int i = 0; i < 3; ++i) {
+    std::atomic_ref(words[i]).store(data[i], std::memory_order_relaxed);
+  }
+  std::atomic_ref(words[3]).store(v.w, std::memory_order_release);
+  emulated_cuda::Progress::get().happened();
+}
+/// The mark is read first: with it come the words that were stored before it.
+inline uint4 receive_piece(const void* from) {
+  emulated_cuda::block().poll();
+  auto* words = static_cast<std::uint32_t*>(const_cast<void*>(from));
+  uint4 v;
+  v.w = std::atomic_ref(words[3]).load(std::memory_order_acquire);
+  v.x = std::atomic_ref(words[0]).load(std::memory_order_relaxed);
+  v.y = std::atomic_ref(words[1]).load(std::memory_order_relaxed);
+  v.z = std::atomic_ref(words[2]).load(std::memory_order_relaxed);
+  return v;
+}
 inline void fence_device() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 inline void prefetch_line(const void*) {}
