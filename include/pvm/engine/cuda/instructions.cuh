@@ -22,6 +22,12 @@ __device__ __forceinline__ T* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char pvm_dynamic_shared[];
   return reinterpret_cast<T*>(pvm_dynamic_shared);
 }
+/// Number of this thread in a block of one dimension, kept rather than asked for again.
+__device__ __forceinline__ int thread_number() {
+  int number;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+  return number;
+}
 /// The 32-bit address of something in shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));

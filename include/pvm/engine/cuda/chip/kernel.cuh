@@ -18,6 +18,7 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
 #include <pvm/engine/cuda/chip/state.cuh>
@@ -32,18 +33,19 @@ struct Multiprocessor {
   using S = Sizes<Hidden>;
   using Math = batch::Math<Precision>;
   using Words = Split<Precision>;
-  static constexpr int wide = S::tiles * 8 + 16;  ///< columns of a block of W1
+  using Fast = batch::FastPolynomial<Math>;
 
   const ChipArguments& a;
   const ChipProgram& p;
   std::uint32_t* shared;
-  int turn;  ///< which of the two ChipNow
+  int thread;  ///< in its block
+  int turn;    ///< which of the two ChipNow
 
-  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
-  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x & 31); }
+  __device__ __forceinline__ int warp() const { return thread >> 5; }
+  __device__ __forceinline__ int lane() const { return thread & 31; }
   /// A lane's row and pair of columns in tensor-core operands.
-  __device__ __forceinline__ static int row() { return lane() >> 2; }
-  __device__ __forceinline__ static int pair() { return (lane() & 3) * 2; }
+  __device__ __forceinline__ int row() const { return lane() >> 2; }
+  __device__ __forceinline__ int pair() const { return (lane() & 3) * 2; }
 
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
@@ -52,12 +54,19 @@ struct Multiprocessor {
   __device__ __forceinline__ float* floats(std::uint32_t at) const {
     return reinterpret_cast<float*>(shared + at);
   }
+  /// The area of unit u of this multiprocessor.
+  __device__ __forceinline__ std::uint32_t* area(int u) const {
+    return shared + a.areas.units + static_cast<std::uint32_t>(u) * S::unit_words;
+  }
+  __device__ __forceinline__ float* float_area(int u) const {
+    return reinterpret_cast<float*>(area(u));
+  }
   __device__ __forceinline__ ChipNow& now(int which) const {
-    return *reinterpret_cast<ChipNow*>(shared + a.areas.now + which * 8);
+    return *reinterpret_cast<ChipNow*>(shared + ChipAreas::now + which * 8);
   }
   __device__ __forceinline__ const ChipNow& now() const { return now(turn); }
   __device__ __forceinline__ ChipLaunch& launch() const {
-    return *reinterpret_cast<ChipLaunch*>(shared + a.areas.launch);
+    return *reinterpret_cast<ChipLaunch*>(shared + ChipAreas::launch);
   }
   /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
   __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
@@ -69,41 +78,40 @@ struct Multiprocessor {
   __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
     return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
   }
-  /// Of unit u, the values of step `step` (h, c(h) or d0).
-  __device__ __forceinline__ float* history_row(std::uint32_t area, int u,
+  /// Of unit u, the values of step `step`: `what` is S::hidden, squeezed or d0.
+  __device__ __forceinline__ float* history_row(std::uint32_t what, int u,
                                                 unsigned long long step) const {
-    return floats(area) + (u * history + static_cast<int>(step & (history - 1))) * S::values;
+    return float_area(u) + what + static_cast<unsigned>(step & (history - 1)) * S::values;
   }
   /// The patch that a unit saw in step `step`.
-  __device__ __forceinline__ std::uint32_t* seen(const ChipUnit& my, unsigned long long step) const {
-    return shared + my.seen + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
+  __device__ __forceinline__ float* seen(const ChipUnit& my, unsigned long long step) const {
+    return floats(my.seen) + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
   }
   /// Coefficients of the listed gradients by age, for blocks that fold at `phase`; then 0, 1, 0.
   __device__ __forceinline__ const float* weights_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return floats(a.areas.tables) +
-           (u * (a.period + 1) + (since < 0 ? since + a.period : since)) * sums;
+    return float_area(u) + S::tables + (since < 0 ? since + a.period : since) * sums;
   }
-  __device__ __forceinline__ const float* folds_of(int u) const {
-    return floats(a.areas.tables) + (u * (a.period + 1) + a.period) * sums;
+  __device__ __forceinline__ float* folds_of(int u) const {
+    return float_area(u) + S::tables + S::most_period * sums;
   }
-  /// Whether blocks of unit u gain anything when they fold in this step; known with its h(t).
+  /// Whether blocks of unit u gain anything when they fold in this step.
   __device__ __forceinline__ std::uint32_t& gains(int u) const {
-    return shared[a.areas.gains + turn * unit_count() + u];
+    return area(u)[S::gains + static_cast<std::uint32_t>(turn)];
   }
   __device__ __forceinline__ float activate(float v) const {
-    return a.activation == 2 ? Logistic::value(v) : Polynomial::value(v);
+    return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
   }
   __device__ __forceinline__ float derive(float v) const {
     const int kind = a.activation == 1 && now().step < 2 ? 0 : a.activation;
-    return kind == 0 ? Polynomial::derivative(v)
+    return kind == 0 ? Fast::derivative(v)
                      : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
   }
 
   // -------------------------------------------------------------- products
 
   /// A vector as operand: even rows are the larger parts of its values, odd rows the rest.
-  __device__ __forceinline__ static void operand(std::uint32_t (&v)[4], const std::uint32_t* x) {
+  __device__ __forceinline__ void operand(std::uint32_t (&v)[4], const std::uint32_t* x) const {
     const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
     const uint2 low = *reinterpret_cast<const uint2*>(x + pair());
     const uint2 high = *reinterpret_cast<const uint2*>(x + pair() + 8);
@@ -125,7 +133,7 @@ struct Multiprocessor {
     return v + __shfl_xor_sync(every_lane, v, 4);
   }
   template <int Tiles>
-  __device__ __forceinline__ static void write_sums(const float (&sum)[Tiles][4], float* to) {
+  __device__ __forceinline__ void write_sums(const float (&sum)[Tiles][4], float* to) const {
 #pragma unroll
     for (int i = 0; i < Tiles; ++i) {
       const float2 v = make_float2(both_parts(sum[i][0]), both_parts(sum[i][1]));
@@ -142,7 +150,7 @@ struct Multiprocessor {
   }
   /// Sums 32 values over the lanes; lane i gets the sum of value i.
   template <int Half = 16>
-  __device__ __forceinline__ static float sum_each(float (&v)[32]) {
+  __device__ __forceinline__ float sum_each(float (&v)[32]) const {
     const bool upper = (lane() & Half) != 0;
 #pragma unroll
     for (int i = 0; i < Half; ++i) {
@@ -187,23 +195,24 @@ struct Multiprocessor {
   /// What steps need to know of their frames, to shared memory.
   __device__ __forceinline__ void load_launch() const {
     const ChipLaunch& l = launch();
-    for (int i = threadIdx.x; i < l.count; i += threads) {
+    for (int i = thread; i < l.count; i += threads) {
       frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
-      shared[a.areas.scored + i] = l.scored[i];
+      shared[ChipAreas::scored + i] = l.scored[i];
     }
-    for (int i = threadIdx.x; i < l.count * unit_count(); i += threads) {
+    for (int i = thread; i < l.count * unit_count(); i += threads) {
       const int u = i % unit_count();
       const int step = i / unit_count();
-      shared[a.areas.rates + i] = l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
+      area(u)[S::rates + static_cast<std::uint32_t>(step)] =
+          l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
     }
     const int line = a.block_size * a.channels;
-    for (int k = threadIdx.x; k < a.patch; k += threads) {
-      shared[a.areas.offsets + k] =
+    for (int k = thread; k < a.patch; k += threads) {
+      shared[ChipAreas::offsets + k] =
           static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
     }
   }
   __device__ __forceinline__ const std::uint8_t** frames() const {
-    return reinterpret_cast<const std::uint8_t**>(shared + a.areas.frames);
+    return reinterpret_cast<const std::uint8_t**>(shared + ChipAreas::frames);
   }
   __device__ __forceinline__ void end_launch() const {
     const ChipLaunch& l = launch();
@@ -220,60 +229,58 @@ struct Multiprocessor {
   /// The past from device memory to shared memory.
   __device__ __forceinline__ void load_past() const {
     const unsigned long long t = now().step;
-    for (std::uint32_t i = threadIdx.x; i < p.x_words; i += threads) shared[p.x + i] = 0;
-    for (std::uint32_t i = threadIdx.x; i < 2 * p.out_count; i += threads) floats(p.y)[i] = 0;
-    for (int i = threadIdx.x; i < unit_count() * warps * S::values; i += threads) {
-      floats(a.areas.part0)[i] = 0;
+    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads) shared[p.x + i] = 0;
+    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads) floats(p.y)[i] = 0;
+    constexpr int parts = warps * (S::values + S::part1_words);
+    for (int i = thread; i < unit_count() * parts; i += threads) {
+      float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
     }
-    for (int i = threadIdx.x; i < unit_count() * warps * wide; i += threads) {
-      floats(a.areas.part1)[i] = 0;
-    }
-    for (int i = threadIdx.x; i < warps * 3; i += threads) {
-      reinterpret_cast<double*>(shared + a.areas.score)[i] =
+    for (int i = thread; i < warps * 3; i += threads) {
+      reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
           a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i];
     }
     __syncthreads();
     for (int u = 0; u < unit_count(); ++u) {
       const ChipUnit& my = unit(u);
-      for (int k = threadIdx.x; k < history * Hidden; k += threads) {
+      for (int k = thread; k < history * Hidden; k += threads) {
         const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
         const int i = k % Hidden;
         const std::size_t at = my.unit * Hidden + i;
-        history_row(a.areas.hidden, u, step)[i] =
+        history_row(S::hidden, u, step)[i] =
             __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at);
-        history_row(a.areas.d0, u, step)[i] =
+        history_row(S::d0, u, step)[i] =
             __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
-        history_row(a.areas.squeezed, u, step)[i] =
+        history_row(S::squeezed, u, step)[i] =
             Words::unpack(__ldcg(past(step) + my.unit * S::record + in_pieces(i)));
-        if (i == 0) history_row(a.areas.hidden, u, step)[Hidden] = 1;  // r of the bias
+        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
       }
-      for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
+      for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += threads) {
         for (int k = 0; k < 2; ++k) {
           floats(p.y)[k * p.out_count + my.out + o] =
               __ldcg(a.y + static_cast<std::size_t>(k) * a.output_row + my.all_out + o);
         }
       }
-      if (threadIdx.x == 0) shared[my.one] = Words::pack(1.0F);
+      if (thread == 0) shared[my.one] = Words::pack(1.0F);
       const std::uint32_t* from = past(t - 1 + ring);  // what is B now
       if (my.patch != not_a_patch) {
-        for (std::uint32_t k = threadIdx.x; k < my.base; k += threads) {
+        for (std::uint32_t k = static_cast<std::uint32_t>(thread); k < my.base; k += threads) {
           shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
               __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
         }
-        for (std::uint32_t i = threadIdx.x; i < history * my.base; i += threads) {
+        for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base; i += threads) {
           const unsigned long long step = t - 1 - i / my.base + 2 * ring;
           const std::uint32_t k = i % my.base;
-          seen(my, step)[k] =
-              __ldcg(past(step) + a.first_patch + my.patch * a.patch_record + in_pieces(k));
+          seen(my, step)[k] = Words::unpack(
+              __ldcg(past(step) + a.first_patch + my.patch * a.patch_record + in_pieces(k)));
         }
       }
     }
     // Primary sources of step t - 1 are c(h(t-2)).
-    gather_values(t - 2, (t & 1) == 0, static_cast<int>(threadIdx.x), threads);
+    gather_values(t - 2, (t & 1) == 0, thread, threads);
   }
 
   /// Copies one block's fp32 weights to 16 bits.
-  __device__ __forceinline__ static void round_block(const float* master, uint4 (&w)[S::pairs]) {
+  __device__ __forceinline__ void round_block(const float* master, uint4 (&w)[S::pairs]) const {
     const float4* from = reinterpret_cast<const float4*>(master) + lane();
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
@@ -435,7 +442,7 @@ struct Multiprocessor {
   };
   static constexpr int third = S::product_pieces;
   /// Where lane's part of the products of source `s` is in a row.
-  __device__ __forceinline__ static std::uint32_t products_at(const ChipSlot& slot) {
+  __device__ __forceinline__ std::uint32_t products_at(const ChipSlot& slot) const {
     return slot.from + 4 * (S::value_pieces + lane() % third);
   }
   __device__ __forceinline__ static void add_products(Products& sum, uint4 piece, const float* w) {
@@ -444,7 +451,7 @@ struct Multiprocessor {
     sum.v[2] += w[2] * __uint_as_float(piece.z);
   }
   /// The sum over the sources; lane i gets that of age i.
-  __device__ __forceinline__ static float over_sources(const Products& sum) {
+  __device__ __forceinline__ float over_sources(const Products& sum) const {
     float out = 0;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
@@ -482,7 +489,7 @@ struct Multiprocessor {
   }
   /// Of the products of the primary sources, or of a patch, by age.
   __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
-    return floats(a.areas.primary) + (u * 2 + static_cast<int>(step & 1)) * sums;
+    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * sums;
   }
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
   /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t). Lane i gets that
@@ -541,7 +548,7 @@ struct Multiprocessor {
 #pragma unroll
     for (int age = 0; age < S::terms; ++age) {
       const float weight = __shfl_sync(every_lane, total, age);
-      const float* d0 = history_row(a.areas.d0, u, t - 1 - age + history);
+      const float* d0 = history_row(S::d0, u, t - 1 - age + history);
 #pragma unroll
       for (int k = 0; k < Rows; ++k) {
         const int i = lane() + 32 * k;
@@ -551,38 +558,26 @@ struct Multiprocessor {
   }
   /// The tables of this step's rates, where they are others than `held`.
   __device__ __forceinline__ void open_tables(int u, int& held) const {
-    const auto table = static_cast<int>(shared[a.areas.rates + now().frame * unit_count() + u]);
+    const auto table = static_cast<int>(area(u)[S::rates + static_cast<unsigned>(now().frame)]);
     if (table == held) return;
     held = table;
     const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
-    float* to = floats(a.areas.tables) + u * (a.period + 1) * sums;
     const int square = a.period * S::terms;
 #pragma unroll 1
     for (int k = lane(); k < (a.period + 1) * sums; k += 32) {
       const int since = k / sums;
       const int age = k % sums;
-      const int at = since < a.period ? since * S::terms + age : 2 * square + age;
+      const bool folds = since == a.period;
       float v = 0;
-      if (age < S::terms) v = __ldg(from + at);
+      if (age < S::terms) v = __ldg(from + (folds ? 2 * square : since * S::terms) + age);
       if (age == sums - 2) v = 1;
       // Of the row of folds: how many of them there are.
-      if (age == sums - 1 && since == a.period) v = __ldg(from + 2 * square + S::terms);
-      to[k] = v;
+      if (age == sums - 1 && folds) v = __ldg(from + 2 * square + S::terms);
+      (folds ? folds_of(u) : float_area(u) + S::tables + since * sums)[age] = v;
     }
     __syncwarp();
   }
 
-  /// v[age] += pixel k of a unit's patch, `word`, times the same pixel then, which `then(age)` says;
-  /// for all kernels alike.
-  template <class Then>
-  __device__ __forceinline__ static void add_patch_products(float (&v)[32], std::uint32_t word,
-                                                            Then then) {
-    const float mine = Words::unpack(word);
-#pragma unroll
-    for (int age = 0; age < S::terms; ++age) {
-      v[age] = __fmaf_rn(mine, Words::unpack(then(age)), v[age]);
-    }
-  }
   /// A of a unit that sees a patch, for the frame `ahead` of the current one, and its inner
   /// products with the listed past: one warp's work.
   __device__ __forceinline__ void read_patch(int u, int ahead_by) const {
@@ -614,22 +609,29 @@ struct Multiprocessor {
         const int k = first + 32 * i;
         words[i] = 0;
         if (k >= a.patch) continue;
-        const std::uint32_t at = shared[a.areas.offsets + k];
+        const std::uint32_t at = shared[ChipAreas::offsets + k];
         words[i] = Words::pack(values != nullptr
                                    ? __ldcg(values + at)
                                    : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
         if (next != nullptr) prefetch_line(next + corner + at);
       }
-#pragma unroll 1
+      float pixel[at_once];
+#pragma unroll
       for (int i = 0; i < at_once; ++i) {
         const int k = first + 32 * i;
-        if (k >= a.patch) break;
-        x[k] = words[0];
-        record[in_pieces(k)] = words[0];
-        seen(my, t)[k] = words[0];
-        add_patch_products(v, words[0], [&](int age) { return seen(my, t - 3 - age + ring)[k]; });
-        words[0] = words[1];
-        words[1] = words[2];
+        pixel[i] = Words::unpack(words[i]);
+        if (k >= a.patch) continue;
+        x[k] = words[i];
+        record[in_pieces(k)] = words[i];
+        seen(my, t)[k] = pixel[i];
+      }
+#pragma unroll
+      for (int age = 0; age < S::terms; ++age) {
+        const float* then = seen(my, t - 3 - age + ring) + first;
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          if (first + 32 * i < a.patch) v[age] = __fmaf_rn(pixel[i], then[32 * i], v[age]);
+        }
       }
     }
     const float sum = sum_each(v);
@@ -646,15 +648,15 @@ struct Multiprocessor {
   __device__ __forceinline__ void errors() const {
     const ChipNow& n = now();
     const unsigned long long t = n.step;
-    const bool scored = shared[a.areas.scored + n.frame] != 0;
+    const bool scored = shared[ChipAreas::scored + n.frame] != 0;
     const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
     const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count;
     float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
     const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
     float loss = 0, missed = 0, moved = 0;
-    const std::uint32_t c = threadIdx.x % columns;
+    const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
 #pragma unroll 1
-    for (std::uint32_t o = threadIdx.x - static_cast<unsigned>(unit_threads()); o < p.out_count;
+    for (std::uint32_t o = static_cast<std::uint32_t>(thread - unit_threads()); o < p.out_count;
          o += static_cast<unsigned>(other_threads())) {
       const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
       float d1 = 0;
@@ -665,7 +667,7 @@ struct Multiprocessor {
         loss += e * e;
         if (scored && target.seen != no_pixel) {
           const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before);
-          const float s = (wanted - Words::unpack(shared[then + target.seen + c])) * 1.25F;
+          const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
           missed += m * m;
           moved += s * s;
         }
@@ -694,7 +696,7 @@ struct Multiprocessor {
       for (int half = 16; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
       return v;
     };
-    double* score = reinterpret_cast<double*>(shared + a.areas.score) + warp() * 3;
+    double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
     loss = over_lanes(loss);
     if (lane() == 0) score[2] += static_cast<double>(loss);
     if (!scored) return;
@@ -749,7 +751,7 @@ struct Multiprocessor {
     }
   }
   __device__ __forceinline__ void end_unit(int u, const float (&sum)[S::tiles + 1][4]) const {
-    float* to = floats(a.areas.part0) + (u * warps + warp()) * S::values;
+    float* to = float_area(u) + S::part0 + warp() * S::values;
 #pragma unroll
     for (int i = 0; i <= S::tiles; ++i) {
       const float2 v = make_float2(both_parts(sum[i][0]), both_parts(sum[i][1]));
@@ -761,8 +763,8 @@ struct Multiprocessor {
 
   /// Value i of those that the lanes have, `word[i / 32]` in lane i % 32.
   template <int Rows>
-  __device__ __forceinline__ static std::uint32_t value_of(const std::uint32_t (&word)[Rows],
-                                                           int i) {
+  __device__ __forceinline__ std::uint32_t value_of(const std::uint32_t (&word)[Rows],
+                                                           int i) const {
     std::uint32_t out = 0;
 #pragma unroll
     for (int k = 0; k < Rows; ++k) {
@@ -773,9 +775,9 @@ struct Multiprocessor {
   }
   /// Sends `pieces` pieces of the values that the lanes have, marked as of step t.
   template <int Rows>
-  __device__ __forceinline__ static void send(std::uint32_t* to, int pieces,
+  __device__ __forceinline__ void send(std::uint32_t* to, int pieces,
                                               const std::uint32_t (&word)[Rows],
-                                              unsigned long long t) {
+                                              unsigned long long t) const {
     uint4 v;
     const int i = 3 * min(lane(), pieces - 1);
     v.x = value_of(word, i);
@@ -798,7 +800,7 @@ struct Multiprocessor {
       h[k] = c[k] = 0;
       word[k] = 0;
       if (i >= Hidden) continue;
-      const float* part = floats(a.areas.part0) + u * warps * S::values + i;
+      const float* part = float_area(u) + S::part0 + i;
       float v = share[k];
 #pragma unroll
       for (int w = 0; w < warps; ++w) v += part[w * S::values];
@@ -814,16 +816,16 @@ struct Multiprocessor {
       if (i >= Hidden) continue;
       c[k] = Words::unpack(word[k]);
       row[i] = h[k];
-      history_row(a.areas.hidden, u, t)[i] = h[k];
-      history_row(a.areas.squeezed, u, t)[i] = c[k];
-      shared[a.areas.raw + u * S::values + i] = Words::pack(h[k]);
+      history_row(S::hidden, u, t)[i] = h[k];
+      history_row(S::squeezed, u, t)[i] = c[k];
+      area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
     }
     float v[32];
     inner_products<Rows>(v, 0, c, [&](int age, int i) {
-      return history_row(a.areas.squeezed, u, t - 3 - age + history)[i];
+      return history_row(S::squeezed, u, t - 3 - age + history)[i];
     });
     inner_products<Rows>(v, sums, h, [&](int age, int i) {
-      return history_row(a.areas.hidden, u, t - 3 - age + history)[i];
+      return history_row(S::hidden, u, t - 3 - age + history)[i];
     });
     const float sum = sum_each(v);
     const std::uint32_t products[1] = {__float_as_uint(sum)};
@@ -832,8 +834,8 @@ struct Multiprocessor {
   }
   /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
   template <int Rows, class Then>
-  __device__ __forceinline__ static void inner_products(float (&v)[32], int at,
-                                                        const float (&values)[Rows], Then then) {
+  __device__ __forceinline__ void inner_products(float (&v)[32], int at,
+                                                        const float (&values)[Rows], Then then) const {
 #pragma unroll
     for (int age = 0; age < sums; ++age) {
       float sum = 0;
@@ -852,11 +854,11 @@ struct Multiprocessor {
     const int age = e > S::rest ? age_of(e) : 0;
     const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
     float v = 1;  // the bias
-    if (e < S::rest) v = history_row(a.areas.hidden, u, now().step)[S::tiles * 8 + e];
+    if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
     if (e > S::rest) v = product;
     const int place = table_place(e);
-    const float* tables = floats(a.areas.tables) + u * (a.period + 1) * sums + place;
-    std::uint32_t* to = shared + a.areas.listed + u * S::most_period * sums + e;
+    const float* tables = float_area(u) + S::tables + place;
+    std::uint32_t* to = area(u) + S::listed + e;
 #pragma unroll 1
     for (int since = lane() / sums; since < a.period; since += 32 / sums) {
       to[since * sums] = Words::pack(tables[since * sums] * v);
@@ -915,7 +917,7 @@ struct Multiprocessor {
 #pragma unroll
       for (int i = 0; i < 4; ++i) more[i] += weights[place[i]] * beside[i / 2][i % 2];
       if (block.what >> run_shift > 1) continue;
-      float* to = floats(a.areas.part1) + (u * warps + warp()) * wide;
+      float* to = float_area(u) + S::part1 + warp() * S::part1_words;
       write_sums(sum, to);
       clear(sum);
       const float together[2][4] = {{more[0], more[1], 0, 0}, {more[2], more[3], 0, 0}};
@@ -929,11 +931,11 @@ struct Multiprocessor {
   __device__ __forceinline__ void finish_gradient(int u) const {
     constexpr int rows = (Hidden + 31) / 32;
     const unsigned long long t = now().step;
-    const float* part = floats(a.areas.part1) + u * warps * wide;
+    const float* part = float_area(u) + S::part1;
     const auto total = [&](int column) {
       float v = 0;
 #pragma unroll
-      for (int w = 0; w < warps; ++w) v += part[w * wide + column];
+      for (int w = 0; w < warps; ++w) v += part[w * S::part1_words + column];
       return v;
     };
     // Lane i: of the gradient in column i.
@@ -946,14 +948,14 @@ struct Multiprocessor {
     for (int age = 0; age < S::terms; ++age) {
       column = column == 0 ? S::lags - 1 : column - 1;
       const float factor = __shfl_sync(every_lane, product, column);
-      const float* then = history_row(a.areas.hidden, u, t - 3 - age + history) + lane();
+      const float* then = history_row(S::hidden, u, t - 3 - age + history) + lane();
 #pragma unroll
       for (int k = 0; k < rows; ++k) {
         if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
       }
     }
-    const float* before = history_row(a.areas.hidden, u, t - 2 + history) + lane();
-    float* to = history_row(a.areas.d0, u, t) + lane();
+    const float* before = history_row(S::hidden, u, t - 2 + history) + lane();
+    float* to = history_row(S::d0, u, t) + lane();
     float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
                  unit(u).unit * Hidden + lane();
 #pragma unroll
@@ -980,7 +982,7 @@ struct Multiprocessor {
         held = u;
 #pragma unroll
         for (int i = 0; i < S::pairs; ++i) {
-          operand(v[i], shared + a.areas.raw + u * S::values + i * 16);
+          operand(v[i], area(u) + S::raw + i * 16);
         }
       }
       float sum[2][4];
@@ -1011,30 +1013,30 @@ struct Multiprocessor {
   /// See list_representation.
   __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return shared + a.areas.listed +
-           (u * S::most_period + (since < 0 ? since + a.period : since)) * sums;
+    return area(u) + S::listed + (since < 0 ? since + a.period : since) * sums;
   }
 
   // -------------------------------------------------------------- folds
 
   /// What a step folds lies in the second-level cache when its turn comes.
   template <int Floats>
-  __device__ __forceinline__ static void prefetch(const float* master) {
+  __device__ __forceinline__ void prefetch(const float* master) const {
     constexpr int line = 32;
     static_assert(Floats <= 32 * line);
     if (lane() * line < Floats) prefetch_line(master + lane() * line);
   }
   /// Place i of the list as this lane sees it.
-  __device__ __forceinline__ static int place_of(int i) { return i / 2 * 8 + pair() + i % 2; }
+  __device__ __forceinline__ int place_of(int i) const { return i / 2 * 8 + pair() + i % 2; }
 
-  __device__ __forceinline__ std::uint32_t factors_of(std::uint32_t area, int u) const {
-    return area + static_cast<std::uint32_t>((turn * unit_count() + u) * S::operands * 128);
+  /// Where the factors of this step's folds are; `which` is S::fold0 or S::fold1.
+  __device__ __forceinline__ uint4* factors_of(std::uint32_t which, int u) const {
+    return reinterpret_cast<uint4*>(area(u) + which + turn * S::factor_words) + lane();
   }
   /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
   /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
   /// rows that nobody reads.
   template <class Weight, class Row>
-  __device__ __forceinline__ void write_factors(std::uint32_t area, int u, Weight weight_of,
+  __device__ __forceinline__ void write_factors(std::uint32_t which, int u, Weight weight_of,
                                                 Row row_of) const {
     float weight[4];
     const float* from[4];
@@ -1043,7 +1045,7 @@ struct Multiprocessor {
       weight[i] = weight_of(place_of(i));
       from[i] = row_of(place_of(i));
     }
-    auto* to = reinterpret_cast<uint4*>(shared + factors_of(area, u)) + lane();
+    uint4* to = factors_of(which, u);
 #pragma unroll
     for (int tile = 0; tile < S::operands; ++tile) {
       std::uint32_t v[4];
@@ -1059,20 +1061,20 @@ struct Multiprocessor {
   /// For blocks of W0: the listed d0.
   __device__ __forceinline__ void write_hidden_factors(int u, const float* coefficients) const {
     write_factors(
-        a.areas.fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
+        S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
         [&](int age) {
-          return history_row(a.areas.d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
+          return history_row(S::d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
         });
   }
   /// For blocks of W1, whose list stands beside them: the hidden values then.
   __device__ __forceinline__ void write_wide_factors(int u, const float* coefficients) const {
     const auto age_there = [&](int e) { return e <= S::rest ? S::terms : age_of(e); };
     write_factors(
-        a.areas.fold1, u,
+        S::fold1, u,
         [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
         [&](int e) {
           const int age = age_there(e) < S::terms ? age_there(e) : 0;
-          return history_row(a.areas.hidden, u, now().step - 3 - age + history);
+          return history_row(S::hidden, u, now().step - 3 - age + history);
         });
   }
 
@@ -1081,7 +1083,7 @@ struct Multiprocessor {
   /// tiles, `beside(half, words)` two columns of one of the other rows.
   template <class Columns, class Beside>
   __device__ __forceinline__ void fold(const float* master, float* to, int more,
-                                       std::uint32_t factors, Columns columns_then,
+                                       const uint4* factors, Columns columns_then,
                                        uint4 (&w)[S::pairs], Beside beside) const {
     const float4* from = reinterpret_cast<const float4*>(master) + lane();
     float4* sink = reinterpret_cast<float4*>(to) + lane();
@@ -1101,10 +1103,9 @@ struct Multiprocessor {
     }
     std::uint32_t b[2][2];
     columns_then(b);
-    const auto* operands = reinterpret_cast<const uint4*>(shared + factors) + lane();
 #pragma unroll
     for (int i = 0; i < S::operands; ++i) {
-      const uint4 u = operands[i * 32];
+      const uint4 u = factors[i * 32];
       const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -1159,7 +1160,7 @@ struct Multiprocessor {
   /// A block of W0, by the factors of its unit.
   __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to,
                                              uint4 (&w)[S::pairs], std::uint32_t* rest) const {
-    const std::uint32_t factors = factors_of(a.areas.fold0, static_cast<int>(block.what & 0xff));
+    const uint4* factors = factors_of(S::fold0, static_cast<int>(block.what & 0xff));
     fold(
         master_of(block), to, S::rest, factors,
         [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w,
@@ -1170,7 +1171,7 @@ struct Multiprocessor {
   /// A block of W1.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
                                             bool keep) const {
-    const std::uint32_t factors = factors_of(a.areas.fold1, static_cast<int>(block.what & 0xff));
+    const uint4* factors = factors_of(S::fold1, static_cast<int>(block.what & 0xff));
     uint4 beside = wide_tiles(block, S::pairs);
     uint4 w[S::pairs];
     fold(
@@ -1242,11 +1243,11 @@ struct Multiprocessor {
         begin_unit(warp(), share, now().frame > 0);
       } else {
         gather_values(now().step - 1, (now().step & 1) != 0,
-                      static_cast<int>(threadIdx.x) - unit_threads(), other_threads());
+                      thread - unit_threads(), other_threads());
       }
-      if (threadIdx.x == threads - 1) wait_for_slowest();
+      if (thread == threads - 1) wait_for_slowest();
       __syncthreads();
-      if (threadIdx.x == 0) prepare_step();
+      if (thread == 0) prepare_step();
       const bool last = now().frame + 1 == launch().count;
       forward(held);
       if (finishes) {
@@ -1258,8 +1259,8 @@ struct Multiprocessor {
         backward();
         arrive_warps(gradients_made, threads);
         sync_warps(hidden_made, threads);
-        outputs();
         read_patches(last);
+        outputs();
       }
       fold_blocks(held);
       turn ^= 1;
@@ -1314,16 +1315,16 @@ struct Multiprocessor {
   __device__ __forceinline__ void store_results() const {
     for (int u = 0; u < unit_count(); ++u) {
       const ChipUnit& my = unit(u);
-      for (std::uint32_t o = threadIdx.x; o < 2 * my.padded; o += threads) {
+      for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += threads) {
         for (int k = 0; k < 2; ++k) {
           a.y[static_cast<std::size_t>(k) * a.output_row + my.all_out + o] =
               floats(p.y)[k * p.out_count + my.out + o];
         }
       }
     }
-    for (int i = threadIdx.x; i < warps * 3; i += threads) {
+    for (int i = thread; i < warps * 3; i += threads) {
       a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] =
-          reinterpret_cast<double*>(shared + a.areas.score)[i];
+          reinterpret_cast<double*>(shared + ChipAreas::score)[i];
     }
   }
 };
@@ -1333,11 +1334,12 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const ChipArguments& a,
                                                                         std::uint32_t* shared) {
   const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
-  std::uint32_t* program = shared + a.areas.words;
-  const std::uint32_t words = from[offsetof(ChipProgram, words) / sizeof(std::uint32_t)];
+  const auto* header = reinterpret_cast<const ChipProgram*>(from);
+  const std::uint32_t words = header->words;
+  std::uint32_t* program = shared + header->start;
   for (std::uint32_t i = threadIdx.x; i < words; i += threads) program[i] = from[i];
   __syncthreads();
-  return {a, *reinterpret_cast<const ChipProgram*>(program), shared, 0};
+  return {a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0};
 }
 
 template <class Precision, int Hidden>
@@ -1390,7 +1392,7 @@ __global__ void __launch_bounds__(threads, 1)
   }
   if (static_cast<int>(threadIdx.x) < block.unit_count()) {
     const auto u = static_cast<int>(threadIdx.x);
-    block.shared[a.areas.rates + u] = index[block.unit(u).layer];
+    block.area(u)[S::rates] = index[block.unit(u).layer];
   }
   __syncthreads();
   block.load_past();
@@ -1460,10 +1462,13 @@ __global__ void __launch_bounds__(threads, 1)
   for (int i = 0; i < 32; ++i) v[i] = 0;
 #pragma unroll 1
   for (int k = block.lane(); k < a.patch; k += 32) {
-    block.add_patch_products(v, __ldcg(record + in_pieces(k)), [&](int age) {
-      return __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + a.first_patch +
-                    my.patch * a.patch_record + in_pieces(k));
-    });
+    const float pixel = Words::unpack(__ldcg(record + in_pieces(k)));
+    for (int age = 0; age < S::terms; ++age) {
+      const std::uint32_t word =
+          __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + a.first_patch +
+                 my.patch * a.patch_record + in_pieces(k));
+      v[age] = __fmaf_rn(pixel, Words::unpack(word), v[age]);  // as read_patch does
+    }
   }
   const float sum = block.sum_each(v);
   if (block.lane() < sums) {

@@ -376,33 +376,16 @@ class Plan {
     std::size_t n = 0;
     for (const auto& units : share_) n = std::max(n, units.size());
     if (n > most_units) problem_ = "it has too many units";
-    Places place;
-    areas.now = place(2 * 8);
-    areas.launch = place(16);
-    areas.frames = place(2 * launch_steps);
-    areas.scored = place(launch_steps);
-    areas.rates = place(n * launch_steps);
-    areas.offsets = place(base(0));
-    areas.score = place(warps * 3 * 2);
-    areas.tables = place(n * (period_ + 1) * sums);
-    areas.primary = place(n * 2 * sums);
-    areas.listed = place(n * S::most_period * sums);
-    areas.raw = place(n * S::values);
-    areas.part0 = place(n * warps * S::values);
-    areas.part1 = place(n * warps * (S::tiles * 8 + 16));
-    areas.hidden = place(n * history * S::values);
-    areas.squeezed = place(n * history * S::values);
-    areas.d0 = place(n * history * S::values + 16);  // operands read beyond a unit's last row
-    areas.fold0 = place(2 * n * S::operands * 128);
-    areas.fold1 = place(2 * n * S::operands * 128);
-    areas.gains = place(2 * n);
-    areas.words = place.at;
+    Places place{ChipAreas::offsets};
+    (void)place(base(0));
+    areas.units = place.at;
   }
 
   /// Shared memory behind the common areas: the program, everything that is not W0, then W0 while
   /// there is room.
   void place_all(Draft& draft, std::size_t shared_words_there) {
-    Places place{areas.words};
+    const std::uint32_t start = areas.units + narrow(draft.units.size()) * S::unit_words;
+    Places place{start};
     ChipProgram& p = draft.p;
     std::size_t count = 0, wide_count = 0;
     for (const auto& list : draft.blocks) count += list.size();
@@ -416,7 +399,8 @@ class Plan {
     p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
     p.folding = place(draft.folding.size());
     p.folding_start = place(draft.folding_start.size());
-    p.words = place.at - areas.words;
+    p.start = start;
+    p.words = place.at - start;
     p.x = place(draft.x);
     p.x_words = draft.x;
     p.y = place(2 * draft.out);
@@ -496,7 +480,7 @@ class Plan {
     programs.resize(start + p.words);
     const auto put = [&](std::uint32_t at, const auto& values) {
       if (values.empty()) return;
-      std::memcpy(programs.data() + start + at - areas.words, values.data(),
+      std::memcpy(programs.data() + start + at - p.start, values.data(),
                   values.size() * sizeof(values[0]));
     };
     std::memcpy(programs.data() + start, &p, sizeof(p));
@@ -522,14 +506,23 @@ class Plan {
     }
   }
 
+  /// What a warp of a multiprocessor does beside products: it finishes a unit, or reads a patch, or
+  /// neither, and then it has blocks of W1.
+  enum class Role { finishes, reads, others };
+  [[nodiscard]] static Role role(const Draft& draft, std::size_t w) {
+    const std::size_t finishing = draft.units.size();
+    if (w < finishing) return Role::finishes;
+    const bool enough = finishing + draft.patches < warps;
+    return enough && w < finishing + draft.patches ? Role::reads : Role::others;
+  }
+
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
-  /// spread over all warps; each warp then has its own ordered by unit. Warps that read patches get
-  /// fewer.
+  /// spread over all warps; each warp then has its own ordered by unit. The shares make the warps
+  /// of an H200 busy for as long.
   void deal(Draft& draft, const std::vector<Folding>& foldings) const {
-    const std::size_t finishing = draft.units.size() < warps ? draft.units.size() : 0;
     const auto share_of = [&](std::size_t w) {
-      const bool reads = w >= finishing && w < finishing + draft.patches;
-      return reads ? 0.75 : 1.0;
+      const Role is = role(draft, w);
+      return is == Role::finishes ? finishing_share : (is == Role::reads ? reading_share : 1.0);
     };
     const auto load = [&](std::size_t w) {
       return static_cast<double>(draft.blocks[w].size()) / share_of(w);
@@ -601,16 +594,19 @@ class Plan {
     return {slots[k / Hidden] * S::record, k % Hidden};
   }
 
-  /// Blocks of W1, in runs, to the warps that do not finish units' hidden values meanwhile.
+  /// Blocks of W1, in runs, to the warps that have nothing else.
   void deal_wide(Draft& draft) const {
-    const std::size_t first = draft.units.size();
-    if (first >= warps) return;
+    std::vector<std::size_t> to;
+    for (std::size_t w = 0; w < warps; ++w) {
+      if (role(draft, w) == Role::others) to.push_back(w);
+    }
+    if (to.empty()) return;
     const std::size_t count = draft.targets.size();
     std::size_t next = 0;
     for (std::size_t u = 0; u < draft.units.size(); ++u) {
       const ChipUnit& unit = draft.units[u];
       for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-        draft.wide[first + next * (warps - first) / count].push_back(
+        draft.wide[to[next * to.size() / count]].push_back(
             {narrow(u | next % period_ << 8), unit.out + b * columns, 0,
              unit.all_out / columns + b});
       }

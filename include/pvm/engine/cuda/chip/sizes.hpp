@@ -31,6 +31,9 @@ inline constexpr int launch_steps = 128;  ///< of one launch, at most
 inline constexpr int most_units = 6;   ///< of a multiprocessor
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
+/// Blocks of W0 that warps get which finish a unit or read a patch, beside 1 for the others.
+inline constexpr double finishing_share = 0.85, reading_share = 1.25;
+
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
 /// value i of such a record, and its words when it has `count` values:
@@ -73,6 +76,27 @@ struct Sizes {
   static constexpr int product_pieces = (terms + 2) / 3;
   static constexpr int record = 4 * (value_pieces + product_pieces);
   static_assert(panel_slots * product_pieces <= 32, "a warp reads the products of a panel at once");
+
+  /// What a unit has in shared memory beside weights and inputs, in words from its start.
+  static constexpr std::uint32_t tables = 0;  ///< weight of listed gradients, [since a fold | folds]
+  static constexpr std::uint32_t primary = tables + (most_period + 1) * sums;
+  static constexpr std::uint32_t listed = primary + 2 * sums;
+  static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), in two parts
+  static constexpr std::uint32_t part0 = raw + values;               ///< each warp's part of W0 x
+  static constexpr std::uint32_t part1 = part0 + warps * values;     ///< and of W1^T d1
+  static constexpr int part1_words = tiles * 8 + 16;
+  static constexpr std::uint32_t hidden = part1 + warps * part1_words;  ///< [history] rows
+  static constexpr std::uint32_t squeezed = hidden + history * values;
+  static constexpr std::uint32_t d0 = squeezed + history * values;
+  /// Operands of the folds of W0 and W1, and whether there are any, of even and odd steps;
+  /// operands are made of some words more than a row has.
+  static constexpr std::uint32_t fold0 = d0 + history * values + 16;
+  static constexpr int factor_words = operands * 128;
+  static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
+  static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
+  static constexpr std::uint32_t rates = gains + 4;  ///< tables of a launch's steps
+  static constexpr std::uint32_t unit_words = rates + launch_steps;
+  static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
 };
 
 /// A unit as its multiprocessor sees it.
@@ -135,21 +159,22 @@ struct ChipTarget {
 };
 inline constexpr std::uint32_t no_pixel = ~0U;
 
-/// Areas of shared memory, in words from its start: at the same places on all multiprocessors, so
-/// that kernels have them as constants. Those of units have room for as many as any has.
+/// Shared memory, in words from its start: what all multiprocessors have at the same places, the
+/// areas of the units, then a multiprocessor's program and what it says is where.
 struct ChipAreas {
-  std::uint32_t now, launch, score, tables, primary, listed, raw, part0, part1, hidden, squeezed, d0;
-  std::uint32_t frames, scored, rates;  ///< of a launch's steps: frames, whether scored, tables
-  std::uint32_t offsets;                ///< of a patch's pixels from its first, in a frame
-  std::uint32_t fold0, fold1, gains;  ///< operands of the folds of W0 and W1, whether there are
-                                      ///< any; of even and odd steps
-  std::uint32_t words;  ///< of all; a multiprocessor's program follows
+  static constexpr std::uint32_t now = 0;                ///< of even and odd steps
+  static constexpr std::uint32_t launch = now + 2 * 8;
+  static constexpr std::uint32_t score = launch + 16;
+  static constexpr std::uint32_t frames = score + warps * 3 * 2;  ///< of a launch's steps
+  static constexpr std::uint32_t scored = frames + 2 * launch_steps;
+  static constexpr std::uint32_t offsets = scored + launch_steps;  ///< of a patch's pixels
+  std::uint32_t units;
 };
 
 /// Everything a multiprocessor's step consists of; lists follow it, at word offsets from the start
 /// of shared memory.
 struct ChipProgram {
-  std::uint32_t words;  ///< of it with its lists
+  std::uint32_t start, words;  ///< where it is in shared memory, and its words with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]

@@ -22,6 +22,8 @@ T* dynamic_shared() {
   return reinterpret_cast<T*>(emulated_cuda::block().shared());
 }
 
+inline int thread_number() { return static_cast<int>(threadIdx.x); }
+
 // -------------------------------------------------------------- the second-level cache
 
 inline unsigned long long leaves_last() { return 1; }
