@@ -38,9 +38,12 @@ struct Multiprocessor {
   const ChipArguments& a;
   const ChipProgram& p;
   std::uint32_t* shared;
-  int thread;  ///< in its block
+  mutable int thread;  ///< in its block
   int turn;    ///< which of the two ChipNow
 
+  /// What comes from the thread's number is made again from here on: registers are for weights, and
+  /// the compiler would keep all of it for the whole run.
+  __device__ __forceinline__ void begin_phase() const { thread = thread_number(); }
   __device__ __forceinline__ int warp() const { return thread >> 5; }
   __device__ __forceinline__ int lane() const { return thread & 31; }
   /// A lane's row and pair of columns in tensor-core operands.
@@ -231,7 +234,8 @@ struct Multiprocessor {
     const unsigned long long t = now().step;
     for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads) shared[p.x + i] = 0;
     for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads) floats(p.y)[i] = 0;
-    constexpr int parts = warps * (S::values + S::part1_words);
+    constexpr int parts = (warps + 1) * S::values + warps * S::part1_words;
+    if (thread < unit_count()) area(thread)[S::opened] = ~0U;
     for (int i = thread; i < unit_count() * parts; i += threads) {
       float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
     }
@@ -492,10 +496,8 @@ struct Multiprocessor {
     return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * sums;
   }
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
-  /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t). Lane i gets that
-  /// of row i, of row i + 32 and so on.
-  template <int Rows>
-  __device__ __forceinline__ void listed_share(int u, float (&share)[Rows]) const {
+  /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t).
+  __device__ __forceinline__ void listed_share(int u) const {
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
     const bool patch = my.patch != not_a_patch;
@@ -503,7 +505,7 @@ struct Multiprocessor {
     const std::uint32_t* sent = past(t - 1 + ring);
     const auto mark = static_cast<std::uint32_t>(t);
     constexpr std::uint32_t nothing = ~0U;
-    constexpr int at_once = 4;
+    constexpr int at_once = 3;
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
     for (std::uint32_t from = first; from < my.panels; from += at_once) {
@@ -543,24 +545,32 @@ struct Multiprocessor {
                primary_sums(u, t + 1)[lane()];
       total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
     }
+    constexpr int rows = (Hidden + 31) / 32;
+    float share[rows];
 #pragma unroll
-    for (int k = 0; k < Rows; ++k) share[k] = 0;
+    for (int k = 0; k < rows; ++k) share[k] = 0;
 #pragma unroll
     for (int age = 0; age < S::terms; ++age) {
       const float weight = __shfl_sync(every_lane, total, age);
       const float* d0 = history_row(S::d0, u, t - 1 - age + history);
 #pragma unroll
-      for (int k = 0; k < Rows; ++k) {
+      for (int k = 0; k < rows; ++k) {
         const int i = lane() + 32 * k;
         if (i < Hidden) share[k] += weight * d0[i];
       }
     }
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      const int i = lane() + 32 * k;
+      if (i < Hidden) float_area(u)[S::listed_part + i] = share[k];
+    }
   }
-  /// The tables of this step's rates, where they are others than `held`.
-  __device__ __forceinline__ void open_tables(int u, int& held) const {
-    const auto table = static_cast<int>(area(u)[S::rates + static_cast<unsigned>(now().frame)]);
-    if (table == held) return;
-    held = table;
+  /// The tables of this step's rates, where they are others than those that are there.
+  __device__ __forceinline__ void open_tables(int u) const {
+    const std::uint32_t table = area(u)[S::rates + static_cast<unsigned>(now().frame)];
+    if (table == area(u)[S::opened]) return;
+    __syncwarp();
+    if (lane() == 0) area(u)[S::opened] = table;
     const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
     const int square = a.period * S::terms;
 #pragma unroll 1
@@ -787,21 +797,21 @@ struct Multiprocessor {
     if (lane() < pieces) send_piece(to + 4 * lane(), v);
   }
   /// h(t) of a unit, sent, and then its inner products: one warp's work.
-  template <int Rows>
-  __device__ __forceinline__ void finish_unit(int u, const float (&share)[Rows]) const {
+  __device__ __forceinline__ void finish_unit(int u) const {
+    constexpr int rows = (Hidden + 31) / 32;
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
     std::uint32_t* record = past(t) + my.unit * S::record;
-    float h[Rows], c[Rows];
-    std::uint32_t word[Rows];
+    float h[rows], c[rows];
+    std::uint32_t word[rows];
 #pragma unroll
-    for (int k = 0; k < Rows; ++k) {
+    for (int k = 0; k < rows; ++k) {
       const int i = lane() + 32 * k;
       h[k] = c[k] = 0;
       word[k] = 0;
       if (i >= Hidden) continue;
       const float* part = float_area(u) + S::part0 + i;
-      float v = share[k];
+      float v = part[warps * S::values];  // of the listed gradients
 #pragma unroll
       for (int w = 0; w < warps; ++w) v += part[w * S::values];
       h[k] = activate(v);
@@ -811,7 +821,7 @@ struct Multiprocessor {
     float* row =
         a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
 #pragma unroll
-    for (int k = 0; k < Rows; ++k) {
+    for (int k = 0; k < rows; ++k) {
       const int i = lane() + 32 * k;
       if (i >= Hidden) continue;
       c[k] = Words::unpack(word[k]);
@@ -821,10 +831,10 @@ struct Multiprocessor {
       area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
     }
     float v[32];
-    inner_products<Rows>(v, 0, c, [&](int age, int i) {
+    inner_products<rows>(v, 0, c, [&](int age, int i) {
       return history_row(S::squeezed, u, t - 3 - age + history)[i];
     });
-    inner_products<Rows>(v, sums, h, [&](int age, int i) {
+    inner_products<rows>(v, sums, h, [&](int age, int i) {
       return history_row(S::hidden, u, t - 3 - age + history)[i];
     });
     const float sum = sum_each(v);
@@ -1232,64 +1242,73 @@ struct Multiprocessor {
   enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, patch_read };
 
   __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) {
-    constexpr int rows = (Hidden + 31) / 32;
-    const bool finishes = warp() < unit_count();
-    int tables = -1;  // of this warp's unit, if it has one
-    float share[rows];
 #pragma unroll 1
     for (;;) {
-      if (finishes) {
-        open_tables(warp(), tables);
-        begin_unit(warp(), share, now().frame > 0);
+      begin_phase();
+      if (warp() < unit_count()) {
+        open_tables(warp());
+        begin_unit(warp(), now().frame > 0);
       } else {
-        gather_values(now().step - 1, (now().step & 1) != 0,
-                      thread - unit_threads(), other_threads());
+        gather_values(now().step - 1, (now().step & 1) != 0, thread - unit_threads(),
+                      other_threads());
       }
+      begin_phase();
       if (thread == threads - 1) wait_for_slowest();
       __syncthreads();
       if (thread == 0) prepare_step();
-      const bool last = now().frame + 1 == launch().count;
       forward(held);
-      if (finishes) {
-        finish(warp(), share);
+      begin_phase();
+      if (warp() < unit_count()) {
+        finish(warp());
       } else {
-        arrive_warps(sums_made, threads);
-        errors();
-        sync_warps(errors_made, other_threads());
-        backward();
-        arrive_warps(gradients_made, threads);
-        sync_warps(hidden_made, threads);
-        read_patches(last);
-        outputs();
+        learn();
       }
+      begin_phase();
       fold_blocks(held);
+      const bool last = now().frame + 1 == launch().count;
       turn ^= 1;
       if (last) break;
     }
     __syncthreads();
   }
   /// What of a unit's work needs nothing of x(t).
-  template <int Rows>
-  __device__ __forceinline__ void begin_unit(int u, float (&share)[Rows], bool again) const {
+  __device__ __forceinline__ void begin_unit(int u, bool again) const {
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     write_hidden_factors(u, folds_of(u));
+    begin_phase();
     write_wide_factors(u, folds_of(u));
     if (unit(u).patch != not_a_patch && again) sync_warps(patch_read + u, 64);
-    listed_share(u, share);
+    begin_phase();
+    listed_share(u);
   }
   /// And the rest that one warp does.
-  template <int Rows>
-  __device__ __forceinline__ void finish(int u, const float (&share)[Rows]) const {
+  __device__ __forceinline__ void finish(int u) const {
     sync_warps(sums_made, threads);
-    finish_unit(u, share);
+    finish_unit(u);
     arrive_warps(hidden_made, threads);
+    begin_phase();
     sync_warps(gradients_made, threads);
     finish_gradient(u);
   }
+  /// What the other warps do meanwhile.
+  __device__ __forceinline__ void learn() const {
+    arrive_warps(sums_made, threads);
+    errors();
+    begin_phase();
+    sync_warps(errors_made, other_threads());
+    backward();
+    arrive_warps(gradients_made, threads);
+    begin_phase();
+    sync_warps(hidden_made, threads);
+    read_patches();
+    begin_phase();
+    outputs();
+  }
   /// The next frame for units that see a patch, one for each of the first of the other warps.
-  __device__ __forceinline__ void read_patches(bool last) const {
+  __device__ __forceinline__ void read_patches() const {
+    if (now().frame + 1 == launch().count) return;
     for (int u = warp() - unit_count(); u < unit_count(); u += warps - unit_count()) {
-      if (unit(u).patch == not_a_patch || last) continue;
+      if (unit(u).patch == not_a_patch) continue;
       read_patch(u, 1);
       arrive_warps(patch_read + u, 64);
     }
@@ -1398,8 +1417,8 @@ __global__ void __launch_bounds__(threads, 1)
   block.load_past();
   block.load_wide();
   const int warp = block.warp();
-  int tables = -1;
-  if (warp < block.unit_count()) block.open_tables(warp, tables);
+  __syncthreads();
+  if (warp < block.unit_count()) block.open_tables(warp);
   const ChipBlock* blocks = block.my_blocks();
   const auto* wide = block.template list<ChipWideBlock>(block.p.wide_blocks);
 #pragma unroll 1

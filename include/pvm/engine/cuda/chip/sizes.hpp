@@ -21,7 +21,7 @@ namespace pvm::inline v0::detail::chip {
 inline constexpr int warps = 12;
 inline constexpr int threads = warps * 32;
 inline constexpr int columns = 16;     ///< of a block
-inline constexpr int held_blocks = 7;  ///< of W0 in the registers of each warp
+inline constexpr int held_blocks = 6;  ///< of W0 in the registers of each warp
 inline constexpr int ring = 32;        ///< rows of the past in device memory, a power of two
 inline constexpr int history = 16;     ///< rows of a unit's past in shared memory, a power of two
 inline constexpr int sums = 16;        ///< room for one number for each listed gradient
@@ -82,8 +82,10 @@ struct Sizes {
   static constexpr std::uint32_t primary = tables + (most_period + 1) * sums;
   static constexpr std::uint32_t listed = primary + 2 * sums;
   static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), in two parts
-  static constexpr std::uint32_t part0 = raw + values;               ///< each warp's part of W0 x
-  static constexpr std::uint32_t part1 = part0 + warps * values;     ///< and of W1^T d1
+  /// Each warp's part of W0 x, and that of the listed gradients; then each warp's of W1^T d1.
+  static constexpr std::uint32_t part0 = raw + values;
+  static constexpr std::uint32_t listed_part = part0 + warps * values;
+  static constexpr std::uint32_t part1 = listed_part + values;
   static constexpr int part1_words = tiles * 8 + 16;
   static constexpr std::uint32_t hidden = part1 + warps * part1_words;  ///< [history] rows
   static constexpr std::uint32_t squeezed = hidden + history * values;
@@ -94,7 +96,8 @@ struct Sizes {
   static constexpr int factor_words = operands * 128;
   static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
   static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
-  static constexpr std::uint32_t rates = gains + 4;  ///< tables of a launch's steps
+  static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
+  static constexpr std::uint32_t rates = gains + 4;   ///< tables of a launch's steps
   static constexpr std::uint32_t unit_words = rates + launch_steps;
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
 };
