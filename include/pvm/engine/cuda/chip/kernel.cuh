@@ -504,7 +504,7 @@ struct Multiprocessor {
     const std::uint32_t first = patch ? 0 : 1;
     const std::uint32_t* sent = past(t - 1 + ring);
     const auto mark = static_cast<std::uint32_t>(t);
-    constexpr std::uint32_t nothing = ~0U;
+    const std::uint32_t* places = shared + my.products + lane();
     constexpr int at_once = 3;
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
@@ -513,17 +513,12 @@ struct Multiprocessor {
       std::uint32_t at[at_once];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        at[i] = nothing;
-        if (from + i >= my.panels) continue;
-        const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
-        const auto s = static_cast<std::uint32_t>(lane() / third);
-        if (s >= panel.count) continue;
-        at[i] = products_at(list<ChipSlot>(p.slots)[panel.first + s]);
-        piece[i] = receive_piece(sent + at[i]);
+        at[i] = from + i < my.panels ? places[(from + i) * 32] : no_product;
+        if (at[i] != no_product) piece[i] = receive_piece(sent + at[i]);
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        if (at[i] == nothing) continue;
+        if (at[i] == no_product) continue;
         while (piece[i].w != mark) piece[i] = receive_piece(sent + at[i]);
         const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
         add_products(sum, piece[i],
@@ -1239,18 +1234,19 @@ struct Multiprocessor {
     fence_device();
   }
   /// The barriers of a step but for the one that all wait at.
-  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, patch_read };
+  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, tables_open, patch_read };
 
   __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) {
 #pragma unroll 1
     for (;;) {
       begin_phase();
       if (warp() < unit_count()) {
-        open_tables(warp());
-        begin_unit(warp(), now().frame > 0);
+        begin_unit(warp());
       } else {
         gather_values(now().step - 1, (now().step & 1) != 0, thread - unit_threads(),
                       other_threads());
+        begin_phase();
+        write_all_factors();
       }
       begin_phase();
       if (thread == threads - 1) wait_for_slowest();
@@ -1272,14 +1268,21 @@ struct Multiprocessor {
     __syncthreads();
   }
   /// What of a unit's work needs nothing of x(t).
-  __device__ __forceinline__ void begin_unit(int u, bool again) const {
+  __device__ __forceinline__ void begin_unit(int u) const {
+    open_tables(u);
+    arrive_warps(tables_open, 2 * unit_threads());
+    if (unit(u).patch != not_a_patch && now().frame > 0) sync_warps(patch_read + u, 64);
+    listed_share(u);
+  }
+  /// The factors of the units' folds, a unit for each of the last of the other warps.
+  __device__ __forceinline__ void write_all_factors() const {
+    const int u = warps - 1 - warp();
+    if (u >= unit_count()) return;
+    sync_warps(tables_open, 2 * unit_threads());
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     write_hidden_factors(u, folds_of(u));
     begin_phase();
     write_wide_factors(u, folds_of(u));
-    if (unit(u).patch != not_a_patch && again) sync_warps(patch_read + u, 64);
-    begin_phase();
-    listed_share(u);
   }
   /// And the rest that one warp does.
   __device__ __forceinline__ void finish(int u) const {

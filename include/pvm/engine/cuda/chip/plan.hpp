@@ -286,7 +286,7 @@ class Plan {
     std::array<std::vector<ChipBlock>, warps> blocks;
     std::array<std::vector<ChipWideBlock>, warps> wide;
     std::vector<ChipTarget> targets;
-    std::vector<std::uint32_t> folding, folding_start;
+    std::vector<std::uint32_t> folding, folding_start, products;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
     std::uint32_t patches = 0;     ///< so far
   };
@@ -337,12 +337,26 @@ class Plan {
                 unit.own_phase[2]);
     }
     unit.panels = narrow(draft.panels.size()) - unit.first_panel;
+    unit.products = narrow(draft.products.size());
+    for (std::uint32_t k = 0; k < unit.panels; ++k) {
+      list_products(draft, draft.panels[unit.first_panel + k]);
+    }
     draft.units.push_back(unit);
     for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
       draft.targets.push_back(target_of(unit, o));
     }
     draft.x += narrow(width(u));
     draft.out += 2 * unit.padded;
+  }
+  /// Where in a row of the past each lane finds its piece of the inner products of a panel's
+  /// sources.
+  static void list_products(Draft& draft, const ChipPanel& panel) {
+    for (std::uint32_t lane = 0; lane < 32; ++lane) {
+      const std::uint32_t source = lane / S::product_pieces, piece = lane % S::product_pieces;
+      const bool is = source < std::min<std::uint32_t>(panel.count, panel_slots);
+      draft.products.push_back(
+          is ? draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece) : no_product);
+    }
   }
   /// What outputs `o` and on of a unit, [A | B], are to become: its own A and B.
   [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const {
@@ -396,6 +410,7 @@ class Plan {
     p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
     p.blocks = place(count * sizeof(ChipBlock) / 4);
     p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
+    p.products = place(draft.products.size());
     p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
     p.folding = place(draft.folding.size());
     p.folding_start = place(draft.folding_start.size());
@@ -424,6 +439,7 @@ class Plan {
       unit.x += x;
       unit.one += x;
       unit.seen += draft.p.seen;
+      unit.products += draft.p.products;
     }
     for (ChipSlot& slot : draft.slots) slot.to += x | x << 16;
     for (auto& list : draft.blocks) {
@@ -489,6 +505,7 @@ class Plan {
     put(p.slots, draft.slots);
     put(p.blocks, blocks_of_all);
     put(p.wide_blocks, wide_of_all);
+    put(p.products, draft.products);
     put(p.targets, draft.targets);
     put(p.folding, draft.folding);
     put(p.folding_start, draft.folding_start);

@@ -28,7 +28,7 @@ inline constexpr int sums = 16;        ///< room for one number for each listed 
 inline constexpr int ahead = 8;        ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
-inline constexpr int most_units = 6;   ///< of a multiprocessor
+inline constexpr int most_units = 6;   ///< of a multiprocessor: half of its warps, which write their factors
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
 /// Blocks of W0 that warps get which finish a unit or read a patch, beside 1 for the others.
@@ -111,11 +111,13 @@ struct ChipUnit {
   std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
   std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
+  std::uint32_t products;  ///< [panels][32]: what each lane reads of the sources' inner products
   std::uint32_t own_phase[3];         ///< when A, B and the bias fold
   std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
   std::uint32_t seen;                 ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
+inline constexpr std::uint32_t no_product = ~0U;
 
 /// Sources that fold together.
 struct ChipPanel {
@@ -179,7 +181,7 @@ struct ChipAreas {
 struct ChipProgram {
   std::uint32_t start, words;  ///< where it is in shared memory, and its words with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
-  std::uint32_t units, panels, slots, blocks, wide_blocks, targets;
+  std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
