@@ -1274,9 +1274,9 @@ struct Multiprocessor {
     if (unit(u).patch != not_a_patch && now().frame > 0) sync_warps(patch_read + u, 64);
     listed_share(u);
   }
-  /// The factors of the units' folds, a unit for each of the last of the other warps.
+  /// The factors of the units' folds, a unit for each of the first of the other warps.
   __device__ __forceinline__ void write_all_factors() const {
-    const int u = warps - 1 - warp();
+    const int u = warp() - unit_count();
     if (u >= unit_count()) return;
     sync_warps(tables_open, 2 * unit_threads());
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;

@@ -177,25 +177,31 @@ class Plan {
     wide_blocks = outputs / columns;
   }
 
-  /// Words of shared memory or registers that a unit takes on its multiprocessor.
-  [[nodiscard]] std::size_t cost(std::size_t u) const {
-    const std::size_t inputs = width(u) / columns, outputs_ = 2 * padded(u) / columns;
-    return inputs * (columns + S::block_words + S::rest_words) +
-           outputs_ * (3 * columns + S::wide_words);
+  /// How long a unit's blocks take, as measured on an H200; the unit is one of W0's.
+  [[nodiscard]] double cost(std::size_t u) const {
+    return static_cast<double>(width(u)) / columns +
+           wide_cost * static_cast<double>(2 * padded(u)) / columns;
   }
 
-  /// Largest first to the least loaded, then exchanges between any two that make them more alike.
+  /// The least load in which first fit, largest first, finds room for all units (MULTIFIT), then
+  /// exchanges between any two that make them more alike.
   void share_out(int multiprocessors) {
-    share_.resize(static_cast<std::size_t>(multiprocessors));
-    std::vector<std::size_t> order(net_.units.size()), load(share_.size());
+    std::vector<std::size_t> order(net_.units.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return cost(a) > cost(b); });
-    for (const std::size_t u : order) {
-      const auto to =
-          static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-      share_[to].push_back(u);
-      load[to] += cost(u);
+    double low = 0, high = 0;
+    for (const std::size_t u : order) high += cost(u);
+    const auto bins = static_cast<std::size_t>(multiprocessors);
+    for (int i = 0; i < 40; ++i) {
+      const double middle = (low + high) / 2;
+      (first_fit(order, bins, middle).empty() ? low : high) = middle;
+    }
+    share_ = first_fit(order, bins, high);
+    std::vector<double> load;
+    for (const auto& units : share_) {
+      load.push_back(0);
+      for (const std::size_t u : units) load.back() += cost(u);
     }
     for (bool better = true; better;) {
       better = false;
@@ -207,16 +213,31 @@ class Plan {
     }
     for (auto& units : share_) std::sort(units.begin(), units.end());
   }
+  /// Each unit to the first multiprocessor that has room; empty if one finds none.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> first_fit(
+      const std::vector<std::size_t>& order, std::size_t bins, double room) const {
+    std::vector<std::vector<std::size_t>> share(bins);
+    std::vector<double> load(bins);
+    for (const std::size_t u : order) {
+      std::size_t to = 0;
+      while (to < bins && load[to] + cost(u) > room) ++to;
+      if (to == bins) return {};
+      share[to].push_back(u);
+      load[to] += cost(u);
+    }
+    return share;
+  }
   /// Swaps a unit of `a`, the more loaded, with a smaller one of `b`, or gives it away, such that
   /// the larger of the two loads becomes as small as it can; false if nothing makes it smaller.
-  bool exchange(std::size_t a, std::size_t b, std::vector<std::size_t>& load) {
-    std::size_t best = load[a], gives = 0, gets = 0, moved = 0;
+  bool exchange(std::size_t a, std::size_t b, std::vector<double>& load) {
+    double best = load[a] - 1e-6, moved = 0;
+    std::size_t gives = 0, gets = 0;
     for (std::size_t i = 0; i < share_[a].size(); ++i) {
       for (std::size_t k = 0; k <= share_[b].size(); ++k) {  // the last: nothing comes back
-        const std::size_t theirs = k < share_[b].size() ? cost(share_[b][k]) : 0;
-        const std::size_t mine = cost(share_[a][i]);
+        const double theirs = k < share_[b].size() ? cost(share_[b][k]) : 0;
+        const double mine = cost(share_[a][i]);
         if (mine <= theirs) continue;
-        const std::size_t larger = std::max(load[a] - mine + theirs, load[b] - theirs + mine);
+        const double larger = std::max(load[a] - mine + theirs, load[b] - theirs + mine);
         if (larger >= best) continue;
         best = larger;
         gives = i;
@@ -224,7 +245,7 @@ class Plan {
         moved = mine - theirs;
       }
     }
-    if (best == load[a]) return false;
+    if (moved == 0) return false;
     if (gets < share_[b].size()) {
       std::swap(share_[a][gives], share_[b][gets]);
     } else {
@@ -523,14 +544,16 @@ class Plan {
     }
   }
 
-  /// What a warp of a multiprocessor does beside products: it finishes a unit, or reads a patch, or
-  /// neither, and then it has blocks of W1.
-  enum class Role { finishes, reads, others };
+  /// What a warp of a multiprocessor does beside products: it finishes a unit, or writes the factors
+  /// of a unit's folds and reads its patch if it sees one, or neither. All but those that finish or
+  /// read have blocks of W1.
+  enum class Role { finishes, reads, writes, others };
   [[nodiscard]] static Role role(const Draft& draft, std::size_t w) {
     const std::size_t finishing = draft.units.size();
     if (w < finishing) return Role::finishes;
     const bool enough = finishing + draft.patches < warps;
-    return enough && w < finishing + draft.patches ? Role::reads : Role::others;
+    if (enough && w < finishing + draft.patches) return Role::reads;
+    return w < 2 * finishing ? Role::writes : Role::others;
   }
 
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
@@ -538,8 +561,7 @@ class Plan {
   /// of an H200 busy for as long.
   void deal(Draft& draft, const std::vector<Folding>& foldings) const {
     const auto share_of = [&](std::size_t w) {
-      const Role is = role(draft, w);
-      return is == Role::finishes ? finishing_share : (is == Role::reads ? reading_share : 1.0);
+      return shares[static_cast<std::size_t>(role(draft, w))];
     };
     const auto load = [&](std::size_t w) {
       return static_cast<double>(draft.blocks[w].size()) / share_of(w);
@@ -615,7 +637,8 @@ class Plan {
   void deal_wide(Draft& draft) const {
     std::vector<std::size_t> to;
     for (std::size_t w = 0; w < warps; ++w) {
-      if (role(draft, w) == Role::others) to.push_back(w);
+      const Role is = role(draft, w);
+      if (is == Role::writes || is == Role::others) to.push_back(w);
     }
     if (to.empty()) return;
     const std::size_t count = draft.targets.size();

@@ -31,8 +31,10 @@ inline constexpr int launch_steps = 128;  ///< of one launch, at most
 inline constexpr int most_units = 6;   ///< of a multiprocessor: half of its warps, which write their factors
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
-/// Blocks of W0 that warps get which finish a unit or read a patch, beside 1 for the others.
-inline constexpr double finishing_share = 0.85, reading_share = 1.25;
+/// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it,
+/// and how long a block of W1 takes beside one of W0: such that all warps are busy for as long.
+inline constexpr double shares[] = {0.9, 1.0, 0.8, 1.0};
+inline constexpr double wide_cost = 2.1;
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
