@@ -194,7 +194,7 @@ class PictureService {
                                     const FrameShape& shape) {
     Reader& reader = *shared;
     std::unique_lock lock(mutex_);
-    if (!reader.queue.empty() && reader.queue.front()->shape != shape) drop_queue(reader);
+    drop_others(reader, shape);
     notice_if_asked_again(reader);
     refill(shared, shape);
     const auto frame = reader.queue.front();
@@ -224,6 +224,7 @@ class PictureService {
   /// Begins to read ahead.
   void prepare(const std::shared_ptr<Reader>& reader, const FrameShape& shape) {
     const std::lock_guard lock(mutex_);
+    drop_others(*reader, shape);
     refill(reader, shape);
   }
 
@@ -316,6 +317,11 @@ class PictureService {
     }
     ++frame->queues;
     reader->queue.push_back(frame);
+  }
+
+  /// Frames of another shape.
+  void drop_others(Reader& reader, const FrameShape& shape) noexcept {
+    if (!reader.queue.empty() && reader.queue.front()->shape != shape) drop_queue(reader);
   }
 
   void drop_queue(Reader& reader) noexcept {
