@@ -169,6 +169,7 @@ std::uint64_t frames_in(const std::string& path) {
 /// A zip and a video of each size, in `directory`.
 std::vector<std::string> generate(const fs::path& directory) {
   constexpr int frames = 100;
+  constexpr std::size_t files = 600;  // more than are read ahead: each is decoded on every pass
   std::vector<std::string> paths;
   for (const cv::Size size : {cv::Size{320, 240}, {640, 480}, {1280, 720}, {1920, 1080}}) {
     const std::string name = std::to_string(size.width) + "x" + std::to_string(size.height);
@@ -184,7 +185,7 @@ std::vector<std::string> generate(const fs::path& directory) {
       if (video.isOpened()) video.write(picture);
     }
     const std::string zip = (directory / (name + ".zip")).string();
-    write_jpegs(zip, pictures, jpegs, jpegs.size());
+    write_jpegs(zip, pictures, jpegs, files);
     paths.push_back(zip);
     if (video.isOpened()) paths.push_back((directory / (name + ".avi")).string());
   }

@@ -222,23 +222,23 @@ bool names_sources(const Arguments& a) {
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
 /// The streams of a video have a decoder each, and a GPU has few: many are left to the processor.
-/// Those of pictures share one, but with many streams that has not been measured yet.
-pvm::io::Decode decoding(const Arguments& a, int streams) {
+/// Those of pictures share one.
+pvm::io::Decode decoding(const Arguments& a, const std::string& path, int streams) {
   constexpr int most_decoders = 4;
   if (a.decode == "gpu") return pvm::io::Decode::gpu;
-  const bool on_cpu = a.decode == "cpu" || a.backend == "host" || streams > most_decoders;
+  const bool many = streams > most_decoders && !pvm::io::holds_pictures(path);
+  const bool on_cpu = a.decode == "cpu" || a.backend == "host" || many;
   return on_cpu ? pvm::io::Decode::cpu : pvm::io::Decode::automatic;
 }
 
 /// The sequences named on the command line; `otherwise` where none is.
 std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise,
                                           int streams) {
-  const pvm::io::Decode decode = decoding(a, streams);
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
-  if (!a.file.empty()) return {pvm::io::opener(a.file, decode)};
+  if (!a.file.empty()) return {pvm::io::opener(a.file, decoding(a, a.file, streams))};
   std::vector<pvm::io::Opener> openers;
-  for (auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
-    openers.push_back(pvm::io::opener(std::move(path), decode));
+  for (const auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
+    openers.push_back(pvm::io::opener(path, decoding(a, path, streams)));
   }
   return openers;
 }

@@ -114,6 +114,21 @@ TEST_CASE("reading ahead stops whenever it is told to", "[io][prefetch]") {
   CHECK_FALSE(failure(pvm::Fault::source, [&] { read(failing); }).empty());
 }
 
+TEST_CASE("reading ahead begins when a source is prepared", "[io][prefetch]") {
+  std::atomic<int> reads = 0;
+  io::Prefetch ahead(Probe(reads, never), 4);
+  io::prepare(ahead, small_shape);
+  const auto given_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (reads < 4 && std::chrono::steady_clock::now() < given_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(reads == 4);
+  CHECK(ahead.position() == io::Position{});
+  io::Synthetic plain({.seed = 0, .frames = 10});
+  for (int i = 0; i < 6; ++i) CHECK(read(ahead) == read(plain));
+  CHECK_FALSE(failure(pvm::Fault::usage, [&] { io::prepare(ahead, {0, 0, 3}); }).empty());
+}
+
 TEST_CASE("another shape takes effect with the next frame", "[io][prefetch]") {
   io::Synthetic plain;
   io::Prefetch ahead(io::Synthetic{}, 8);

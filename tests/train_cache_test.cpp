@@ -63,6 +63,27 @@ class Counting {
   std::string id_;
 };
 
+/// Notes whether all streams of a batch were prepared before one was read.
+class Prepared : public Counting {
+ public:
+  struct Notes {
+    int prepared = 0;
+    int prepared_before_first = -1;
+  };
+  Prepared(std::atomic<int>& reads, Notes& notes) : Counting(reads, 40), notes_(&notes) {}
+
+  void prepare(const io::FrameShape& wanted) {
+    notes_->prepared += wanted.size() == frame_bytes ? 1 : 1000;
+  }
+  io::FrameInfo next(io::FrameShape wanted, std::span<std::uint8_t> pixels) {
+    if (notes_->prepared_before_first < 0) notes_->prepared_before_first = notes_->prepared;
+    return Counting::next(wanted, pixels);
+  }
+
+ private:
+  Notes* notes_;
+};
+
 /// The bits of the weights after `steps` steps, and how often the source was read.
 std::pair<std::vector<float>, int> train_counting(std::uint64_t frames, std::size_t cache,
                                                   std::uint64_t steps) {
@@ -231,6 +252,18 @@ TEST_CASE("One line says what is kept", "[train][cache]") {
   CHECK(messages.mention("frame cache: all 40 frames"));
   train_counting(40, 7 * frame_bytes, 300);
   CHECK(messages.mention("frame cache: it is full (7 frames"));
+}
+
+TEST_CASE("All streams are prepared before one is read", "[train][cache]") {
+  for (const std::size_t cache : {all, std::size_t{0}}) {
+    std::atomic<int> reads = 0;
+    Prepared::Notes notes;
+    std::vector<Prepared> streams(3, Prepared(reads, notes));
+    Trainer trainer(tiny_spec(), {.batch = 3, .cache_bytes = cache});
+    trainer.fit(streams, pvm::Steps{100});
+    CHECK(notes.prepared_before_first == 3);
+    CHECK(notes.prepared == 3);
+  }
 }
 
 TEST_CASE("Streams of one file share its frames", "[train][cache]") {

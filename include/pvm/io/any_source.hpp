@@ -42,6 +42,7 @@ class AnySource {
   [[nodiscard]] std::string name() const { return held_->name(); }
   [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
   void seek_ahead(const Position& position) { held_->seek_ahead(position); }
+  void prepare(const FrameShape& shape) { held_->prepare(shape); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return held_->usage(); }
   /// Whether the source reads ahead by itself, see `io::read_ahead`.
   bool read_ahead(std::size_t frames) { return held_->read_ahead(frames); }
@@ -69,6 +70,7 @@ class AnySource {
     virtual std::string name() const = 0;
     virtual std::string replay_id() const = 0;
     virtual void seek_ahead(const Position& position) = 0;
+    virtual void prepare(const FrameShape& shape) = 0;
     virtual std::vector<StageUsage> usage() const = 0;
     virtual bool read_ahead(std::size_t frames) = 0;
     virtual void expect_once(bool once) = 0;
@@ -92,6 +94,7 @@ class AnySource {
     std::string name() const override { return source.name(); }
     std::string replay_id() const override { return io::replay_id(source); }
     void seek_ahead(const Position& position) override { io::seek_ahead(source, position); }
+    void prepare(const FrameShape& shape) override { io::prepare(source, shape); }
     std::vector<StageUsage> usage() const override { return io::usage(source); }
     bool read_ahead(std::size_t frames) override { return io::read_ahead(source, frames); }
     void expect_once(bool once) override { io::expect_once(source, once); }

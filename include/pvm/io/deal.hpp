@@ -34,7 +34,7 @@ class StartingAt {
 
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     const bool first = position() == start_;
-    if (!begun_) seek(start_);
+    begin();
     FrameInfo info = source_.next(shape, pixels);
     info.starts_sequence = info.starts_sequence || first;
     return info;
@@ -56,10 +56,18 @@ class StartingAt {
     source_.seek_ahead(position);
     begun_ = true;
   }
+  void prepare(const FrameShape& shape) {
+    begin();
+    source_.prepare(shape);
+  }
   bool read_ahead(std::size_t frames) { return source_.read_ahead(frames); }
   void expect_once(bool once) { source_.expect_once(once); }
 
  private:
+  void begin() {
+    if (!begun_) seek(start_);
+  }
+
   AnySource source_;
   Position start_;
   bool begun_ = false;

@@ -74,7 +74,6 @@ class JpegBatches {
         std::swap(ready_.back().bytes, bytes);
       }
       if (driving_ || !due()) return;
-      driving_ = true;
     }
     drive();
   }
@@ -121,7 +120,8 @@ class JpegBatches {
     return !ready_.empty() && (ready_.size() >= batch || arrived_ >= batch || expected_ == 0);
   }
 
-  /// Decodes batches until none is due.
+  /// Decodes batches until none is due or another thread does so. While the readers are told of a
+  /// batch, another thread may have the next one decoded.
   void drive() noexcept {
     for (auto jobs = next_batch(); !jobs.empty(); jobs = next_batch()) {
       Stopwatch watch;
@@ -132,19 +132,20 @@ class JpegBatches {
       } catch (...) {
         failure = std::current_exception();
       }
-      keep_buffers(jobs);
+      stop_driving(jobs);
       const double seconds = watch.lap() / static_cast<double>(jobs.size());
       for (std::size_t i = 0; i < jobs.size(); ++i)
         jobs[i].done(readable[i] != 0, failure, seconds);
     }
   }
 
-  /// Of one shape. None where none is due: then nobody drives any more.
+  /// Of one shape, for the device to decode; only this thread drives until `stop_driving`. None
+  /// where none is due or another thread drives.
   std::vector<Job> next_batch() {
     const std::lock_guard lock(mutex_);
     std::vector<Job> jobs;
-    driving_ = due();
-    if (!driving_) return jobs;
+    if (driving_ || !due()) return jobs;
+    driving_ = true;
     while (!ready_.empty() && jobs.size() < batch &&
            (jobs.empty() || ready_.front().shape == jobs.front().shape)) {
       jobs.push_back(std::move(ready_.front()));
@@ -187,8 +188,11 @@ class JpegBatches {
     return bytes;
   }
 
-  void keep_buffers(std::vector<Job>& jobs) {
+  /// Keeps the buffers of the batch, too.
+  void stop_driving(std::vector<Job>& jobs) {
     const std::lock_guard lock(mutex_);
+    driving_ = false;
+    taken_.notify_all();
     for (Job& job : jobs) {
       if (spare_.size() < batch) spare_.push_back(std::move(job.bytes));
     }
@@ -196,7 +200,7 @@ class JpegBatches {
 
   static constexpr std::size_t most_ready = 4 * batch;
 
-  Device device_;  // of who drives
+  Device device_;  // of the thread that drives
   std::atomic<bool> tried_ = false;
   std::mutex mutex_;  // over what follows
   std::deque<Job> ready_;

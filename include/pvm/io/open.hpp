@@ -162,6 +162,13 @@ AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode dec
 
 }  // namespace detail
 
+/// Whether `path` is what `open_source` takes for pictures: a directory, or a zip archive (by its
+/// content or name). The streams of one share its decoder.
+inline bool holds_pictures(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) || is_zip_name(path) || has_zip_magic(path);
+}
+
 /// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
 /// directory of pictures; a zip archive (by its content or name); anything else as a video. Throws
 /// Fault::source where it is not there or cannot be read, Fault::usage for a malformed seed.
@@ -182,9 +189,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   if (std::filesystem::is_directory(path, ignored)) {
     return detail::open_pictures<DirectoryStore, Gpu>(path, decode);
   }
-  if (is_zip_name(path) || has_zip_magic(path)) {
-    return detail::open_pictures<ZipStore, Gpu>(path, decode);
-  }
+  if (holds_pictures(path)) return detail::open_pictures<ZipStore, Gpu>(path, decode);
   return detail::open_video_source<Gpu>(path, decode);
 }
 

@@ -33,8 +33,8 @@ namespace pvm::inline v0::io {
 template <FileStore Store, class Decoder = CpuPictureDecoder>
 class PictureReader {
  public:
-  /// Work begins with the first `next`, which gives the shape. Throws Fault::source where `path`
-  /// cannot be opened or holds no pictures, and what the decoder throws.
+  /// Work begins with the first `next` or `prepare`, which give the shape. Throws Fault::source
+  /// where `path` cannot be opened or holds no pictures, and what the decoder throws.
   explicit PictureReader(const std::filesystem::path& path)
       : PictureReader(std::make_shared<Service>(path)) {}
 
@@ -70,6 +70,12 @@ class PictureReader {
   void seek_ahead(const Position& position) {
     seek(position);
     if (shape_) seat_->service->prepare(seat_->reader, *shape_);
+  }
+  /// See `io::prepare`.
+  void prepare(const FrameShape& shape) {
+    check_shape(shape);
+    shape_ = shape;
+    seat_->service->prepare(seat_->reader, shape);
   }
   /// See `io::read_ahead`.
   bool read_ahead(std::size_t frames) {

@@ -95,12 +95,13 @@ class StoreHandles {
   std::unique_ptr<Store> take() {
     std::unique_lock lock(mutex_);
     if (idle_.empty() && open_ < most_) {
+      ++open_;
+      lock.unlock();  // a large file takes milliseconds to open: others read on meanwhile
       try {
-        auto store = std::make_unique<Store>(path_);
-        ++open_;
-        return store;
-      } catch (const Error&) {  // it is gone or another by now, but for those who have it open
-        most_ = open_;
+        return std::make_unique<Store>(path_);
+      } catch (const std::exception&) {  // it is gone or another by now: those open will do
+        lock.lock();
+        most_ = --open_;
       }
     }
     returned_.wait(lock, [this] { return !idle_.empty(); });
@@ -120,7 +121,7 @@ class StoreHandles {
   const std::filesystem::path path_;
   std::mutex mutex_;  // over what follows
   std::vector<std::unique_ptr<Store>> idle_;
-  std::size_t open_ = 1;
+  std::size_t open_ = 1;  // or being opened
   std::size_t most_;
   std::condition_variable returned_;
 };
@@ -193,7 +194,7 @@ class PictureService {
                                     const FrameShape& shape) {
     Reader& reader = *shared;
     std::unique_lock lock(mutex_);
-    if (!reader.queue.empty() && reader.queue.front()->shape != shape) drop_queue(reader);
+    drop_others(reader, shape);
     notice_if_asked_again(reader);
     refill(shared, shape);
     const auto frame = reader.queue.front();
@@ -223,6 +224,7 @@ class PictureService {
   /// Begins to read ahead.
   void prepare(const std::shared_ptr<Reader>& reader, const FrameShape& shape) {
     const std::lock_guard lock(mutex_);
+    drop_others(*reader, shape);
     refill(reader, shape);
   }
 
@@ -315,6 +317,11 @@ class PictureService {
     }
     ++frame->queues;
     reader->queue.push_back(frame);
+  }
+
+  /// Frames of another shape.
+  void drop_others(Reader& reader, const FrameShape& shape) noexcept {
+    if (!reader.queue.empty() && reader.queue.front()->shape != shape) drop_queue(reader);
   }
 
   void drop_queue(Reader& reader) noexcept {

@@ -38,8 +38,8 @@ class Prefetch {
                 "next, position, seek, length, skipped, name)");
 
  public:
-  /// Reading ahead begins with the first `next`, which gives the shape. Throws Fault::usage for a
-  /// capacity of 0.
+  /// Reading ahead begins with the first `next` or `prepare`, which give the shape. Throws
+  /// Fault::usage for a capacity of 0.
   explicit Prefetch(S source, std::size_t capacity = 16)
       : worker_(std::make_unique<Worker>(std::move(source), capacity)) {}
 
@@ -62,6 +62,12 @@ class Prefetch {
   /// As `seek`, but the source is sought on the thread, which goes on reading from there at once.
   /// Where it cannot be, the next `next` throws.
   void seek_ahead(const Position& position) { worker_->seek_ahead(position); }
+
+  /// See `io::prepare`.
+  void prepare(const FrameShape& shape) {
+    check_shape(shape);
+    worker_->prepare(shape);
+  }
 
  private:
   /// What the source said about itself between two frames.
@@ -98,8 +104,7 @@ class Prefetch {
     Worker& operator=(const Worker&) = delete;
 
     FrameInfo next(const FrameShape& shape, std::span<std::uint8_t> pixels) {
-      if (shape != shape_) change_shape(shape);
-      if (!thread_.joinable()) start();
+      prepare(shape);
       const Slot& slot = wait_for_frame();
       if (slot.failure) std::rethrow_exception(slot.failure);
       std::copy(slot.pixels.begin(), slot.pixels.end(), pixels.begin());
@@ -107,6 +112,11 @@ class Prefetch {
       place_ = slot.after;
       release_frame();
       return info;
+    }
+
+    void prepare(const FrameShape& shape) {
+      if (shape != shape_) change_shape(shape);
+      if (!thread_.joinable()) start();
     }
 
     void seek_ahead(const Position& position) {

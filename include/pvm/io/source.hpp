@@ -91,6 +91,13 @@ void seek_ahead(S& source, const Position& position) {
   }
 }
 
+/// Has a source that offers `prepare` begin to make frames of `shape` from where it stands, before
+/// it is asked for one: the sources of a batch work side by side from the start.
+template <FrameSource S>
+void prepare(S& source, const FrameShape& shape) {
+  if constexpr (requires { source.prepare(shape); }) source.prepare(shape);
+}
+
 /// Has a source that offers `read_ahead` make up to `frames` frames before they are asked for, from
 /// now on. False where it cannot: `Prefetch` reads any source ahead.
 template <FrameSource S>

@@ -55,6 +55,9 @@ class Feed {
   /// Fills `block`, and moves `places`, one for each stream, behind its frames. A source is sought
   /// where it does not stand at its place. Throws what sources throw.
   void fill(const FrameBlock& block, Places& places) {
+    if (!std::exchange(begun_, true)) {
+      for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
+    }
     decoded_ = 0;
     for (std::size_t row = 0; row < block.scored.size(); ++row) {
       const std::size_t b = row % streams_.size();
@@ -233,6 +236,7 @@ class Feed {
   std::vector<Stream> streams_;
   std::vector<Stored> new_;    // of the block in hand
   std::uint64_t decoded_ = 0;  // frames of the block in hand
+  bool begun_ = false;
   bool told_ = false;
   bool keeping_ = false;        // new frames, as far as they can be kept
   double waiting_ = 0;          // seconds for sources

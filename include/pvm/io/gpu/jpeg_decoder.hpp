@@ -30,8 +30,7 @@ class GpuJpegDecoder {
   /// Throws Fault::device where there is no GPU or nvJPEG cannot use it.
   GpuJpegDecoder() {
     detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
-    detail::check_decoding(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                           "making a stream");
+    stream_ = detail::make_decoding_stream();
     hardware_ = nvjpegCreateEx(NVJPEG_BACKEND_HARDWARE, nullptr, nullptr, 0, &handle_) ==
                 NVJPEG_STATUS_SUCCESS;
     const bool made = hardware_ || nvjpegCreateEx(NVJPEG_BACKEND_DEFAULT, nullptr, nullptr, 0,

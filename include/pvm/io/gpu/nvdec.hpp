@@ -154,8 +154,7 @@ class NvdecSession {
   NvdecSession(const AVCodecParameters& parameters, int device, const FrameShape& shape)
       : width_(parameters.width), height_(parameters.height), shape_(shape) {
     detail::check_decoding(cudaSetDevice(device), "choosing the GPU");
-    detail::check_decoding(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                           "making a stream");
+    stream_ = detail::make_decoding_stream();
     try {
       open_device();
       open_codec(parameters);
