@@ -43,7 +43,7 @@ struct Arguments {
   double seconds = 0, rate = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
        save_given = false, frames_given = false, cache_given = false;
-  bool no_graph = false, on_chip = false, freeze = false, quiet = false, report = false;
+  bool no_graph = false, freeze = false, quiet = false, report = false;
 };
 
 constexpr const char* examples = R"(
@@ -110,8 +110,6 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--threads", a.threads, "of the host backend (default: one per core)")
       ->type_name("N");
   app.add_flag("-G,--no-graph", a.no_graph, "GPU: run kernels one by one");
-  app.add_flag("--on-chip", a.on_chip,
-               "GPU, one sequence, bf16 or fp16: weights stay on the multiprocessors");
   app.option_defaults()->group("Output");
   app.add_option("-o,--out", a.out,
                  "checkpoints are PREFIX_000100000.safetensors (default: "
@@ -332,7 +330,6 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
-  options.on_chip = a.on_chip;
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},

@@ -47,11 +47,8 @@ struct TrainerOptions {
   std::uint64_t seed = 0;        ///< of the first weights
   Reduce reduce = Reduce::mean;  ///< how the sequences' updates become one
   Mode mode = Mode::learn;
-  int threads = 0;    ///< host: 0 = one per core
-  bool graph = true;  ///< CUDA: replay captured steps
-  /// CUDA, one sequence, bf16 or fp16: the weights stay on the GPU's multiprocessors. Refused where
-  /// they do not fit.
-  bool on_chip = false;
+  int threads = 0;                                   ///< host: 0 = one per core
+  bool graph = true;                                 ///< CUDA: replay captured steps
   BackendChoice backend = BackendChoice::automatic;  ///< among those of the Trainer's Backend
   /// Bytes that decoded frames may take in the engine's memory, so that later passes need no
   /// decoding; 0: none are kept.
@@ -103,36 +100,34 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The engine whose 16-bit weights stay on the chip, for units as the published models have them or
-/// as a network's type says; throws Error (usage) where there is none.
-template <class Precision, int Batch, class Net>
-AnyEngine make_chip_engine(const Spec& spec, int batch, const EngineOptions& options) {
-  constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
-  constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
-  constexpr int hidden = Net::hidden == dynamic ? 49 : Net::hidden;
-  constexpr bool fits = std::is_void_v<OwnOnGpu<Net>> && chip::fits_tiles(hidden);
-  if constexpr (narrow && momentum && fits && (Batch == 1 || Batch == dynamic)) {
-    return AnyEngine::make<CudaChipEngine<Precision, hidden>>(spec, batch, options);
-  } else {
-    throw Error(Fault::usage,
-                "weights stay on the chip for one sequence in bf16 or fp16 that learns by momentum,"
-                " with an activation of the library and units of tiles of 16 hidden values and 1 to"
-                " 4 more, like 49; leave on_chip out");
-  }
-}
+/// The hidden values of a unit for which the engine with its weights on the chip is compiled: those
+/// of the published models, or what a network's type says.
+template <class Net>
+inline constexpr int hidden_on_chip = Net::hidden == dynamic ? 49 : Net::hidden;
 
-/// One sequence in fp32 with momentum has an engine of its own; everything else runs as a batch on
-/// tensor cores, but for what is asked to stay on the chip. Throws Error (device) for what a GPU
-/// cannot run.
+/// Whether that engine can be compiled at all; a spec must fit besides.
 template <class Precision, int Batch, class Net>
-AnyEngine make_cuda_engine(const Spec& spec, int batch, bool on_chip,
-                           const EngineOptions& options) {
+inline constexpr bool may_stay_on_chip =
+    (std::same_as<Precision, bf16> || std::same_as<Precision, fp16>)&&(Batch == 1 ||
+                                                                       Batch == dynamic) &&
+    std::same_as<CudaRule<Net>, Momentum>&& std::is_void_v<OwnOnGpu<Net>>&& chip::fits_tiles(
+        hidden_on_chip<Net>);
+
+/// One sequence with momentum has engines of its own, in fp32, and in 16 bits where its weights fit
+/// on the chip; everything else runs as a batch on tensor cores. Throws Error (device) for what a
+/// GPU cannot run.
+template <class Precision, int Batch, class Net>
+AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
   const std::string lacks = lacks_on_gpu<Net>(spec);
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
-  if (on_chip) return make_chip_engine<Precision, Batch, Net>(spec, batch, options);
+  if constexpr (may_stay_on_chip<Precision, Batch, Net>) {
+    using Chip = CudaChipEngine<Precision, hidden_on_chip<Net>>;
+    std::string why;
+    if (batch == 1 && Chip::fits(spec, why)) return AnyEngine::make<Chip>(spec, batch, options);
+  }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
     return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
@@ -170,16 +165,11 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   constexpr bool may_be_cuda = !std::same_as<Backend, host>;
   const bool required = std::same_as<Backend, cuda> || options.backend == BackendChoice::cuda;
   const bool wanted = may_be_cuda && options.backend != BackendChoice::host;
-  if (options.on_chip && !wanted) {
-    throw Error(Fault::usage,
-                "weights stay on the chip of a GPU only, and this run is the host's;"
-                " leave on_chip out");
-  }
 #if defined(__CUDACC__)
   if constexpr (may_be_cuda) {
     if (choose_cuda(required, wanted)) {
       try {
-        return make_cuda_engine<Precision, Batch, Net>(spec, batch, options.on_chip, engine);
+        return make_cuda_engine<Precision, Batch, Net>(spec, batch, engine);
       } catch (const Error& error) {  // no kernels for this GPU, or none for this network
         const bool host_can = !required && !std::same_as<Precision, tf32>;
         if (!host_can || error.fault() != Fault::device) throw;

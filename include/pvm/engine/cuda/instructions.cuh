@@ -6,7 +6,8 @@
 /// that a header of the same path (tests/emulated_cuda) can stand in where there is no GPU.
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#error "pvm's kernels need compute capability 8.0 or later: compile for that of your GPU, by nvcc -arch=native or CMake's -DCMAKE_CUDA_ARCHITECTURES=native"
+#error \
+    "pvm's kernels need compute capability 8.0 or later: compile for that of your GPU, by nvcc -arch=native or CMake's -DCMAKE_CUDA_ARCHITECTURES=native"
 #endif
 
 #include <cuda_runtime.h>

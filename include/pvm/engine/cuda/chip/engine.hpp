@@ -37,6 +37,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   using Plan = detail::chip::Plan<Hidden>;
   using Words = detail::chip::Split<Precision>;
   friend Base;
+  static_assert(detail::CudaTuning{}.block_steps <= detail::chip::launch_steps);
 
  public:
   /// Whether this engine can run `spec` on the current device; if not, `why` says what is in the
@@ -175,7 +176,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     std::vector<unsigned int> begun;
     for (std::uint64_t i = 0; i < rounds; ++i) {
       const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
-      begun.push_back(static_cast<unsigned>(times) * static_cast<unsigned>(device_.multiprocessors));
+      begun.push_back(static_cast<unsigned>(times) *
+                      static_cast<unsigned>(device_.multiprocessors));
     }
     return begun;
   }
@@ -275,7 +277,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void visit_patches(Visit visit) const {
     for (std::size_t u = 0; u < this->patches(); ++u) {
       for (std::size_t k = 0; k < this->patch_size(); ++k) {
-        visit(layout_.first_patch + u * layout_.patch_record + place_of_value(k), this->pixel(u, k));
+        visit(layout_.first_patch + u * layout_.patch_record + place_of_value(k),
+              this->pixel(u, k));
       }
     }
   }

@@ -4,12 +4,16 @@
 
 /// The step for one sequence with 16-bit weights that stay on the chip: one persistent kernel, one
 /// block of threads on every multiprocessor, whole units on each, so that only c(h) and its inner
-/// products cross between multiprocessors. In step t
-///   gather    x(t) from what the units published in step t - 1
-///   errors    d1(t) = g(y(t-2)) e; one warp a unit meanwhile weighs the listed gradients
-///   forward   W0 x(t) on tensor cores; one warp a unit adds it up, makes h(t) and publishes it,
-///             and after that its inner products, which nobody needs before `errors`
-///   backward  meanwhile W1^T d1(t); then d0(t), y(t), and the folds whose turn it is
+/// products cross between multiprocessors. In step t one warp a unit
+///   begins    by weighing the listed gradients with what the sources sent,
+///   finishes  the unit when all warps have their part of W0 x(t): h(t), sent at once, its inner
+///             products, and later d0(t);
+/// the others
+///   gather    x(t) from what the units sent in step t - 1, and write the factors of folds,
+///   learn     after their part of W0 x(t): d1(t) = g(y(t-2)) e, W1^T d1(t), the next patches,
+///   y(t);
+/// all multiply, and fold the blocks whose turn it is. Barriers are between those that need each
+/// other; no warp waits for the end of a step.
 /// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
 /// eight rows where a vector has one. Only the weights are rounded to 16 bits; their fp32 masters
 /// are in device memory and gain the listed gradients once every few steps.
@@ -39,7 +43,7 @@ struct Multiprocessor {
   const ChipProgram& p;
   std::uint32_t* shared;
   mutable int thread;  ///< in its block
-  int turn;    ///< which of the two ChipNow
+  int turn;            ///< which of the two ChipNow
 
   /// What comes from the thread's number is made again from here on: registers are for weights, and
   /// the compiler would keep all of it for the whole run.
@@ -185,7 +189,8 @@ struct Multiprocessor {
     const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
     const std::size_t rows = staging * a.block_steps + cursor.frame;
     const std::uint32_t* index = a.index + staging * (1 + tables);
-    const int left = static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
+    const int left =
+        static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
     l.count = max(0, min(left, a.most_steps));
     l.ends = l.count == left;
     l.index = index + 1 + static_cast<std::size_t>(cursor.frame) * a.layers;
@@ -232,8 +237,10 @@ struct Multiprocessor {
   /// The past from device memory to shared memory.
   __device__ __forceinline__ void load_past() const {
     const unsigned long long t = now().step;
-    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads) shared[p.x + i] = 0;
-    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads) floats(p.y)[i] = 0;
+    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads)
+      shared[p.x + i] = 0;
+    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads)
+      floats(p.y)[i] = 0;
     constexpr int parts = (warps + 1) * S::values + warps * S::part1_words;
     if (thread < unit_count()) area(thread)[S::opened] = ~0U;
     for (int i = thread; i < unit_count() * parts; i += threads) {
@@ -271,7 +278,8 @@ struct Multiprocessor {
           shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
               __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
         }
-        for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base; i += threads) {
+        for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base;
+             i += threads) {
           const unsigned long long step = t - 1 - i / my.base + 2 * ring;
           const std::uint32_t k = i % my.base;
           seen(my, step)[k] = Words::unpack(
@@ -536,8 +544,8 @@ struct Multiprocessor {
     }
     if (lane() < S::terms) {
       total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
-      total += weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] *
-               primary_sums(u, t + 1)[lane()];
+      total +=
+          weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] * primary_sums(u, t + 1)[lane()];
       total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
     }
     constexpr int rows = (Hidden + 31) / 32;
@@ -615,9 +623,9 @@ struct Multiprocessor {
         words[i] = 0;
         if (k >= a.patch) continue;
         const std::uint32_t at = shared[ChipAreas::offsets + k];
-        words[i] = Words::pack(values != nullptr
-                                   ? __ldcg(values + at)
-                                   : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
+        words[i] = Words::pack(
+            values != nullptr ? __ldcg(values + at)
+                              : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
         if (next != nullptr) prefetch_line(next + corner + at);
       }
       float pixel[at_once];
@@ -769,7 +777,7 @@ struct Multiprocessor {
   /// Value i of those that the lanes have, `word[i / 32]` in lane i % 32.
   template <int Rows>
   __device__ __forceinline__ std::uint32_t value_of(const std::uint32_t (&word)[Rows],
-                                                           int i) const {
+                                                    int i) const {
     std::uint32_t out = 0;
 #pragma unroll
     for (int k = 0; k < Rows; ++k) {
@@ -781,8 +789,8 @@ struct Multiprocessor {
   /// Sends `pieces` pieces of the values that the lanes have, marked as of step t.
   template <int Rows>
   __device__ __forceinline__ void send(std::uint32_t* to, int pieces,
-                                              const std::uint32_t (&word)[Rows],
-                                              unsigned long long t) const {
+                                       const std::uint32_t (&word)[Rows],
+                                       unsigned long long t) const {
     uint4 v;
     const int i = 3 * min(lane(), pieces - 1);
     v.x = value_of(word, i);
@@ -840,7 +848,7 @@ struct Multiprocessor {
   /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
   template <int Rows, class Then>
   __device__ __forceinline__ void inner_products(float (&v)[32], int at,
-                                                        const float (&values)[Rows], Then then) const {
+                                                 const float (&values)[Rows], Then then) const {
 #pragma unroll
     for (int age = 0; age < sums; ++age) {
       float sum = 0;
@@ -1084,8 +1092,8 @@ struct Multiprocessor {
   }
 
   /// Adds the sum over the list of factors times columns to a block of fp32 weights, and rounds it.
-  /// `more` rows lie beside the tiles; `columns_then(b)` gives the columns as operands. `w` gets the
-  /// tiles, `beside(half, words)` two columns of one of the other rows.
+  /// `more` rows lie beside the tiles; `columns_then(b)` gives the columns as operands. `w` gets
+  /// the tiles, `beside(half, words)` two columns of one of the other rows.
   template <class Columns, class Beside>
   __device__ __forceinline__ void fold(const float* master, float* to, int more,
                                        const uint4* factors, Columns columns_then,
@@ -1225,14 +1233,6 @@ struct Multiprocessor {
 
   // -------------------------------------------------------------- the step
 
-  /// Waits for all units to have published step t - 1: their values (`what` 0) or their inner
-  /// products (1). One lane's work.
-  __device__ __forceinline__ void wait_for_units(int what) const {
-    const unsigned int target = now().published * static_cast<unsigned>(a.units);
-    while (static_cast<int>(load_relaxed(a.barrier + what) - target) < 0) {
-    }
-    fence_device();
-  }
   /// The barriers of a step but for the one that all wait at.
   enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, tables_open, patch_read };
 
@@ -1468,8 +1468,8 @@ __global__ void __launch_bounds__(threads, 1)
     float v[32];
     for (int i = 0; i < 32; ++i) v[i] = 0;
     block.template inner_products<rows>(v, 0, c, [&](int age, int i) {
-      return Words::unpack(
-          __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + my.unit * S::record + in_pieces(i)));
+      return Words::unpack(__ldcg(block.past(t - 3 - static_cast<unsigned>(age)) +
+                                  my.unit * S::record + in_pieces(i)));
     });
     const float sum = block.sum_each(v);
     const std::uint32_t products[1] = {__float_as_uint(sum)};
@@ -1486,9 +1486,8 @@ __global__ void __launch_bounds__(threads, 1)
   for (int k = block.lane(); k < a.patch; k += 32) {
     const float pixel = Words::unpack(__ldcg(record + in_pieces(k)));
     for (int age = 0; age < S::terms; ++age) {
-      const std::uint32_t word =
-          __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) + a.first_patch +
-                 my.patch * a.patch_record + in_pieces(k));
+      const std::uint32_t word = __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) +
+                                        a.first_patch + my.patch * a.patch_record + in_pieces(k));
       v[age] = __fmaf_rn(pixel, Words::unpack(word), v[age]);  // as read_patch does
     }
   }

@@ -81,11 +81,11 @@ class Plan {
   ChipAreas areas{};
   std::size_t shared_words = 0;  ///< of a block of threads
   std::size_t row_words = 0, first_patch = 0, patch_record = 0;
-  std::size_t patch_products = 0;  ///< word of a patch's record
-  std::size_t patch_row = 0;       ///< of its history in shared memory
-  std::size_t one = 0, zero = 0;   ///< records of a row of the past: 1 and zeros; zeros
-  std::size_t outputs = 0;                         ///< of all units, in whole blocks
-  std::size_t blocks = 0, wide_blocks = 0;         ///< of W0 and of W1
+  std::size_t patch_products = 0;           ///< word of a patch's record
+  std::size_t patch_row = 0;                ///< of its history in shared memory
+  std::size_t one = 0, zero = 0;            ///< records of a row of the past: 1 and zeros; zeros
+  std::size_t outputs = 0;                  ///< of all units, in whole blocks
+  std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
@@ -544,9 +544,9 @@ class Plan {
     }
   }
 
-  /// What a warp of a multiprocessor does beside products: it finishes a unit, or writes the factors
-  /// of a unit's folds and reads its patch if it sees one, or neither. All but those that finish or
-  /// read have blocks of W1.
+  /// What a warp of a multiprocessor does beside products: it finishes a unit, or writes the
+  /// factors of a unit's folds and reads its patch if it sees one, or neither. All but those that
+  /// finish or read have blocks of W1.
   enum class Role { finishes, reads, writes, others };
   [[nodiscard]] static Role role(const Draft& draft, std::size_t w) {
     const std::size_t finishing = draft.units.size();
@@ -646,9 +646,9 @@ class Plan {
     for (std::size_t u = 0; u < draft.units.size(); ++u) {
       const ChipUnit& unit = draft.units[u];
       for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-        draft.wide[to[next * to.size() / count]].push_back(
-            {narrow(u | next % period_ << 8), unit.out + b * columns, 0,
-             unit.all_out / columns + b});
+        draft.wide[to[next * to.size() / count]].push_back({narrow(u | next % period_ << 8),
+                                                            unit.out + b * columns, 0,
+                                                            unit.all_out / columns + b});
       }
     }
     for (auto& list : draft.wide) count_runs(list);

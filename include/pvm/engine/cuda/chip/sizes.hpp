@@ -28,7 +28,8 @@ inline constexpr int sums = 16;        ///< room for one number for each listed 
 inline constexpr int ahead = 8;        ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
-inline constexpr int most_units = 6;   ///< of a multiprocessor: half of its warps, which write their factors
+inline constexpr int most_units = 6;      ///< of a multiprocessor: other warps write their factors
+static_assert(2 * most_units <= warps);
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
 /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it,
@@ -77,10 +78,13 @@ struct Sizes {
   static constexpr int value_pieces = (Hidden + 2) / 3;
   static constexpr int product_pieces = (terms + 2) / 3;
   static constexpr int record = 4 * (value_pieces + product_pieces);
+  // A fold reads the inputs of the oldest listed gradient and of the step before.
+  static_assert(ahead + terms + 5 <= ring, "the fastest writes over what the slowest reads");
   static_assert(panel_slots * product_pieces <= 32, "a warp reads the products of a panel at once");
 
   /// What a unit has in shared memory beside weights and inputs, in words from its start.
-  static constexpr std::uint32_t tables = 0;  ///< weight of listed gradients, [since a fold | folds]
+  static constexpr std::uint32_t tables =
+      0;  ///< weight of listed gradients, [since a fold | folds]
   static constexpr std::uint32_t primary = tables + (most_period + 1) * sums;
   static constexpr std::uint32_t listed = primary + 2 * sums;
   static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), in two parts
@@ -114,9 +118,9 @@ struct ChipUnit {
   std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
   std::uint32_t products;  ///< [panels][32]: what each lane reads of the sources' inner products
-  std::uint32_t own_phase[3];         ///< when A, B and the bias fold
-  std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
-  std::uint32_t seen;                 ///< word of the patch's own history, [history][patch_row]
+  std::uint32_t own_phase[3];  ///< when A, B and the bias fold
+  std::uint32_t patch;         ///< in layer 0: which, else not_a_patch
+  std::uint32_t seen;          ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
 inline constexpr std::uint32_t no_product = ~0U;
@@ -134,8 +138,8 @@ struct ChipSlot {
 };
 
 /// A block of W0, as the warp that has it sees it. Its inputs are values of one or two records of a
-/// row of the past: column c is value `from` + c of the first, from column `cut` on value c - cut of
-/// the second.
+/// row of the past: column c is value `from` + c of the first, from column `cut` on value c - cut
+/// of the second.
 struct ChipBlock {
   std::uint32_t x;      ///< word of its first input on even (low half) and odd steps
   std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
@@ -169,7 +173,7 @@ inline constexpr std::uint32_t no_pixel = ~0U;
 /// Shared memory, in words from its start: what all multiprocessors have at the same places, the
 /// areas of the units, then a multiprocessor's program and what it says is where.
 struct ChipAreas {
-  static constexpr std::uint32_t now = 0;                ///< of even and odd steps
+  static constexpr std::uint32_t now = 0;  ///< of even and odd steps
   static constexpr std::uint32_t launch = now + 2 * 8;
   static constexpr std::uint32_t score = launch + 16;
   static constexpr std::uint32_t frames = score + warps * 3 * 2;  ///< of a launch's steps
@@ -186,7 +190,7 @@ struct ChipProgram {
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
-  std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
+  std::uint32_t rest_first[warps];     ///< where a warp's rows beside the tiles start
   std::uint32_t x, y, d1, wide, seen;  ///< areas whose sizes are each multiprocessor's own
 };
 

@@ -40,9 +40,9 @@ struct ChipArguments {
   int units, layers, patches, patch, block_size, channels, side;
   int period;
   unsigned int row_words, first_patch, patch_record, patch_products;  ///< of a row of the past
-  unsigned int patch_row;  ///< words of a row of a patch's history in shared memory
-  unsigned int hidden_row, output_row;                      ///< floats of a row of the others
-  int activation;  ///< 0 polynomial, 1 with the true derivative, 2 logistic
+  unsigned int patch_row;               ///< words of a row of a patch's history in shared memory
+  unsigned int hidden_row, output_row;  ///< floats of a row of the others
+  int activation;                       ///< 0 polynomial, 1 with the true derivative, 2 logistic
   int sign_error;
   int staging, block_steps, table_stride;
   int most_steps;  ///< of this launch
