@@ -38,7 +38,8 @@ struct JpegItem {
 /// thread whose picture completes a batch has it decoded while others read on. Pictures that are no
 /// plain JPEGs (`plain_jpeg`), and those that the device refuses, are decoded on the CPU. What
 /// frames there will be does not depend on how batches fall. Memory: the bytes of 4 batches, where
-/// threads read faster than the device decodes, and of one picture for each thread.
+/// threads read faster than the device decodes, of two more that are decoded or told of, and of one
+/// picture for each thread.
 ///
 /// `Device`: `start(items, shape)` begins to decode JpegItems and says whether it could, `wait()`
 /// gives their frames one behind the other; one thread at a time.
@@ -66,14 +67,14 @@ class JpegBatches {
     if (!facts) CpuPictureDecoder().decode(bytes, shape, pixels, done);
     {
       std::unique_lock lock(mutex_);
-      taken_.wait(lock, [this] { return !driving_ || ready_.size() < most_ready; });
+      taken_.wait(lock, [this] { return may_drive() || ready_.size() < most_ready; });
       --expected_;
       ++arrived_;
       if (facts) {
         ready_.push_back({spare(), *facts, shape, pixels, std::move(done)});
         std::swap(ready_.back().bytes, bytes);
       }
-      if (driving_ || !due()) return;
+      if (!may_drive() || !due()) return;
     }
     drive();
   }
@@ -120,6 +121,9 @@ class JpegBatches {
     return !ready_.empty() && (ready_.size() >= batch || arrived_ >= batch || expected_ == 0);
   }
 
+  /// One batch is decoded at a time, while readers are told of one before it.
+  [[nodiscard]] bool may_drive() const { return !driving_ && under_way_ < 2; }
+
   /// Decodes batches until none is due or another thread does so. While the readers are told of a
   /// batch, another thread may have the next one decoded.
   void drive() noexcept {
@@ -136,16 +140,18 @@ class JpegBatches {
       const double seconds = watch.lap() / static_cast<double>(jobs.size());
       for (std::size_t i = 0; i < jobs.size(); ++i)
         jobs[i].done(readable[i] != 0, failure, seconds);
+      all_told();
     }
   }
 
   /// Of one shape, for the device to decode; only this thread drives until `stop_driving`. None
-  /// where none is due or another thread drives.
+  /// where none is due, another thread drives, or readers are still to be told of two.
   std::vector<Job> next_batch() {
     const std::lock_guard lock(mutex_);
     std::vector<Job> jobs;
-    if (driving_ || !due()) return jobs;
+    if (!may_drive() || !due()) return jobs;
     driving_ = true;
+    ++under_way_;
     while (!ready_.empty() && jobs.size() < batch &&
            (jobs.empty() || ready_.front().shape == jobs.front().shape)) {
       jobs.push_back(std::move(ready_.front()));
@@ -198,6 +204,12 @@ class JpegBatches {
     }
   }
 
+  void all_told() {
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+    taken_.notify_all();
+  }
+
   static constexpr std::size_t most_ready = 4 * batch;
 
   Device device_;  // of the thread that drives
@@ -207,6 +219,7 @@ class JpegBatches {
   std::size_t expected_ = 0;
   std::size_t arrived_ = 0;  // since the last batch was taken
   bool driving_ = false;
+  int under_way_ = 0;  // batches that are decoded or told of
   std::condition_variable taken_;
   std::vector<std::vector<std::uint8_t>> spare_;  // buffers
 };
