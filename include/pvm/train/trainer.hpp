@@ -107,11 +107,14 @@ inline constexpr int hidden_on_chip = Net::hidden == dynamic ? 49 : Net::hidden;
 
 /// Whether that engine can be compiled at all; a spec must fit besides.
 template <class Precision, int Batch, class Net>
-inline constexpr bool may_stay_on_chip =
-    (std::same_as<Precision, bf16> || std::same_as<Precision, fp16>)&&(Batch == 1 ||
-                                                                       Batch == dynamic) &&
-    std::same_as<CudaRule<Net>, Momentum>&& std::is_void_v<OwnOnGpu<Net>>&& chip::fits_tiles(
-        hidden_on_chip<Net>);
+consteval bool may_stay_on_chip() {
+  constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
+  constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
+  constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
+  constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
+  return narrow && one_sequence && momentum && !own_activation &&
+         chip::fits_tiles(hidden_on_chip<Net>);
+}
 
 /// One sequence with momentum has engines of its own, in fp32, and in 16 bits where its weights fit
 /// on the chip; everything else runs as a batch on tensor cores. Throws Error (device) for what a
@@ -123,7 +126,7 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
-  if constexpr (may_stay_on_chip<Precision, Batch, Net>) {
+  if constexpr (may_stay_on_chip<Precision, Batch, Net>()) {
     using Chip = CudaChipEngine<Precision, hidden_on_chip<Net>>;
     std::string why;
     if (batch == 1 && Chip::fits(spec, why)) return AnyEngine::make<Chip>(spec, batch, options);
