@@ -448,14 +448,14 @@ struct Multiprocessor {
     }
   }
 
-  /// Five lanes have the inner products of a source, three each: those of source `lane() / 5`.
+  /// A lane's piece of a source's inner products. As many lanes as there are pieces have a
+  /// source's.
   struct Products {
     float v[3];
   };
-  static constexpr int third = S::product_pieces;
-  /// Where lane's part of the products of source `s` is in a row.
+  /// Where this lane's piece of a source's products is in a row.
   __device__ __forceinline__ std::uint32_t products_at(const ChipSlot& slot) const {
-    return slot.from + 4 * (S::value_pieces + lane() % third);
+    return slot.from + 4 * (S::value_pieces + lane() % S::product_pieces);
   }
   __device__ __forceinline__ static void add_products(Products& sum, uint4 piece, const float* w) {
     sum.v[0] += w[0] * __uint_as_float(piece.x);
@@ -471,7 +471,7 @@ struct Multiprocessor {
       float all = v;
 #pragma unroll
       for (int s = 1; s < panel_slots; ++s) {
-        all += __shfl_sync(every_lane, v, (lane() + s * third) & 31);
+        all += __shfl_sync(every_lane, v, (lane() + s * S::product_pieces) & 31);
       }
       const float mine = __shfl_sync(every_lane, all, lane() / 3);
       if (lane() % 3 == i) out = mine;
@@ -485,8 +485,8 @@ struct Multiprocessor {
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
     for (std::uint32_t from = 0; from < panel.count; from += panel_slots) {
-      const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / third);
-      if (s < panel.count && lane() < panel_slots * third) {
+      const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
+      if (s < panel.count && lane() < panel_slots * S::product_pieces) {
         add_products(sum, wait_for_products(panel.first + s, step), ones);
       }
     }
@@ -529,8 +529,9 @@ struct Multiprocessor {
         if (at[i] == no_product) continue;
         while (piece[i].w != mark) piece[i] = receive_piece(sent + at[i]);
         const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
-        add_products(sum, piece[i],
-                     weights_of(u, static_cast<int>(panel.phase)) + 3 * (lane() % third));
+        add_products(
+            sum, piece[i],
+            weights_of(u, static_cast<int>(panel.phase)) + 3 * (lane() % S::product_pieces));
       }
     }
     __syncwarp();
@@ -591,7 +592,7 @@ struct Multiprocessor {
     __syncwarp();
   }
 
-  /// A of a unit that sees a patch, for the frame `ahead` of the current one, and its inner
+  /// A of a unit that sees a patch, for the frame `ahead_by` behind the current one, and its inner
   /// products with the listed past: one warp's work.
   __device__ __forceinline__ void read_patch(int u, int ahead_by) const {
     const ChipUnit& my = unit(u);
