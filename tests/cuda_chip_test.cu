@@ -16,6 +16,7 @@
 
 #include "rounding_suite.hpp"
 
+using pvm_test::Differences;
 using pvm_test::distance;
 using pvm_test::doubles;
 using pvm_test::hidden_49;
@@ -85,6 +86,19 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
   long_lived.context_exclude_self = true;
   long_lived.delay_each_layer_learning = 1;
   require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
+}
+
+TEST_CASE("chip: fp32 follows the reference", "[gpu]") {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  using E = pvm::CudaChipEngine<pvm::fp32>;
+  const int steps = steps_of(60, 30);
+  const auto follow = [](const Differences& d) {
+    CHECK(d.hidden < 2e-6);
+    CHECK(d.outputs < 2e-6);
+    CHECK(d.weights < 2e-6);
+  };
+  follow(distance<E>(quick(), 1, steps));
 }
 
 TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]", pvm::bf16,

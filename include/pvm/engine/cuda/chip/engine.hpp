@@ -34,7 +34,8 @@ namespace pvm::inline v0 {
 template <class Precision, int Hidden = 49>
 class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden>> {
   using Base = detail::LaunchedEngine<CudaChipEngine>;
-  using Plan = detail::chip::Plan<Hidden>;
+  using Plan = detail::chip::Plan<Precision, Hidden>;
+  using Sizes = detail::chip::Sizes<Precision, Hidden>;
   using Words = detail::chip::Split<Precision>;
   friend Base;
   static_assert(detail::CudaTuning{}.block_steps <= detail::chip::launch_steps);
@@ -51,7 +52,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// `spec` must be valid, the batch is 1; throws Error (usage, device, memory).
   explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
-             detail::chip::deferral<Hidden>(spec.momentum)),
+             detail::chip::deferral<Precision, Hidden>(spec.momentum)),
         layout_(net_, plan_, device_.multiprocessors, device_.shared_bytes),
         launcher_(device_.multiprocessors, layout_.shared_words * 4) {
     this->require_memory(memory_needed(), "");
@@ -131,7 +132,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                                   "; use the engine for batches");
   }
   [[nodiscard]] std::size_t copy_words() const {
-    return layout_.streamed == 0 ? 4 : layout_.blocks * detail::chip::Sizes<Hidden>::block_words;
+    return Sizes::whole || layout_.streamed == 0 ? 4 : layout_.blocks * Sizes::block_words;
   }
   [[nodiscard]] std::size_t score_size() const {
     return count(device_.multiprocessors) * detail::chip::warps * 3;
@@ -268,7 +269,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void visit_records(Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       for (std::size_t i = 0; i < count(Hidden); ++i) {
-        visit(u * detail::chip::Sizes<Hidden>::record + place_of_value(i), u * count(Hidden) + i);
+        visit(u * Sizes::record + place_of_value(i), u * count(Hidden) + i);
       }
     }
   }

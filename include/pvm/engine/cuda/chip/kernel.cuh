@@ -24,6 +24,8 @@
 
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/blocks_16bit.cuh>
+#include <pvm/engine/cuda/chip/blocks_fp32.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
 #include <pvm/engine/cuda/chip/state.cuh>
 #include <pvm/engine/cuda/instructions.cuh>
@@ -33,79 +35,23 @@ namespace pvm::inline v0::detail::chip {
 
 /// What one multiprocessor does: a block of threads with whole units. Every function is inlined.
 template <class Precision, int Hidden>
-struct Multiprocessor {
-  using S = Sizes<Hidden>;
-  using Math = batch::Math<Precision>;
+struct Multiprocessor : Blocks<Precision, Hidden> {
+  using Base = Blocks<Precision, Hidden>;
+  using S = Sizes<Precision, Hidden>;
   using Words = Split<Precision>;
-  using Fast = batch::FastPolynomial<Math>;
-
-  const ChipArguments& a;
-  const ChipProgram& p;
-  std::uint32_t* shared;
-  mutable int thread;  ///< in its block
-  int turn;            ///< which of the two ChipNow
-
-  /// What comes from the thread's number is made again from here on: registers are for weights, and
-  /// the compiler would keep all of it for the whole run.
-  __device__ __forceinline__ void begin_phase() const { thread = thread_number(); }
-  __device__ __forceinline__ int warp() const { return thread >> 5; }
-  __device__ __forceinline__ int lane() const { return thread & 31; }
-  /// A lane's row and pair of columns in tensor-core operands.
-  __device__ __forceinline__ int row() const { return lane() >> 2; }
-  __device__ __forceinline__ int pair() const { return (lane() & 3) * 2; }
-
+  using Fast = batch::FastPolynomial<batch::Math<Precision>>;
+  using Weights = typename Base::Weights;
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
+      Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch,
+      Base::unit_threads, Base::other_threads, Base::unit, Base::unit_count, Base::past,
+      Base::history_row, Base::seen, Base::weights_of, Base::folds_of, Base::gains,
+      Base::my_blocks, Base::my_count, Base::rest_of, Base::master_of, Base::list_of,
+      Base::age_of, Base::table_place;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
-    return reinterpret_cast<const T*>(shared + at);
+    return Base::template list<T>(at);
   }
-  __device__ __forceinline__ float* floats(std::uint32_t at) const {
-    return reinterpret_cast<float*>(shared + at);
-  }
-  /// The area of unit u of this multiprocessor.
-  __device__ __forceinline__ std::uint32_t* area(int u) const {
-    return shared + a.areas.units + static_cast<std::uint32_t>(u) * S::unit_words;
-  }
-  __device__ __forceinline__ float* float_area(int u) const {
-    return reinterpret_cast<float*>(area(u));
-  }
-  __device__ __forceinline__ ChipNow& now(int which) const {
-    return *reinterpret_cast<ChipNow*>(shared + ChipAreas::now + which * 8);
-  }
-  __device__ __forceinline__ const ChipNow& now() const { return now(turn); }
-  __device__ __forceinline__ ChipLaunch& launch() const {
-    return *reinterpret_cast<ChipLaunch*>(shared + ChipAreas::launch);
-  }
-  /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
-  __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
-  __device__ __forceinline__ int other_threads() const { return threads - unit_threads(); }
-  __device__ __forceinline__ const ChipUnit& unit(int u) const {
-    return list<ChipUnit>(p.units)[u];
-  }
-  __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
-  __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
-    return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
-  }
-  /// Of unit u, the values of step `step`: `what` is S::hidden, squeezed or d0.
-  __device__ __forceinline__ float* history_row(std::uint32_t what, int u,
-                                                unsigned long long step) const {
-    return float_area(u) + what + static_cast<unsigned>(step & (history - 1)) * S::values;
-  }
-  /// The patch that a unit saw in step `step`.
-  __device__ __forceinline__ float* seen(const ChipUnit& my, unsigned long long step) const {
-    return floats(my.seen) + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
-  }
-  /// Coefficients of the listed gradients by age, for blocks that fold at `phase`; then 0, 1, 0.
-  __device__ __forceinline__ const float* weights_of(int u, int phase) const {
-    const int since = now().phase - phase;
-    return float_area(u) + S::tables + (since < 0 ? since + a.period : since) * sums;
-  }
-  __device__ __forceinline__ float* folds_of(int u) const {
-    return float_area(u) + S::tables + S::most_period * sums;
-  }
-  /// Whether blocks of unit u gain anything when they fold in this step.
-  __device__ __forceinline__ std::uint32_t& gains(int u) const {
-    return area(u)[S::gains + static_cast<std::uint32_t>(turn)];
-  }
+
   __device__ __forceinline__ float activate(float v) const {
     return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
   }
@@ -115,46 +61,6 @@ struct Multiprocessor {
                      : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
   }
 
-  // -------------------------------------------------------------- products
-
-  /// A vector as operand: even rows are the larger parts of its values, odd rows the rest.
-  __device__ __forceinline__ void operand(std::uint32_t (&v)[4], const std::uint32_t* x) const {
-    const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
-    const uint2 low = *reinterpret_cast<const uint2*>(x + pair());
-    const uint2 high = *reinterpret_cast<const uint2*>(x + pair() + 8);
-    v[0] = v[1] = __byte_perm(low.x, low.y, select);
-    v[2] = v[3] = __byte_perm(high.x, high.y, select);
-  }
-  template <int Pairs, int Tiles>
-  __device__ __forceinline__ static void multiply(float (&sum)[Tiles][4], const uint4* w,
-                                                  const std::uint32_t (&x)[4]) {
-    static_assert(Tiles >= 2 * Pairs);
-#pragma unroll
-    for (int i = 0; i < Pairs; ++i) {
-      Math::multiply(sum[2 * i], x, w[i].x, w[i].y);
-      Math::multiply(sum[2 * i + 1], x, w[i].z, w[i].w);
-    }
-  }
-  /// The sum of both parts; every lane gets those of its pair of columns.
-  __device__ __forceinline__ static float both_parts(float v) {
-    return v + __shfl_xor_sync(every_lane, v, 4);
-  }
-  template <int Tiles>
-  __device__ __forceinline__ void write_sums(const float (&sum)[Tiles][4], float* to) const {
-#pragma unroll
-    for (int i = 0; i < Tiles; ++i) {
-      const float2 v = make_float2(both_parts(sum[i][0]), both_parts(sum[i][1]));
-      if (row() == 0) *reinterpret_cast<float2*>(to + 8 * i + pair()) = v;
-    }
-  }
-  template <int Tiles>
-  __device__ __forceinline__ static void clear(float (&sum)[Tiles][4]) {
-#pragma unroll
-    for (int i = 0; i < Tiles; ++i) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sum[i][k] = 0;
-    }
-  }
   /// Sums 32 values over the lanes; lane i gets the sum of value i.
   template <int Half = 16>
   __device__ __forceinline__ float sum_each(float (&v)[32]) const {
@@ -291,128 +197,42 @@ struct Multiprocessor {
     gather_values(t - 2, (t & 1) == 0, thread, threads);
   }
 
-  /// Copies one block's fp32 weights to 16 bits.
-  __device__ __forceinline__ void round_block(const float* master, uint4 (&w)[S::pairs]) const {
-    const float4* from = reinterpret_cast<const float4*>(master) + lane();
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-      const float4 low = __ldcg(from + 2 * i * 32), high = __ldcg(from + (2 * i + 1) * 32);
-      w[i] = make_uint4(Math::pair(low.x, low.y), Math::pair(high.x, high.y),
-                        Math::pair(low.z, low.w), Math::pair(high.z, high.w));
-    }
-  }
-  /// A block that is not in registers: two paths, because shared memory has loads of its own.
-  __device__ __forceinline__ uint4* in_shared(const ChipBlock& block) const {
-    return reinterpret_cast<uint4*>(shared + block.where) + lane();
-  }
-  __device__ __forceinline__ uint4* streamed(const ChipBlock& block) const {
-    return reinterpret_cast<uint4*>(a.copy +
-                                    static_cast<std::size_t>(block.block) * S::block_words) +
-           lane();
-  }
-  __device__ __forceinline__ void load_block(const ChipBlock& block, uint4 (&w)[S::pairs]) const {
-    if (block.where == in_memory) {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) w[i] = __ldcg(streamed(block) + i * 32);
-    } else {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) w[i] = in_shared(block)[i * 32];
-    }
-  }
-  __device__ __forceinline__ void store_block(const ChipBlock& block,
-                                              const uint4 (&w)[S::pairs]) const {
-    if (block.where == in_memory) {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) streamed(block)[i * 32] = w[i];
-    } else {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) in_shared(block)[i * 32] = w[i];
-    }
-  }
-  __device__ __forceinline__ const ChipBlock* my_blocks() const {
-    return list<ChipBlock>(p.blocks) + p.block_start[warp()];
-  }
-  __device__ __forceinline__ int my_count() const {
-    return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
-  }
-  /// Where pair i of the columns of a row beside the tiles is: a lane's two pairs side by side.
-  __device__ __forceinline__ static int rest_place(int row_beside, int i) {
-    return row_beside * 8 + i % 4 * 2 + i / 4;
-  }
-  /// The rows beside the tiles of this warp's k-th block.
-  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
-    return shared + p.rest_first[warp()] + k * S::rest_words;
-  }
-  __device__ __forceinline__ float* master_of(const ChipBlock& block) const {
-    return a.master + static_cast<std::size_t>(block.block) * S::master0;
-  }
-  __device__ __forceinline__ float* master_of(const ChipWideBlock& block) const {
-    return a.master + a.first_wide + static_cast<std::size_t>(block.block) * S::master1;
-  }
-
-  __device__ __forceinline__ void load_weights(uint4 (&held)[held_blocks][S::pairs]) const {
+  __device__ __forceinline__ void load_weights(Weights (&held)[S::held_blocks]) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
 #pragma unroll
-    for (int k = 0; k < held_blocks; ++k) {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) held[k][i] = make_uint4(0, 0, 0, 0);
-      if (k < count) round_block(master_of(blocks[k]), held[k]);
+    for (int k = 0; k < S::held_blocks; ++k) {
+      held[k] = Weights{};
+      if (k < count) this->load_master(held[k], master_of(blocks[k]));
     }
 #pragma unroll 1
-    for (int k = held_blocks; k < count; ++k) {
-      uint4 w[S::pairs];
-      round_block(master_of(blocks[k]), w);
-      store_block(blocks[k], w);
+    for (int k = S::held_blocks; k < count; ++k) {
+      Weights w;
+      this->load_master(w, master_of(blocks[k]));
+      this->store(blocks[k], w);
     }
 #pragma unroll 1
-    for (int k = 0; k < count; ++k) {
-      const float* from = master_of(blocks[k]) + S::tile_floats;
-      for (int i = lane(); i < S::rest_words; i += 32) {
-        rest_of(k)[rest_place(i / 8, i % 8)] =
-            Math::pair(__ldcg(from + 2 * i), __ldcg(from + 2 * i + 1));
-      }
-    }
-    load_wide();
+    for (int k = 0; k < count; ++k) this->load_rest(rest_of(k), master_of(blocks[k]));
+    load_wide_weights();
   }
   /// W1, its last rows, and the listed d1 beside them.
-  __device__ __forceinline__ void load_wide() const {
+  __device__ __forceinline__ void load_wide_weights() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock& block = blocks[k];
       const float* master = master_of(block);
-      uint4 w[S::pairs];
-      round_block(master, w);
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) store_wide_tiles(block, i, w[i]);
-      const std::uint32_t out = unit(static_cast<int>(block.what & 0xff)).all_out + block.out -
-                                unit(static_cast<int>(block.what & 0xff)).out;
-      std::uint32_t v[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {  // tile i / 2, half of the columns i % 2
-        const int e = row() + i / 2 * 8;
-        const int o = i % 2 * 8 + pair();
-        const float* from;
-        if (e <= S::rest) {
-          from = master + S::tile_floats + e * columns + o;
-        } else {
-          const unsigned long long step = now().step + history - 1 - age_of(e);
-          from = a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
-        }
-        v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
-      }
-      store_wide_tiles(block, S::pairs, make_uint4(v[0], v[1], v[2], v[3]));
+      Weights w;
+      this->load_master(w, master);
+      this->store_wide(block, w);
+      const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
+      const std::uint32_t out = my.all_out + block.out - my.out;
+      this->store_list(list_of(block.out), [&](int e, int o) -> const float* {
+        if (e <= S::rest) return master + S::tile_floats + e * columns + o;
+        const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
+        return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
+      });
     }
-  }
-  /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
-  __device__ __forceinline__ int age_of(int e) const {
-    const int age = now().lag - 1 - (e - S::rest - 1);
-    return age < 0 ? age + S::lags : age;
-  }
-  /// Where in a table that column's coefficient stands: 14 is 1, for W1's own columns.
-  __device__ __forceinline__ int table_place(int e) const {
-    return e <= S::rest ? sums - 2 : age_of(e);
   }
 
   // -------------------------------------------------------------- gather
@@ -696,12 +516,7 @@ struct Multiprocessor {
   }
   /// Into the columns beside W1's tiles.
   __device__ __forceinline__ void list_output(std::uint32_t o, float d1) const {
-    const int column = S::rest + 1 + now().lag;
-    const auto c = static_cast<int>(o % columns);
-    const std::uint32_t tile = p.wide + o / columns * S::wide_words + S::pairs * 128 +
-                               static_cast<std::uint32_t>(((column >> 3) * 2 + (c >> 3)) * 32);
-    auto* words = reinterpret_cast<std::uint16_t*>(shared + tile + (column & 7) * 4 + (c & 7) / 2);
-    words[c & 1] = Math::operand(d1);
+    this->list_value(list_of(o), S::rest + 1 + now().lag, static_cast<int>(o % columns), d1);
   }
   __device__ __forceinline__ void add_score(float loss, float missed, float moved,
                                             bool scored) const {
@@ -724,54 +539,54 @@ struct Multiprocessor {
 
   // -------------------------------------------------------------- forward
 
-  /// What this warp's blocks have of W0 x, unit by unit.
-  __device__ __forceinline__ void forward(const uint4 (&held)[held_blocks][S::pairs]) const {
+  /// What this warp's blocks have of W0 x, unit by unit. Two of the blocks that are streamed are on
+  /// their way while others are multiplied.
+  __device__ __forceinline__ void forward(const Weights (&held)[S::held_blocks]) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
+    const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
-    const std::uint32_t* beside = rest_of(0) + rest_place(row(), lane() & 3);
-    uint4 next[S::pairs];  // asked for while the one before is multiplied
-    if (held_blocks < count) load_block(blocks[held_blocks], next);
+    Weights next[S::on_their_way];
+#pragma unroll
+    for (int i = 0; i < S::on_their_way; ++i) {
+      const int k = S::held_blocks + i;
+      if (k < streamed_to) this->load_streamed(next[i], this->streamed(blocks[k]));
+    }
 #pragma unroll 1
     for (int begin = 0, end = 0; begin < count; begin = end) {
       const std::uint32_t what = blocks[begin].what;
       end = begin + static_cast<int>(what >> run_shift);
-      float sum[S::tiles + 1][4];
-      clear(sum);
-      const auto multiply_block = [&](int k, const uint4(&w)[S::pairs]) {
-        std::uint32_t v[4];
-        operand(v, shared + (blocks[k].x >> parity & 0xffffU));
-        multiply<S::pairs>(sum, w, v);
-        // The rows beside the tiles are some of eight: lanes of the others have zeros.
-        uint2 more = make_uint2(0, 0);
-        if (row() < S::rest) {
-          more = *reinterpret_cast<const uint2*>(beside + k * S::rest_words);
-        }
-        Math::multiply(sum[S::tiles], v, more.x, more.y);
+      typename Base::Sums sum;
+      const auto multiply_block = [&](int k, auto&& multiply) {
+        const auto x = this->values(shared + (blocks[k].x >> parity & 0xffffU));
+        multiply(x);
+        this->multiply_rest(sum, rest_of(k), x);
       };
 #pragma unroll
-      for (int k = 0; k < held_blocks; ++k) {
-        if (begin <= k && k < end) multiply_block(k, held[k]);
+      for (int k = 0; k < S::held_blocks; ++k) {
+        if (k < begin || k >= end) continue;
+        multiply_block(k, [&](const auto& x) { this->multiply(sum, held[k], x); });
       }
 #pragma unroll 1
-      for (int k = max(begin, held_blocks); k < end; ++k) {
-        uint4 w[S::pairs];
+      for (int k = max(begin, S::held_blocks); k < min(end, streamed_to); ++k) {
+        const auto* from =
+            this->streamed(blocks[min(k + S::on_their_way, streamed_to - 1)]);
+        const int which = (k - S::held_blocks) % S::on_their_way;
+        multiply_block(k, [&](const auto& x) {
 #pragma unroll
-        for (int i = 0; i < S::pairs; ++i) w[i] = next[i];
-        if (k + 1 < count) load_block(blocks[k + 1], next);
-        multiply_block(k, w);
+          for (int i = 0; i < S::on_their_way; ++i) {
+            if (i == which) this->multiply_and_load(sum, next[i], x, from);
+          }
+        });
       }
-      end_unit(static_cast<int>(what & 0xff), sum);
-    }
-  }
-  __device__ __forceinline__ void end_unit(int u, const float (&sum)[S::tiles + 1][4]) const {
-    float* to = float_area(u) + S::part0 + warp() * S::values;
-#pragma unroll
-    for (int i = 0; i <= S::tiles; ++i) {
-      const float2 v = make_float2(both_parts(sum[i][0]), both_parts(sum[i][1]));
-      if (row() == 0 && (i < S::tiles || pair() < S::rest)) {
-        *reinterpret_cast<float2*>(to + 8 * i + pair()) = v;
+#pragma unroll 1
+      for (int k = max(begin, streamed_to); k < end; ++k) {
+        multiply_block(k, [&](const auto& x) {
+          this->multiply_shared(sum, this->in_shared(blocks[k].where), x);
+        });
       }
+      this->write_sums(sum, float_area(static_cast<int>(what & 0xff)) + S::part0 +
+                                warp() * S::values);
     }
   }
 
@@ -881,63 +696,32 @@ struct Multiprocessor {
 
   // -------------------------------------------------------------- backward
 
-  /// Two row tiles of a block of W1, as operands of products over its outputs, or over its hidden
-  /// values (transposed). They lie so that the same words are read both ways.
-  __device__ __forceinline__ uint4 wide_tiles(const ChipWideBlock& block, int pair_of_tiles) const {
-    std::uint32_t r[4];
-    load_matrices(r, shared + block.where + pair_of_tiles * 128 + lane() * 4);
-    return make_uint4(r[0], r[1], r[2], r[3]);
-  }
-  __device__ __forceinline__ uint4 wide_tiles_transposed(const ChipWideBlock& block,
-                                                         int pair_of_tiles) const {
-    std::uint32_t r[4];
-    load_matrices_transposed(r, shared + block.where + pair_of_tiles * 128 + lane() * 4);
-    return make_uint4(r[0], r[1], r[2], r[3]);
-  }
-  __device__ __forceinline__ void store_wide_tiles(const ChipWideBlock& block, int pair_of_tiles,
-                                                   uint4 w) const {
-    std::uint32_t* to = shared + block.where + pair_of_tiles * 128 + lane();
-    to[0] = w.x;
-    to[32] = w.y;
-    to[64] = w.z;
-    to[96] = w.w;
-  }
-
   /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
   __device__ __forceinline__ void backward() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    float sum[S::tiles][4], more[4];
-    clear(sum);
-    int place[4];
+    typename Base::Sums sum;
+    typename Base::ListSums more;
+    int place[Base::listed_places];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      more[i] = 0;
-      place[i] = table_place(place_of(i));
-    }
+    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
       const int u = static_cast<int>(block.what & 0xff);
-      uint4 w[S::pairs + 1];
-#pragma unroll
-      for (int i = 0; i <= S::pairs; ++i) w[i] = wide_tiles(block, i);
-      std::uint32_t v[4];
-      operand(v, shared + p.d1 + block.out);
-      multiply<S::pairs>(sum, w, v);
-      float beside[2][4];
-      clear(beside);
-      multiply<1>(beside, w + S::pairs, v);
+      const auto d1 = this->values(shared + p.d1 + block.out);
+      Weights w;
+      this->load_wide(w, block);
+      this->multiply(sum, w, d1);
+      const typename Base::ListSums beside = this->multiply_list(list_of(block.out), d1);
       const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) more[i] += weights[place[i]] * beside[i / 2][i % 2];
+      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
       if (block.what >> run_shift > 1) continue;
       float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-      write_sums(sum, to);
-      clear(sum);
-      const float together[2][4] = {{more[0], more[1], 0, 0}, {more[2], more[3], 0, 0}};
-      write_sums(together, to + S::tiles * 8);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) more[i] = 0;
+      this->write_tiles(sum, to);
+      this->write_list(more, to + S::tiles * 8);
+      sum = {};
+      more = {};
     }
   }
 
@@ -985,8 +769,8 @@ struct Multiprocessor {
   __device__ __forceinline__ void outputs() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
     const int next_phase = now().phase + 1 == a.period ? 0 : now().phase + 1;
-    std::uint32_t v[S::pairs][4];
-    int held = -1;  // whose hidden values are in v
+    typename Base::Rows h;
+    int held = -1;  // whose hidden values are in h
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
@@ -994,40 +778,17 @@ struct Multiprocessor {
       const int phase = static_cast<int>(block.what >> 8 & 0xff);
       if (u != held) {
         held = u;
-#pragma unroll
-        for (int i = 0; i < S::pairs; ++i) {
-          operand(v[i], area(u) + S::raw + i * 16);
-        }
+        h = this->rows(area(u) + S::raw);
       }
-      float sum[2][4];
-      clear(sum);
-      const auto multiply_tiles = [&](int i, const std::uint32_t(&values)[4]) {
-        const uint4 w = wide_tiles_transposed(block, i);
-        Math::multiply(sum[0], values, w.x, w.z);
-        Math::multiply(sum[1], values, w.y, w.w);
-      };
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) multiply_tiles(i, v[i]);
-      std::uint32_t listed[4];
-      operand(listed, listed_of(u, phase));
-      multiply_tiles(S::pairs, listed);
+      typename Base::ColumnSums sum;
+      this->multiply_rows(sum, block, h);
+      this->multiply_listed_rows(sum, list_of(block.out), this->listed_of(u, phase));
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
-      // Rows are alike but for even and odd: the first makes half of the outputs, the second the
-      // other half.
-      const bool second = (row() & 1) != 0;
-      const float low[2] = {both_parts(sum[0][0]), both_parts(sum[0][1])};
-      const float high[2] = {both_parts(sum[1][0]), both_parts(sum[1][1])};
-      const float2 made =
-          make_float2(activate(second ? high[0] : low[0]), activate(second ? high[1] : low[1]));
-      if (row() < 2) *reinterpret_cast<float2*>(y + 8 * row() + pair()) = made;
+      this->write_outputs(sum, y, [&](float v) { return activate(v); });
+      begin_phase();
       if (phase == next_phase) prefetch<S::master1>(master_of(block));
-      if (phase == now().phase && gains(u) != 0) fold_wide(block, master_of(block), true);
+      if (phase == now().phase && gains(u) != 0) this->fold_wide(block, master_of(block), true);
     }
-  }
-  /// See list_representation.
-  __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
-    const int since = now().phase - phase;
-    return area(u) + S::listed + (since < 0 ? since + a.period : since) * sums;
   }
 
   // -------------------------------------------------------------- folds
@@ -1039,173 +800,24 @@ struct Multiprocessor {
     static_assert(Floats <= 32 * line);
     if (lane() * line < Floats) prefetch_line(master + lane() * line);
   }
-  /// Place i of the list as this lane sees it.
-  __device__ __forceinline__ int place_of(int i) const { return i / 2 * 8 + pair() + i % 2; }
-
-  /// Where the factors of this step's folds are; `which` is S::fold0 or S::fold1.
-  __device__ __forceinline__ uint4* factors_of(std::uint32_t which, int u) const {
-    return reinterpret_cast<uint4*>(area(u) + which + turn * S::factor_words) + lane();
-  }
-  /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
-  /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
-  /// rows that nobody reads.
-  template <class Weight, class Row>
-  __device__ __forceinline__ void write_factors(std::uint32_t which, int u, Weight weight_of,
-                                                Row row_of) const {
-    float weight[4];
-    const float* from[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      weight[i] = weight_of(place_of(i));
-      from[i] = row_of(place_of(i));
-    }
-    uint4* to = factors_of(which, u);
-#pragma unroll
-    for (int tile = 0; tile < S::operands; ++tile) {
-      std::uint32_t v[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int r = 16 * tile + row() + i % 2 * 8;
-        const int k = i / 2 * 2;
-        v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
-      }
-      to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
-    }
-  }
   /// For blocks of W0: the listed d0.
   __device__ __forceinline__ void write_hidden_factors(int u, const float* coefficients) const {
-    write_factors(
+    this->write_factors(
         S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
-        [&](int age) {
-          return history_row(S::d0, u, now().step - 1 - (age < S::terms ? age : 0) + history);
-        });
+        [&](int age) { return this->listed_row(S::d0, u, age < S::terms ? age : 0); });
   }
   /// For blocks of W1, whose list stands beside them: the hidden values then.
   __device__ __forceinline__ void write_wide_factors(int u, const float* coefficients) const {
     const auto age_there = [&](int e) { return e <= S::rest ? S::terms : age_of(e); };
-    write_factors(
+    this->write_factors(
         S::fold1, u,
         [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
         [&](int e) {
-          const int age = age_there(e) < S::terms ? age_there(e) : 0;
-          return history_row(S::hidden, u, now().step - 3 - age + history);
+          return this->listed_row(S::hidden, u, age_there(e) < S::terms ? age_there(e) : 0);
         });
-  }
-
-  /// Adds the sum over the list of factors times columns to a block of fp32 weights, and rounds it.
-  /// `more` rows lie beside the tiles; `columns_then(b)` gives the columns as operands. `w` gets
-  /// the tiles, `beside(half, words)` two columns of one of the other rows.
-  template <class Columns, class Beside>
-  __device__ __forceinline__ void fold(const float* master, float* to, int more,
-                                       const uint4* factors, Columns columns_then,
-                                       uint4 (&w)[S::pairs], Beside beside) const {
-    const float4* from = reinterpret_cast<const float4*>(master) + lane();
-    float4* sink = reinterpret_cast<float4*>(to) + lane();
-    const int at = S::tile_floats + row() * columns + pair();
-    float4 old[S::pairs][2];
-    float2 old_beside[2];
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      old_beside[half] = row() < more
-                             ? __ldcg(reinterpret_cast<const float2*>(master + at + 8 * half))
-                             : make_float2(0, 0);
-    }
-    std::uint32_t b[2][2];
-    columns_then(b);
-#pragma unroll
-    for (int i = 0; i < S::operands; ++i) {
-      const uint4 u = factors[i * 32];
-      const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
-        float gain[4] = {0, 0, 0, 0};
-        Math::multiply(gain, v, b[half][0], b[half][1]);
-        if (i == S::pairs) {
-          const float2 before = old_beside[half];
-          const float2 sum = make_float2(before.x + gain[0], before.y + gain[1]);
-          if (row() < more) {
-            *reinterpret_cast<float2*>(to + at + 8 * half) = sum;
-            beside(half, Math::pair(sum.x, sum.y));
-          }
-        } else {
-          float4& sum = old[i][half];
-          sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
-          sink[(2 * i + half) * 32] = sum;
-        }
-      }
-      if (i == S::pairs) continue;
-      w[i] = make_uint4(Math::pair(old[i][0].x, old[i][0].y), Math::pair(old[i][1].x, old[i][1].y),
-                        Math::pair(old[i][0].z, old[i][0].w), Math::pair(old[i][1].z, old[i][1].w));
-    }
-  }
-
-  /// The inputs of a block's columns in the steps of the listed gradients, as operands.
-  __device__ __forceinline__ void past_columns(const ChipBlock& block,
-                                               std::uint32_t (&b)[2][2]) const {
-    std::uint32_t at[2], word[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto c = static_cast<std::uint32_t>(8 * half + row());
-      at[half] = c < block.cut ? block.first + in_pieces(block.from + c)
-                               : block.second + in_pieces(c - block.cut);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const auto age = static_cast<unsigned>(place_of(i));
-      const std::uint32_t* then = past(now().step + 2 * ring - block.back - age);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        word[half][i] = age < S::terms ? __ldcg(then + at[half]) : 0U;
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      b[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
-      b[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
-    }
-  }
-
-  /// A block of W0, by the factors of its unit.
-  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to,
-                                             uint4 (&w)[S::pairs], std::uint32_t* rest) const {
-    const uint4* factors = factors_of(S::fold0, static_cast<int>(block.what & 0xff));
-    fold(
-        master_of(block), to, S::rest, factors,
-        [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w,
-        [&](int half, std::uint32_t words) {
-          if (rest != nullptr) rest[rest_place(row(), half * 4 + pair() / 2)] = words;
-        });
-  }
-  /// A block of W1.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
-                                            bool keep) const {
-    const uint4* factors = factors_of(S::fold1, static_cast<int>(block.what & 0xff));
-    uint4 beside = wide_tiles(block, S::pairs);
-    uint4 w[S::pairs];
-    fold(
-        master_of(block), to, S::rest + 1, factors,
-        [&](std::uint32_t(&b)[2][2]) {
-          const uint4 listed = wide_tiles_transposed(block, S::pairs);
-          b[0][0] = listed.x;
-          b[0][1] = listed.z;
-          b[1][0] = listed.y;
-          b[1][1] = listed.w;
-        },
-        w, [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
-    if (!keep) return;
-    __syncwarp();  // all lanes have read
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) store_wide_tiles(block, i, w[i]);
-    store_wide_tiles(block, S::pairs, beside);
   }
   /// This warp's blocks of W0 whose turn it is; those that come next are sent for.
-  __device__ __forceinline__ void fold_blocks(uint4 (&held)[held_blocks][S::pairs]) const {
+  __device__ __forceinline__ void fold_blocks(Weights (&held)[S::held_blocks]) const {
     const ChipBlock* blocks = my_blocks();
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
@@ -1220,15 +832,14 @@ struct Multiprocessor {
       const auto k = static_cast<int>(mine[i]);
       const ChipBlock block = blocks[k];
       if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
-      uint4 w[S::pairs];
-      fold_block(block, master_of(block), w, rest_of(k));
+      begin_phase();
+      Weights w;
+      this->fold_block(block, master_of(block), w, rest_of(k));
 #pragma unroll
-      for (int h = 0; h < held_blocks; ++h) {
-        if (h != k) continue;
-#pragma unroll
-        for (int r = 0; r < S::pairs; ++r) held[h][r] = w[r];
+      for (int h = 0; h < S::held_blocks; ++h) {
+        if (h == k) held[h] = w;
       }
-      if (k >= held_blocks) store_block(block, w);
+      if (k >= S::held_blocks) this->store(block, w);
     }
   }
 
@@ -1237,7 +848,7 @@ struct Multiprocessor {
   /// The barriers of a step but for the one that all wait at.
   enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, tables_open, patch_read };
 
-  __device__ __forceinline__ void run(uint4 (&held)[held_blocks][S::pairs]) {
+  __device__ __forceinline__ void run(Weights (&held)[S::held_blocks]) {
 #pragma unroll 1
     for (;;) {
       begin_phase();
@@ -1362,19 +973,19 @@ __device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const Ch
   std::uint32_t* program = shared + header->start;
   for (std::uint32_t i = threadIdx.x; i < words; i += threads) program[i] = from[i];
   __syncthreads();
-  return {a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0};
+  return {{{a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0}}};
 }
 
 template <class Precision, int Hidden>
 __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ ChipArguments a) {
-  using S = Sizes<Hidden>;
+  using S = Sizes<Precision, Hidden>;
   auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) block.begin_launch();
   __syncthreads();
   if (block.launch().count == 0) return;
   block.load_launch();
   block.load_past();
-  uint4 held[held_blocks][S::pairs];
+  typename Multiprocessor<Precision, Hidden>::Weights held[S::held_blocks];
   block.load_weights(held);
   const unsigned long long t = block.now().step;
   if (block.warp() < block.unit_count()) {  // what B has of the listed gradients, and A of a patch
@@ -1406,7 +1017,7 @@ template <class Precision, int Hidden>
 __global__ void __launch_bounds__(threads, 1)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float* to) {
-  using S = Sizes<Hidden>;
+  using S = Sizes<Precision, Hidden>;
   const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin(step);
@@ -1419,7 +1030,7 @@ __global__ void __launch_bounds__(threads, 1)
   }
   __syncthreads();
   block.load_past();
-  block.load_wide();
+  block.load_wide_weights();
   const int warp = block.warp();
   __syncthreads();
   if (warp < block.unit_count()) block.open_tables(warp);
@@ -1436,7 +1047,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll 1
     for (int k = 0; k < block.my_count(); ++k) {
       if (static_cast<int>(blocks[k].what >> 8 & 0xff) != phase) continue;
-      uint4 w[S::pairs];
+      typename Multiprocessor<Precision, Hidden>::Weights w;
       block.fold_block(blocks[k], to + (block.master_of(blocks[k]) - a.master), w, nullptr);
     }
 #pragma unroll 1
@@ -1451,7 +1062,7 @@ __global__ void __launch_bounds__(threads, 1)
 template <class Precision, int Hidden>
 __global__ void __launch_bounds__(threads, 1)
     restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
-  using S = Sizes<Hidden>;
+  using S = Sizes<Precision, Hidden>;
   using Words = Split<Precision>;
   const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
   if (block.warp() >= block.unit_count()) return;

@@ -22,20 +22,23 @@
 namespace pvm::inline v0::detail::chip {
 
 /// Updates fold as late as the list allows. What is left of a momentum when it has fallen to 2^-8
-/// is that part of one update, which 16-bit weights do not show. A period below 3 says that the
-/// momentum lives too long.
-template <int Hidden>
+/// is that part of one update, which 16-bit weights do not show; fp32 weights show no 2^-14. A
+/// period below 3 says that the momentum lives too long.
+template <class Precision, int Hidden>
 DeferralPlan deferral(double momentum) {
+  using S = Sizes<Precision, Hidden>;
+  const double died_out = S::whole ? -14.0 : -8.0;
   int decay = 0;
   if (momentum > 0) {
-    decay = static_cast<int>(std::min(1e6, std::ceil(-8.0 * std::log(2.0) / std::log(momentum))));
+    decay =
+        static_cast<int>(std::min(1e6, std::ceil(died_out * std::log(2.0) / std::log(momentum))));
   }
-  return {Sizes<Hidden>::terms - decay, Sizes<Hidden>::terms};
+  return {S::terms - decay, S::terms};
 }
 
-template <int Hidden>
+template <class Precision, int Hidden>
 class Plan {
-  using S = Sizes<Hidden>;
+  using S = Sizes<Precision, Hidden>;
 
  public:
   /// Everything for `multiprocessors` blocks of threads with so much shared memory each. Ask
@@ -59,7 +62,7 @@ class Plan {
   /// Whether a plan for it exists; if not, `why` says in half a sentence what is in the way.
   static bool fits(const Spec& spec, const Connectome& net, int multiprocessors,
                    std::size_t shared_bytes, std::string& why) {
-    const DeferralPlan plan = deferral<Hidden>(spec.momentum);
+    const DeferralPlan plan = deferral<Precision, Hidden>(spec.momentum);
     why.clear();
     if (net.hidden != Hidden) {
       why = "its units do not have " + std::to_string(Hidden) + " hidden values";
@@ -87,6 +90,7 @@ class Plan {
   std::size_t outputs = 0;                  ///< of all units, in whole blocks
   std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
+  std::size_t wide_streamed = 0;                   ///< of W1 that are not on the chip
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
@@ -413,6 +417,7 @@ class Plan {
     if (n > most_units) problem_ = "it has too many units";
     Places place{ChipAreas::offsets};
     (void)place(base(0));
+    areas.scratch = place(warps * S::scratch_words);
     areas.units = place.at;
   }
 
@@ -447,7 +452,8 @@ class Plan {
       p.rest_first[w] = rest;
       rest += narrow(draft.blocks[w].size() * S::rest_words);
     }
-    p.wide = place(wide_count * S::wide_words);
+    p.lists = place(wide_count * S::list_words);
+    place_wide(draft, shared_words_there, place);
     if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
     make_absolute(draft);
     place_blocks(draft, shared_words_there, place);
@@ -470,28 +476,42 @@ class Plan {
       target.x += x | x << 16;
       if (target.seen != no_pixel) target.seen += draft.p.seen;
     }
+  }
+  /// W1 is read twice a step, and its copy in 16 bits is nowhere else: it goes before W0.
+  void place_wide(Draft& draft, std::size_t shared_words_there, Places& place) {
     for (auto& list : draft.wide) {
       for (ChipWideBlock& block : list) {
-        block.where = draft.p.wide + block.out / columns * S::wide_words;
+        if (!S::whole || place.at + S::block_words <= shared_words_there) {
+          block.where = place(S::block_words);
+        } else {
+          block.where = in_memory;
+          ++wide_streamed;
+        }
       }
     }
   }
-  /// W0: registers first, then shared memory, warp by warp alike.
+  /// W0: the first of each warp's are held in registers, the last lie in shared memory, warp by
+  /// warp alike; what is between them is streamed, and asked for before the first is multiplied.
   void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place) {
-    std::size_t longest = 0;
-    for (const auto& list : draft.blocks) longest = std::max(longest, list.size());
-    for (std::size_t k = 0; k < longest; ++k) {
-      for (auto& list : draft.blocks) {
-        if (k >= list.size()) continue;
-        if (k < held_blocks) {
-          ++held;
-        } else if (place.at + S::block_words <= shared_words_there) {
-          list[k].where = place(S::block_words);
-          ++shared;
-        } else {
-          list[k].where = in_memory;
-          ++streamed;
-        }
+    std::array<std::size_t, warps> left{};
+    std::size_t most = 0;
+    for (std::size_t w = 0; w < warps; ++w) {
+      left[w] = draft.blocks[w].size();
+      held += std::min<std::size_t>(left[w], S::held_blocks);
+      most = std::max(most, left[w]);
+    }
+    for (; most > S::held_blocks; --most) {
+      for (std::size_t w = 0; w < warps; ++w) {
+        if (left[w] < most || place.at + S::block_words > shared_words_there) continue;
+        draft.blocks[w][--left[w]].where = place(S::block_words);
+        ++shared;
+      }
+    }
+    for (std::size_t w = 0; w < warps; ++w) {
+      draft.p.streamed_to[w] = narrow(left[w]);
+      for (std::size_t k = S::held_blocks; k < left[w]; ++k) {
+        draft.blocks[w][k].where = in_memory;
+        ++streamed;
       }
     }
   }

@@ -6,26 +6,29 @@
 ///
 /// Both matrices are cut into blocks of 16 columns of what they multiply, W0 by its inputs and W1,
 /// transposed, by its outputs. In a block, eight rows (hidden values) are one tile, as a lane of
-/// a tensor core's operand holds it; two tiles are one word of 16 bytes of each of a warp's lanes.
+/// a tensor core's operand holds it: one row and two pairs of columns. In 16 bits two tiles are one
+/// word of 16 bytes of each of a warp's lanes; fp32 weights lie in the same order, two such words.
 /// 49 hidden values are six tiles and one row more. Of W0 that row is kept beside the tiles. Of W1
-/// it shares two more tiles with the bias and with the last gradients d1 of the block's outputs, so
-/// that one product gives both W1^T d1 and d1(j).d1, and another both W1 r and its correction.
+/// it shares two more tiles, the list, with the bias and with the last gradients d1 of the block's
+/// outputs, so that one product gives both W1^T d1 and d1(j).d1, and another both W1 r and its
+/// correction.
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/tags.hpp>
 
 namespace pvm::inline v0::detail::chip {
 
 inline constexpr int warps = 12;
 inline constexpr int threads = warps * 32;
-inline constexpr int columns = 16;     ///< of a block
-inline constexpr int held_blocks = 6;  ///< of W0 in the registers of each warp
-inline constexpr int ring = 32;        ///< rows of the past in device memory, a power of two
-inline constexpr int history = 16;     ///< rows of a unit's past in shared memory, a power of two
-inline constexpr int sums = 16;        ///< room for one number for each listed gradient
-inline constexpr int ahead = 8;        ///< steps that a multiprocessor may be before another
+inline constexpr int columns = 16;  ///< of a block
+inline constexpr int ring = 32;     ///< rows of the past in device memory, a power of two
+inline constexpr int history = 16;  ///< rows of a unit's past in shared memory, a power of two
+inline constexpr int sums = 16;     ///< room for one number for each listed gradient
+inline constexpr int ahead = 8;     ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
 inline constexpr int most_units = 6;      ///< of a multiprocessor: other warps write their factors
@@ -48,8 +51,15 @@ constexpr bool fits_tiles(int hidden) {
   return hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
 }
 
-template <int Hidden>
+template <class Precision, int Hidden>
 struct Sizes {
+  /// Whether weights are fp32, which need no masters beside them.
+  static constexpr bool whole = std::same_as<Precision, fp32>;
+  static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
+  /// Blocks of W0 in the registers of each warp.
+  static constexpr int held_blocks = whole ? 2 : 6;
+  static constexpr int on_their_way = whole ? 2 : 1;  ///< of those that are streamed
+
   static constexpr int tiles = Hidden / 8;
   static constexpr int rest = Hidden % 8;  ///< rows beside the tiles
   static constexpr int pairs = tiles / 2;
@@ -63,13 +73,14 @@ struct Sizes {
   static constexpr int terms = lags - 1;
   static constexpr int most_period = terms;
 
-  static constexpr int block_words = pairs * 128;       ///< 32-bit words of a block of W0
-  static constexpr int wide_words = (pairs + 1) * 128;  ///< of W1
-  static constexpr int rest_words = rest * columns / 2;
   /// Floats of a block of the fp32 weights: tiles, then the rows beside them.
   static constexpr int tile_floats = tiles * 8 * columns;
   static constexpr int master0 = tile_floats + rest * columns;
   static constexpr int master1 = tile_floats + (rest + 1) * columns;
+  /// 32-bit words of a block's tiles, of the rows beside those of W0, and of W1's list.
+  static constexpr int block_words = tile_floats / in_a_word;
+  static constexpr int rest_words = rest * columns / in_a_word;
+  static constexpr int list_words = 16 * columns / in_a_word;
 
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;
@@ -96,10 +107,11 @@ struct Sizes {
   static constexpr std::uint32_t hidden = part1 + warps * part1_words;  ///< [history] rows
   static constexpr std::uint32_t squeezed = hidden + history * values;
   static constexpr std::uint32_t d0 = squeezed + history * values;
-  /// Operands of the folds of W0 and W1, and whether there are any, of even and odd steps;
-  /// operands are made of some words more than a row has.
+  /// Factors of the folds of W0 and W1, and whether there are any, of even and odd steps: of 16-bit
+  /// weights operands, made of some words more than a row has, of others the coefficients.
   static constexpr std::uint32_t fold0 = d0 + history * values + 16;
-  static constexpr int factor_words = operands * 128;
+  static constexpr int factor_words = whole ? sums : operands * 128;
+  static constexpr int scratch_words = whole ? terms * columns : 0;  ///< of a warp that folds
   static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
   static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
@@ -157,7 +169,7 @@ inline constexpr std::uint32_t in_memory = ~0U;
 struct ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
   std::uint32_t out;    ///< first of its outputs among this multiprocessor's
-  std::uint32_t where;  ///< word in shared memory
+  std::uint32_t where;  ///< word in shared memory, or, in fp32, `in_memory`; its list is always there
   std::uint32_t block;
 };
 
@@ -180,6 +192,7 @@ struct ChipAreas {
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
   static constexpr std::uint32_t offsets = scored + launch_steps;  ///< of a patch's pixels
   std::uint32_t units;
+  std::uint32_t scratch;  ///< of all warps
 };
 
 /// Everything a multiprocessor's step consists of; lists follow it, at word offsets from the start
@@ -190,8 +203,11 @@ struct ChipProgram {
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
+  /// Of a warp's blocks the first are held; then come those that are not on the chip, then others.
+  std::uint32_t streamed_to[warps];
   std::uint32_t rest_first[warps];     ///< where a warp's rows beside the tiles start
-  std::uint32_t x, y, d1, wide, seen;  ///< areas whose sizes are each multiprocessor's own
+  /// Areas whose sizes are each multiprocessor's own; `lists` are those of W1, block by block.
+  std::uint32_t x, y, d1, lists, seen;
 };
 
 }  // namespace pvm::inline v0::detail::chip

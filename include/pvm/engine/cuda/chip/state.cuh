@@ -35,6 +35,13 @@ struct Split {
   }
 };
 
+/// In fp32 a value is its own word.
+template <>
+struct Split<fp32> {
+  PVM_HOST_DEVICE static std::uint32_t pack(float v) { return batch::Math<fp32>::operand(v); }
+  PVM_HOST_DEVICE static float unpack(std::uint32_t word) { return batch::Math<fp32>::value(word); }
+};
+
 struct ChipArguments {
   ChipAreas areas;
   int units, layers, patches, patch, block_size, channels, side;
@@ -50,7 +57,7 @@ struct ChipArguments {
   const std::uint32_t* program_start;
   float* master;  ///< blocks of W0, then of W1, in fp32
   unsigned long long first_wide;
-  std::uint32_t* copy;  ///< blocks of W0 that are not on the chip, in 16 bits, by block
+  std::uint32_t* copy;  ///< of 16-bit weights, the blocks of W0 that are not on the chip, by block
   std::uint32_t* past;  ///< [ring]: units' records, patches' records, 0, 1
   float* hidden;        ///< [ring][units][Hidden]
   float* d0;            ///< [history][units][Hidden]

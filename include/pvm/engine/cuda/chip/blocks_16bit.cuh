@@ -1,0 +1,398 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Blocks of 16-bit weights: products on tensor cores, folds into fp32 masters in device memory.
+/// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
+/// eight rows where a vector has one. Only the weights are rounded to 16 bits.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/view.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+/// What a warp does with a block. Those of fp32 weights (blocks_fp32.cuh) have the same functions.
+template <class Precision, int Hidden>
+struct Blocks : View<Precision, Hidden> {
+  using Base = View<Precision, Hidden>;
+  using S = typename Base::S;
+  using Math = batch::Math<Precision>;
+  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::area, Base::now, Base::past;
+
+  struct Weights {
+    uint4 tiles[S::pairs];
+  };
+  /// Sixteen values as operand: even rows are the larger parts, odd rows the rest.
+  struct Values {
+    std::uint32_t v[4];
+  };
+  /// A unit's values as operands of products over its rows.
+  struct Rows {
+    Values of[S::pairs];
+  };
+  /// Of rows, tile by tile, then of those beside the tiles.
+  struct Sums {
+    float v[S::tiles + 1][4] = {};
+  };
+  /// Of the columns of a block.
+  struct ColumnSums {
+    float v[2][4] = {};
+  };
+  /// What a lane has of sums over the columns of the list beside W1.
+  static constexpr int listed_places = 4;
+  struct ListSums {
+    float v[listed_places] = {};
+  };
+  /// Place i of the list as this lane has it.
+  __device__ __forceinline__ int place_of(int i) const { return i / 2 * 8 + pair() + i % 2; }
+
+  // -------------------------------------------------------------- where weights are
+
+  __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
+    return reinterpret_cast<uint4*>(shared + where) + lane();
+  }
+  __device__ __forceinline__ uint4* streamed(const ChipBlock& block) const {
+    return reinterpret_cast<uint4*>(a.copy +
+                                    static_cast<std::size_t>(block.block) * S::block_words) +
+           lane();
+  }
+  __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = __ldcg(from + i * 32);
+  }
+  __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
+    if (block.where == in_memory) {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) streamed(block)[i * 32] = w.tiles[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) in_shared(block.where)[i * 32] = w.tiles[i];
+    }
+  }
+  /// Rounds one block's fp32 weights.
+  __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
+    const float4* from = reinterpret_cast<const float4*>(master) + lane();
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      const float4 low = __ldcg(from + 2 * i * 32), high = __ldcg(from + (2 * i + 1) * 32);
+      w.tiles[i] = make_uint4(Math::pair(low.x, low.y), Math::pair(high.x, high.y),
+                              Math::pair(low.z, low.w), Math::pair(high.z, high.w));
+    }
+  }
+  /// Where pair i of the columns of a row beside the tiles is: a lane's two pairs side by side.
+  __device__ __forceinline__ static int rest_place(int row_beside, int i) {
+    return row_beside * 8 + i % 4 * 2 + i / 4;
+  }
+  /// The rows beside the tiles of a block of W0.
+  __device__ __forceinline__ void load_rest(std::uint32_t* to, const float* master) const {
+    const float* from = master + S::tile_floats;
+    for (int i = lane(); i < S::rest_words; i += 32) {
+      to[rest_place(i / 8, i % 8)] = Math::pair(__ldcg(from + 2 * i), __ldcg(from + 2 * i + 1));
+    }
+  }
+  /// W1's tiles lie in shared memory such that the same words are read as operands of products over
+  /// its outputs, and over its hidden values (transposed).
+  __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.tiles[i]);
+  }
+  __device__ __forceinline__ void store_tiles(std::uint32_t* to, uint4 w) const {
+    to += lane();
+    to[0] = w.x;
+    to[32] = w.y;
+    to[64] = w.z;
+    to[96] = w.w;
+  }
+  __device__ __forceinline__ uint4 tiles_at(const std::uint32_t* from) const {
+    std::uint32_t r[4];
+    load_matrices(r, from + lane() * 4);
+    return make_uint4(r[0], r[1], r[2], r[3]);
+  }
+  __device__ __forceinline__ uint4 transposed_tiles_at(const std::uint32_t* from) const {
+    std::uint32_t r[4];
+    load_matrices_transposed(r, from + lane() * 4);
+    return make_uint4(r[0], r[1], r[2], r[3]);
+  }
+  /// Fills a list: `value_of(e, o)` points to row e, columns o and o + 1.
+  template <class Value>
+  __device__ __forceinline__ void store_list(std::uint32_t* list, Value value_of) const {
+    std::uint32_t v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // tile i / 2, half of the columns i % 2
+      const float* from = value_of(row() + i / 2 * 8, i % 2 * 8 + pair());
+      v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
+    }
+    store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
+  }
+  __device__ __forceinline__ void list_value(std::uint32_t* list, int e, int o, float v) const {
+    auto* words = reinterpret_cast<std::uint16_t*>(list + ((e >> 3) * 2 + (o >> 3)) * 32 +
+                                                   (e & 7) * 4 + (o & 7) / 2);
+    words[o & 1] = Math::operand(v);
+  }
+
+  // -------------------------------------------------------------- products
+
+  __device__ __forceinline__ Values values(const std::uint32_t* x) const {
+    const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
+    const uint2 low = *reinterpret_cast<const uint2*>(x + pair());
+    const uint2 high = *reinterpret_cast<const uint2*>(x + pair() + 8);
+    const std::uint32_t first = __byte_perm(low.x, low.y, select);
+    const std::uint32_t second = __byte_perm(high.x, high.y, select);
+    return {{first, first, second, second}};
+  }
+  __device__ __forceinline__ Rows rows(const std::uint32_t* h) const {
+    Rows r;
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) r.of[i] = values(h + i * 16);
+    return r;
+  }
+  __device__ __forceinline__ static void multiply_pair(Sums& sum, int i, uint4 w,
+                                                       const Values& x) {
+    Math::multiply(sum.v[2 * i], x.v, w.x, w.y);
+    Math::multiply(sum.v[2 * i + 1], x.v, w.z, w.w);
+  }
+  __device__ __forceinline__ static void multiply(Sums& sum, const Weights& w, const Values& x) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) multiply_pair(sum, i, w.tiles[i], x);
+  }
+  /// By weights in shared memory.
+  __device__ __forceinline__ static void multiply_shared(Sums& sum, const uint4* from,
+                                                         const Values& x) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) multiply_pair(sum, i, from[i * 32], x);
+  }
+  /// And asks for the weights that come into their place.
+  __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
+                                                           const uint4* next) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      multiply_pair(sum, i, w.tiles[i], x);
+      w.tiles[i] = __ldcg(next + i * 32);
+    }
+  }
+  /// The rows beside the tiles are some of eight: lanes of the others have zeros.
+  __device__ __forceinline__ void multiply_rest(Sums& sum, const std::uint32_t* rest,
+                                                const Values& x) const {
+    uint2 w = make_uint2(0, 0);
+    if (row() < S::rest) {
+      w = *reinterpret_cast<const uint2*>(rest + rest_place(row(), lane() & 3));
+    }
+    Math::multiply(sum.v[S::tiles], x.v, w.x, w.y);
+  }
+  /// The sum of both parts; every lane gets those of its pair of columns.
+  __device__ __forceinline__ static float both_parts(float v) {
+    return v + __shfl_xor_sync(every_lane, v, 4);
+  }
+  __device__ __forceinline__ void write_pair(float low, float high, float* to, bool exists) const {
+    const float2 v = make_float2(both_parts(low), both_parts(high));
+    if (row() == 0 && exists) *reinterpret_cast<float2*>(to + pair()) = v;
+  }
+  __device__ __forceinline__ void write_tiles(const Sums& sum, float* to) const {
+#pragma unroll
+    for (int i = 0; i < S::tiles; ++i) write_pair(sum.v[i][0], sum.v[i][1], to + 8 * i, true);
+  }
+  /// And of the rows beside them.
+  __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
+    write_tiles(sum, to);
+    write_pair(sum.v[S::tiles][0], sum.v[S::tiles][1], to + 8 * S::tiles, pair() < S::rest);
+  }
+
+  __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(shared + block.where + i * 128);
+  }
+  __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
+                                                    const Values& d1) const {
+    const uint4 w = tiles_at(list);
+    float sum[2][4] = {};
+    Math::multiply(sum[0], d1.v, w.x, w.y);
+    Math::multiply(sum[1], d1.v, w.z, w.w);
+    return {{sum[0][0], sum[0][1], sum[1][0], sum[1][1]}};
+  }
+  __device__ __forceinline__ void write_list(const ListSums& sum, float* to) const {
+    write_pair(sum.v[0], sum.v[1], to, true);
+    write_pair(sum.v[2], sum.v[3], to + 8, true);
+  }
+  /// Products over hidden values.
+  __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
+                                                const Rows& h) const {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      multiply_columns(sum, shared + block.where + i * 128, h.of[i]);
+    }
+  }
+  __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
+                                                       const std::uint32_t* listed) const {
+    multiply_columns(sum, list, values(listed));
+  }
+  __device__ __forceinline__ void multiply_columns(ColumnSums& sum, const std::uint32_t* tiles,
+                                                   const Values& x) const {
+    const uint4 w = transposed_tiles_at(tiles);
+    Math::multiply(sum.v[0], x.v, w.x, w.z);
+    Math::multiply(sum.v[1], x.v, w.y, w.w);
+  }
+  /// Rows of the sums are alike but for even and odd: the first makes half of the outputs, the
+  /// second the other half.
+  template <class Activate>
+  __device__ __forceinline__ void write_outputs(const ColumnSums& sum, float* y,
+                                                Activate activate) const {
+    const bool second = (row() & 1) != 0;
+    const float low[2] = {both_parts(sum.v[0][0]), both_parts(sum.v[0][1])};
+    const float high[2] = {both_parts(sum.v[1][0]), both_parts(sum.v[1][1])};
+    const float2 made =
+        make_float2(activate(second ? high[0] : low[0]), activate(second ? high[1] : low[1]));
+    if (row() < 2) *reinterpret_cast<float2*>(y + 8 * row() + pair()) = made;
+  }
+
+  // -------------------------------------------------------------- folds
+
+  /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
+  /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
+  /// rows that nobody reads.
+  template <class Weight, class Row>
+  __device__ __forceinline__ void write_factors(std::uint32_t which, int u, Weight weight_of,
+                                                Row row_of) const {
+    float weight[4];
+    const float* from[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      weight[i] = weight_of(place_of(i));
+      from[i] = row_of(place_of(i));
+    }
+    uint4* to = in_shared_factors(which, u);
+#pragma unroll
+    for (int tile = 0; tile < S::operands; ++tile) {
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = 16 * tile + row() + i % 2 * 8;
+        const int k = i / 2 * 2;
+        v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+      }
+      to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+  }
+  __device__ __forceinline__ uint4* in_shared_factors(std::uint32_t which, int u) const {
+    return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
+  }
+
+  /// Adds the sum over the list of factors times columns to a block of fp32 weights, and rounds it.
+  /// `more` rows lie beside the tiles; `columns_then(b)` gives the columns as operands. `w` gets
+  /// the tiles, `beside(half, words)` two columns of one of the other rows.
+  template <class Columns, class Beside>
+  __device__ __forceinline__ void fold(const float* master, float* to, int more,
+                                       const uint4* factors, Columns columns_then, Weights& w,
+                                       Beside beside) const {
+    const float4* from = reinterpret_cast<const float4*>(master) + lane();
+    float4* sink = reinterpret_cast<float4*>(to) + lane();
+    const int at = S::tile_floats + row() * columns + pair();
+    float4 old[S::pairs][2];
+    float2 old_beside[2];
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      old_beside[half] = row() < more
+                             ? __ldcg(reinterpret_cast<const float2*>(master + at + 8 * half))
+                             : make_float2(0, 0);
+    }
+    std::uint32_t b[2][2];
+    columns_then(b);
+#pragma unroll
+    for (int i = 0; i < S::operands; ++i) {
+      const uint4 u = factors[i * 32];
+      const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
+        float gain[4] = {0, 0, 0, 0};
+        Math::multiply(gain, v, b[half][0], b[half][1]);
+        if (i == S::pairs) {
+          const float2 before = old_beside[half];
+          const float2 sum = make_float2(before.x + gain[0], before.y + gain[1]);
+          if (row() < more) {
+            *reinterpret_cast<float2*>(to + at + 8 * half) = sum;
+            beside(half, Math::pair(sum.x, sum.y));
+          }
+        } else {
+          float4& sum = old[i][half];
+          sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
+          sink[(2 * i + half) * 32] = sum;
+        }
+      }
+      if (i == S::pairs) continue;
+      w.tiles[i] =
+          make_uint4(Math::pair(old[i][0].x, old[i][0].y), Math::pair(old[i][1].x, old[i][1].y),
+                     Math::pair(old[i][0].z, old[i][0].w), Math::pair(old[i][1].z, old[i][1].w));
+    }
+  }
+
+  /// The inputs of a block's columns in the steps of the listed gradients, as operands.
+  __device__ __forceinline__ void past_columns(const ChipBlock& block,
+                                               std::uint32_t (&b)[2][2]) const {
+    std::uint32_t at[2], word[2][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto age = static_cast<unsigned>(place_of(i));
+      const std::uint32_t* then = past(now().step + 2 * ring - block.back - age);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        word[half][i] = age < S::terms ? __ldcg(then + at[half]) : 0U;
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      b[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
+      b[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
+    }
+  }
+
+  /// A block of W0, by the factors of its unit.
+  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
+                                             std::uint32_t* rest) const {
+    fold(
+        this->master_of(block), to, S::rest,
+        in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
+        [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w,
+        [&](int half, std::uint32_t words) {
+          if (rest != nullptr) rest[rest_place(row(), half * 4 + pair() / 2)] = words;
+        });
+  }
+  /// A block of W1, whose d1 are in its list.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
+                                            bool keep) const {
+    std::uint32_t* list = this->list_of(block.out);
+    uint4 beside = tiles_at(list);
+    Weights w;
+    fold(
+        this->master_of(block), to, S::rest + 1,
+        in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
+        [&](std::uint32_t(&b)[2][2]) {
+          const uint4 listed = transposed_tiles_at(list);
+          b[0][0] = listed.x;
+          b[0][1] = listed.z;
+          b[1][0] = listed.y;
+          b[1][1] = listed.w;
+        },
+        w, [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
+    if (!keep) return;
+    __syncwarp();  // all lanes have read
+    store_wide(block, w);
+    store_tiles(list, beside);
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip

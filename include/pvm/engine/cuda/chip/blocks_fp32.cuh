@@ -1,0 +1,386 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Blocks of fp32 weights: the same places as those of 16 bits, ordinary arithmetic. The weights in
+/// device memory are the weights: what is on the chip is a copy that folds keep up to date.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/cuda/chip/blocks_16bit.cuh>
+#include <pvm/engine/cuda/chip/view.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <int Hidden>
+struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
+  using Base = View<fp32, Hidden>;
+  using S = typename Base::S;
+  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::floats,
+      Base::now, Base::past, Base::list_of, Base::master_of, Base::listed_row, Base::age_of;
+
+  /// Of tiles 2 i and 2 i + 1, columns 8 k + pair and the next: word 2 i + k.
+  static constexpr int words = 2 * S::pairs;
+  struct Weights {
+    float4 tiles[words];
+  };
+  /// The values of a lane's four columns.
+  struct Values {
+    float2 of[2];
+  };
+  /// The values of a lane's rows.
+  struct Rows {
+    float v[S::tiles];
+  };
+  struct Sums {
+    float v[S::tiles + 1] = {};
+  };
+  struct ColumnSums {
+    float v[4] = {};
+  };
+  static constexpr int listed_places = 2;
+  struct ListSums {
+    float v[listed_places] = {};
+  };
+  __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
+
+  // -------------------------------------------------------------- where weights are
+
+  __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
+    return reinterpret_cast<float4*>(shared + where) + lane();
+  }
+  template <class Block>
+  __device__ __forceinline__ const float4* streamed(const Block& block) const {
+    return reinterpret_cast<const float4*>(master_of(block)) + lane();
+  }
+  __device__ __forceinline__ static void load_streamed(Weights& w, const float4* from) {
+#pragma unroll
+    for (int i = 0; i < words; ++i) w.tiles[i] = __ldcg(from + i * 32);
+  }
+  __device__ __forceinline__ static void load_shared(Weights& w, const float4* from) {
+#pragma unroll
+    for (int i = 0; i < words; ++i) w.tiles[i] = from[i * 32];
+  }
+  __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
+    load_streamed(w, reinterpret_cast<const float4*>(master) + lane());
+  }
+  /// Folds wrote to device memory already.
+  template <class Block>
+  __device__ __forceinline__ void store(const Block& block, const Weights& w) const {
+    if (block.where == in_memory) return;
+#pragma unroll
+    for (int i = 0; i < words; ++i) in_shared(block.where)[i * 32] = w.tiles[i];
+  }
+  __device__ __forceinline__ void load_rest(std::uint32_t* to, const float* master) const {
+    for (int i = lane(); i < S::rest_words; i += 32) {
+      to[i] = __float_as_uint(__ldcg(master + S::tile_floats + i));
+    }
+  }
+  __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
+    store(block, w);
+  }
+  /// Where row e, column o of a list is: two more tiles.
+  __device__ __forceinline__ static int list_place(int e, int o) {
+    return ((o >> 3) * 32 + (e & 7) * 4 + (o & 7) / 2) * 4 + (e >> 3) * 2 + (o & 1);
+  }
+  template <class Value>
+  __device__ __forceinline__ void store_list(std::uint32_t* list, Value value_of) const {
+    for (int i = 0; i < 4; ++i) {
+      const int e = row() + i / 2 * 8, o = i % 2 * 8 + pair();
+      const float* from = value_of(e, o);
+      list[list_place(e, o)] = __float_as_uint(__ldcg(from));
+      list[list_place(e, o + 1)] = __float_as_uint(__ldcg(from + 1));
+    }
+  }
+  __device__ __forceinline__ static void list_value(std::uint32_t* list, int e, int o, float v) {
+    list[list_place(e, o)] = __float_as_uint(v);
+  }
+
+  // -------------------------------------------------------------- products
+
+  __device__ __forceinline__ Values values(const std::uint32_t* x) const {
+    const auto* from = reinterpret_cast<const float*>(x) + pair();
+    return {{*reinterpret_cast<const float2*>(from), *reinterpret_cast<const float2*>(from + 8)}};
+  }
+  __device__ __forceinline__ Rows rows(const std::uint32_t* h) const {
+    Rows r;
+#pragma unroll
+    for (int i = 0; i < S::tiles; ++i) r.v[i] = __uint_as_float(h[8 * i + row()]);
+    return r;
+  }
+  __device__ __forceinline__ static float dot(float sum, float w0, float w1, float2 x) {
+    return __fmaf_rn(w1, x.y, __fmaf_rn(w0, x.x, sum));
+  }
+  __device__ __forceinline__ static void multiply_word(Sums& sum, int i, float4 w,
+                                                       const Values& x) {
+    const int tile = i / 2 * 2;
+    sum.v[tile] = dot(sum.v[tile], w.x, w.y, x.of[i % 2]);
+    sum.v[tile + 1] = dot(sum.v[tile + 1], w.z, w.w, x.of[i % 2]);
+  }
+  __device__ __forceinline__ static void multiply(Sums& sum, const Weights& w, const Values& x) {
+#pragma unroll
+    for (int i = 0; i < words; ++i) multiply_word(sum, i, w.tiles[i], x);
+  }
+  /// By weights in shared memory.
+  __device__ __forceinline__ static void multiply_shared(Sums& sum, const float4* from,
+                                                         const Values& x) {
+#pragma unroll
+    for (int i = 0; i < words; ++i) multiply_word(sum, i, from[i * 32], x);
+  }
+  /// And asks for the weights that come into their place.
+  __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
+                                                           const float4* next) {
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      multiply_word(sum, i, w.tiles[i], x);
+      w.tiles[i] = __ldcg(next + i * 32);
+    }
+  }
+  __device__ __forceinline__ void multiply_rest(Sums& sum, const std::uint32_t* rest,
+                                                const Values& x) const {
+    if (row() >= S::rest) return;
+    const Values w = values(rest + row() * columns);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      sum.v[S::tiles] = dot(sum.v[S::tiles], w.of[k].x, w.of[k].y, x.of[k]);
+    }
+  }
+  /// Sums four values over the four lanes of a row; lane i of them gets that of value i.
+  __device__ __forceinline__ float over_columns(float v0, float v1, float v2, float v3) const {
+    const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
+    const float a0 = (upper ? v2 : v0) + __shfl_xor_sync(every_lane, upper ? v0 : v2, 2);
+    const float a1 = (upper ? v3 : v1) + __shfl_xor_sync(every_lane, upper ? v1 : v3, 2);
+    return (odd ? a1 : a0) + __shfl_xor_sync(every_lane, odd ? a0 : a1, 1);
+  }
+  template <int Tiles>
+  __device__ __forceinline__ void write_rows(const Sums& sum, float* to) const {
+#pragma unroll
+    for (int i = 0; i < Tiles; i += 4) {
+      const auto value = [&](int k) { return i + k < Tiles ? sum.v[i + k] : 0.0F; };
+      const float v = over_columns(value(0), value(1), value(2), value(3));
+      const int tile = i + (lane() & 3);
+      if (tile < S::tiles || (tile < Tiles && row() < S::rest)) to[tile * 8 + row()] = v;
+    }
+  }
+  __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
+    write_rows<S::tiles + 1>(sum, to);
+  }
+  __device__ __forceinline__ void write_tiles(const Sums& sum, float* to) const {
+    write_rows<S::tiles>(sum, to);
+  }
+
+  __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
+    if (block.where == in_memory) {
+      load_streamed(w, streamed(block));
+    } else {
+      load_shared(w, in_shared(block.where));
+    }
+  }
+  __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
+                                                    const Values& d1) const {
+    const float4* w = reinterpret_cast<const float4*>(list) + lane();
+    ListSums sum;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      sum.v[0] = dot(sum.v[0], w[k * 32].x, w[k * 32].y, d1.of[k]);
+      sum.v[1] = dot(sum.v[1], w[k * 32].z, w[k * 32].w, d1.of[k]);
+    }
+    return sum;
+  }
+  __device__ __forceinline__ void write_list(const ListSums& sum, float* to) const {
+    const float v = over_columns(sum.v[0], sum.v[1], 0, 0);
+    if ((lane() & 3) < listed_places) to[(lane() & 3) * 8 + row()] = v;
+  }
+  /// Products over hidden values.
+  __device__ __forceinline__ static void multiply_rows_word(ColumnSums& sum, int k, float4 w,
+                                                            float upper, float lower) {
+    sum.v[2 * k] = __fmaf_rn(w.z, lower, __fmaf_rn(w.x, upper, sum.v[2 * k]));
+    sum.v[2 * k + 1] = __fmaf_rn(w.w, lower, __fmaf_rn(w.y, upper, sum.v[2 * k + 1]));
+  }
+  __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
+                                                const Rows& h) const {
+    Weights w;
+    load_wide(w, block);
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      multiply_rows_word(sum, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
+    }
+  }
+  __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
+                                                       const std::uint32_t* listed) const {
+    const float4* w = reinterpret_cast<const float4*>(list) + lane();
+    const float upper = __uint_as_float(listed[row()]);
+    const float lower = __uint_as_float(listed[row() + 8]);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) multiply_rows_word(sum, k, w[k * 32], upper, lower);
+  }
+  /// Sums over the eight lanes of a pair of columns; each makes one output, and two make the same.
+  template <class Activate>
+  __device__ __forceinline__ void write_outputs(const ColumnSums& sum, float* y,
+                                                Activate activate) const {
+    const bool high = (lane() & 16) != 0, odd = (lane() & 8) != 0;
+    float v[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float send = high ? sum.v[i] : sum.v[2 + i];
+      v[i] = (high ? sum.v[2 + i] : sum.v[i]) + __shfl_xor_sync(every_lane, send, 16);
+    }
+    float all = (odd ? v[1] : v[0]) + __shfl_xor_sync(every_lane, odd ? v[0] : v[1], 8);
+    all += __shfl_xor_sync(every_lane, all, 4);
+    const float made = activate(all);
+    if ((lane() & 4) == 0) y[(high ? 8 : 0) + pair() + (odd ? 1 : 0)] = made;
+  }
+
+  // -------------------------------------------------------------- folds
+
+  /// Folds read the listed rows themselves: what is written is their coefficients.
+  template <class Weight, class Row>
+  __device__ __forceinline__ void write_factors(std::uint32_t which, int u, Weight weight_of,
+                                                Row) const {
+    if (lane() < sums) {
+      this->factors_of(which, u)[lane()] = __float_as_uint(weight_of(lane()));
+    }
+  }
+  /// Of place e in the list.
+  __device__ __forceinline__ float factor(std::uint32_t which, const std::uint32_t what,
+                                          int e) const {
+    return __uint_as_float(this->factors_of(which, static_cast<int>(what & 0xff))[e]);
+  }
+
+  /// A block in the middle of its fold: the tiles, and a row beside them.
+  struct Folding {
+    Weights w;
+    float2 beside[2];
+  };
+  __device__ __forceinline__ Folding begin_fold(const float* master, int more) const {
+    Folding f;
+    load_master(f.w, master);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      f.beside[k] = row() < more ? __ldcg(reinterpret_cast<const float2*>(
+                                       master + S::tile_floats + row() * columns + pair() + 8 * k))
+                                 : make_float2(0, 0);
+    }
+    return f;
+  }
+  /// Adds d x^T, where d is a row of a unit's past.
+  __device__ __forceinline__ void add_outer(Folding& f, const float* d, const Values& x,
+                                            int more) const {
+    const auto add = [](float& low, float& high, float factor, float2 v) {
+      low = __fmaf_rn(factor, v.x, low);
+      high = __fmaf_rn(factor, v.y, high);
+    };
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      const float upper = d[16 * i + row()], lower = d[16 * i + 8 + row()];
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        float4& w = f.w.tiles[2 * i + k];
+        add(w.x, w.y, upper, x.of[k]);
+        add(w.z, w.w, lower, x.of[k]);
+      }
+    }
+    if (row() >= more) return;
+    const float last = d[S::tiles * 8 + row()];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) add(f.beside[k].x, f.beside[k].y, last, x.of[k]);
+  }
+  __device__ __forceinline__ void end_fold(const Folding& f, float* to, int more) const {
+    float4* sink = reinterpret_cast<float4*>(to) + lane();
+#pragma unroll
+    for (int i = 0; i < words; ++i) sink[i * 32] = f.w.tiles[i];
+    if (row() >= more) return;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      *reinterpret_cast<float2*>(to + S::tile_floats + row() * columns + pair() + 8 * k) =
+          f.beside[k];
+    }
+  }
+
+  /// The inputs of a block's columns in the steps of the listed gradients: of one column in this
+  /// lane, of every other age.
+  struct PastColumn {
+    float v[(S::terms + 1) / 2];
+  };
+  __device__ __forceinline__ PastColumn load_past_column(const ChipBlock& block) const {
+    const auto column = static_cast<std::uint32_t>(lane() % columns);
+    const std::uint32_t* from = a.past + this->place_in_past(block, column);
+    const auto newest = static_cast<unsigned>(now().step) - block.back;
+    PastColumn past_column;
+#pragma unroll
+    for (int i = 0; i < (S::terms + 1) / 2; ++i) {
+      const unsigned age = static_cast<unsigned>(lane() / columns + 2 * i);
+      past_column.v[i] = __uint_as_float(__ldcg(from + ((newest - age) & (ring - 1)) * a.row_words));
+    }
+    return past_column;
+  }
+  /// Times their coefficients, [terms][columns] in this warp's part of shared memory.
+  __device__ __forceinline__ const std::uint32_t* scale_past(const ChipBlock& block,
+                                                             const PastColumn& past_column) const {
+    std::uint32_t* x = shared + a.areas.scratch + warp() * S::scratch_words;
+    __syncwarp();  // all lanes have read those of the block before
+#pragma unroll
+    for (int i = 0; i < (S::terms + 1) / 2; ++i) {
+      const int age = lane() / columns + 2 * i;
+      if (age >= S::terms) continue;
+      const float c = factor(S::fold0, block.what, age);
+      x[age * columns + lane() % columns] = __float_as_uint(c * past_column.v[i]);
+    }
+    __syncwarp();
+    return x;
+  }
+  /// A block of W0. Most of the listed gradients are in it already: their coefficients are 0.
+  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
+                                             std::uint32_t* rest) const {
+    const auto u = static_cast<int>(block.what & 0xff);
+    const PastColumn past_column = load_past_column(block);
+    Folding f = begin_fold(master_of(block), S::rest);
+    const std::uint32_t* x = scale_past(block, past_column);
+#pragma unroll 1
+    for (int age = 0; age < S::terms; ++age) {
+      if (factor(S::fold0, block.what, age) == 0) continue;
+      add_outer(f, listed_row(S::d0, u, age), values(x + age * columns), S::rest);
+    }
+    end_fold(f, to, S::rest);
+    w = f.w;
+    if (rest == nullptr || row() >= S::rest) return;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      *reinterpret_cast<float2*>(rest + row() * columns + pair() + 8 * k) = f.beside[k];
+    }
+  }
+  /// A block of W1, whose d1 are in its list.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
+                                            bool keep) const {
+    const auto u = static_cast<int>(block.what & 0xff);
+    auto* list = reinterpret_cast<float*>(list_of(block.out));
+    Folding f = begin_fold(master_of(block), S::rest + 1);
+#pragma unroll 1
+    for (int e = S::rest + 1; e < sums; ++e) {
+      const float c = factor(S::fold1, block.what, e);
+      if (c == 0) continue;
+      Values x;
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        x.of[k] = *reinterpret_cast<const float2*>(list + list_place(e, 8 * k + pair()));
+        x.of[k].x *= c;
+        x.of[k].y *= c;
+      }
+      add_outer(f, listed_row(S::hidden, u, age_of(e)), x, S::rest + 1);
+    }
+    end_fold(f, to, S::rest + 1);
+    if (!keep) return;
+    store_wide(block, f.w);
+    if (row() > S::rest) return;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      *reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair())) = f.beside[k];
+    }
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip

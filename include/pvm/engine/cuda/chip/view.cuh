@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Where a thread of a multiprocessor's block is, and where everything is that it works with.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+/// One thread's view. Every function is inlined.
+template <class Precision, int Hidden>
+struct View {
+  using S = Sizes<Precision, Hidden>;
+
+  const ChipArguments& a;
+  const ChipProgram& p;
+  std::uint32_t* shared;
+  mutable int thread;  ///< in its block
+  int turn;            ///< which of the two ChipNow
+
+  /// What comes from the thread's number is made again from here on: registers are for weights, and
+  /// the compiler would keep all of it for the whole run.
+  __device__ __forceinline__ void begin_phase() const { thread = thread_number(); }
+  __device__ __forceinline__ int warp() const { return thread >> 5; }
+  __device__ __forceinline__ int lane() const { return thread & 31; }
+  /// A lane's row and pair of columns in tensor-core operands.
+  __device__ __forceinline__ int row() const { return lane() >> 2; }
+  __device__ __forceinline__ int pair() const { return (lane() & 3) * 2; }
+
+  template <class T>
+  __device__ __forceinline__ const T* list(std::uint32_t at) const {
+    return reinterpret_cast<const T*>(shared + at);
+  }
+  __device__ __forceinline__ float* floats(std::uint32_t at) const {
+    return reinterpret_cast<float*>(shared + at);
+  }
+  /// The area of unit u of this multiprocessor.
+  __device__ __forceinline__ std::uint32_t* area(int u) const {
+    return shared + a.areas.units + static_cast<std::uint32_t>(u) * S::unit_words;
+  }
+  __device__ __forceinline__ float* float_area(int u) const {
+    return reinterpret_cast<float*>(area(u));
+  }
+  __device__ __forceinline__ ChipNow& now(int which) const {
+    return *reinterpret_cast<ChipNow*>(shared + ChipAreas::now + which * 8);
+  }
+  __device__ __forceinline__ const ChipNow& now() const { return now(turn); }
+  __device__ __forceinline__ ChipLaunch& launch() const {
+    return *reinterpret_cast<ChipLaunch*>(shared + ChipAreas::launch);
+  }
+  /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
+  __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
+  __device__ __forceinline__ int other_threads() const { return threads - unit_threads(); }
+  __device__ __forceinline__ const ChipUnit& unit(int u) const {
+    return list<ChipUnit>(p.units)[u];
+  }
+  __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
+  __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
+    return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
+  }
+  /// Of unit u, the values of step `step`: `what` is S::hidden, squeezed or d0.
+  __device__ __forceinline__ float* history_row(std::uint32_t what, int u,
+                                                unsigned long long step) const {
+    return float_area(u) + what + static_cast<unsigned>(step & (history - 1)) * S::values;
+  }
+  /// The patch that a unit saw in step `step`.
+  __device__ __forceinline__ float* seen(const ChipUnit& my, unsigned long long step) const {
+    return floats(my.seen) + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
+  }
+  /// Coefficients of the listed gradients by age, for blocks that fold at `phase`; then 0, 1, 0.
+  __device__ __forceinline__ const float* weights_of(int u, int phase) const {
+    const int since = now().phase - phase;
+    return float_area(u) + S::tables + (since < 0 ? since + a.period : since) * sums;
+  }
+  __device__ __forceinline__ float* folds_of(int u) const {
+    return float_area(u) + S::tables + S::most_period * sums;
+  }
+  /// Whether blocks of unit u gain anything when they fold in this step.
+  __device__ __forceinline__ std::uint32_t& gains(int u) const {
+    return area(u)[S::gains + static_cast<std::uint32_t>(turn)];
+  }
+
+  // -------------------------------------------------------------- blocks of weights
+
+  __device__ __forceinline__ const ChipBlock* my_blocks() const {
+    return list<ChipBlock>(p.blocks) + p.block_start[warp()];
+  }
+  __device__ __forceinline__ int my_count() const {
+    return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
+  }
+  /// The rows beside the tiles of this warp's k-th block.
+  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
+    return shared + p.rest_first[warp()] + k * S::rest_words;
+  }
+  __device__ __forceinline__ float* master_of(const ChipBlock& block) const {
+    return a.master + static_cast<std::size_t>(block.block) * S::master0;
+  }
+  __device__ __forceinline__ float* master_of(const ChipWideBlock& block) const {
+    return a.master + a.first_wide + static_cast<std::size_t>(block.block) * S::master1;
+  }
+  /// Where in a row of the past the input of a block's column is.
+  __device__ __forceinline__ static std::uint32_t place_in_past(const ChipBlock& block,
+                                                                std::uint32_t column) {
+    return column < block.cut ? block.first + in_pieces(block.from + column)
+                              : block.second + in_pieces(column - block.cut);
+  }
+  /// The list beside W1's tiles of 16 outputs, of which `out` is one.
+  __device__ __forceinline__ std::uint32_t* list_of(std::uint32_t out) const {
+    return shared + p.lists + out / columns * S::list_words;
+  }
+  /// The hidden values that a block of W1 is multiplied by beside its own: see list_representation.
+  __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
+    const int since = now().phase - phase;
+    return area(u) + S::listed + (since < 0 ? since + a.period : since) * sums;
+  }
+  /// Where the factors of this step's folds are; `which` is S::fold0 or S::fold1.
+  __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
+    return area(u) + which + turn * S::factor_words;
+  }
+  /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
+  __device__ __forceinline__ int age_of(int e) const {
+    const int age = now().lag - 1 - (e - S::rest - 1);
+    return age < 0 ? age + S::lags : age;
+  }
+  /// Where in a table that column's coefficient stands: 14 is 1, for W1's own columns.
+  __device__ __forceinline__ int table_place(int e) const {
+    return e <= S::rest ? sums - 2 : age_of(e);
+  }
+  /// The row of a listed gradient's hidden values (`what` is S::hidden) or d0, by age.
+  __device__ __forceinline__ const float* listed_row(std::uint32_t what, int u, int age) const {
+    const int back = what == S::d0 ? 1 : 3;
+    return history_row(what, u, now().step - static_cast<unsigned>(back + age) + history);
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip
