@@ -48,6 +48,25 @@ __device__ __forceinline__ unsigned long long leaves_first() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
+/// Marks so large a part of what is read again and again, chosen by address, that it stays in the
+/// cache; the rest leaves first.
+template <int Percent>
+__device__ __forceinline__ unsigned long long partly_stays() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.L2::evict_first.b64 %0, %1;"
+      : "=l"(policy)
+      : "f"(static_cast<float>(Percent) * 0.01F));
+  return policy;
+}
+/// Four floats from the second-level cache, with such a mark.
+__device__ __forceinline__ float4 load_marked(const float4* p, unsigned long long policy) {
+  float4 v;
+  asm volatile("ld.global.cg.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p), "l"(policy)
+               : "memory");
+  return v;
+}
 /// Four floats that pass by the first-level cache.
 __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long long policy) {
   float4 v;

@@ -52,6 +52,9 @@ struct Blocks : View<Precision, Hidden> {
   /// Place i of the list as this lane has it.
   __device__ __forceinline__ int place_of(int i) const { return i / 2 * 8 + pair() + i % 2; }
 
+  /// From one streamed block of a warp to its next.
+  static constexpr int stride = S::block_words / 4;
+
   // -------------------------------------------------------------- where weights are
 
   __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
@@ -176,13 +179,12 @@ struct Blocks : View<Precision, Hidden> {
       w.tiles[i] = __ldcg(next + i * 32);
     }
   }
-  /// The rows beside the tiles are some of eight: lanes of the others have zeros.
-  __device__ __forceinline__ void multiply_rest(Sums& sum, const std::uint32_t* rest,
-                                                const Values& x) const {
-    uint2 w = make_uint2(0, 0);
-    if (row() < S::rest) {
-      w = *reinterpret_cast<const uint2*>(rest + rest_place(row(), lane() & 3));
-    }
+  /// The rows beside the tiles are some of eight: what lanes make of others is not looked at.
+  __device__ __forceinline__ uint2 rest_weights(const std::uint32_t* rest) const {
+    const int mine = S::rest == 1 ? 0 : min(row(), S::rest - 1);
+    return *reinterpret_cast<const uint2*>(rest + rest_place(mine, lane() & 3));
+  }
+  __device__ __forceinline__ static void multiply_rest(Sums& sum, uint2 w, const Values& x) {
     Math::multiply(sum.v[S::tiles], x.v, w.x, w.y);
   }
   /// The sum of both parts; every lane gets those of its pair of columns.

@@ -48,6 +48,10 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   };
   __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
 
+  /// From one block of a warp to its next.
+  static constexpr int stride = S::master0 / 4;
+  static_assert(S::master0 % 4 == 0);
+
   // -------------------------------------------------------------- where weights are
 
   __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
@@ -59,7 +63,11 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   }
   __device__ __forceinline__ static void load_streamed(Weights& w, const float4* from) {
 #pragma unroll
-    for (int i = 0; i < words; ++i) w.tiles[i] = __ldcg(from + i * 32);
+    for (int i = 0; i < words; ++i) w.tiles[i] = load_marked(from + i * 32, policy());
+  }
+  /// A part of the weights fits the second-level cache.
+  __device__ __forceinline__ static unsigned long long policy() {
+    return partly_stays<40>();
   }
   __device__ __forceinline__ static void load_shared(Weights& w, const float4* from) {
 #pragma unroll
@@ -137,13 +145,15 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
 #pragma unroll
     for (int i = 0; i < words; ++i) {
       multiply_word(sum, i, w.tiles[i], x);
-      w.tiles[i] = __ldcg(next + i * 32);
+      w.tiles[i] = load_marked(next + i * 32, policy());
     }
   }
-  __device__ __forceinline__ void multiply_rest(Sums& sum, const std::uint32_t* rest,
-                                                const Values& x) const {
-    if (row() >= S::rest) return;
-    const Values w = values(rest + row() * columns);
+  /// What lanes make of rows that are not there is not looked at.
+  __device__ __forceinline__ Values rest_weights(const std::uint32_t* rest) const {
+    return values(rest + (S::rest == 1 ? 0 : min(row(), S::rest - 1)) * columns);
+  }
+  __device__ __forceinline__ static void multiply_rest(Sums& sum, const Values& w,
+                                                       const Values& x) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       sum.v[S::tiles] = dot(sum.v[S::tiles], w.of[k].x, w.of[k].y, x.of[k]);

@@ -539,50 +539,62 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
 
   // -------------------------------------------------------------- forward
 
-  /// What this warp's blocks have of W0 x, unit by unit. Two of the blocks that are streamed are on
-  /// their way while others are multiplied.
+  /// What this warp's blocks have of W0 x, unit by unit. What the next block is multiplied by is on
+  /// its way while one is multiplied, and so are the next of those that are streamed.
   __device__ __forceinline__ void forward(const Weights (&held)[S::held_blocks]) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
+    if (count == 0) return;
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
+    const auto* stream = this->streamed(blocks[0]);
     Weights next[S::on_their_way];
 #pragma unroll
     for (int i = 0; i < S::on_their_way; ++i) {
       const int k = S::held_blocks + i;
-      if (k < streamed_to) this->load_streamed(next[i], this->streamed(blocks[k]));
+      if (k < streamed_to) this->load_streamed(next[i], stream + k * Base::stride);
     }
+    const auto place = [&](int k) {
+      return shared + (blocks[min(k, count - 1)].x >> parity & 0xffffU);
+    };
+    const std::uint32_t* beside = rest_of(0);
+    auto x = this->values(place(0));
+    auto rest = this->rest_weights(beside);
+    const std::uint32_t* after = place(1);
 #pragma unroll 1
     for (int begin = 0, end = 0; begin < count; begin = end) {
       const std::uint32_t what = blocks[begin].what;
       end = begin + static_cast<int>(what >> run_shift);
       typename Base::Sums sum;
       const auto multiply_block = [&](int k, auto&& multiply) {
-        const auto x = this->values(shared + (blocks[k].x >> parity & 0xffffU));
-        multiply(x);
-        this->multiply_rest(sum, rest_of(k), x);
+        const auto values = x;
+        const auto rest_here = rest;
+        x = this->values(after);
+        after = place(k + 2);
+        rest = this->rest_weights(beside + min(k + 1, count - 1) * S::rest_words);
+        multiply(values);
+        this->multiply_rest(sum, rest_here, values);
       };
 #pragma unroll
       for (int k = 0; k < S::held_blocks; ++k) {
         if (k < begin || k >= end) continue;
-        multiply_block(k, [&](const auto& x) { this->multiply(sum, held[k], x); });
+        multiply_block(k, [&](const auto& v) { this->multiply(sum, held[k], v); });
       }
 #pragma unroll 1
       for (int k = max(begin, S::held_blocks); k < min(end, streamed_to); ++k) {
-        const auto* from =
-            this->streamed(blocks[min(k + S::on_their_way, streamed_to - 1)]);
+        const auto* from = stream + min(k + S::on_their_way, streamed_to - 1) * Base::stride;
         const int which = (k - S::held_blocks) % S::on_their_way;
-        multiply_block(k, [&](const auto& x) {
+        multiply_block(k, [&](const auto& v) {
 #pragma unroll
           for (int i = 0; i < S::on_their_way; ++i) {
-            if (i == which) this->multiply_and_load(sum, next[i], x, from);
+            if (i == which) this->multiply_and_load(sum, next[i], v, from);
           }
         });
       }
 #pragma unroll 1
       for (int k = max(begin, streamed_to); k < end; ++k) {
-        multiply_block(k, [&](const auto& x) {
-          this->multiply_shared(sum, this->in_shared(blocks[k].where), x);
+        multiply_block(k, [&](const auto& v) {
+          this->multiply_shared(sum, this->in_shared(blocks[k].where), v);
         });
       }
       this->write_sums(sum, float_area(static_cast<int>(what & 0xff)) + S::part0 +

@@ -102,7 +102,7 @@ class Plan {
       const auto inputs = static_cast<std::size_t>(unit.inputs);
       for (std::size_t k = 0; k < inputs; ++k) {
         const std::size_t column = padded_column(u, k);
-        const std::size_t block = first_block_[u] + column / columns;
+        const std::size_t block = number_[first_block_[u] + column / columns];
         for (std::size_t i = 0; i < Hidden; ++i) {
           visit(block * S::master0 + element(i, column % columns), unit.w0 + i * inputs + k);
         }
@@ -179,11 +179,12 @@ class Plan {
       outputs += 2 * padded(u);
     }
     wide_blocks = outputs / columns;
+    number_.resize(blocks);
   }
 
-  /// How long a unit's blocks take, as measured on an H200; the unit is one of W0's.
+  /// How long a unit takes, as measured on an H200, in blocks of W0.
   [[nodiscard]] double cost(std::size_t u) const {
-    return static_cast<double>(width(u)) / columns +
+    return unit_cost + static_cast<double>(width(u)) / columns +
            wide_cost * static_cast<double>(2 * padded(u)) / columns;
   }
 
@@ -577,9 +578,10 @@ class Plan {
   }
 
   /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
-  /// spread over all warps; each warp then has its own ordered by unit. The shares make the warps
+  /// spread over all warps; each warp then has its own ordered by unit, one behind the other in
+  /// device memory. The shares make the warps
   /// of an H200 busy for as long.
-  void deal(Draft& draft, const std::vector<Folding>& foldings) const {
+  void deal(Draft& draft, const std::vector<Folding>& foldings) {
     const auto share_of = [&](std::size_t w) {
       return shares[static_cast<std::size_t>(role(draft, w))];
     };
@@ -603,6 +605,10 @@ class Plan {
         return (a.what & 0xff) < (b.what & 0xff);
       });
       count_runs(list);
+      for (ChipBlock& block : list) {
+        number_[block.block] = numbered_;
+        block.block = narrow(numbered_++);
+      }
     }
   }
   /// Block b of a panel.
@@ -691,6 +697,8 @@ class Plan {
   std::string problem_;
   std::vector<std::vector<Panel>> panels_;
   std::vector<std::size_t> first_block_;
+  std::vector<std::size_t> number_;  // of each block of W0 in device memory
+  std::size_t numbered_ = 0;         // so far
   std::vector<std::vector<std::size_t>> share_;  // units of each multiprocessor
 };
 

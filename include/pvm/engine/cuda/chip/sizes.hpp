@@ -36,9 +36,11 @@ static_assert(2 * most_units <= warps);
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
 /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it,
-/// and how long a block of W1 takes beside one of W0: such that all warps are busy for as long.
+/// and how long a block of W1, and a unit whatever its blocks, take beside one of W0: such that all
+/// warps are busy for as long.
 inline constexpr double shares[] = {0.9, 1.0, 0.8, 1.0};
 inline constexpr double wide_cost = 2.1;
+inline constexpr double unit_cost = 24;
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of

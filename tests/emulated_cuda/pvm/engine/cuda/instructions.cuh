@@ -28,6 +28,11 @@ inline int thread_number() { return static_cast<int>(threadIdx.x); }
 
 inline unsigned long long leaves_last() { return 1; }
 inline unsigned long long leaves_first() { return 2; }
+template <int Percent>
+unsigned long long partly_stays() {
+  return 3;
+}
+inline float4 load_marked(const float4* p, unsigned long long) { return *p; }
 inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
 
 template <class T>
