@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
-//   cuda_step --spec model_zoo/small.json [--steps 20000] [--reps 5] [--batch 1] [--no-graph]
+//   cuda_step --spec model_zoo/small.json [--precision fp32] [--steps 20000] [--reps 5] [--batch 1]
+//             [--no-graph] [--off-chip]
+// The engine is that of a Trainer; --off-chip takes the one for networks that do not fit the chip.
 
 #include <algorithm>
 #include <chrono>
@@ -27,6 +29,7 @@ struct Choices {
   int batch = 1;
   std::string precision = "fp32";
   bool graph = true;
+  bool on_chip = true;
 };
 
 Choices parse(int argc, char** argv) {
@@ -35,6 +38,10 @@ Choices parse(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--no-graph") {
       choices.graph = false;
+      continue;
+    }
+    if (flag == "--off-chip") {
+      choices.on_chip = false;
       continue;
     }
     if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
@@ -122,7 +129,13 @@ int main(int argc, char** argv) {
     const Choices choices = parse(argc, argv);
     if (choices.precision == "bf16") return measure<pvm::CudaChipEngine<pvm::bf16>>(choices);
     if (choices.precision == "fp16") return measure<pvm::CudaChipEngine<pvm::fp16>>(choices);
-    if (choices.precision == "fp32") return measure<pvm::CudaEngine<>>(choices);
+    if (choices.precision == "fp32") {
+      using Chip = pvm::CudaChipEngine<pvm::fp32>;
+      std::string why;
+      const bool fits =
+          choices.on_chip && choices.batch == 1 && Chip::fits(pvm::load_spec(choices.spec), why);
+      return fits ? measure<Chip>(choices) : measure<pvm::CudaEngine<>>(choices);
+    }
     throw pvm::Error(pvm::Fault::usage,
                      "--precision is fp32, bf16 or fp16, not " + choices.precision);
   } catch (const std::exception& error) {

@@ -262,7 +262,8 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
   const auto deferral = chip::deferral<pvm::bf16, 49>(spec.momentum);
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
-  const chip::Plan<pvm::bf16, 49> plan(pvm::make_connectome(spec), deferral, 132, std::size_t{227} << 10);
+  const chip::Plan<pvm::bf16, 49> plan(pvm::make_connectome(spec), deferral, 132,
+                                       std::size_t{227} << 10);
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);

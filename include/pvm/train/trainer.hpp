@@ -108,16 +108,16 @@ inline constexpr int hidden_on_chip = Net::hidden == dynamic ? 49 : Net::hidden;
 /// Whether that engine can be compiled at all; a spec must fit besides.
 template <class Precision, int Batch, class Net>
 consteval bool may_stay_on_chip() {
-  constexpr bool narrow = std::same_as<Precision, bf16> || std::same_as<Precision, fp16>;
   constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
   constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
-  return narrow && one_sequence && momentum && !own_activation &&
+  return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
          chip::fits_tiles(hidden_on_chip<Net>);
 }
 
-/// One sequence with momentum has engines of its own, in fp32, and in 16 bits where its weights fit
-/// on the chip; everything else runs as a batch on tensor cores. Throws Error (device) for what a
+/// One sequence with momentum has engines of its own: one that keeps what it can of its weights on
+/// the chip, where the network fits it, and one for others in fp32; everything else runs as a batch
+/// on tensor cores. Throws Error (device) for what a
 /// GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {

@@ -155,8 +155,7 @@ struct Blocks : View<Precision, Hidden> {
     for (int i = 0; i < S::pairs; ++i) r.of[i] = values(h + i * 16);
     return r;
   }
-  __device__ __forceinline__ static void multiply_pair(Sums& sum, int i, uint4 w,
-                                                       const Values& x) {
+  __device__ __forceinline__ static void multiply_pair(Sums& sum, int i, uint4 w, const Values& x) {
     Math::multiply(sum.v[2 * i], x.v, w.x, w.y);
     Math::multiply(sum.v[2 * i + 1], x.v, w.z, w.w);
   }
@@ -258,8 +257,8 @@ struct Blocks : View<Precision, Hidden> {
   /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
   /// rows that nobody reads.
   template <class Weight, class Row>
-  __device__ __forceinline__ void write_factors(std::uint32_t which, int u, Weight weight_of,
-                                                Row row_of) const {
+  __device__ __forceinline__ void write_operands(std::uint32_t which, int u, Weight weight_of,
+                                                 Row row_of) const {
     float weight[4];
     const float* from[4];
 #pragma unroll
@@ -279,6 +278,21 @@ struct Blocks : View<Precision, Hidden> {
       }
       to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
     }
+  }
+  /// For folds with these coefficients, by age: of blocks of W0 the listed d0; of blocks of W1,
+  /// whose list stands beside them, the hidden values then.
+  __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
+    write_operands(
+        S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
+        [&](int age) { return this->listed_row(S::d0, u, age < S::terms ? age : 0); });
+    this->begin_phase();
+    const auto age_there = [&](int e) { return e <= S::rest ? S::terms : this->age_of(e); };
+    write_operands(
+        S::fold1, u,
+        [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
+        [&](int e) {
+          return this->listed_row(S::hidden, u, age_there(e) < S::terms ? age_there(e) : 0);
+        });
   }
   __device__ __forceinline__ uint4* in_shared_factors(std::uint32_t which, int u) const {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();

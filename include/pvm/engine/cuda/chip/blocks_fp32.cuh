@@ -21,7 +21,7 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   using Base = View<fp32, Hidden>;
   using S = typename Base::S;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::floats,
-      Base::now, Base::past, Base::list_of, Base::master_of, Base::listed_row, Base::age_of;
+      Base::now, Base::list_of, Base::master_of, Base::listed_row;
 
   /// Of tiles 2 i and 2 i + 1, columns 8 k + pair and the next: word 2 i + k.
   static constexpr int words = 2 * S::pairs;
@@ -57,21 +57,16 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<float4*>(shared + where) + lane();
   }
-  template <class Block>
-  __device__ __forceinline__ const float4* streamed(const Block& block) const {
+  __device__ __forceinline__ const float4* streamed(const ChipBlock& block) const {
     return reinterpret_cast<const float4*>(master_of(block)) + lane();
   }
   __device__ __forceinline__ static void load_streamed(Weights& w, const float4* from) {
 #pragma unroll
     for (int i = 0; i < words; ++i) w.tiles[i] = load_marked(from + i * 32, policy());
   }
-  /// A part of the weights fits the second-level cache.
+  /// All that is streamed in a step is more than the second-level cache keeps.
   __device__ __forceinline__ static unsigned long long policy() {
-    return partly_stays<40>();
-  }
-  __device__ __forceinline__ static void load_shared(Weights& w, const float4* from) {
-#pragma unroll
-    for (int i = 0; i < words; ++i) w.tiles[i] = from[i * 32];
+    return partly_stays<S::stays_percent>();
   }
   __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
     load_streamed(w, reinterpret_cast<const float4*>(master) + lane());
@@ -184,11 +179,8 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   }
 
   __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
-    if (block.where == in_memory) {
-      load_streamed(w, streamed(block));
-    } else {
-      load_shared(w, in_shared(block.where));
-    }
+#pragma unroll
+    for (int i = 0; i < words; ++i) w.tiles[i] = in_shared(block.where)[i * 32];
   }
   __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
                                                     const Values& d1) const {
@@ -213,11 +205,10 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   }
   __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
                                                 const Rows& h) const {
-    Weights w;
-    load_wide(w, block);
+    const float4* w = in_shared(block.where);
 #pragma unroll
     for (int i = 0; i < words; ++i) {
-      multiply_rows_word(sum, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
+      multiply_rows_word(sum, i % 2, w[i * 32], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
     }
   }
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
@@ -247,18 +238,20 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
 
   // -------------------------------------------------------------- folds
 
-  /// Folds read the listed rows themselves: what is written is their coefficients.
-  template <class Weight, class Row>
-  __device__ __forceinline__ void write_factors(std::uint32_t which, int u, Weight weight_of,
-                                                Row) const {
-    if (lane() < sums) {
-      this->factors_of(which, u)[lane()] = __float_as_uint(weight_of(lane()));
-    }
+  /// Folds read the listed rows themselves. What is written is their coefficients, by age, and the
+  /// number of ages up to the last that is not 0: most gradients are in the weights already.
+  __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
+    const float mine = lane() < S::terms ? coefficients[lane()] : 0.0F;
+    const unsigned there = __ballot_sync(every_lane, mine != 0);
+    std::uint32_t* to = this->factors_of(S::fold0, u);
+    if (lane() < S::terms) to[lane()] = __float_as_uint(mine);
+    if (lane() == 0) to[sums - 1] = 32U - static_cast<unsigned>(__clz(static_cast<int>(there)));
   }
-  /// Of place e in the list.
-  __device__ __forceinline__ float factor(std::uint32_t which, const std::uint32_t what,
-                                          int e) const {
-    return __uint_as_float(this->factors_of(which, static_cast<int>(what & 0xff))[e]);
+  __device__ __forceinline__ float factor(int u, int age) const {
+    return __uint_as_float(this->factors_of(S::fold0, u)[age]);
+  }
+  __device__ __forceinline__ int ages(int u) const {
+    return static_cast<int>(this->factors_of(S::fold0, u)[sums - 1]);
   }
 
   /// A block in the middle of its fold: the tiles, and a row beside them.
@@ -324,7 +317,8 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
 #pragma unroll
     for (int i = 0; i < (S::terms + 1) / 2; ++i) {
       const unsigned age = static_cast<unsigned>(lane() / columns + 2 * i);
-      past_column.v[i] = __uint_as_float(__ldcg(from + ((newest - age) & (ring - 1)) * a.row_words));
+      past_column.v[i] =
+          __uint_as_float(__ldcg(from + ((newest - age) & (ring - 1)) * a.row_words));
     }
     return past_column;
   }
@@ -337,22 +331,22 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
     for (int i = 0; i < (S::terms + 1) / 2; ++i) {
       const int age = lane() / columns + 2 * i;
       if (age >= S::terms) continue;
-      const float c = factor(S::fold0, block.what, age);
+      const float c = factor(static_cast<int>(block.what & 0xff), age);
       x[age * columns + lane() % columns] = __float_as_uint(c * past_column.v[i]);
     }
     __syncwarp();
     return x;
   }
-  /// A block of W0. Most of the listed gradients are in it already: their coefficients are 0.
+  /// A block of W0.
   __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
                                              std::uint32_t* rest) const {
     const auto u = static_cast<int>(block.what & 0xff);
     const PastColumn past_column = load_past_column(block);
     Folding f = begin_fold(master_of(block), S::rest);
     const std::uint32_t* x = scale_past(block, past_column);
-#pragma unroll 1
-    for (int age = 0; age < S::terms; ++age) {
-      if (factor(S::fold0, block.what, age) == 0) continue;
+    const int count = ages(u);
+#pragma unroll 2
+    for (int age = 0; age < count; ++age) {
       add_outer(f, listed_row(S::d0, u, age), values(x + age * columns), S::rest);
     }
     end_fold(f, to, S::rest);
@@ -369,10 +363,11 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
     const auto u = static_cast<int>(block.what & 0xff);
     auto* list = reinterpret_cast<float*>(list_of(block.out));
     Folding f = begin_fold(master_of(block), S::rest + 1);
-#pragma unroll 1
-    for (int e = S::rest + 1; e < sums; ++e) {
-      const float c = factor(S::fold1, block.what, e);
-      if (c == 0) continue;
+    const int count = ages(u);
+#pragma unroll 2
+    for (int age = 0; age < count; ++age) {
+      const int e = this->column_of(age);
+      const float c = factor(u, age);
       Values x;
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
@@ -380,7 +375,7 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
         x.of[k].x *= c;
         x.of[k].y *= c;
       }
-      add_outer(f, listed_row(S::hidden, u, age_of(e)), x, S::rest + 1);
+      add_outer(f, listed_row(S::hidden, u, age), x, S::rest + 1);
     }
     end_fold(f, to, S::rest + 1);
     if (!keep) return;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The engine for one sequence whose 16-bit weights stay on the GPU's multiprocessors. Include it
-/// from files that nvcc compiles.
+/// The engine for one sequence whose weights, or as many as there is room for, stay on the GPU's
+/// multiprocessors. Include it from files that nvcc compiles.
 
 #ifndef __CUDACC__
 #error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"
@@ -28,9 +28,9 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine for one sequence on the current CUDA device, bf16 or fp16, for units of `Hidden`
+/// An Engine for one sequence on the current CUDA device, fp32, bf16 or fp16, for units of `Hidden`
 /// hidden values. `run` returns at once; frames go up on their own stream while earlier ones are
-/// used. Weights are rounded to 16 bits, values keep 16 bits of mantissa, sums are fp32.
+/// used. In 16 bits the weights are rounded, values keep 16 bits of mantissa, sums are fp32.
 template <class Precision, int Hidden = 49>
 class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden>> {
   using Base = detail::LaunchedEngine<CudaChipEngine>;
@@ -129,7 +129,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     if (batch != 1) why = "a batch has more than one sequence";
     if (batch == 1 && fits(spec, why)) return spec;
     throw Error(Fault::usage, "the weights of this network cannot stay on the chip: " + why +
-                                  "; use the engine for batches");
+                                  "; use another engine");
   }
   [[nodiscard]] std::size_t copy_words() const {
     return Sizes::whole || layout_.streamed == 0 ? 4 : layout_.blocks * Sizes::block_words;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The step for one sequence with 16-bit weights that stay on the chip: one persistent kernel, one
+/// The step for one sequence with weights that stay on the chip: one persistent kernel, one
 /// block of threads on every multiprocessor, whole units on each, so that only c(h) and its inner
 /// products cross between multiprocessors. In step t one warp a unit
 ///   begins    by weighing the listed gradients with what the sources sent,
@@ -13,10 +13,8 @@
 ///   learn     after their part of W0 x(t): d1(t) = g(y(t-2)) e, W1^T d1(t), the next patches,
 ///   y(t);
 /// all multiply, and fold the blocks whose turn it is. Barriers are between those that need each
-/// other; no warp waits for the end of a step.
-/// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
-/// eight rows where a vector has one. Only the weights are rounded to 16 bits; their fp32 masters
-/// are in device memory and gain the listed gradients once every few steps.
+/// other; no warp waits for the end of a step. How a block of weights is multiplied and folded is
+/// in blocks_16bit.cuh and blocks_fp32.cuh.
 
 #include <cuda_runtime.h>
 
@@ -44,9 +42,9 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch,
       Base::unit_threads, Base::other_threads, Base::unit, Base::unit_count, Base::past,
-      Base::history_row, Base::seen, Base::weights_of, Base::folds_of, Base::gains,
-      Base::my_blocks, Base::my_count, Base::rest_of, Base::master_of, Base::list_of,
-      Base::age_of, Base::table_place;
+      Base::history_row, Base::seen, Base::weights_of, Base::folds_of, Base::gains, Base::my_blocks,
+      Base::my_count, Base::rest_of, Base::master_of, Base::list_of, Base::age_of,
+      Base::table_place;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -539,21 +537,33 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
 
   // -------------------------------------------------------------- forward
 
+  /// Asks for the first of this warp's blocks that are streamed.
+  __device__ __forceinline__ void begin_stream(Weights (&next)[S::on_their_way]) const {
+    const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
+#pragma unroll
+    for (int i = 0; i < S::on_their_way; ++i) {
+      const int k = S::held_blocks + i;
+      if (k < streamed_to) this->load_streamed(next[i], this->streamed(my_blocks()[k]));
+    }
+    if constexpr (S::sent_for > 0) {
+      constexpr int first = S::held_blocks + S::on_their_way;
+      for (int k = first; k < min(first + S::sent_for, streamed_to); ++k) send_for(k);
+    }
+  }
+  /// Brings this warp's k-th block to the second-level cache.
+  __device__ __forceinline__ void send_for(int k) const {
+    prefetch<S::tile_floats>(master_of(my_blocks()[0]) + k * S::master0);
+  }
   /// What this warp's blocks have of W0 x, unit by unit. What the next block is multiplied by is on
   /// its way while one is multiplied, and so are the next of those that are streamed.
-  __device__ __forceinline__ void forward(const Weights (&held)[S::held_blocks]) const {
+  __device__ __forceinline__ void forward(const Weights (&held)[S::held_blocks],
+                                          Weights (&next)[S::on_their_way]) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     if (count == 0) return;
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
     const auto* stream = this->streamed(blocks[0]);
-    Weights next[S::on_their_way];
-#pragma unroll
-    for (int i = 0; i < S::on_their_way; ++i) {
-      const int k = S::held_blocks + i;
-      if (k < streamed_to) this->load_streamed(next[i], stream + k * Base::stride);
-    }
     const auto place = [&](int k) {
       return shared + (blocks[min(k, count - 1)].x >> parity & 0xffffU);
     };
@@ -583,6 +593,10 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
 #pragma unroll 1
       for (int k = max(begin, S::held_blocks); k < min(end, streamed_to); ++k) {
         const auto* from = stream + min(k + S::on_their_way, streamed_to - 1) * Base::stride;
+        if constexpr (S::sent_for > 0) {
+          constexpr int later = S::on_their_way + S::sent_for;
+          if (k + later < streamed_to) send_for(k + later);
+        }
         const int which = (k - S::held_blocks) % S::on_their_way;
         multiply_block(k, [&](const auto& v) {
 #pragma unroll
@@ -597,8 +611,8 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
           this->multiply_shared(sum, this->in_shared(blocks[k].where), v);
         });
       }
-      this->write_sums(sum, float_area(static_cast<int>(what & 0xff)) + S::part0 +
-                                warp() * S::values);
+      this->write_sums(sum,
+                       float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
     }
   }
 
@@ -812,22 +826,6 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
     static_assert(Floats <= 32 * line);
     if (lane() * line < Floats) prefetch_line(master + lane() * line);
   }
-  /// For blocks of W0: the listed d0.
-  __device__ __forceinline__ void write_hidden_factors(int u, const float* coefficients) const {
-    this->write_factors(
-        S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
-        [&](int age) { return this->listed_row(S::d0, u, age < S::terms ? age : 0); });
-  }
-  /// For blocks of W1, whose list stands beside them: the hidden values then.
-  __device__ __forceinline__ void write_wide_factors(int u, const float* coefficients) const {
-    const auto age_there = [&](int e) { return e <= S::rest ? S::terms : age_of(e); };
-    this->write_factors(
-        S::fold1, u,
-        [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
-        [&](int e) {
-          return this->listed_row(S::hidden, u, age_there(e) < S::terms ? age_there(e) : 0);
-        });
-  }
   /// This warp's blocks of W0 whose turn it is; those that come next are sent for.
   __device__ __forceinline__ void fold_blocks(Weights (&held)[S::held_blocks]) const {
     const ChipBlock* blocks = my_blocks();
@@ -873,10 +871,12 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
         write_all_factors();
       }
       begin_phase();
+      Weights next[S::on_their_way];
+      begin_stream(next);
       if (thread == threads - 1) wait_for_slowest();
       __syncthreads();
       if (thread == 0) prepare_step();
-      forward(held);
+      forward(held, next);
       begin_phase();
       if (warp() < unit_count()) {
         finish(warp());
@@ -904,9 +904,7 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
     if (u >= unit_count()) return;
     sync_warps(tables_open, 2 * unit_threads());
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
-    write_hidden_factors(u, folds_of(u));
-    begin_phase();
-    write_wide_factors(u, folds_of(u));
+    this->write_factors(u, folds_of(u));
   }
   /// And the rest that one warp does.
   __device__ __forceinline__ void finish(int u) const {
@@ -1052,8 +1050,7 @@ __global__ void __launch_bounds__(threads, 1)
   for (int phase = 0; phase < a.period; ++phase) {
     __syncthreads();
     if (warp < block.unit_count()) {
-      block.write_hidden_factors(warp, block.weights_of(warp, phase));
-      block.write_wide_factors(warp, block.weights_of(warp, phase));
+      block.write_factors(warp, block.weights_of(warp, phase));
     }
     __syncthreads();
 #pragma unroll 1

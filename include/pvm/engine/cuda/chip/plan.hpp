@@ -90,7 +90,6 @@ class Plan {
   std::size_t outputs = 0;                  ///< of all units, in whole blocks
   std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
-  std::size_t wide_streamed = 0;                   ///< of W1 that are not on the chip
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
@@ -454,7 +453,7 @@ class Plan {
       rest += narrow(draft.blocks[w].size() * S::rest_words);
     }
     p.lists = place(wide_count * S::list_words);
-    place_wide(draft, shared_words_there, place);
+    place_wide(draft, place);
     if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
     make_absolute(draft);
     place_blocks(draft, shared_words_there, place);
@@ -478,21 +477,14 @@ class Plan {
       if (target.seen != no_pixel) target.seen += draft.p.seen;
     }
   }
-  /// W1 is read twice a step, and its copy in 16 bits is nowhere else: it goes before W0.
-  void place_wide(Draft& draft, std::size_t shared_words_there, Places& place) {
+  /// W1, which is read twice a step.
+  static void place_wide(Draft& draft, Places& place) {
     for (auto& list : draft.wide) {
-      for (ChipWideBlock& block : list) {
-        if (!S::whole || place.at + S::block_words <= shared_words_there) {
-          block.where = place(S::block_words);
-        } else {
-          block.where = in_memory;
-          ++wide_streamed;
-        }
-      }
+      for (ChipWideBlock& block : list) block.where = place(S::block_words);
     }
   }
   /// W0: the first of each warp's are held in registers, the last lie in shared memory, warp by
-  /// warp alike; what is between them is streamed, and asked for before the first is multiplied.
+  /// warp alike; what is between them is streamed, and the first of that asked for before all.
   void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place) {
     std::array<std::size_t, warps> left{};
     std::size_t most = 0;
@@ -697,8 +689,8 @@ class Plan {
   std::string problem_;
   std::vector<std::vector<Panel>> panels_;
   std::vector<std::size_t> first_block_;
-  std::vector<std::size_t> number_;  // of each block of W0 in device memory
-  std::size_t numbered_ = 0;         // so far
+  std::vector<std::size_t> number_;              // of each block of W0 in device memory
+  std::size_t numbered_ = 0;                     // so far
   std::vector<std::vector<std::size_t>> share_;  // units of each multiprocessor
 };
 

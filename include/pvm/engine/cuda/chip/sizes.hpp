@@ -38,7 +38,7 @@ inline constexpr int panel_slots = 6;  ///< context sources that fold together
 /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it,
 /// and how long a block of W1, and a unit whatever its blocks, take beside one of W0: such that all
 /// warps are busy for as long.
-inline constexpr double shares[] = {0.9, 1.0, 0.8, 1.0};
+inline constexpr double shares[] = {1.25, 1.05, 0.8, 1.0};
 inline constexpr double wide_cost = 2.1;
 inline constexpr double unit_cost = 24;
 
@@ -59,8 +59,13 @@ struct Sizes {
   static constexpr bool whole = std::same_as<Precision, fp32>;
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
   /// Blocks of W0 in the registers of each warp.
-  static constexpr int held_blocks = whole ? 2 : 6;
-  static constexpr int on_their_way = whole ? 2 : 1;  ///< of those that are streamed
+  static constexpr int held_blocks = whole ? 2 : 5;
+  /// Of those that are streamed, how many are on their way to registers, and beyond them to the
+  /// second-level cache: 16-bit weights are there already.
+  static constexpr int on_their_way = 1;
+  static constexpr int sent_for = whole ? 2 : 0;
+  /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
+  static constexpr int stays_percent = 20;
 
   static constexpr int tiles = Hidden / 8;
   static constexpr int rest = Hidden % 8;  ///< rows beside the tiles
@@ -171,7 +176,7 @@ inline constexpr std::uint32_t in_memory = ~0U;
 struct ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
   std::uint32_t out;    ///< first of its outputs among this multiprocessor's
-  std::uint32_t where;  ///< word in shared memory, or, in fp32, `in_memory`; its list is always there
+  std::uint32_t where;  ///< word in shared memory
   std::uint32_t block;
 };
 
@@ -207,7 +212,7 @@ struct ChipProgram {
   std::uint32_t block_start[warps + 1], wide_start[warps + 1];
   /// Of a warp's blocks the first are held; then come those that are not on the chip, then others.
   std::uint32_t streamed_to[warps];
-  std::uint32_t rest_first[warps];     ///< where a warp's rows beside the tiles start
+  std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
   /// Areas whose sizes are each multiprocessor's own; `lists` are those of W1, block by block.
   std::uint32_t x, y, d1, lists, seen;
 };

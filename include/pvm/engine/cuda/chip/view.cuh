@@ -130,6 +130,11 @@ struct View {
     const int age = now().lag - 1 - (e - S::rest - 1);
     return age < 0 ? age + S::lags : age;
   }
+  /// And the column of the gradient of that age.
+  __device__ __forceinline__ int column_of(int age) const {
+    const int column = S::rest + now().lag - age;
+    return column <= S::rest ? column + S::lags : column;
+  }
   /// Where in a table that column's coefficient stands: 14 is 1, for W1's own columns.
   __device__ __forceinline__ int table_place(int e) const {
     return e <= S::rest ? sums - 2 : age_of(e);
