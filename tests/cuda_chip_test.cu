@@ -137,8 +137,8 @@ TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::
   };
   // Partial sums are added in another order: a weight that rounds the other way is all there is.
   constexpr bool exact = std::is_same_v<TestType, pvm::fp32>;
-  CHECK(largest_difference(trained(16, false), doubles(trained(exact ? 12 : 9, true))) <
-        (exact ? 1e-6 : 1e-4));
+  const auto apart = trained(16, exact);  // in fp32 only less of them is streamed then
+  CHECK(largest_difference(apart, doubles(trained(exact ? 12 : 9, true))) < (exact ? 1e-6 : 1e-4));
 }
 #else
 TEST_CASE("chip: small.json stays within the rounding of the weights", "[gpu]") {
