@@ -179,8 +179,12 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   }
 
   __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
+    if (block.where == in_memory) {
+      load_master(w, master_of(block));
+    } else {
 #pragma unroll
-    for (int i = 0; i < words; ++i) w.tiles[i] = in_shared(block.where)[i * 32];
+      for (int i = 0; i < words; ++i) w.tiles[i] = in_shared(block.where)[i * 32];
+    }
   }
   __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
                                                     const Values& d1) const {
@@ -205,10 +209,11 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   }
   __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
                                                 const Rows& h) const {
-    const float4* w = in_shared(block.where);
+    Weights w;
+    load_wide(w, block);
 #pragma unroll
     for (int i = 0; i < words; ++i) {
-      multiply_rows_word(sum, i % 2, w[i * 32], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
+      multiply_rows_word(sum, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
     }
   }
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,

@@ -98,13 +98,15 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
 
   [[nodiscard]] std::string description() const {
-    const std::size_t on_chip = layout_.held + layout_.shared;
+    const auto percent = [](std::size_t there, std::size_t of_all) {
+      return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
+    };
     return "CUDA engine, weights on the chip: " + device_.name + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
-           std::to_string(100 * on_chip / std::max<std::size_t>(1, on_chip + layout_.streamed)) +
-           " % of W0 and all of W1 on the chip, updates folded every " +
-           std::to_string(plan_.period) + " steps, " +
+           percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
+           percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
+           "1 on the chip, updates folded every " + std::to_string(plan_.period) + " steps, " +
            (options_.graph ? "captured" : "one launch a step");
   }
   /// Bytes of device memory the engine takes.

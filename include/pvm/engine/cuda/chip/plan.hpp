@@ -90,6 +90,7 @@ class Plan {
   std::size_t outputs = 0;                  ///< of all units, in whole blocks
   std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
+  std::size_t wide_streamed = 0;                   ///< of W1 that are not on the chip
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
@@ -184,7 +185,7 @@ class Plan {
   /// How long a unit takes, as measured on an H200, in blocks of W0.
   [[nodiscard]] double cost(std::size_t u) const {
     return unit_cost + static_cast<double>(width(u)) / columns +
-           wide_cost * static_cast<double>(2 * padded(u)) / columns;
+           S::wide_cost * static_cast<double>(2 * padded(u)) / columns;
   }
 
   /// The least load in which first fit, largest first, finds room for all units (MULTIFIT), then
@@ -453,7 +454,7 @@ class Plan {
       rest += narrow(draft.blocks[w].size() * S::rest_words);
     }
     p.lists = place(wide_count * S::list_words);
-    place_wide(draft, place);
+    place_wide(draft, shared_words_there, place);
     if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
     make_absolute(draft);
     place_blocks(draft, shared_words_there, place);
@@ -477,10 +478,15 @@ class Plan {
       if (target.seen != no_pixel) target.seen += draft.p.seen;
     }
   }
-  /// W1, which is read twice a step.
-  static void place_wide(Draft& draft, Places& place) {
+  /// W1, which is read twice a step, goes before W0. Of fp32 weights there may be more than there
+  /// is room for; 16-bit ones are nowhere else.
+  void place_wide(Draft& draft, std::size_t shared_words_there, Places& place) {
     for (auto& list : draft.wide) {
-      for (ChipWideBlock& block : list) block.where = place(S::block_words);
+      for (ChipWideBlock& block : list) {
+        const bool room = place.at + S::block_words <= shared_words_there;
+        block.where = room || !S::whole ? place(S::block_words) : in_memory;
+        if (block.where == in_memory) ++wide_streamed;
+      }
     }
   }
   /// W0: the first of each warp's are held in registers, the last lie in shared memory, warp by

@@ -36,10 +36,9 @@ static_assert(2 * most_units <= warps);
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
 /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it,
-/// and how long a block of W1, and a unit whatever its blocks, take beside one of W0: such that all
-/// warps are busy for as long.
+/// and how long a unit takes whatever its blocks, beside a block of W0: such that all warps are
+/// busy for as long.
 inline constexpr double shares[] = {1.25, 1.05, 0.8, 1.0};
-inline constexpr double wide_cost = 2.1;
 inline constexpr double unit_cost = 24;
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
@@ -64,6 +63,9 @@ struct Sizes {
   /// second-level cache: 16-bit weights are there already.
   static constexpr int on_their_way = 1;
   static constexpr int sent_for = whole ? 2 : 0;
+  /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
+  /// many of its blocks meet.
+  static constexpr double wide_cost = whole ? 2.6 : 2.1;
   /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
   static constexpr int stays_percent = 20;
 
@@ -176,7 +178,7 @@ inline constexpr std::uint32_t in_memory = ~0U;
 struct ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
   std::uint32_t out;    ///< first of its outputs among this multiprocessor's
-  std::uint32_t where;  ///< word in shared memory
+  std::uint32_t where;  ///< word in shared memory, or, of fp32 weights, `in_memory`
   std::uint32_t block;
 };
 
