@@ -22,6 +22,7 @@ struct GatherShape {
   static constexpr int slices = Bp / slice;
   static constexpr int stride = slice + 4;
   static constexpr int pixel_rows = 128;
+  static constexpr int blocks = 5;  ///< on a multiprocessor, so that all panels of small fit
   static constexpr unsigned int pixel_blocks(int pixels) {
     return static_cast<unsigned int>((pixels + pixel_rows - 1) / pixel_rows);
   }
@@ -71,11 +72,9 @@ __device__ __forceinline__ void add_parts(const Arguments& a, const PanelSums& p
 
 /// h and c(h), or d0, of a panel.
 template <class M, int Bp>
-__device__ __forceinline__ void gather_panel(const Arguments& a, const PanelSums& panel,
-                                             const Cursor& now, float* sums) {
+__device__ __forceinline__ void publish_panel(const Arguments& a, const PanelSums& panel,
+                                              const Cursor& now, const float* sums) {
   using G = GatherShape<Bp>;
-  add_parts<Bp>(a, panel, sums);
-  __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(panel.count) * (G::slice / 4);
        i += threads) {
     const int n = i / (G::slice / 4);
@@ -131,22 +130,25 @@ __device__ __forceinline__ void score_frames(const Arguments& a, int first, Bloc
 
 /// Blocks (x: panels, then rows of pixels; y: slices). The cursor goes on to the next step.
 template <class M, int Bp>
-__global__ void __launch_bounds__(threads) gather_kernel(const __grid_constant__ Arguments a) {
+__global__ void __launch_bounds__(threads, GatherShape<Bp>::blocks)
+    gather_kernel(const __grid_constant__ Arguments a) {
   using G = GatherShape<Bp>;
   __shared__ __align__(16) float sums[panel_width * G::stride];
   __shared__ BlockState state;
-  let_next_kernel_start();
   const bool gathers = blockIdx.x < a.sum_count;
   const PanelSums panel = a.sums[gathers ? blockIdx.x : 0];
   wait_for_previous_kernel();
+  let_next_kernel_start();  // not before: it may read masters at once
   if (threadIdx.x == 0) {
     state.cursor = *a.second;
     if (blockIdx.x == 0 && blockIdx.y == 0) *a.first = next_step(a.shape, state.cursor, false);
   }
-  __syncthreads();
   if (gathers) {
-    gather_panel<M, Bp>(a, panel, state.cursor, sums);
+    add_parts<Bp>(a, panel, sums);
+    __syncthreads();
+    publish_panel<M, Bp>(a, panel, state.cursor, sums);
   } else {
+    __syncthreads();
     const unsigned int block = blockIdx.x - a.sum_count;
     score_frames<M, Bp>(a, static_cast<int>(block) * G::pixel_rows, state,
                         a.score + (a.score_slice + block * G::slices + blockIdx.y) * 3);

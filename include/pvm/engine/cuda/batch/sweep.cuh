@@ -34,8 +34,8 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
-  static constexpr int blocks = Bp == 256 ? 1 : 2;  ///< on a multiprocessor
-  static constexpr int bringers = 64;               ///< threads
+  static constexpr int blocks = Bp == 256 ? 1 : 2;       ///< on a multiprocessor
+  static constexpr int bringers = Bp == 256 ? 128 : 64;  ///< threads: as many as cost no registers
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
@@ -111,6 +111,14 @@ class SweepRole {
   [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
     return *reinterpret_cast<const SweepTile*>(slot_of(tile));
   }
+  /// m of a tile that exist.
+  [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {
+    return static_cast<int>(min(t.panel.m - t.panel.first, static_cast<unsigned>(S::rows)));
+  }
+  /// Parts of the product of a tile with so many m.
+  [[nodiscard]] __device__ static int parts_of(int rows) {
+    return (rows + S::part_rows - 1) / S::part_rows;
+  }
   /// Row `row` of y `back` steps ago, counted in units of 16 bytes.
   [[nodiscard]] __device__ std::uint32_t y_place(int back, std::uint32_t row) const {
     return (slot_before(state_.cursor.y, y_slots, back) *
@@ -153,11 +161,12 @@ class Bringer : SweepRole<M, Bp> {
       barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
       const SweepTile& t = Base::tile_at(i);
       const auto* words = reinterpret_cast<const std::uint32_t*>(Base::slot_of(i) + sizeof(t));
+      if (me_ == 0) expect_masters(t);
       if (t.begins != 0) bring_n(words + S::rows);
       if (t.forward != 0) {
-        bring_w0(words);
+        bring_w0(words, Base::rows_of(t));
       } else {
-        bring_w1(words, t.outputs, t.panel.m - t.panel.first);
+        bring_w1(words, Base::rows_of(t), t.outputs);
       }
       bring_tile(i + 2);
       __syncwarp();
@@ -177,30 +186,39 @@ class Bringer : SweepRole<M, Bp> {
                     a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * S::tile_bytes,
                     S::tile_bytes, &exchange.full);
   }
+  /// Asks for the tile's masters up to the second-level cache: the warps, who have room for those
+  /// of one tile only, then wait for that cache and not for device memory.
+  __device__ void expect_masters(const SweepTile& t) const {
+    const Panel& p = t.panel;
+    const int rows = (Base::rows_of(t) + 15) / 16 * 16;
+    prefetch_bulk(a_.master + p.master + static_cast<std::size_t>(p.first) * p.n,
+                  static_cast<unsigned>(rows) * p.n * 4);
+  }
+
   // The tile that `words` are of may be gone after its last stage.
 
-  __device__ void bring_w0(const std::uint32_t* words) {
+  __device__ void bring_w0(const std::uint32_t* words, int rows) {
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
       bring_gradient(chunk, listed(words, state_.gradient));
     }
     if (Base::settles_) return;
-    for (int part = 0; part < S::chunks; ++part) {
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
       bring_part(listed(words + part * S::part_rows, state_.forward), a_.arena);
     }
   }
-  /// `outputs`: row of y and d1 of the tile's first m, of `count`.
-  __device__ void bring_w1(const std::uint32_t* words, std::uint32_t outputs, std::uint32_t count) {
+  /// `outputs`: row of y and d1 of the tile's first m.
+  __device__ void bring_w1(const std::uint32_t* words, int rows, std::uint32_t outputs) {
     if (state_.cursor.owed != 0) {
       bring_stage<panel_width, S::row_bytes, S::row_stride>(listed(words + S::rows, state_.before),
                                                             a_.arena);
     }
     const auto d1 = state_.gradient[static_cast<int>(Stream::output_gradient)] + outputs * unit;
-    for (int chunk = 0; chunk < S::chunks; ++chunk) bring_gradient(chunk, range(d1, 0, count));
+    for (int chunk = 0; chunk < S::chunks; ++chunk) bring_gradient(chunk, range(d1, 0, rows));
     if (Base::settles_) return;
     const std::uint32_t y = Base::y_place(2, outputs);
-    for (int part = 0; part < S::chunks; ++part) {
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
       bring_part(listed(words + part * S::part_rows, state_.forward), a_.arena);
-      bring_part(range(y, part * S::part_rows, count), a_.y);
+      bring_part(range(y, part * S::part_rows, rows), a_.y);
     }
   }
 
@@ -210,10 +228,10 @@ class Bringer : SweepRole<M, Bp> {
     return [=](int row) { return row_place(streams, words[row], unit); };
   }
   /// Those that follow row `first` behind `start`, where there are `count`.
-  __device__ static auto range(std::uint32_t start, int first, std::uint32_t count) {
+  __device__ static auto range(std::uint32_t start, int first, int count) {
     return [=](int row) {
-      const auto at = static_cast<std::uint32_t>(first + row);
-      return at < count ? start + at * unit : nowhere;
+      const int at = first + row;
+      return at < count ? start + static_cast<std::uint32_t>(at) * unit : nowhere;
     };
   }
 
@@ -293,10 +311,11 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ Sweeper(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
       : Base(a, task, state, shared) {}
 
+  /// The first masters: the kernel before does not touch them, and the one before that has ended.
+  __device__ void start() { bring_masters(0); }
   __device__ void run() {
     Sums<1> sums;
     clear<1>(sums);
-    bring_masters(0);
     for (int i = 0; i < count_; ++i) {
       const Turns<S::tiles> turn{i};
       const SweepTile& t = Base::tile_at(i);  // there, as its masters were asked for
@@ -315,16 +334,21 @@ class Sweeper : SweepRole<M, Bp> {
   }
 
  private:
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
+  /// What follows from the thread's number is found anew in every phase of a tile: kept over all of
+  /// them, it would take the registers that sums need.
+  __device__ void begin_phase() { me_ = thread_number(); }
+  [[nodiscard]] __device__ int warp() const { return me_ >> 5; }
+  [[nodiscard]] __device__ int lane() const { return me_ & 31; }
 
   // Where a lane finds a piece of errors: 16 rows a time, two pieces of the warp's sequences in
   // each, so that eight lanes in a row read different banks.
-  __device__ static int piece_row() { return (lane() & 7) + (lane() >> 4) * 8; }
-  __device__ static int piece_at() { return warp() % S::across * 32 + (lane() >> 3 & 1) * 16; }
+  [[nodiscard]] __device__ int piece_row() const { return (lane() & 7) + (lane() >> 4) * 8; }
+  [[nodiscard]] __device__ int piece_at() const {
+    return warp() % S::across * 32 + (lane() >> 3 & 1) * 16;
+  }
 
   /// Of the warp.
-  __device__ static void arrive(CopyBarrier* barrier) {
+  __device__ void arrive(CopyBarrier* barrier) const {
     __syncwarp();
     if (lane() == 0) barrier_arrive(barrier);
   }
@@ -339,6 +363,7 @@ class Sweeper : SweepRole<M, Bp> {
 
   /// y(t-1) of the warp's m.
   __device__ void make_outputs(const SweepTile& t) {
+    begin_phase();
     std::uint32_t w[2 * panel_tiles];
     if (exists(t.panel)) load_copy(w, t.panel);
     with_stage([&](const unsigned char* r) {
@@ -353,7 +378,7 @@ class Sweeper : SweepRole<M, Bp> {
         static_cast<std::size_t>(Base::y_place(1, t.outputs + static_cast<std::uint32_t>(row))) *
             16 +
         (lane() & 1) * 16 + (lane() >> 1 & 1) * 8;
-    const int left = static_cast<int>(t.panel.m - t.panel.first) - row;  // of m
+    const int left = Base::rows_of(t) - row;
     const unsigned char* even = r + (lane() & 15) * S::row_stride + (lane() >> 4) * 16;
     const unsigned char* rest = r + (48 + (lane() & 7)) * S::row_stride + (lane() >> 3 & 1) * 16;
     with_activation<M>(a_.shape.activation, [&](auto activation) {
@@ -390,7 +415,7 @@ class Sweeper : SweepRole<M, Bp> {
   }
   /// Of two lanes side by side, each with two sequences of every 8: one gets four of the first 8,
   /// the other those of the second.
-  __device__ static uint2 pair_of_lanes(std::uint32_t first, std::uint32_t second) {
+  [[nodiscard]] __device__ uint2 pair_of_lanes(std::uint32_t first, std::uint32_t second) const {
     const bool odd = (lane() & 1) != 0;
     const std::uint32_t got = __shfl_xor_sync(~0U, odd ? first : second, 1);
     return odd ? make_uint2(got, second) : make_uint2(first, got);
@@ -434,12 +459,13 @@ class Sweeper : SweepRole<M, Bp> {
                make_uint2(M::pair(w[6][0], w[6][1]), M::pair(w[6][2], w[6][3])), policy);
   }
 
-  __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
-  __device__ static std::size_t place(const Panel& p) {
+  [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }
+  [[nodiscard]] __device__ std::size_t place(const Panel& p) const {
     return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
   }
 
   __device__ void gradient(Fragment& g, const SweepTile& t) {
+    begin_phase();
     if (t.begins != 0) ++panel_;
     const Turns<S::n_buffers> turn{panel_};
     Exchange& exchange = state_.n[turn.place()];
@@ -447,15 +473,16 @@ class Sweeper : SweepRole<M, Bp> {
     const unsigned char* n = shared_ + S::n_start + turn.place() * S::n_bytes;
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
       with_stage([&](const unsigned char* rows) {
-        multiply_gradient(g, rows, n + chunk * S::chunk_bytes);
+        begin_phase();
+        if (exists(t.panel)) multiply_gradient(g, rows, n + chunk * S::chunk_bytes);
       });
     }
     if (t.ends != 0) arrive(&exchange.empty);
   }
 
   /// g += rows_m rows_n over a chunk of the sequences.
-  __device__ static void multiply_gradient(Fragment& g, const unsigned char* rows,
-                                           const unsigned char* n_rows) {
+  __device__ void multiply_gradient(Fragment& g, const unsigned char* rows,
+                                    const unsigned char* n_rows) const {
     const int l = lane();
     const unsigned char* m = rows + (warp() * 16 + (l & 15)) * S::chunk_stride + (l >> 4) * 16;
     const unsigned char* n =
@@ -495,7 +522,8 @@ class Sweeper : SweepRole<M, Bp> {
   }
 
   /// Z += gain g; g becomes W = Z + share g. The next tile's masters may come.
-  __device__ void move(int tile, Fragment& g, const Panel& p) const {
+  __device__ void move(int tile, Fragment& g, const Panel& p) {
+    begin_phase();
     const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
     barrier_wait(&state_.masters[warp()], static_cast<unsigned>(tile) & 1U);
     if (exists(p)) {
@@ -522,27 +550,39 @@ class Sweeper : SweepRole<M, Bp> {
           });
     }
     __syncwarp();
+    begin_phase();
     bring_masters(tile + 1);
     __syncwarp();
   }
 
   /// sums += what the tile adds, W(t) of which is `w`, to h or to W1^T d1.
   __device__ void multiply(Sums<1>& sums, const Fragment& w, const SweepTile& t) {
+    begin_phase();
     barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
     put_fresh(w);
     arrive(&state_.fresh);
     barrier_wait(&state_.fresh, 0);
-    for (int part = 0; part < S::chunks; ++part) {
+    for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
+      begin_phase();
       if (t.forward == 0) {
         multiply_errors(sums, t, part);
       } else {
-        with_stage([&](const unsigned char* rows) { multiply_rows(sums, rows, part); });
+        with_stage([&](const unsigned char* rows) {
+          if (works(t, part)) multiply_rows(sums, rows, part);
+        });
       }
     }
     arrive(&state_.fresh);
   }
+  /// First m of the warp's share of the depth of a product's part.
+  [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * S::part_depth; }
+  /// Whether the share has any.
+  [[nodiscard]] __device__ bool works(const SweepTile& t, int part) const {
+    return part * S::part_rows + deep_row() < Base::rows_of(t);
+  }
   /// The end of a part.
   __device__ void finish(Sums<1>& sums, const SweepTile& t) {
+    begin_phase();
     if constexpr (S::deep == 2) add_halves(sums);
     store_part(t, sums);
     clear<1>(sums);
@@ -558,15 +598,16 @@ class Sweeper : SweepRole<M, Bp> {
     unsigned char* rows = shared_ + turn.place() * S::stage_bytes;
     barrier_wait(&targets.full, turn.parity());
     barrier_wait(&outputs.full, next.parity());
-    turn_into_errors(rows, shared_ + next.place() * S::stage_bytes, t, part);
+    const bool mine = works(t, part);
+    if (mine) turn_into_errors(rows, shared_ + next.place() * S::stage_bytes, t, part);
     arrive(&outputs.empty);
-    multiply_rows(sums, rows, part);
+    if (mine) multiply_rows(sums, rows, part);
     arrive(&targets.empty);
   }
   __device__ void turn_into_errors(unsigned char* rows, const unsigned char* y, const SweepTile& t,
                                    int part) {
-    const int first = warp() / S::across * S::part_depth + piece_row();
-    const int m = static_cast<int>(t.panel.m - t.panel.first) - part * S::part_rows;
+    const int first = deep_row() + piece_row();
+    const int m = Base::rows_of(t) - part * S::part_rows;
     ErrorMath<M> math(a_.shape, state_.who[piece_at() / 16]);
     math.sums = score_;
     const int pixels = math.scores() ? static_cast<int>(t.pixels) - part * S::part_rows : 0;
@@ -625,7 +666,7 @@ class Sweeper : SweepRole<M, Bp> {
   /// sums += rows W for a part of the tile's m: a warp's 16 sequences and its share of the depth.
   __device__ void multiply_rows(Sums<1>& sums, const unsigned char* rows, int part) const {
     const int l = lane();
-    const int first = warp() / S::across * S::part_depth;
+    const int first = deep_row();
     const unsigned char* x = rows + first * S::row_stride + warp() % S::across * 32;
     const unsigned char* w =
         shared_ + S::fresh_start + (part * S::part_rows + first + (l & 15)) * S::fresh_stride;
@@ -687,6 +728,7 @@ class Sweeper : SweepRole<M, Bp> {
   }
 
   ErrorSums score_;
+  int me_ = thread_number();
   int stage_ = 0, panel_ = -1;
 };
 
@@ -713,7 +755,12 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
   __syncthreads();
   const bool brings = i >= S::warps * 32;
   Bringer<M, Bp> bringer(a, task, state, shared);
-  if (brings) bringer.start();
+  Sweeper<M, Bp> sweeper(a, task, state, shared);
+  if (brings) {
+    bringer.start();
+  } else {
+    sweeper.start();
+  }
   wait_for_previous_kernel();
   const Cursor cursor = *a.first;
   if (i == 0) state.cursor = cursor;
@@ -739,7 +786,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
   if (brings) {
     bringer.run();
   } else {
-    Sweeper<M, Bp>(a, task, state, shared).run();
+    sweeper.run();
   }
 }
 
