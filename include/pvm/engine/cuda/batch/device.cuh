@@ -56,7 +56,7 @@ struct Arguments {
   unsigned int* counters;      ///< [slices][counters]
   unsigned int counter_slice;
   double* score;             ///< [slices][scores][3]
-  unsigned int score_slice;  ///< places of a slice; swept: of all parts
+  unsigned int score_slice;  ///< places of a slice; swept: of the sweep
   Cursor* first;             ///< read by the first kernel of a step, written by the second
   Cursor* second;            ///< the other way round
 };

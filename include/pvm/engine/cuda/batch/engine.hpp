@@ -421,9 +421,9 @@ class CudaBatchEngine {
     if (!swept()) return plan_.scores * slices();
     return swept_scores() + gather_.scores(shape_.pixels);
   }
-  /// Every warp of a part has its own; what the second kernel scores comes behind.
+  /// Every warp of the sweep has its own; what the second kernel scores comes behind.
   [[nodiscard]] std::size_t swept_scores() const {
-    return plan_.scores * count(detail::batch::sweep_rows(shape_.padded) / 16);
+    return (plan_.sweep_starts.size() - 1) * count(detail::batch::sweep_rows(shape_.padded) / 16);
   }
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =

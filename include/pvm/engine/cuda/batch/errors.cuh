@@ -107,12 +107,17 @@ class ErrorMath {
  private:
   template <class Said>
   __device__ void score(float& sum, const Octet<M>& target, Said&& said) const {
+    float missed[size];
 #pragma unroll
     for (int i = 0; i < size; ++i) {
-      if ((scored_ >> i & 1U) == 0) continue;
-      const float missed = unsqueeze(said(i)) - unsqueeze(M::value(target.operand[i]));
-      sum += missed * missed;
+      missed[i] = unsqueeze(said(i)) - unsqueeze(M::value(target.operand[i]));
     }
+    if (scored_ != (1U << size) - 1) {
+#pragma unroll
+      for (int i = 0; i < size; ++i) missed[i] = (scored_ >> i & 1U) != 0 ? missed[i] : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < size; ++i) sum += missed[i] * missed[i];
   }
 
   bool sign_;

@@ -135,20 +135,21 @@ __global__ void __launch_bounds__(threads, GatherShape<Bp>::blocks)
   using G = GatherShape<Bp>;
   __shared__ __align__(16) float sums[panel_width * G::stride];
   __shared__ BlockState state;
+  __shared__ PanelSums panel;
   const bool gathers = blockIdx.x < a.sum_count;
-  const PanelSums panel = a.sums[gathers ? blockIdx.x : 0];
+  if (threadIdx.x == 0 && gathers) panel = a.sums[blockIdx.x];
   wait_for_previous_kernel();
   let_next_kernel_start();  // not before: it may read masters at once
   if (threadIdx.x == 0) {
     state.cursor = *a.second;
     if (blockIdx.x == 0 && blockIdx.y == 0) *a.first = next_step(a.shape, state.cursor, false);
   }
+  __syncthreads();
   if (gathers) {
     add_parts<Bp>(a, panel, sums);
     __syncthreads();
     publish_panel<M, Bp>(a, panel, state.cursor, sums);
   } else {
-    __syncthreads();
     const unsigned int block = blockIdx.x - a.sum_count;
     score_frames<M, Bp>(a, static_cast<int>(block) * G::pixel_rows, state,
                         a.score + (a.score_slice + block * G::slices + blockIdx.y) * 3);

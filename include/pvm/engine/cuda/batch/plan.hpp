@@ -269,7 +269,7 @@ class Plan {
   template <class EachTile>
   void add_sweep_tiles(EachTile&& each_tile, const std::vector<std::size_t>& block_of) {
     const std::size_t height = count(sweep_rows(swept_.padded));
-    std::size_t i = 0;
+    std::size_t i = 0, number = 0, turn = 0;
     each_tile([&](std::size_t k, std::size_t first, std::size_t m) {
       const Panel& panel = panels[k];
       const bool last = first + m == panel.m;
@@ -278,18 +278,21 @@ class Plan {
       tile.panel = panel;
       tile.panel.first = word(first);
       tile.forward = panel.work == Panel::none ? 1 : 0;
-      tile.begins = first == 0 || block_of[i - 1] != block_of[i] ? 1 : 0;
-      tile.ends = last || block_of[i + 1] != block_of[i] ? 1 : 0;
+      const bool starts = i == 0 || block_of[i - 1] != block_of[i];
+      const bool leaves = i + 1 == block_of.size() || block_of[i + 1] != block_of[i];
+      tile.begins = first == 0 || starts ? 1 : 0;
+      tile.ends = leaves ? 2 : (last ? 1 : 0);
+      tile.number = word(number = starts ? 0 : number + 1);
+      tile.turn = word(turn = starts ? 0 : turn + tile.begins);
       tile.outputs = made.outputs + word(first);
       tile.pixels = word(std::max(made.pixels, first) - first);
       if (first == 0) {
         sums.push_back({made.out, made.count, word(scratch), 0, 1 - tile.forward});
       }
       tile.part = word(scratch);
-      tile.score = word(scores);
-      scratch += tile.ends;
-      scores += tile.forward != 0 ? 0 : tile.ends;
-      sums.back().parts += tile.ends;
+      const std::uint32_t parts = tile.ends != 0 ? 1 : 0;
+      scratch += parts;
+      sums.back().parts += parts;
       add_words(tile);
       for (std::size_t row = first; row < first + height; ++row) {
         sweep.push_back(row < panel.m ? rows[made.rows + row] : zero_row);

@@ -34,8 +34,8 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
-  static constexpr int blocks = Bp == 256 ? 1 : 2;       ///< on a multiprocessor
-  static constexpr int bringers = Bp == 256 ? 128 : 64;  ///< threads: as many as cost no registers
+  static constexpr int blocks = Bp == 256 ? 1 : 2;  ///< on a multiprocessor
+  static constexpr int bringers = 64;               ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
@@ -79,16 +79,19 @@ struct Turns {
 };
 
 /// What a block of threads shares beside that.
+template <int Bp>
 struct SweepState {
+  using S = SweepShape<Bp>;
   Cursor cursor;
   std::uint32_t gradient[static_cast<int>(Stream::count)];  ///< places as the update sees them
   std::uint32_t forward[static_cast<int>(Stream::count)];   ///< ... the product
   std::uint32_t before[static_cast<int>(Stream::count)];    ///< ... and y of the step before
   float rates[most_swept_layers][2];  ///< what the master gains of a gradient, what W has beside it
-  Exchange stages[3], tiles[4], n[2];
-  CopyBarrier masters[16];  ///< of each warp, full
+  Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
+  CopyBarrier masters[S::warps];  ///< of each warp, full
   CopyBarrier fresh;
-  std::uint16_t who[32];  ///< of every 8 sequences, for their errors
+  double score[S::warps][2];  ///< what each warp's predictions and outputs missed
+  std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };
 
 /// What warps of both kinds know.
@@ -97,7 +100,7 @@ class SweepRole {
  protected:
   using S = SweepShape<Bp>;
 
-  __device__ SweepRole(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+  __device__ SweepRole(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : a_(a),
         state_(state),
         shared_(shared),
@@ -128,7 +131,7 @@ class SweepRole {
   }
 
   const Arguments& a_;
-  SweepState& state_;
+  SweepState<Bp>& state_;
   unsigned char* shared_;
   const bool settles_;
   const unsigned first_;
@@ -147,7 +150,7 @@ class Bringer : SweepRole<M, Bp> {
   static constexpr int rows_a_lane = (Rows / bringing_warps + 31) / 32;
 
  public:
-  __device__ Bringer(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+  __device__ Bringer(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared), me_(static_cast<int>(threadIdx.x) - S::warps * 32) {}
 
   /// The first tiles; they do not depend on the kernel before.
@@ -304,33 +307,30 @@ class Bringer : SweepRole<M, Bp> {
 template <class M, int Bp>
 class Sweeper : SweepRole<M, Bp> {
   using Base = SweepRole<M, Bp>;
-  using Base::a_, Base::state_, Base::shared_, Base::count_;
+  using Base::a_, Base::state_, Base::shared_;
   using typename Base::S;
 
  public:
-  __device__ Sweeper(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared) {}
 
   /// The first masters: the kernel before does not touch them, and the one before that has ended.
-  __device__ void start() { bring_masters(0); }
+  __device__ void start() {
+    if (Base::count_ > 0) bring_masters(0);
+  }
   __device__ void run() {
     Sums<1> sums;
     clear<1>(sums);
-    for (int i = 0; i < count_; ++i) {
-      const Turns<S::tiles> turn{i};
-      const SweepTile& t = Base::tile_at(i);  // there, as its masters were asked for
-      if (t.forward == 0 && state_.cursor.owed != 0) make_outputs(t);
-      Fragment g;
-      clear(g);
-      gradient(g, t);
-      move(i, g, t.panel);
-      if (!Base::settles_) {
-        if (t.forward == 0) store_copy(t.panel, g);
-        multiply(sums, g, t);
-        if (t.ends != 0) finish(sums, t);
-      }
-      arrive(&state_.tiles[turn.place()].empty);
+    if (Base::count_ == 0) return;
+    for (const SweepTile* t = &Base::tile_at(0);;) {  // there, as its masters were asked for
+      work(sums, *t);
+      const int number = static_cast<int>(t->number);
+      const bool goes_on = t->ends != 2;
+      arrive(&state_.tiles[number % S::tiles].empty);
+      if (!goes_on) break;
+      t = &Base::tile_at(number + 1);
     }
+    if (!Base::settles_) publish_score();
   }
 
  private:
@@ -339,6 +339,18 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void begin_phase() { me_ = thread_number(); }
   [[nodiscard]] __device__ int warp() const { return me_ >> 5; }
   [[nodiscard]] __device__ int lane() const { return me_ & 31; }
+
+  __device__ void work(Sums<1>& sums, const SweepTile& t) {
+    if (t.forward == 0 && state_.cursor.owed != 0) make_outputs(t);
+    Fragment g;
+    clear(g);
+    gradient(g, t);
+    move(g, t);
+    if (Base::settles_) return;
+    if (t.forward == 0) store_copy(t.panel, g);
+    multiply(sums, g, t);
+    if (t.ends != 0) finish(sums, t);
+  }
 
   // Where a lane finds a piece of errors: 16 rows a time, two pieces of the warp's sequences in
   // each, so that eight lanes in a row read different banks.
@@ -466,8 +478,7 @@ class Sweeper : SweepRole<M, Bp> {
 
   __device__ void gradient(Fragment& g, const SweepTile& t) {
     begin_phase();
-    if (t.begins != 0) ++panel_;
-    const Turns<S::n_buffers> turn{panel_};
+    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
     Exchange& exchange = state_.n[turn.place()];
     if (t.begins != 0) barrier_wait(&exchange.full, turn.parity());
     const unsigned char* n = shared_ + S::n_start + turn.place() * S::n_bytes;
@@ -506,7 +517,6 @@ class Sweeper : SweepRole<M, Bp> {
 
   /// Asynchronously, the warp's own.
   __device__ void bring_masters(int tile) const {
-    if (tile >= count_) return;
     const Turns<S::tiles> turn{tile};
     barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
     const Panel& p = Base::tile_at(tile).panel;
@@ -522,10 +532,11 @@ class Sweeper : SweepRole<M, Bp> {
   }
 
   /// Z += gain g; g becomes W = Z + share g. The next tile's masters may come.
-  __device__ void move(int tile, Fragment& g, const Panel& p) {
+  __device__ void move(Fragment& g, const SweepTile& t) {
     begin_phase();
+    const Panel& p = t.panel;
     const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
-    barrier_wait(&state_.masters[warp()], static_cast<unsigned>(tile) & 1U);
+    barrier_wait(&state_.masters[warp()], t.number & 1U);
     if (exists(p)) {
       float* to = a_.master + place(p);
       const float* from = masters();
@@ -551,7 +562,7 @@ class Sweeper : SweepRole<M, Bp> {
     }
     __syncwarp();
     begin_phase();
-    bring_masters(tile + 1);
+    if (t.ends != 2) bring_masters(static_cast<int>(t.number) + 1);
     __syncwarp();
   }
 
@@ -562,10 +573,11 @@ class Sweeper : SweepRole<M, Bp> {
     put_fresh(w);
     arrive(&state_.fresh);
     barrier_wait(&state_.fresh, 0);
+    ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
       begin_phase();
       if (t.forward == 0) {
-        multiply_errors(sums, t, part);
+        multiply_errors(sums, score, t, part);
       } else {
         with_stage([&](const unsigned char* rows) {
           if (works(t, part)) multiply_rows(sums, rows, part);
@@ -573,6 +585,7 @@ class Sweeper : SweepRole<M, Bp> {
       }
     }
     arrive(&state_.fresh);
+    if (t.forward == 0) add_score(score);
   }
   /// First m of the warp's share of the depth of a product's part.
   [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * S::part_depth; }
@@ -586,11 +599,10 @@ class Sweeper : SweepRole<M, Bp> {
     if constexpr (S::deep == 2) add_halves(sums);
     store_part(t, sums);
     clear<1>(sums);
-    if (t.forward == 0) add_scores(t);
   }
 
   /// The warp's targets become d1, where they are, and are multiplied.
-  __device__ void multiply_errors(Sums<1>& sums, const SweepTile& t, int part) {
+  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const SweepTile& t, int part) {
     const Turns<S::stages> turn{stage_}, next{stage_ + 1};
     stage_ += 2;
     Exchange& targets = state_.stages[turn.place()];
@@ -599,17 +611,17 @@ class Sweeper : SweepRole<M, Bp> {
     barrier_wait(&targets.full, turn.parity());
     barrier_wait(&outputs.full, next.parity());
     const bool mine = works(t, part);
-    if (mine) turn_into_errors(rows, shared_ + next.place() * S::stage_bytes, t, part);
+    if (mine) turn_into_errors(score, rows, shared_ + next.place() * S::stage_bytes, t, part);
     arrive(&outputs.empty);
     if (mine) multiply_rows(sums, rows, part);
     arrive(&targets.empty);
   }
-  __device__ void turn_into_errors(unsigned char* rows, const unsigned char* y, const SweepTile& t,
-                                   int part) {
+  __device__ void turn_into_errors(ErrorSums& score, unsigned char* rows, const unsigned char* y,
+                                   const SweepTile& t, int part) {
     const int first = deep_row() + piece_row();
     const int m = Base::rows_of(t) - part * S::part_rows;
     ErrorMath<M> math(a_.shape, state_.who[piece_at() / 16]);
-    math.sums = score_;
+    math.sums = score;
     const int pixels = math.scores() ? static_cast<int>(t.pixels) - part * S::part_rows : 0;
     unsigned char* d1 = a_.d1 +
                         (static_cast<std::size_t>(state_.cursor.gradient) *
@@ -634,21 +646,24 @@ class Sweeper : SweepRole<M, Bp> {
         *reinterpret_cast<uint4*>(d1 + row * S::row_bytes) = *piece;
       }
     });
-    score_ = math.sums;
+    score = math.sums;
     __syncwarp();
   }
-  /// The part's share of the score; every warp has a place for its own.
-  __device__ void add_scores(const SweepTile& t) {
-    double prediction = score_.prediction, loss = score_.loss;
-    score_ = {};
+  __device__ void add_score(ErrorSums score) const {
     for (int other = 16; other > 0; other /= 2) {
-      prediction += __shfl_xor_sync(~0U, prediction, other);
-      loss += __shfl_xor_sync(~0U, loss, other);
+      score.prediction += __shfl_xor_sync(~0U, score.prediction, other);
+      score.loss += __shfl_xor_sync(~0U, score.loss, other);
     }
     if (lane() != 0) return;
-    double* score = a_.score + (t.score * S::warps + static_cast<unsigned>(warp())) * 3;
-    score[0] += prediction;
-    score[2] += loss;
+    state_.score[warp()][0] += static_cast<double>(score.prediction);
+    state_.score[warp()][1] += static_cast<double>(score.loss);
+  }
+  __device__ void publish_score() {
+    begin_phase();
+    if (lane() != 0) return;
+    double* to = a_.score + (blockIdx.x * S::warps + static_cast<unsigned>(warp())) * 3;
+    to[0] += state_.score[warp()][0];
+    to[2] += state_.score[warp()][1];
   }
 
   /// W(t) of the tile, [m][56], for all warps after the next barrier.
@@ -727,9 +742,8 @@ class Sweeper : SweepRole<M, Bp> {
     }
   }
 
-  ErrorSums score_;
   int me_ = thread_number();
-  int stage_ = 0, panel_ = -1;
+  int stage_ = 0;
 };
 
 /// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel.
@@ -738,7 +752,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
   using S = SweepShape<Bp>;
   auto* shared = dynamic_shared<unsigned char>();
-  __shared__ SweepState state;
+  __shared__ SweepState<Bp> state;
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
   if (i == 0) {
@@ -752,6 +766,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     for (CopyBarrier& masters : state.masters) barrier_init(&masters, 1);
     barrier_init(&state.fresh, S::warps);
   }
+  if (i < S::warps) state.score[i][0] = state.score[i][1] = 0;
   __syncthreads();
   const bool brings = i >= S::warps * 32;
   Bringer<M, Bp> bringer(a, task, state, shared);

@@ -109,12 +109,12 @@ struct SweepTile {
   Panel panel;
   std::uint32_t forward;  ///< 1: of W0, multiplied with x at once; 0: of W1, with d1
   std::uint32_t begins;   ///< 1: the first tile of a part
-  std::uint32_t ends;     ///< 1: the last one
+  std::uint32_t ends;     ///< 1: the last one; 2: and the last of the block of threads
   std::uint32_t part;     ///< place of the part's sums
   std::uint32_t outputs;  ///< W1: row of y and d1 of its first m
   std::uint32_t pixels;   ///< W1: so many of its m are of pixels of this frame
-  std::uint32_t score;    ///< W1: place of the part's score
-  std::uint32_t pad;
+  std::uint32_t number;   ///< among the tiles of the block of threads, from 0
+  std::uint32_t turn;     ///< ... the part's among its parts
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
 /// What the parts of a panel add up to.
