@@ -19,7 +19,7 @@ enum class Task {
   learn,    ///< the step's update
   publish,  ///< only write all working copies, of the weights as they are
   read,     ///< only write W to `copy`
-  settle,   ///< only what the last step left to learn; the sweep kernel's
+  settle,   ///< only what the last step left, to learn and y; the sweep kernel's
 };
 
 /// Pointers to device memory; rows are [Bp] operands unless said otherwise.
