@@ -133,6 +133,41 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
   CHECK_FALSE(swept(E(slow, 64)));
 }
 
+/// A sweep leaves a step's y and what it teaches to the next one; whoever looks gets them at once.
+TEST_CASE("batch: looking changes nothing", "[gpu]") {
+  if (skipped()) return;
+  using E = pvm::CudaBatchEngine<pvm::bf16>;
+  auto no_momentum = hidden_49();
+  no_momentum.momentum = 0;
+  for (const auto& spec : {early_tiny(), hidden_49(), no_momentum}) {
+    for (const int batch : pvm_test::emulated ? std::vector{64} : std::vector{5, 64, 128, 256}) {
+      INFO(spec.name << ", batch " << batch);
+      const auto start = start_from(some_weights(pvm::make_connectome(spec).weights), batch);
+      const auto b = static_cast<std::size_t>(batch);
+      const int steps = steps_of(20, 5);
+      E looked_at(spec, batch), alone(spec, batch);
+      std::vector<float> y(b * looked_at.connectome().outputs), other(y.size());
+      std::vector<float> frame(b * spec.frame_size());
+      looked_at.restore(start);
+      alone.restore(start);
+      for (int t = 0; t < steps; ++t) {
+        run_steps(looked_at, spec, 1);
+        looked_at.read_outputs(y);
+        looked_at.read_prediction(frame);
+        if (t % 3 == 1) (void)weights_of(looked_at, spec);
+      }
+      run_steps(alone, spec, static_cast<std::uint64_t>(steps));
+      alone.read_outputs(other);
+      CHECK(other == y);
+      CHECK(weights_of(alone, spec) == weights_of(looked_at, spec));
+      const pvm::Score a = alone.take_score(), l = looked_at.take_score();
+      CHECK(a.prediction == l.prediction);
+      CHECK(a.persistence == l.persistence);
+      CHECK(a.loss == l.loss);
+    }
+  }
+}
+
 TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]") {
   if (skipped()) return;
   const auto spec = early_tiny();

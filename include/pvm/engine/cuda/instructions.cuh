@@ -246,17 +246,18 @@ __device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
                : "memory");
 #endif
 }
-/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again.
+/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again. The
+/// thread sleeps for up to 10 ms at a time: one that asks again and again takes others' turns.
 __device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
 #if PVM_BULK_COPIES
   unsigned int open;
   do {
     asm volatile(
         "{\n\t.reg .pred p;\n\t"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\n\t"
         "selp.u32 %0, 1, 0, p;\n\t}"
         : "=r"(open)
-        : "r"(shared_address(barrier)), "r"(parity)
+        : "r"(shared_address(barrier)), "r"(parity), "r"(10000000U)
         : "memory");
   } while (open == 0);
 #endif
@@ -282,6 +283,13 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
       "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
       "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
+#endif
+}
+
+/// Brings a multiple of 16 bytes, aligned to 16, up to the second-level cache.
+__device__ __forceinline__ void prefetch_bulk(const void* global, unsigned int bytes) {
+#if PVM_BULK_COPIES
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 #endif
 }
 

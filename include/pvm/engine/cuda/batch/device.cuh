@@ -19,7 +19,7 @@ enum class Task {
   learn,    ///< the step's update
   publish,  ///< only write all working copies, of the weights as they are
   read,     ///< only write W to `copy`
-  settle,   ///< only what the last step left to learn; the sweep kernel's
+  settle,   ///< only what the last step left, to learn and y; the sweep kernel's
 };
 
 /// Pointers to device memory; rows are [Bp] operands unless said otherwise.
@@ -30,12 +30,13 @@ struct Arguments {
   unsigned int tile_count;
   const unsigned char* sweep;         ///< a SweepTile and its row words, each
   const std::uint32_t* sweep_starts;  ///< first tile of each block of threads, and the end
-  const PanelSums* sums;              ///< of W0's panels
-  const std::uint32_t* rows;          ///< row words
-  float* master;                      ///< panels one behind the other
-  float* states;                      ///< the rule's floats, each as long as the master
-  std::size_t weights;                ///< length of the master
-  std::uint32_t* work;                ///< working copies; W1's second ones lie `flip` words on
+  const PanelSums* sums;              ///< of the panels of a sweep
+  unsigned int sum_count;
+  const std::uint32_t* rows;  ///< row words
+  float* master;              ///< panels one behind the other
+  float* states;              ///< the rule's floats, each as long as the master
+  std::size_t weights;        ///< length of the master
+  std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
   std::size_t flip;
   float* copy;                 ///< W, when somebody reads it
   unsigned char* arena;        ///< all rows that are gathered; what follows lies in it
@@ -54,10 +55,10 @@ struct Arguments {
   std::size_t scratch_slice;   ///< floats of one slice's
   unsigned int* counters;      ///< [slices][counters]
   unsigned int counter_slice;
-  double* score;  ///< [slices][scores][3]
-  unsigned int score_slice;
-  Cursor* first;   ///< read by the first kernel of a step, written by the second
-  Cursor* second;  ///< the other way round
+  double* score;             ///< [slices][scores][3]
+  unsigned int score_slice;  ///< places of a slice; swept: of the sweep
+  Cursor* first;             ///< read by the first kernel of a step, written by the second
+  Cursor* second;            ///< the other way round
 };
 
 /// The slot `back` steps before `slot`; back is less than the ring is long.

@@ -22,6 +22,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/batch/frames.cuh>
+#include <pvm/engine/cuda/batch/gather.cuh>
 #include <pvm/engine/cuda/batch/plan.hpp>
 #include <pvm/engine/cuda/batch/products.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>
@@ -111,8 +112,9 @@ class CudaBatchEngine {
               Tuning::part_rows(input_rows(), device_.multiprocessors) / Math::block, sweep_plan()),
         schedule_(spec),
         rates_(layers(), shape_.terms, rate_kind(), shape_.share),
-        products_{shape_.slice, device_.overlaps, swept()},
+        products_{shape_.slice, device_.overlaps},
         sweep_{shape_.padded, plan_.columns, device_.overlaps},
+        gather_{shape_.padded, device_.overlaps},
         update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
                 device_.multiprocessors, device_.overlaps, plan_.columns} {
     shape_.columns = plan_.columns;
@@ -314,8 +316,8 @@ class CudaBatchEngine {
            4 * tables * rates_.size() + count(shape_.frames) * count(shape_.padded) +
            4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
            sizeof(Tile) * plan_.tiles.size() + sizeof(PanelSums) * plan_.sums.size() +
-           sizeof(Product) * plan_.products.size() +
-           (4 * plan_.counters + 24 * plan_.scores) * slices() + 3 * sizeof(Cursor);
+           sizeof(Product) * plan_.products.size() + 4 * plan_.counters * slices() +
+           24 * score_places() + 3 * sizeof(Cursor);
   }
 
  private:
@@ -371,9 +373,8 @@ class CudaBatchEngine {
     const int terms = detail::batch::terms_for(spec_.momentum, Math::epsilon);
     const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
     const bool listable = std::is_same_v<Rule, Momentum> && terms <= detail::batch::most_terms;
-    s.swept = listable && s.padded == s.slice && sweeps(s.padded) ? 1 : 0;
-    if (s.swept != 0) s.slice = std::min(s.slice, 128);  // more blocks of threads, and shorter
-    listed_ = s.swept != 0 || (listable && more <= Tuning::most_listed_bytes);
+    swept_ = listable && s.padded == s.slice && sweeps(s.padded);
+    listed_ = swept_ || (listable && more <= Tuning::most_listed_bytes);
     s.terms = listed_ ? terms : 1;
     s.ring = s.terms + 5;
     s.frames = 2 * Tuning::block_steps(s.padded) + s.terms + 6;
@@ -388,24 +389,22 @@ class CudaBatchEngine {
     return s;
   }
 
-  /// Whether one pass over the weights can learn and make h: engine/cuda/batch/sweep.cuh.
+  /// Whether one pass over the weights can make a step: engine/cuda/batch/sweep.cuh.
   [[nodiscard]] bool sweeps(int padded) const {
     if constexpr (half) {
       const double rate = std::max({spec_.initial_learning_rate, spec_.intermediate_learning_rate,
                                     spec_.final_learning_rate}) *
                           (options_.reduce == Reduce::sum ? batch_ : 1);
-      std::size_t columns = count(net_.hidden);
-      for (const Unit& unit : net_.units) columns = std::max(columns, count(unit.representation));
-      columns = std::min(columns, count(detail::batch::panel_width));
-      return device_.overlaps && Sweeping::knows(padded) &&
+      int columns = net_.hidden;
+      for (const Unit& unit : net_.units) columns = std::max(columns, unit.representation);
+      return device_.overlaps && Sweeping::knows(padded) && columns <= detail::batch::panel_width &&
              layers() <= count(detail::batch::most_swept_layers) &&
-             Sweeping{padded, static_cast<int>(columns), false}.shared_bytes() <=
-                 device_.shared_bytes &&
+             Sweeping{padded, columns, false}.shared_bytes() <= device_.shared_bytes &&
              detail::batch::youngest_suffices(spec_.momentum, rate, Math::epsilon);
     }
     return false;
   }
-  [[nodiscard]] bool swept() const noexcept { return shape_.swept != 0; }
+  [[nodiscard]] bool swept() const noexcept { return swept_; }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
     return {shape_.padded,
@@ -414,7 +413,17 @@ class CudaBatchEngine {
 
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
   [[nodiscard]] std::size_t work_words() const {
-    return (plan_.w0_blocks + (swept() ? 1 : 2) * plan_.w1_blocks) * detail::batch::block_words;
+    if (swept()) return plan_.copies * detail::batch::copy_words;
+    return (plan_.w0_blocks + 2 * plan_.w1_blocks) * detail::batch::block_words;
+  }
+  /// Places of the score, of three sums each.
+  [[nodiscard]] std::size_t score_places() const {
+    if (!swept()) return plan_.scores * slices();
+    return swept_scores() + gather_.scores(shape_.pixels);
+  }
+  /// Every warp of the sweep has its own; what the second kernel scores comes behind.
+  [[nodiscard]] std::size_t swept_scores() const {
+    return (plan_.sweep_starts.size() - 1) * count(detail::batch::sweep_rows(shape_.padded) / 16);
   }
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =
@@ -485,7 +494,7 @@ class CudaBatchEngine {
     scored_ = zeros<std::uint8_t>(count(shape_.frames) * count(shape_.padded));
     scratch_ = zeros<float>(scratch_floats());
     counters_ = zeros<unsigned int>(plan_.counters * slices());
-    score_ = zeros<double>(plan_.scores * slices() * 3);
+    score_ = zeros<double>(score_places() * 3);
     cursors_ = zeros<detail::batch::Cursor>(3);
     const std::size_t frames = count(block_steps()) * count(batch_);
     const std::size_t table = count(block_steps()) * rates_.size();
@@ -516,6 +525,7 @@ class CudaBatchEngine {
     a.sweep = bytes(sweep_tiles_.get());
     a.sweep_starts = sweep_starts_.get();
     a.sums = sums_.get();
+    a.sum_count = static_cast<unsigned int>(plan_.sums.size());
     a.rows = rows_.get();
     a.master = master_.get();
     a.states = states_.get();
@@ -539,20 +549,22 @@ class CudaBatchEngine {
     a.counters = counters_.get();
     a.counter_slice = static_cast<unsigned int>(plan_.counters);
     a.score = score_.get();
-    a.score_slice = static_cast<unsigned int>(plan_.scores);
+    a.score_slice = static_cast<unsigned int>(swept() ? swept_scores() : plan_.scores);
     a.first = cursors_.get();
     a.second = cursors_.get() + 1;
     return a;
   }
 
   /// One step: all products with W(step), then the updates to W(step + 1). Swept, the updates of
-  /// the step before come first, with h, and then the other products.
+  /// the step before and its y come with the products, and then their sums.
   void launch_step() {
     const detail::batch::Arguments a = arguments();
-    if (swept()) {
-      sweep(detail::batch::Task::learn);
-      products_(a, 0, static_cast<unsigned int>(plan_.products.size()), true, compute_.get());
-      return;
+    if constexpr (half) {
+      if (swept()) {
+        sweep(detail::batch::Task::learn);
+        gather_(a, compute_.get());
+        return;
+      }
     }
     products_(a, 0, static_cast<unsigned int>(plan_.products.size()), true, compute_.get());
     update_(a, detail::batch::Task::learn, compute_.get());
@@ -663,7 +675,8 @@ class CudaBatchEngine {
     a.second = cursors_.get() + 2;
     return a;
   }
-  /// After a sweep the last step's gradients have not been learned yet: now they are.
+  /// After a sweep the last step's gradients have not been learned yet, and its y is not there: now
+  /// they are.
   void catch_up() {
     if (!std::exchange(owed_, false)) return;
     sweep(detail::batch::Task::settle);
@@ -702,7 +715,9 @@ class CudaBatchEngine {
 
   /// y of the last step, [outputs][Bp].
   [[nodiscard]] std::vector<KeptType> last_outputs() {
-    if (!swept()) {
+    if (swept()) {
+      catch_up();
+    } else {
       const auto first = static_cast<unsigned int>(plan_.first_output);
       products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
                 compute_.get());
@@ -969,12 +984,14 @@ class CudaBatchEngine {
   detail::batch::Device device_;
   Connectome net_;
   bool listed_ = false;
+  bool swept_ = false;
   detail::batch::Shape shape_;
   detail::batch::Plan plan_;
   RateSchedule schedule_;
   detail::batch::RateTables rates_;
   detail::batch::ProductsLauncher<Math> products_;
   Sweeping sweep_;
+  detail::batch::GatherLauncher<Math> gather_;
   detail::batch::UpdateLauncher<Math, Rule> update_;
   detail::Stream compute_, upload_;
   detail::ComputeTime compute_time_;
@@ -1003,7 +1020,7 @@ class CudaBatchEngine {
   std::uint64_t step_ = 0;
   std::uint64_t blocks_ = 0;
   bool learned_ = false;  // whether there may be momentum
-  bool owed_ = false;     // whether the last step's gradients are still to be learned
+  bool owed_ = false;     // whether the last step's gradients and y are still to be made
 };
 
 }  // namespace pvm::inline v0

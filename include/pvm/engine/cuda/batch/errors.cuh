@@ -35,6 +35,115 @@ struct ErrorSums {
   float prediction = 0, persistence = 0, loss = 0;
 };
 
+/// The arithmetic of errors, for 16 bytes' worth of sequences.
+template <class M>
+class ErrorMath {
+  static constexpr int size = Octet<M>::size;
+
+ public:
+  ErrorSums sums;
+
+  /// `who`: as told by `look`.
+  __device__ ErrorMath(const Shape& s, unsigned who)
+      : sign_(s.sign_error != 0), real_(who & ((1U << size) - 1)), scored_(who >> size) {}
+
+  /// Which of the sequences `first` and on exist, and which of them are scored in the cursor's
+  /// step.
+  __device__ static unsigned look(const Arguments& a, const Cursor& now, std::size_t first) {
+    const Shape& s = a.shape;
+    const std::uint8_t* scored =
+        a.scored + static_cast<std::size_t>(now.frame) * static_cast<std::size_t>(s.padded) + first;
+    unsigned who = 0;
+#pragma unroll
+    for (int i = 0; i < size; ++i) {
+      const bool real = first + static_cast<std::size_t>(i) < static_cast<std::size_t>(s.batch);
+      who |= static_cast<unsigned>(real) << i;
+      who |= static_cast<unsigned>(real && scored[i] != 0) << (size + i);
+    }
+    return who;
+  }
+  [[nodiscard]] __device__ bool scores() const { return scored_ != 0; }
+
+  /// d1.
+  template <class Activation>
+  __device__ uint4 gradient(Activation activation, const Octet<M>& target,
+                            const KeptOctet<M>& then) {
+    float e[size], d[size];
+#pragma unroll
+    for (int i = 0; i < size; ++i) {
+      const float v = M::Kept::decode(then.kept[i]);
+      e[i] = M::value(target.operand[i]) - v;
+      d[i] = activation.derivative(v);
+    }
+    if (real_ != (1U << size) - 1) {  // padding of the batch has no error
+#pragma unroll
+      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? e[i] : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < size; ++i) sums.loss += e[i] * e[i];
+    if (sign_) {
+#pragma unroll
+      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? copysignf(1.0F, e[i]) : 0.0F;
+    }
+    Octet<M> out;
+    if constexpr (size == 8) {
+      out.bits = make_uint4(M::pair(d[0] * e[0], d[1] * e[1]), M::pair(d[2] * e[2], d[3] * e[3]),
+                            M::pair(d[4] * e[4], d[5] * e[5]), M::pair(d[6] * e[6], d[7] * e[7]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < size; ++i) out.operand[i] = M::operand(d[i] * e[i]);
+    }
+    return out.bits;
+  }
+  /// What the prediction missed of a pixel.
+  __device__ void score_prediction(const Octet<M>& target, const KeptOctet<M>& then) {
+    score(sums.prediction, target, [&](int i) { return M::Kept::decode(then.kept[i]); });
+  }
+  /// What the pixel moved by in two steps.
+  __device__ void score_persistence(const Octet<M>& target, const Octet<M>& before) {
+    score(sums.persistence, target, [&](int i) { return M::value(before.operand[i]); });
+  }
+
+ private:
+  template <class Said>
+  __device__ void score(float& sum, const Octet<M>& target, Said&& said) const {
+    float missed[size];
+#pragma unroll
+    for (int i = 0; i < size; ++i) {
+      missed[i] = unsqueeze(said(i)) - unsqueeze(M::value(target.operand[i]));
+    }
+    if (scored_ != (1U << size) - 1) {
+#pragma unroll
+      for (int i = 0; i < size; ++i) missed[i] = (scored_ >> i & 1U) != 0 ? missed[i] : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < size; ++i) sum += missed[i] * missed[i];
+  }
+
+  bool sign_;
+  unsigned real_, scored_;
+};
+
+/// d0 of row `row`, sequences b to b + 3, of W1^T d1.
+template <class M>
+__device__ __forceinline__ void publish_gradient(const Arguments& a, const Cursor& now,
+                                                 std::size_t row, std::size_t b,
+                                                 const float (&sum)[4]) {
+  using Kept = typename M::Kept;
+  const Shape& s = a.shape;
+  const auto hidden = static_cast<std::size_t>(s.hidden);
+  const auto padded = static_cast<std::size_t>(s.padded);
+  const std::size_t at = row * padded + b;
+  const auto* h = reinterpret_cast<const typename Kept::Type*>(a.kept) +
+                  slot_before(now.hidden, s.ring, 2) * hidden * padded + at;
+  float d[4];
+  with_derivative<M>(s.activation, now.step, [&](auto activation) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) d[k] = activation.derivative(Kept::decode(h[k])) * sum[k];
+  });
+  store_operands<M>(a.d0 + (now.gradient * hidden * padded + at) * sizeof(typename M::Word), d);
+}
+
 /// The rows of d1, made stage by stage: targets and y(t-2) come into shared memory, the first where
 /// the product wants its rows, and each thread turns what it brought into d1.
 template <class M, int Slice>
@@ -45,32 +154,25 @@ class ErrorRows {
   static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
 
  public:
-  ErrorSums sums;
-
   __device__ ErrorRows(const Arguments& a, const Product& p, const BlockState& state,
                        std::uint32_t* places)
-      : a_(a), p_(p), state_(state), places_(places), step_(state.cursor.step) {
+      : a_(a),
+        p_(p),
+        state_(state),
+        places_(places),
+        math_(a.shape, ErrorMath<M>::look(a, state.cursor, first_sequence())) {
     const Shape& s = a.shape;
     row_bytes_ = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
-    const std::size_t first = blockIdx.y * Slice + threadIdx.x % S::chunks * size;
-    offset_ = first * sizeof(typename M::Word);
+    const std::size_t offset = first_sequence() * sizeof(typename M::Word);
     const auto outputs = static_cast<std::size_t>(s.outputs);
     const Cursor& now = state.cursor;
     const auto frame = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(s.pixels) * row_bytes_);
     older_ = (static_cast<std::ptrdiff_t>(slot_before(now.frame, s.frames, 2)) -
               static_cast<std::ptrdiff_t>(now.frame)) *
              frame;
-    y_ = a.y + (slot_before(now.y, y_slots, 2) * outputs + p.errors) * row_bytes_ + offset_;
-    d1_ = a.d1 + (now.gradient * outputs + p.errors) * row_bytes_ + offset_;
-    from_ = a.arena + offset_;
-    const std::uint8_t* scored =
-        a.scored + static_cast<std::size_t>(now.frame) * static_cast<std::size_t>(s.padded) + first;
-#pragma unroll
-    for (int i = 0; i < size; ++i) {
-      const bool real = first + static_cast<std::size_t>(i) < static_cast<std::size_t>(s.batch);
-      real_ |= static_cast<unsigned>(real) << i;
-      scored_ |= static_cast<unsigned>(real && scored[i] != 0) << i;
-    }
+    y_ = a.y + (slot_before(now.y, y_slots, 2) * outputs + p.errors) * row_bytes_ + offset;
+    d1_ = a.d1 + (now.gradient * outputs + p.errors) * row_bytes_ + offset;
+    from_ = a.arena + offset;
     for (int i = static_cast<int>(threadIdx.x); i < min(static_cast<int>(p.depth), most_part_rows);
          i += threads) {
       places[i] = find(i);
@@ -87,7 +189,7 @@ class ErrorRows {
 
   /// Turns them into d1; rows that do not exist into zeros.
   __device__ void turn(int first, unsigned char* to) {
-    with_derivative<M>(a_.shape.activation, step_, [&](auto activation) {
+    with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto activation) {
       Octet<M> next = before(first + row_of(0));
 #pragma unroll 1
       for (int i = 0; i < each; ++i) {
@@ -103,15 +205,22 @@ class ErrorRows {
         KeptOctet<M> then;
         target.bits = *reinterpret_cast<const uint4*>(piece);
         then.bits = *reinterpret_cast<const uint4*>(piece + S::second);
-        if (is_pixel(row)) score(target, then, older);
-        const uint4 d1 = gradient(activation, target, then);
+        if (is_pixel(row)) {
+          math_.score_prediction(target, then);
+          math_.score_persistence(target, older);
+        }
+        const uint4 d1 = math_.gradient(activation, target, then);
         *reinterpret_cast<uint4*>(piece) = d1;
         if (p_.parts != 0) *reinterpret_cast<uint4*>(d1_ + line(row)) = d1;
       }
     });
   }
+  [[nodiscard]] __device__ const ErrorSums& sums() const { return math_.sums; }
 
  private:
+  __device__ static std::size_t first_sequence() {
+    return blockIdx.y * Slice + threadIdx.x % S::chunks * size;
+  }
   __device__ static int row_of(int i) {
     return (static_cast<int>(threadIdx.x) + i * threads) / S::chunks;
   }
@@ -137,7 +246,7 @@ class ErrorRows {
     return static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(row_bytes_);
   }
   __device__ bool is_pixel(int row) const {
-    return static_cast<std::uint32_t>(row) < p_.pixels && scored_ != 0;
+    return static_cast<std::uint32_t>(row) < p_.pixels && math_.scores();
   }
 
   /// Pixels two steps back, where they are to be scored.
@@ -148,59 +257,16 @@ class ErrorRows {
     return out;
   }
 
-  template <class Activation>
-  __device__ uint4 gradient(Activation activation, const Octet<M>& target,
-                            const KeptOctet<M>& then) {
-    float e[size], d[size];
-#pragma unroll
-    for (int i = 0; i < size; ++i) {
-      const float v = M::Kept::decode(then.kept[i]);
-      e[i] = M::value(target.operand[i]) - v;
-      d[i] = activation.derivative(v);
-    }
-    if (real_ != (1U << size) - 1) {  // padding of the batch has no error
-#pragma unroll
-      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? e[i] : 0.0F;
-    }
-#pragma unroll
-    for (int i = 0; i < size; ++i) sums.loss += e[i] * e[i];
-    if (a_.shape.sign_error != 0) {
-#pragma unroll
-      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? copysignf(1.0F, e[i]) : 0.0F;
-    }
-    Octet<M> out;
-    if constexpr (size == 8) {
-      out.bits = make_uint4(M::pair(d[0] * e[0], d[1] * e[1]), M::pair(d[2] * e[2], d[3] * e[3]),
-                            M::pair(d[4] * e[4], d[5] * e[5]), M::pair(d[6] * e[6], d[7] * e[7]));
-    } else {
-#pragma unroll
-      for (int i = 0; i < size; ++i) out.operand[i] = M::operand(d[i] * e[i]);
-    }
-    return out.bits;
-  }
-  __device__ void score(const Octet<M>& target, const KeptOctet<M>& then, const Octet<M>& before) {
-#pragma unroll
-    for (int i = 0; i < size; ++i) {
-      if ((scored_ >> i & 1U) == 0) continue;
-      const float now = unsqueeze(M::value(target.operand[i]));
-      const float missed = unsqueeze(M::Kept::decode(then.kept[i])) - now;
-      const float moved = unsqueeze(M::value(before.operand[i])) - now;
-      sums.prediction += missed * missed;
-      sums.persistence += moved * moved;
-    }
-  }
-
   const Arguments& a_;
   const Product& p_;
   const BlockState& state_;
   const std::uint32_t* places_;
-  unsigned long long step_;
-  std::size_t row_bytes_, offset_;
+  ErrorMath<M> math_;
+  std::size_t row_bytes_;
   const unsigned char* from_;  ///< the arena, at the thread's sequences
   std::ptrdiff_t older_;       ///< from a pixel of this frame to that of two steps back
   const unsigned char* y_;     ///< of two steps back
   unsigned char* d1_;          ///< of this step
-  unsigned real_ = 0, scored_ = 0;
 };
 
 /// The block's sums, added in the order of its threads.
@@ -224,41 +290,24 @@ template <class M, int Slice>
 __device__ __forceinline__ void errors(const Arguments& a, const Product& p, BlockState& state,
                                        unsigned char* shared) {
   using S = ProductShape<M, Slice, true>;
-  const Shape& s = a.shape;
   const auto slice = static_cast<std::size_t>(blockIdx.y);
-  const unsigned long long step = state.cursor.step;
   unsigned char* pipe = shared + S::words_bytes;
-  const std::size_t row_bytes = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
   ErrorRows<M, Slice> rows(a, p, state, reinterpret_cast<std::uint32_t*>(shared));
   __syncthreads();
   product<M, S>(
       pipe, a.work + state.cursor.now * a.flip + static_cast<std::size_t>(p.weights) * block_words,
       static_cast<int>(p.blocks), [&](int first, int, unsigned char* to) { rows.bring(first, to); },
       [&](int first, unsigned char* at) { rows.turn(first, at); });
-  using Kept = typename M::Kept;
-  const auto hidden = static_cast<std::size_t>(s.hidden);
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(p.count) * (Slice / 4);
        i += threads) {
     const int n = i / (Slice / 4);
     const int b = i % (Slice / 4) * 4;
     const float4 u = read_sum<M, Slice>(pipe, n, b);
-    const std::size_t at =
-        (p.out + static_cast<std::size_t>(n)) * static_cast<std::size_t>(s.padded) + slice * Slice +
-        static_cast<std::size_t>(b);
-    const auto* h =
-        reinterpret_cast<const typename Kept::Type*>(a.kept) +
-        slot_before(state.cursor.hidden, s.ring, 2) * hidden * static_cast<std::size_t>(s.padded) +
-        at;
     const float sum[4] = {u.x, u.y, u.z, u.w};
-    float d[4];
-    with_derivative<M>(s.activation, step, [&](auto activation) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) d[k] = activation.derivative(Kept::decode(h[k])) * sum[k];
-    });
-    store_operands<M>(
-        a.d0 + state.cursor.gradient * row_bytes * hidden + at * sizeof(typename M::Word), d);
+    publish_gradient<M>(a, state.cursor, p.out + static_cast<std::size_t>(n),
+                        slice * Slice + static_cast<std::size_t>(b), sum);
   }
-  if (p.parts != 0) add_score(rows.sums, state, a.score + (slice * a.score_slice + p.score) * 3);
+  if (p.parts != 0) add_score(rows.sums(), state, a.score + (slice * a.score_slice + p.score) * 3);
 }
 
 }  // namespace pvm::inline v0::detail::batch

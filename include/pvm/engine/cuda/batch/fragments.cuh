@@ -34,7 +34,7 @@ __device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& 
 /// f1(tile, element, float index) for the rest.
 template <class F4, class F1>
 __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& f1) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int lane = thread_number() & 31;
   const int full = static_cast<int>(columns) / 8;
   const int rest = static_cast<int>(columns) % 8;
   const int column = (lane & 3) * 2;

@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// y = f(W1 r): of the step before, or, after a sweep, of this one. r is short and y is long: the
-/// rows of r stay in shared memory and every warp makes its own groups of 56 outputs, with weights
-/// straight from the cache; or, where there is room and h is yet to be published, from shared
-/// memory.
+/// y = f(W1 r) of the step before. r is short and y is long: the rows of r stay in shared memory
+/// and every warp makes its own groups of 56 outputs, with weights straight from the cache.
 
 #include <cstdint>
 
@@ -71,82 +69,6 @@ struct OutputWriter {
   }
 };
 
-/// h and c(h) of a unit for a slice of a batch of `Bp`, from what the sweep left.
-template <class M, int Slice, int Bp>
-__device__ __forceinline__ void publish_hidden(const Arguments& a, const Product& p,
-                                               const Cursor& now, unsigned char* shared) {
-  using W = SweepWarps<Bp>;
-  constexpr int stride = Slice + 4;
-  constexpr int pieces = Slice / 16 * panel_tiles;
-  constexpr int each = (pieces + threads / 32 - 1) / (threads / 32);  ///< of a warp
-  auto* sums = reinterpret_cast<float*>(shared);                      // [56][stride]
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int slice = static_cast<int>(blockIdx.y) * Slice;
-  for (std::uint32_t k = 0; k < p.parts; ++k) {
-    const PanelSums panel = a.sums[p.part + k];
-    float4 sum[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) sum[i] = make_float4(0, 0, 0, 0);
-    for (std::uint32_t part = panel.part; part < panel.part + panel.parts; ++part) {
-#pragma unroll
-      for (int i = 0; i < each; ++i) {
-        const int piece = warp + i * (threads / 32);
-        if (piece >= pieces) continue;
-#pragma unroll
-        for (int deep = 0; deep < W::kept / W::across; ++deep) {
-          const int from = deep * W::across + slice / 16 + piece / panel_tiles;
-          const float4 more =
-              __ldcg(sweep_part<Bp>(a, part, from) + piece % panel_tiles * 32 + lane);
-          sum[i].x += more.x;
-          sum[i].y += more.y;
-          sum[i].z += more.z;
-          sum[i].w += more.w;
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const int piece = warp + i * (threads / 32);
-      if (piece >= pieces) continue;
-      float* to = sums + (piece % panel_tiles * 8 + (lane & 3) * 2) * stride +
-                  piece / panel_tiles * 16 + (lane >> 2);
-      to[0] = sum[i].x;
-      to[stride] = sum[i].y;
-      to[8] = sum[i].z;
-      to[stride + 8] = sum[i].w;
-    }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(panel.count) * (Slice / 4);
-         i += threads) {
-      const int n = i / (Slice / 4);
-      const int b = i % (Slice / 4) * 4;
-      const float4 v = *reinterpret_cast<const float4*>(sums + n * stride + b);
-      const float four[4] = {v.x, v.y, v.z, v.w};
-      publish<M>(a, now.hidden, panel.out + static_cast<std::size_t>(n),
-                 static_cast<std::size_t>(slice + b), four);
-    }
-    __syncthreads();
-  }
-}
-
-/// Asynchronously, where there is room for all `blocks`.
-template <class M, int Slice>
-__device__ __forceinline__ bool fits_weights(int blocks) {
-  using S = ProductShape<M, Slice>;
-  return sizeof(typename M::Word) == 2 && blocks <= S::output_blocks;
-}
-template <class M, int Slice>
-__device__ __forceinline__ void bring_weights(const std::uint32_t* weights, int blocks,
-                                              unsigned char* shared) {
-  using S = ProductShape<M, Slice>;
-  if (!fits_weights<M, Slice>(blocks)) return;
-  const auto* from = reinterpret_cast<const unsigned char*>(weights);
-  for (int i = static_cast<int>(threadIdx.x); i < blocks * (block_bytes / 16); i += threads) {
-    copy_async(shared + S::output_bytes + i * 16, from + i * 16);
-  }
-}
-
 template <class M, int Slice>
 __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, BlockState& state,
                                         unsigned char* shared) {
@@ -164,21 +86,9 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
   const OutputWriter<M, Slice> writer{
       a, p, shared + panel_depth * S::stride + warp * panel_width * S::output_row,
       a.y +
-          slot_before(state.cursor.y, y_slots, a.shape.swept != 0 ? 0 : 1) * row_bytes *
+          slot_before(state.cursor.y, y_slots, 1) * row_bytes *
               static_cast<std::size_t>(a.shape.outputs) +
           sequence * sizeof(typename M::Kept::Type)};
-  if constexpr (sizeof(typename M::Word) == 2 && Slice <= 128) {
-    if (a.shape.swept != 0) {
-      bring_weights<M, Slice>(weights, groups * static_cast<int>(p.blocks), shared);
-      if (Slice == 128 && a.shape.padded == 256) {
-        publish_hidden<M, Slice, 256>(a, p, state.cursor, shared);
-      } else {
-        publish_hidden<M, Slice, Slice>(a, p, state.cursor, shared);
-      }
-    }
-  }
-  const bool near =
-      a.shape.swept != 0 && fits_weights<M, Slice>(groups * static_cast<int>(p.blocks));
   for (int pass = 0; pass * S::deep < groups; ++pass) {
     const int group = pass * S::deep + warp / S::across;
     Sums<S::tiles> sums;
@@ -207,9 +117,8 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
             across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
         const std::size_t block = static_cast<std::size_t>(group) * p.blocks +
                                   static_cast<std::size_t>(panel * deep_blocks + b);
-        const void* from = weights + block * block_words;
-        if (near) from = shared + S::output_bytes + block * block_bytes;
-        multiply_block<M, S::tiles>(sums, rows, S::stride, static_cast<const uint4*>(from));
+        multiply_block<M, S::tiles>(sums, rows, S::stride,
+                                    reinterpret_cast<const uint4*>(weights + block * block_words));
       }
     }
     if (group < groups) writer.write(sums, group);

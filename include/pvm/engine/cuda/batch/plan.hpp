@@ -44,11 +44,12 @@ class Plan {
   std::vector<Tile> tiles;
   std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
   std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
-  std::vector<PanelSums> sums;              ///< of W0's panels
+  std::vector<PanelSums> sums;              ///< of the panels of a sweep
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
   std::size_t master = 0;                   ///< floats
   std::size_t w0_blocks = 0, w1_blocks = 0;
-  std::size_t scratch = 0;  ///< parts of forward products
+  std::size_t copies = 0;   ///< of 16 m of a swept W1
+  std::size_t scratch = 0;  ///< parts of forward products, or of a sweep
   std::size_t counters = 0;
   std::size_t scores = 0;
   int columns = 0;  ///< most n of a panel
@@ -110,6 +111,13 @@ class Plan {
   struct Origin {
     std::size_t start, per_m, per_n;
   };
+  /// What a sweep makes of a panel.
+  struct Made {
+    std::uint32_t rows;        ///< first row word of x, or of the targets
+    std::uint32_t out, count;  ///< rows of h or d0
+    std::uint32_t outputs;     ///< W1: first row of y
+    std::size_t pixels;        ///< W1: so many targets are pixels of this frame
+  };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static std::uint32_t word(std::size_t n) { return static_cast<std::uint32_t>(n); }
@@ -136,7 +144,11 @@ class Plan {
     for (std::size_t first = 0; first < hidden; first += panel_width) {
       add_w0_panel(u, x, d0, first);
     }
-    add_w1(u, x, r, d1);
+    if (swept_.padded > 0) {
+      add_swept_w1(u, x, r, d1);
+    } else {
+      add_w1(u, x, r, d1);
+    }
   }
 
   std::uint32_t add_range(Stream stream, std::size_t first, std::size_t n) {
@@ -226,8 +238,8 @@ class Plan {
   /// What a tile of `m` rows costs a block of threads: about the bytes that it moves.
   [[nodiscard]] std::size_t cost(const Panel& panel, std::size_t m) const {
     const std::size_t row = 2 * count(swept_.padded);
-    const bool forward = panel.work_y == Panel::none;
-    return 4096 + ceil(m, 16) * 16 * ((forward ? 2 : 1) * row + 8 * panel.n);
+    const bool forward = panel.work == Panel::none;  // W1 reads and writes d1 and y, and its copy
+    return 4096 + ceil(m, 16) * 16 * ((forward ? 2 : 5) * row + 8 * panel.n + (forward ? 0 : 224));
   }
   /// Tiles in the order of the panels, shared out so that all blocks of threads cost the same.
   void add_sweep() {
@@ -257,25 +269,33 @@ class Plan {
   template <class EachTile>
   void add_sweep_tiles(EachTile&& each_tile, const std::vector<std::size_t>& block_of) {
     const std::size_t height = count(sweep_rows(swept_.padded));
-    std::size_t i = 0;
+    std::size_t i = 0, number = 0, turn = 0;
     each_tile([&](std::size_t k, std::size_t first, std::size_t m) {
       const Panel& panel = panels[k];
       const bool last = first + m == panel.m;
+      const Made& made = made_[k];
       SweepTile tile{};
       tile.panel = panel;
       tile.panel.first = word(first);
-      tile.forward = panel.work_y == Panel::none ? 1 : 0;
-      tile.begins = first == 0 || block_of[i - 1] != block_of[i] ? 1 : 0;
-      tile.ends = last || block_of[i + 1] != block_of[i] ? 1 : 0;
-      if (tile.forward != 0) {
-        if (first == 0) sums.push_back({outs_[k], panel.n, word(scratch), 0});
-        tile.part = word(scratch);
-        scratch += tile.ends;
-        sums.back().parts += tile.ends;
+      tile.forward = panel.work == Panel::none ? 1 : 0;
+      const bool starts = i == 0 || block_of[i - 1] != block_of[i];
+      const bool leaves = i + 1 == block_of.size() || block_of[i + 1] != block_of[i];
+      tile.begins = first == 0 || starts ? 1 : 0;
+      tile.ends = leaves ? 2 : (last ? 1 : 0);
+      tile.number = word(number = starts ? 0 : number + 1);
+      tile.turn = word(turn = starts ? 0 : turn + tile.begins);
+      tile.outputs = made.outputs + word(first);
+      tile.pixels = word(std::max(made.pixels, first) - first);
+      if (first == 0) {
+        sums.push_back({made.out, made.count, word(scratch), 0, 1 - tile.forward});
       }
+      tile.part = word(scratch);
+      const std::uint32_t parts = tile.ends != 0 ? 1 : 0;
+      scratch += parts;
+      sums.back().parts += parts;
       add_words(tile);
       for (std::size_t row = first; row < first + height; ++row) {
-        sweep.push_back(row < panel.m ? rows[panel.m_rows + row] : zero_row);
+        sweep.push_back(row < panel.m ? rows[made.rows + row] : zero_row);
       }
       for (std::size_t n = 0; n < count(panel_width); ++n) {
         sweep.push_back(n < panel.n ? rows[panel.n_rows + n] : zero_row);
@@ -303,8 +323,10 @@ class Plan {
     panel.work = swept_.padded > 0 ? Panel::none : word(w0_blocks);
     panel.work_y = Panel::none;
     add_panel(panel, {unit.w0 + first * inputs, 1, inputs});
-    outs_.push_back(word(u * count(net_.hidden) + first));
-    if (swept_.padded > 0) return;
+    if (swept_.padded > 0) {
+      made_.push_back({x, word(u * count(net_.hidden) + first), word(n), 0, 0});
+      return;
+    }
     const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
     const std::size_t parts = ceil(blocks, each);
     for (std::size_t k = 0; k < parts; ++k) {
@@ -330,6 +352,25 @@ class Plan {
     w0_blocks += blocks;
   }
 
+  /// W1 of a sweep: one panel, whose copies the warps keep for themselves.
+  void add_swept_w1(std::size_t u, std::uint32_t x, std::uint32_t r, std::uint32_t d1) {
+    const Unit& unit = net_.units[u];
+    const std::size_t outputs = count(unit.outputs);
+    const std::size_t columns = count(unit.representation);
+    Panel panel{};
+    panel.m_rows = d1;
+    panel.m = word(outputs);
+    panel.n_rows = r;
+    panel.n = word(columns);
+    panel.layer = word(count(unit.layer));
+    panel.work = word(copies);
+    panel.work_y = Panel::none;
+    copies += ceil(outputs, 16);
+    add_panel(panel, {unit.w1, columns, 1});
+    made_.push_back({x, word(u * count(net_.hidden)), word(count(net_.hidden)), output_start[u],
+                     unit.layer == 0 ? count(unit.base) : 0});
+  }
+
   void add_w1(std::size_t u, std::uint32_t x, std::uint32_t r, std::uint32_t d1) {
     const Unit& unit = net_.units[u];
     const std::size_t outputs = count(unit.outputs);
@@ -347,7 +388,7 @@ class Plan {
       panel.n_rows = r + word(k * panel_depth);
       panel.n = word(std::min(width, columns - k * width));
       panel.layer = word(count(unit.layer));
-      panel.flips = swept_.padded > 0 ? 0 : 1;
+      panel.flips = 1;
       panel.work = Panel::none;
       panel.work_y = word(work_y + k * depth_blocks);
       panel.group = word(group);
@@ -357,12 +398,9 @@ class Plan {
         w1_blocks += ceil(outputs, block_);
       }
       add_panel(panel, {unit.w1 + k * width, columns, 1});
-      outs_.push_back(Panel::none);
     }
     Product p{};
     p.role = Role::outputs;
-    p.parts = word(ceil(count(net_.hidden), width));
-    p.part = word(u) * p.parts;
     p.rows = r;
     p.weights = word(work_y);
     p.blocks = word(group);
@@ -401,7 +439,7 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<std::uint32_t> outs_;  ///< first row of h of each panel of W0
+  std::vector<Made> made_;  ///< of the panels, swept
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

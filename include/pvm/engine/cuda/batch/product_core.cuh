@@ -38,19 +38,15 @@ struct ProductShape {
   static constexpr int output_row = 32 * 2 + 16;
   static constexpr int output_bytes =
       panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);
-  /// Weights that come beside them after a sweep: 7 groups of 56 outputs, one panel.
-  static constexpr int output_blocks = sizeof(typename M::Word) == 2 && Slice <= 128 ? 14 : 0;
   static constexpr int shared_bytes =
       words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
-  static constexpr int swept_bytes = output_bytes + output_blocks * block_bytes;
 };
 
 /// Shared memory of a block of threads, whatever it does.
 template <class M, int Slice>
-constexpr int product_shared_bytes(bool swept) {
+constexpr int product_shared_bytes() {
   using One = ProductShape<M, Slice>;
-  const int bytes = One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
-  return swept ? One::larger(bytes, One::swept_bytes) : bytes;
+  return One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
 }
 
 template <int Tiles>

@@ -14,7 +14,7 @@
 namespace pvm::inline v0::detail::batch {
 
 /// Blocks (x: from `first` of the products on, y: slices of the batch). Where `advance`, the cursor
-/// goes on to the step's second kernel; this is the second one itself after a sweep.
+/// goes on to the step's second kernel.
 template <class M, int Slice>
 __global__ void __launch_bounds__(threads, 2)
     products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
@@ -24,18 +24,11 @@ __global__ void __launch_bounds__(threads, 2)
   const Product p = a.products[first + blockIdx.x];
   wait_for_previous_kernel();
   if (threadIdx.x == 0) {
-    const bool swept = a.shape.swept != 0;
-    state.cursor = swept ? *a.second : *a.first;
-    if (advance && blockIdx.x == 0 && blockIdx.y == 0) {
-      if (swept) {
-        *a.first = next_step(a.shape, state.cursor, false);
-      } else {
-        *a.second = state.cursor;
-      }
-    }
+    state.cursor = *a.first;
+    if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
   }
   __syncthreads();
-  const bool older = p.role == Role::outputs && a.shape.swept == 0;  // y is of the step before
+  const bool older = p.role == Role::outputs;  // y is of the step before
   if (older && state.cursor.owed == 0) return;
   if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
     state.streams[threadIdx.x] =
@@ -60,7 +53,6 @@ template <class M>
 struct ProductsLauncher {
   int slice;
   bool early;
-  bool swept;
 
   /// Calls what.template operator()<Slice>() for the slice.
   template <class What>
@@ -70,7 +62,7 @@ struct ProductsLauncher {
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
-    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(swept); });
+    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(); });
     return bytes;
   }
   /// Once, before the first launch.
@@ -78,7 +70,7 @@ struct ProductsLauncher {
     for_slice([&]<int Slice>() {
       cuda_check(cudaFuncSetAttribute(products_kernel<M, Slice>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      product_shared_bytes<M, Slice>(swept)),
+                                      product_shared_bytes<M, Slice>()),
                  "preparing the products kernel");
     });
   }

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The first kernel of a step where products are of 16 bits and the momentum dies out soon: one
-/// pass over the master weights. What the step before left to learn moves a tile of them, and while
-/// W0(t) is in the multiprocessor it is multiplied with x(t), so that no copy of it is ever written
-/// or read again. W1 keeps one working copy, for errors and y of the second kernel.
+/// The first kernel of a step where products are of 16 bits, the momentum dies out soon and W1 is
+/// no wider than a panel: one pass over the master weights that makes everything but sums of parts.
+/// What the step before left to learn moves a tile of them, and while W(t) is in the multiprocessor
+/// it is multiplied: W0 with x(t); W1, which needs nothing of this step's h, with d1(t), made on
+/// the spot of the targets and y(t-2). So the two hide each other's latencies, and no copy of W0 is
+/// ever written. y(t-1) = f(W1(t-1) r(t-1)) is made before its tile of W1 learns, from a copy in 16
+/// bits that the warp left for itself the step before.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// What the older ones would add is less than the rounding of the 16-bit copy
@@ -13,6 +16,7 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/batch/errors.cuh>
 #include <pvm/engine/cuda/batch/fragments.cuh>
 #include <pvm/engine/cuda/batch/product_core.cuh>
 #include <pvm/engine/cuda/check.hpp>
@@ -21,8 +25,9 @@
 namespace pvm::inline v0::detail::batch {
 
 /// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
-/// 16 m each, and two that bring what they need. Rows come in stages of two kinds: for the
-/// gradient all m and a chunk of the sequences, for the product a part of the m and all sequences.
+/// 16 m each, and two that bring what they need. Rows come in stages: for the gradient all m and a
+/// chunk of the sequences; for the product a part of the m and all sequences, W1 with as much of
+/// y(t-2) in the next stage; and for y(t-1) all of r.
 template <int Bp>
 struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::warps;
@@ -42,6 +47,7 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int larger(int a, int b) { return a > b ? a : b; }
   static constexpr int stage_bytes = larger(rows * chunk_stride, part_rows* row_stride);
   static constexpr int stages = 3;
+  static_assert(stage_bytes >= panel_width * row_stride);
   static constexpr int part_depth = part_rows / deep;  ///< of a warp
   static_assert(across * 16 == Bp && part_depth % 16 == 0);
   static constexpr int fresh_stride = panel_width * 2;  ///< of W(t) for the product
@@ -73,13 +79,19 @@ struct Turns {
 };
 
 /// What a block of threads shares beside that.
+template <int Bp>
 struct SweepState {
+  using S = SweepShape<Bp>;
+  Cursor cursor;
   std::uint32_t gradient[static_cast<int>(Stream::count)];  ///< places as the update sees them
-  std::uint32_t forward[static_cast<int>(Stream::count)];   ///< ... and the product
+  std::uint32_t forward[static_cast<int>(Stream::count)];   ///< ... the product
+  std::uint32_t before[static_cast<int>(Stream::count)];    ///< ... and y of the step before
   float rates[most_swept_layers][2];  ///< what the master gains of a gradient, what W has beside it
-  Exchange stages[3], tiles[4], n[2];
-  CopyBarrier masters[16];  ///< of each warp, full
+  Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
+  CopyBarrier masters[S::warps];  ///< of each warp, full
   CopyBarrier fresh;
+  double score[S::warps][2];  ///< what each warp's predictions and outputs missed
+  std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };
 
 /// What warps of both kinds know.
@@ -88,7 +100,7 @@ class SweepRole {
  protected:
   using S = SweepShape<Bp>;
 
-  __device__ SweepRole(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+  __device__ SweepRole(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : a_(a),
         state_(state),
         shared_(shared),
@@ -102,12 +114,24 @@ class SweepRole {
   [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
     return *reinterpret_cast<const SweepTile*>(slot_of(tile));
   }
-  [[nodiscard]] __device__ bool multiplies(const SweepTile& t) const {
-    return t.forward != 0 && !settles_;
+  /// m of a tile that exist.
+  [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {
+    return static_cast<int>(min(t.panel.m - t.panel.first, static_cast<unsigned>(S::rows)));
+  }
+  /// Parts of the product of a tile with so many m.
+  [[nodiscard]] __device__ static int parts_of(int rows) {
+    return (rows + S::part_rows - 1) / S::part_rows;
+  }
+  /// Row `row` of y `back` steps ago, counted in units of 16 bytes.
+  [[nodiscard]] __device__ std::uint32_t y_place(int back, std::uint32_t row) const {
+    return (slot_before(state_.cursor.y, y_slots, back) *
+                static_cast<std::uint32_t>(a_.shape.outputs) +
+            row) *
+           (S::row_bytes / 16);
   }
 
   const Arguments& a_;
-  SweepState& state_;
+  SweepState<Bp>& state_;
   unsigned char* shared_;
   const bool settles_;
   const unsigned first_;
@@ -121,11 +145,12 @@ class Bringer : SweepRole<M, Bp> {
   using Base::a_, Base::state_, Base::shared_, Base::count_;
   using typename Base::S;
   static constexpr int bringing_warps = S::bringers / 32;
+  static constexpr std::uint32_t unit = S::row_bytes / 16;
   template <int Rows>
   static constexpr int rows_a_lane = (Rows / bringing_warps + 31) / 32;
 
  public:
-  __device__ Bringer(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+  __device__ Bringer(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared), me_(static_cast<int>(threadIdx.x) - S::warps * 32) {}
 
   /// The first tiles; they do not depend on the kernel before.
@@ -139,17 +164,12 @@ class Bringer : SweepRole<M, Bp> {
       barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
       const SweepTile& t = Base::tile_at(i);
       const auto* words = reinterpret_cast<const std::uint32_t*>(Base::slot_of(i) + sizeof(t));
-      const bool multiplies = Base::multiplies(t);  // the tile may be gone after its last stage
+      if (me_ == 0) expect_masters(t);
       if (t.begins != 0) bring_n(words + S::rows);
-      for (int chunk = 0; chunk < S::chunks; ++chunk) {
-        bring_stage<S::rows, S::chunk_bytes, S::chunk_stride>(words, state_.gradient,
-                                                              a_.arena + chunk * S::chunk_bytes);
-      }
-      if (multiplies) {
-        for (int part = 0; part < S::chunks; ++part) {
-          bring_stage<S::part_rows, S::row_bytes, S::row_stride>(words + part * S::part_rows,
-                                                                 state_.forward, a_.arena);
-        }
+      if (t.forward != 0) {
+        bring_w0(words, Base::rows_of(t));
+      } else {
+        bring_w1(words, Base::rows_of(t), t.outputs);
       }
       bring_tile(i + 2);
       __syncwarp();
@@ -169,40 +189,94 @@ class Bringer : SweepRole<M, Bp> {
                     a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * S::tile_bytes,
                     S::tile_bytes, &exchange.full);
   }
+  /// Asks for the tile's masters up to the second-level cache: the warps, who have room for those
+  /// of one tile only, then wait for that cache and not for device memory.
+  __device__ void expect_masters(const SweepTile& t) const {
+    const Panel& p = t.panel;
+    const int rows = (Base::rows_of(t) + 15) / 16 * 16;
+    prefetch_bulk(a_.master + p.master + static_cast<std::size_t>(p.first) * p.n,
+                  static_cast<unsigned>(rows) * p.n * 4);
+  }
+
+  // The tile that `words` are of may be gone after its last stage.
+
+  __device__ void bring_w0(const std::uint32_t* words, int rows) {
+    for (int chunk = 0; chunk < S::chunks; ++chunk) {
+      bring_gradient(chunk, listed(words, state_.gradient));
+    }
+    if (Base::settles_) return;
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
+      bring_part(listed(words + part * S::part_rows, state_.forward), a_.arena);
+    }
+  }
+  /// `outputs`: row of y and d1 of the tile's first m.
+  __device__ void bring_w1(const std::uint32_t* words, int rows, std::uint32_t outputs) {
+    if (state_.cursor.owed != 0) {
+      bring_stage<panel_width, S::row_bytes, S::row_stride>(listed(words + S::rows, state_.before),
+                                                            a_.arena);
+    }
+    const auto d1 = state_.gradient[static_cast<int>(Stream::output_gradient)] + outputs * unit;
+    for (int chunk = 0; chunk < S::chunks; ++chunk) bring_gradient(chunk, range(d1, 0, rows));
+    if (Base::settles_) return;
+    const std::uint32_t y = Base::y_place(2, outputs);
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
+      bring_part(listed(words + part * S::part_rows, state_.forward), a_.arena);
+      bring_part(range(y, part * S::part_rows, rows), a_.y);
+    }
+  }
+
+  // Where a row lies, by its number.
+
+  __device__ static auto listed(const std::uint32_t* words, const std::uint32_t* streams) {
+    return [=](int row) { return row_place(streams, words[row], unit); };
+  }
+  /// Those that follow row `first` behind `start`, where there are `count`.
+  __device__ static auto range(std::uint32_t start, int first, int count) {
+    return [=](int row) {
+      const int at = first + row;
+      return at < count ? start + static_cast<std::uint32_t>(at) * unit : nowhere;
+    };
+  }
+
   /// The rows of n, once a panel, whole.
   __device__ void bring_n(const std::uint32_t* words) {
     const Turns<S::n_buffers> turn{panel_++};
     Exchange& exchange = state_.n[turn.place()];
     std::uint32_t places[rows_a_lane<panel_width>];
-    find_rows<panel_width>(places, words, state_.gradient);
+    find_rows<panel_width>(places, listed(words, state_.gradient));
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
     bring_rows<panel_width, S::row_bytes, S::row_stride>(
         places, a_.arena, shared_ + S::n_start + turn.place() * S::n_bytes);
     copies_arrive(&exchange.full);
   }
-  template <int Rows, int Bytes, int Stride>
-  __device__ void bring_stage(const std::uint32_t* words, const std::uint32_t* streams,
-                              const unsigned char* from) {
+  template <class Place>
+  __device__ void bring_gradient(int chunk, Place&& place) {
+    bring_stage<S::rows, S::chunk_bytes, S::chunk_stride>(place, a_.arena + chunk * S::chunk_bytes);
+  }
+  template <class Place>
+  __device__ void bring_part(Place&& place, const unsigned char* from) {
+    bring_stage<S::part_rows, S::row_bytes, S::row_stride>(place, from);
+  }
+  template <int Rows, int Bytes, int Stride, class Place>
+  __device__ void bring_stage(Place&& place, const unsigned char* from) {
     const Turns<S::stages> turn{stage_++};
     Exchange& exchange = state_.stages[turn.place()];
     std::uint32_t places[rows_a_lane<Rows>];
-    find_rows<Rows>(places, words, streams);
+    find_rows<Rows>(places, place);
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
     bring_rows<Rows, Bytes, Stride>(places, from, shared_ + turn.place() * S::stage_bytes);
     copies_arrive(&exchange.full);
   }
   /// Where a warp's share of `Rows` rows lies, rows 32 apart a lane.
-  template <int Rows>
-  __device__ void find_rows(std::uint32_t (&places)[rows_a_lane<Rows>], const std::uint32_t* words,
-                            const std::uint32_t* streams) const {
+  template <int Rows, class Place>
+  __device__ void find_rows(std::uint32_t (&places)[rows_a_lane<Rows>], Place&& place) const {
     constexpr int mine = Rows / bringing_warps;
 #pragma unroll
     for (int k = 0; k < rows_a_lane<Rows>; ++k) {
       const int row = k * 32 + lane();
-      places[k] = row < mine ? row_place(streams, words[me_ / 32 * mine + row], S::row_bytes / 16)
-                             : nowhere;
+      places[k] = row < mine ? place(me_ / 32 * mine + row) : nowhere;
     }
   }
   template <int Rows, int Bytes, int Stride>
@@ -233,51 +307,60 @@ class Bringer : SweepRole<M, Bp> {
 template <class M, int Bp>
 class Sweeper : SweepRole<M, Bp> {
   using Base = SweepRole<M, Bp>;
-  using Base::a_, Base::state_, Base::shared_, Base::count_;
+  using Base::a_, Base::state_, Base::shared_;
   using typename Base::S;
 
  public:
-  __device__ Sweeper(const Arguments& a, Task task, SweepState& state, unsigned char* shared)
+  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared) {}
 
+  /// The first masters: the kernel before does not touch them, and the one before that has ended.
+  __device__ void start() {
+    if (Base::count_ > 0) bring_masters(0);
+  }
   __device__ void run() {
     Sums<1> sums;
     clear<1>(sums);
-    bring_masters(0);
-    for (int i = 0; i < count_; ++i) {
-      const Turns<S::tiles> turn{i};
-      const SweepTile& t = Base::tile_at(i);  // there, as its masters were asked for
-      Fragment g;
-      clear(g);
-      gradient(g, t);
-      move(i, g, t.panel);
-      if (Base::multiplies(t)) {
-        barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
-        put_fresh(g);
-        arrive(&state_.fresh);
-        barrier_wait(&state_.fresh, 0);
-        for (int part = 0; part < S::chunks; ++part) {
-          with_stage([&](const unsigned char* rows) { multiply_forward(sums, rows, part); });
-        }
-        arrive(&state_.fresh);
-        if (t.ends != 0) {
-          if constexpr (S::deep == 2) add_halves(sums);
-          store_part(t, sums);
-          clear<1>(sums);
-        }
-      } else if (!Base::settles_) {
-        publish_copies(t.panel, g);
-      }
-      arrive(&state_.tiles[turn.place()].empty);
+    if (Base::count_ == 0) return;
+    for (const SweepTile* t = &Base::tile_at(0);;) {  // there, as its masters were asked for
+      work(sums, *t);
+      const int number = static_cast<int>(t->number);
+      const bool goes_on = t->ends != 2;
+      arrive(&state_.tiles[number % S::tiles].empty);
+      if (!goes_on) break;
+      t = &Base::tile_at(number + 1);
     }
+    if (!Base::settles_) publish_score();
   }
 
  private:
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
+  /// What follows from the thread's number is found anew in every phase of a tile: kept over all of
+  /// them, it would take the registers that sums need.
+  __device__ void begin_phase() { me_ = thread_number(); }
+  [[nodiscard]] __device__ int warp() const { return me_ >> 5; }
+  [[nodiscard]] __device__ int lane() const { return me_ & 31; }
+
+  __device__ void work(Sums<1>& sums, const SweepTile& t) {
+    if (t.forward == 0 && state_.cursor.owed != 0) make_outputs(t);
+    Fragment g;
+    clear(g);
+    gradient(g, t);
+    move(g, t);
+    if (Base::settles_) return;
+    if (t.forward == 0) store_copy(t.panel, g);
+    multiply(sums, g, t);
+    if (t.ends != 0) finish(sums, t);
+  }
+
+  // Where a lane finds a piece of errors: 16 rows a time, two pieces of the warp's sequences in
+  // each, so that eight lanes in a row read different banks.
+  [[nodiscard]] __device__ int piece_row() const { return (lane() & 7) + (lane() >> 4) * 8; }
+  [[nodiscard]] __device__ int piece_at() const {
+    return warp() % S::across * 32 + (lane() >> 3 & 1) * 16;
+  }
 
   /// Of the warp.
-  __device__ static void arrive(CopyBarrier* barrier) {
+  __device__ void arrive(CopyBarrier* barrier) const {
     __syncwarp();
     if (lane() == 0) barrier_arrive(barrier);
   }
@@ -290,28 +373,127 @@ class Sweeper : SweepRole<M, Bp> {
     arrive(&exchange.empty);
   }
 
-  __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
-  __device__ static std::size_t place(const Panel& p) {
+  /// y(t-1) of the warp's m.
+  __device__ void make_outputs(const SweepTile& t) {
+    begin_phase();
+    std::uint32_t w[2 * panel_tiles];
+    if (exists(t.panel)) load_copy(w, t.panel);
+    with_stage([&](const unsigned char* r) {
+      if (exists(t.panel)) multiply_outputs(w, r, t);
+    });
+  }
+  __device__ void multiply_outputs(const std::uint32_t (&w)[2 * panel_tiles],
+                                   const unsigned char* r, const SweepTile& t) const {
+    const int row = warp() * 16 + (lane() >> 2);
+    unsigned char* y =
+        a_.y +
+        static_cast<std::size_t>(Base::y_place(1, t.outputs + static_cast<std::uint32_t>(row))) *
+            16 +
+        (lane() & 1) * 16 + (lane() >> 1 & 1) * 8;
+    const int left = Base::rows_of(t) - row;
+    const unsigned char* even = r + (lane() & 15) * S::row_stride + (lane() >> 4) * 16;
+    const unsigned char* rest = r + (48 + (lane() & 7)) * S::row_stride + (lane() >> 3 & 1) * 16;
+    with_activation<M>(a_.shape.activation, [&](auto activation) {
+#pragma unroll 1
+      for (int at = 0; at < S::row_bytes; at += 32) {  // 16 sequences
+        float sums[2][4] = {};
+#pragma unroll
+        for (int k = 0; k < 3; ++k) {
+          const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
+          std::uint32_t b[4];
+          load_matrices_transposed(b, even + k * 16 * S::row_stride + at);
+          M::multiply(sums[0], a, b[0], b[1]);
+          M::multiply(sums[1], a, b[2], b[3]);
+        }
+        const std::uint32_t a[4] = {w[12], w[13], 0, 0};
+        std::uint32_t b0, b1;
+        load_two_matrices_transposed(b0, b1, rest + at);
+        M::multiply(sums[0], a, b0, 0);
+        M::multiply(sums[1], a, b1, 0);
+        const uint2 upper = pair_of_lanes(kept(activation, sums[0][0], sums[0][1]),
+                                          kept(activation, sums[1][0], sums[1][1]));
+        const uint2 lower = pair_of_lanes(kept(activation, sums[0][2], sums[0][3]),
+                                          kept(activation, sums[1][2], sums[1][3]));
+        if (left > 0) *reinterpret_cast<uint2*>(y + at) = upper;
+        if (left > 8) *reinterpret_cast<uint2*>(y + 8 * S::row_bytes + at) = lower;
+      }
+    });
+  }
+  /// Two neighbouring values of y.
+  template <class Activation>
+  __device__ static std::uint32_t kept(Activation activation, float first, float second) {
+    return static_cast<std::uint32_t>(M::Kept::encode(activation.value(first))) |
+           static_cast<std::uint32_t>(M::Kept::encode(activation.value(second))) << 16;
+  }
+  /// Of two lanes side by side, each with two sequences of every 8: one gets four of the first 8,
+  /// the other those of the second.
+  [[nodiscard]] __device__ uint2 pair_of_lanes(std::uint32_t first, std::uint32_t second) const {
+    const bool odd = (lane() & 1) != 0;
+    const std::uint32_t got = __shfl_xor_sync(~0U, odd ? first : second, 1);
+    return odd ? make_uint2(got, second) : make_uint2(first, got);
+  }
+
+  // W1's working copy of a warp's m: the first operand of y = W1 r as it lies in registers.
+
+  __device__ unsigned char* copy_of(const Panel& p) const {
+    return reinterpret_cast<unsigned char*>(
+        a_.work + static_cast<std::size_t>(p.work + p.first / 16 + static_cast<unsigned>(warp())) *
+                      copy_words);
+  }
+  __device__ void load_copy(std::uint32_t (&w)[2 * panel_tiles], const Panel& p) const {
+    const unsigned char* from = copy_of(p);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from) + i * 32 + lane());
+      w[4 * i] = v.x;
+      w[4 * i + 1] = v.y;
+      w[4 * i + 2] = v.z;
+      w[4 * i + 3] = v.w;
+    }
+    const uint2 v = __ldcg(reinterpret_cast<const uint2*>(from + 3 * 512) + lane());
+    w[12] = v.x;
+    w[13] = v.y;
+  }
+  __device__ void store_copy(const Panel& p, const Fragment& w) const {
+    if (!exists(p)) return;
+    const unsigned long long policy = leaves_last();
+    unsigned char* to = copy_of(p);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const float* even = w[2 * i];
+      const float* odd = w[2 * i + 1];
+      store_held(reinterpret_cast<uint4*>(to) + i * 32 + lane(),
+                 make_uint4(M::pair(even[0], even[1]), M::pair(even[2], even[3]),
+                            M::pair(odd[0], odd[1]), M::pair(odd[2], odd[3])),
+                 policy);
+    }
+    store_held(reinterpret_cast<uint2*>(to + 3 * 512) + lane(),
+               make_uint2(M::pair(w[6][0], w[6][1]), M::pair(w[6][2], w[6][3])), policy);
+  }
+
+  [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }
+  [[nodiscard]] __device__ std::size_t place(const Panel& p) const {
     return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
   }
 
   __device__ void gradient(Fragment& g, const SweepTile& t) {
-    if (t.begins != 0) ++panel_;
-    const Turns<S::n_buffers> turn{panel_};
+    begin_phase();
+    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
     Exchange& exchange = state_.n[turn.place()];
     if (t.begins != 0) barrier_wait(&exchange.full, turn.parity());
     const unsigned char* n = shared_ + S::n_start + turn.place() * S::n_bytes;
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
       with_stage([&](const unsigned char* rows) {
-        multiply_gradient(g, rows, n + chunk * S::chunk_bytes);
+        begin_phase();
+        if (exists(t.panel)) multiply_gradient(g, rows, n + chunk * S::chunk_bytes);
       });
     }
     if (t.ends != 0) arrive(&exchange.empty);
   }
 
   /// g += rows_m rows_n over a chunk of the sequences.
-  __device__ static void multiply_gradient(Fragment& g, const unsigned char* rows,
-                                           const unsigned char* n_rows) {
+  __device__ void multiply_gradient(Fragment& g, const unsigned char* rows,
+                                    const unsigned char* n_rows) const {
     const int l = lane();
     const unsigned char* m = rows + (warp() * 16 + (l & 15)) * S::chunk_stride + (l >> 4) * 16;
     const unsigned char* n =
@@ -335,7 +517,6 @@ class Sweeper : SweepRole<M, Bp> {
 
   /// Asynchronously, the warp's own.
   __device__ void bring_masters(int tile) const {
-    if (tile >= count_) return;
     const Turns<S::tiles> turn{tile};
     barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
     const Panel& p = Base::tile_at(tile).panel;
@@ -351,9 +532,11 @@ class Sweeper : SweepRole<M, Bp> {
   }
 
   /// Z += gain g; g becomes W = Z + share g. The next tile's masters may come.
-  __device__ void move(int tile, Fragment& g, const Panel& p) const {
+  __device__ void move(Fragment& g, const SweepTile& t) {
+    begin_phase();
+    const Panel& p = t.panel;
     const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
-    barrier_wait(&state_.masters[warp()], static_cast<unsigned>(tile) & 1U);
+    barrier_wait(&state_.masters[warp()], t.number & 1U);
     if (exists(p)) {
       float* to = a_.master + place(p);
       const float* from = masters();
@@ -378,17 +561,109 @@ class Sweeper : SweepRole<M, Bp> {
           });
     }
     __syncwarp();
-    bring_masters(tile + 1);
+    begin_phase();
+    if (t.ends != 2) bring_masters(static_cast<int>(t.number) + 1);
     __syncwarp();
   }
 
-  __device__ void publish_copies(const Panel& p, const Fragment& w) const {
-    if (!exists(p)) return;
-    const int m16 = static_cast<int>(p.first) / 16 + warp();
-    if (p.work != Panel::none) {
-      store_work<M>(a_.work + static_cast<std::size_t>(p.work) * block_words, w, m16);
+  /// sums += what the tile adds, W(t) of which is `w`, to h or to W1^T d1.
+  __device__ void multiply(Sums<1>& sums, const Fragment& w, const SweepTile& t) {
+    begin_phase();
+    barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
+    put_fresh(w);
+    arrive(&state_.fresh);
+    barrier_wait(&state_.fresh, 0);
+    ErrorSums score;
+    for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
+      begin_phase();
+      if (t.forward == 0) {
+        multiply_errors(sums, score, t, part);
+      } else {
+        with_stage([&](const unsigned char* rows) {
+          if (works(t, part)) multiply_rows(sums, rows, part);
+        });
+      }
     }
-    store_work_y<M>(a_.work + static_cast<std::size_t>(p.work_y) * block_words, w, m16, p.group);
+    arrive(&state_.fresh);
+    if (t.forward == 0) add_score(score);
+  }
+  /// First m of the warp's share of the depth of a product's part.
+  [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * S::part_depth; }
+  /// Whether the share has any.
+  [[nodiscard]] __device__ bool works(const SweepTile& t, int part) const {
+    return part * S::part_rows + deep_row() < Base::rows_of(t);
+  }
+  /// The end of a part.
+  __device__ void finish(Sums<1>& sums, const SweepTile& t) {
+    begin_phase();
+    if constexpr (S::deep == 2) add_halves(sums);
+    store_part(t, sums);
+    clear<1>(sums);
+  }
+
+  /// The warp's targets become d1, where they are, and are multiplied.
+  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const SweepTile& t, int part) {
+    const Turns<S::stages> turn{stage_}, next{stage_ + 1};
+    stage_ += 2;
+    Exchange& targets = state_.stages[turn.place()];
+    Exchange& outputs = state_.stages[next.place()];
+    unsigned char* rows = shared_ + turn.place() * S::stage_bytes;
+    barrier_wait(&targets.full, turn.parity());
+    barrier_wait(&outputs.full, next.parity());
+    const bool mine = works(t, part);
+    if (mine) turn_into_errors(score, rows, shared_ + next.place() * S::stage_bytes, t, part);
+    arrive(&outputs.empty);
+    if (mine) multiply_rows(sums, rows, part);
+    arrive(&targets.empty);
+  }
+  __device__ void turn_into_errors(ErrorSums& score, unsigned char* rows, const unsigned char* y,
+                                   const SweepTile& t, int part) {
+    const int first = deep_row() + piece_row();
+    const int m = Base::rows_of(t) - part * S::part_rows;
+    ErrorMath<M> math(a_.shape, state_.who[piece_at() / 16]);
+    math.sums = score;
+    const int pixels = math.scores() ? static_cast<int>(t.pixels) - part * S::part_rows : 0;
+    unsigned char* d1 = a_.d1 +
+                        (static_cast<std::size_t>(state_.cursor.gradient) *
+                             static_cast<std::size_t>(a_.shape.outputs) +
+                         t.outputs + static_cast<unsigned>(part * S::part_rows)) *
+                            S::row_bytes +
+                        piece_at();
+    with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto activation) {
+#pragma unroll 1
+      for (int row = first; row < first + S::part_depth; row += 16) {
+        auto* piece = reinterpret_cast<uint4*>(rows + row * S::row_stride + piece_at());
+        if (row >= m) {
+          *piece = make_uint4(0, 0, 0, 0);
+          continue;
+        }
+        Octet<M> target;
+        KeptOctet<M> then;
+        target.bits = *piece;
+        then.bits = *reinterpret_cast<const uint4*>(y + row * S::row_stride + piece_at());
+        if (row < pixels) math.score_prediction(target, then);
+        *piece = math.gradient(activation, target, then);
+        *reinterpret_cast<uint4*>(d1 + row * S::row_bytes) = *piece;
+      }
+    });
+    score = math.sums;
+    __syncwarp();
+  }
+  __device__ void add_score(ErrorSums score) const {
+    for (int other = 16; other > 0; other /= 2) {
+      score.prediction += __shfl_xor_sync(~0U, score.prediction, other);
+      score.loss += __shfl_xor_sync(~0U, score.loss, other);
+    }
+    if (lane() != 0) return;
+    state_.score[warp()][0] += static_cast<double>(score.prediction);
+    state_.score[warp()][1] += static_cast<double>(score.loss);
+  }
+  __device__ void publish_score() {
+    begin_phase();
+    if (lane() != 0) return;
+    double* to = a_.score + (blockIdx.x * S::warps + static_cast<unsigned>(warp())) * 3;
+    to[0] += state_.score[warp()][0];
+    to[2] += state_.score[warp()][1];
   }
 
   /// W(t) of the tile, [m][56], for all warps after the next barrier.
@@ -403,10 +678,10 @@ class Sweeper : SweepRole<M, Bp> {
     }
   }
 
-  /// sums += x W0 for a part of the tile's m: a warp's 16 sequences and its share of the depth.
-  __device__ void multiply_forward(Sums<1>& sums, const unsigned char* rows, int part) const {
+  /// sums += rows W for a part of the tile's m: a warp's 16 sequences and its share of the depth.
+  __device__ void multiply_rows(Sums<1>& sums, const unsigned char* rows, int part) const {
     const int l = lane();
-    const int first = warp() / S::across * S::part_depth;
+    const int first = deep_row();
     const unsigned char* x = rows + first * S::row_stride + warp() % S::across * 32;
     const unsigned char* w =
         shared_ + S::fresh_start + (part * S::part_rows + first + (l & 15)) * S::fresh_stride;
@@ -467,7 +742,8 @@ class Sweeper : SweepRole<M, Bp> {
     }
   }
 
-  int stage_ = 0, panel_ = -1;
+  int me_ = thread_number();
+  int stage_ = 0;
 };
 
 /// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel.
@@ -476,7 +752,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
   using S = SweepShape<Bp>;
   auto* shared = dynamic_shared<unsigned char>();
-  __shared__ SweepState state;
+  __shared__ SweepState<Bp> state;
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
   if (i == 0) {
@@ -490,16 +766,28 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     for (CopyBarrier& masters : state.masters) barrier_init(&masters, 1);
     barrier_init(&state.fresh, S::warps);
   }
+  if (i < S::warps) state.score[i][0] = state.score[i][1] = 0;
   __syncthreads();
   const bool brings = i >= S::warps * 32;
   Bringer<M, Bp> bringer(a, task, state, shared);
-  if (brings) bringer.start();
+  Sweeper<M, Bp> sweeper(a, task, state, shared);
+  if (brings) {
+    bringer.start();
+  } else {
+    sweeper.start();
+  }
   wait_for_previous_kernel();
   const Cursor cursor = *a.first;
+  if (i == 0) state.cursor = cursor;
   if (i == 0 && task == Task::learn && blockIdx.x == 0) *a.second = cursor;
+  if (i < Bp / 8) {
+    state.who[i] =
+        static_cast<std::uint16_t>(ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8));
+  }
   if (i < static_cast<int>(Stream::count)) {
     state.gradient[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 3, 1);
     state.forward[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 0, 0);
+    state.before[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 1, 1);
   }
   if (i < a.shape.layers) {
     const float* rates = a.tables +
@@ -513,7 +801,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
   if (brings) {
     bringer.run();
   } else {
-    Sweeper<M, Bp>(a, task, state, shared).run();
+    sweeper.run();
   }
 }
 

@@ -26,6 +26,7 @@ inline constexpr int panel_tiles = 7;
 inline constexpr int panel_depth = 64;       ///< a W1 panel's n as the depth of y = W1 r
 inline constexpr int block_bytes = 3584;     ///< 7 x 32 lanes x 16 bytes
 inline constexpr int block_words = 896;      ///< the same in 32-bit words
+inline constexpr int copy_words = 448;       ///< of 16 m by 56 n of a swept W1, two a word
 inline constexpr int tile_rows = 128;        ///< m that a block of threads updates
 inline constexpr int threads = 256;          ///< of every kernel
 inline constexpr int most_terms = 8;         ///< listed gradients
@@ -69,9 +70,8 @@ struct Product {
   std::uint32_t blocks;   ///< of weights along the depth; outputs: of one group of 56
   std::uint32_t out;      ///< first row of h, d0 or y
   std::uint32_t count;    ///< forward, errors: rows made, at most 56; outputs: D
-  std::uint32_t parts;    ///< forward: of this product; errors: 1 if it writes d1; outputs of a
-                          ///< sweep: panels of h
-  std::uint32_t part;     ///< outputs of a sweep: the first of their PanelSums
+  std::uint32_t parts;    ///< forward: of this product; errors: 1 if it writes d1
+  std::uint32_t part;     ///< forward: its number
   std::uint32_t scratch;  ///< forward: of part 0
   std::uint32_t counter;  ///< forward: place of the parts' counter
   std::uint32_t errors;   ///< errors: first row of y and d1
@@ -88,7 +88,7 @@ struct Panel {
   std::uint32_t n_rows;  ///< first row word of n
   std::uint32_t n;       ///< at most 56
   std::uint32_t layer;
-  std::uint32_t work;    ///< first block, m deep; none: not wanted
+  std::uint32_t work;    ///< first block, m deep; none: not wanted; swept: first 16 m of W1's copy
   std::uint32_t work_y;  ///< W1: first block, n deep
   std::uint32_t group;   ///< W1: blocks of all panels for a group of 56 outputs
   std::uint32_t flips;   ///< 1: two working copies, read and written in turns (W1)
@@ -103,20 +103,25 @@ struct Tile {
 static_assert(sizeof(Tile) % 16 == 0);
 
 /// A tile as the sweep kernel reads it: `sweep_rows` m of a panel, followed by the row words of
-/// those m and of all 56 n. Tiles of a panel that one block of threads works on are one *part*.
+/// those m (W0: x; W1: the targets) and of all 56 n. Tiles of a panel that one block of threads
+/// works on are one *part*.
 struct SweepTile {
   Panel panel;
-  std::uint32_t forward;  ///< 1: of W0, multiplied with x at once
+  std::uint32_t forward;  ///< 1: of W0, multiplied with x at once; 0: of W1, with d1
   std::uint32_t begins;   ///< 1: the first tile of a part
-  std::uint32_t ends;     ///< 1: the last one
-  std::uint32_t part;     ///< forward: place of the part's sums
-  std::uint32_t pad[4];
+  std::uint32_t ends;     ///< 1: the last one; 2: and the last of the block of threads
+  std::uint32_t part;     ///< place of the part's sums
+  std::uint32_t outputs;  ///< W1: row of y and d1 of its first m
+  std::uint32_t pixels;   ///< W1: so many of its m are of pixels of this frame
+  std::uint32_t number;   ///< among the tiles of the block of threads, from 0
+  std::uint32_t turn;     ///< ... the part's among its parts
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
-/// What the parts of a panel of W0 add up to.
+/// What the parts of a panel add up to.
 struct PanelSums {
-  std::uint32_t out, count;   ///< rows of h
+  std::uint32_t out, count;   ///< rows of h, or of d0
   std::uint32_t part, parts;  ///< places of the sums
+  std::uint32_t gradient;     ///< 1: d0
 };
 /// m of a tile: 16 for each warp of a block of threads, of which one or two fit a multiprocessor.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) { return padded == 256 ? 256 : 128; }
@@ -137,7 +142,7 @@ struct Cursor {
   unsigned long long step;
   std::uint32_t now;                         ///< which of W1's two working copies is W1(step)
   std::uint32_t then;                        ///< ... and which was W1(step - 1)
-  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed, or, swept,
+  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed and, swept,
                                              ///< what step - 1 teaches still to be learned
   std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
   std::uint32_t pad;
@@ -162,7 +167,6 @@ struct Shape {
   int table;    ///< floats of a step's table: 4, then per layer rate and momentum or 2 T
   int activation;
   int sign_error;
-  int swept;  ///< 1: the sweep kernel learns and makes h
   float share;
 };
 

@@ -204,6 +204,12 @@ inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes
   copy_bulk_async(shared, global, bytes, barrier);
 }
 
+inline void prefetch_bulk(const void* global, unsigned int bytes) {
+  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
+    emulated_cuda::fail("a prefetch that is not aligned to 16 bytes");
+  }
+}
+
 // -------------------------------------------------------------- matrices across a warp
 
 namespace emulated {
