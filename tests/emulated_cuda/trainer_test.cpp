@@ -266,6 +266,13 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK(on_chip(chosen));
   CHECK(train(pvm::Trainer<pvm::fp16, 1, Net>(options), 12) == train(std::move(chosen), 12));
 
+  // And so does the same network from a file, on the chip or not.
+  CHECK(train(pvm::Trainer<pvm::fp32, 1, Net>(options), 12) ==
+        train(pvm::Trainer<pvm::fp32>(Net::spec(), options), 12));
+  using Smaller = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<6>>;
+  CHECK(train(pvm::Trainer<pvm::bf16, 1, Smaller>(options), 12) ==
+        train(pvm::Trainer<pvm::bf16>(Smaller::spec(), options), 12));
+
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp16, 2, Net>(options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::tf32, 1, Net>(options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(train_test::tiny_spec(), options)));

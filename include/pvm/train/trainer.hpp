@@ -101,18 +101,18 @@ std::string lacks_on_gpu(const Spec& spec) {
 }
 
 /// The hidden values of a unit for which the engine with its weights on the chip is compiled: those
-/// of the published models, or what a network's type says.
-template <class Net>
-inline constexpr int hidden_on_chip = Net::hidden == dynamic ? 49 : Net::hidden;
+/// of the published models. A network that is a type has no other engine than the same spec in a
+/// file, and so trains to the same bits.
+inline constexpr int hidden_on_chip = 49;
 
-/// Whether that engine can be compiled at all; a spec must fit besides.
+/// Whether that engine may be the one; a spec must fit besides.
 template <class Precision, int Batch, class Net>
 consteval bool may_stay_on_chip() {
   constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
   constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
   return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
-         chip::fits_tiles(hidden_on_chip<Net>);
+         (Net::hidden == dynamic || Net::hidden == hidden_on_chip);
 }
 
 /// One sequence with momentum has engines of its own: one that keeps what it can of its weights on
@@ -127,7 +127,7 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
   if constexpr (may_stay_on_chip<Precision, Batch, Net>()) {
-    using Chip = CudaChipEngine<Precision, hidden_on_chip<Net>>;
+    using Chip = CudaChipEngine<Precision, hidden_on_chip>;
     std::string why;
     if (batch == 1 && Chip::fits(spec, why)) return AnyEngine::make<Chip>(spec, batch, options);
   }
