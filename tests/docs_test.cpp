@@ -262,8 +262,11 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
   const auto deferral = chip::deferral<pvm::bf16, 49>(spec.momentum);
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
-  const chip::Plan<pvm::bf16, 49> plan(pvm::make_connectome(spec), deferral, 132,
-                                       std::size_t{227} << 10);
+  constexpr std::size_t shared = std::size_t{227} << 10;
+  const auto net = pvm::make_connectome(spec);
+  const chip::Plan<pvm::bf16, 49> plan(net, deferral, 132, shared);
+  const chip::Plan<pvm::fp32, 49> whole(net, chip::deferral<pvm::fp32, 49>(spec.momentum), 132,
+                                        shared);
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);
@@ -271,9 +274,13 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
     INFO(digits);
     CHECK(text.find(" " + digits + " ") != std::string::npos);
   };
-  has(plan.held);
-  has(plan.shared);
-  has(plan.streamed);
+  const auto has_places = [&](const auto& of) {
+    has(of.held);
+    has(of.shared);
+    has(of.streamed);
+  };
+  has_places(plan);
+  has_places(whole);
   has(plan.wide_blocks);
   has(plan.blocks);
   const double megabytes =
