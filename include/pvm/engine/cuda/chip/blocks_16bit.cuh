@@ -23,7 +23,7 @@ struct Blocks : View<Precision, Hidden> {
   using Base = View<Precision, Hidden>;
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
-  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::area, Base::now, Base::past;
+  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now, Base::past;
 
   struct Weights {
     uint4 tiles[S::pairs];

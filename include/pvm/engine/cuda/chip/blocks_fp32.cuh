@@ -20,8 +20,8 @@ template <int Hidden>
 struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   using Base = View<fp32, Hidden>;
   using S = typename Base::S;
-  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::floats,
-      Base::now, Base::list_of, Base::master_of, Base::listed_row;
+  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::now,
+      Base::list_of, Base::master_of, Base::listed_row;
 
   /// Of tiles 2 i and 2 i + 1, columns 8 k + pair and the next: word 2 i + k.
   static constexpr int words = 2 * S::pairs;
