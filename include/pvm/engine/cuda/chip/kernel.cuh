@@ -538,16 +538,12 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
   // -------------------------------------------------------------- forward
 
   /// Asks for the first of this warp's blocks that are streamed.
-  __device__ __forceinline__ void begin_stream(Weights (&next)[S::on_their_way]) const {
+  __device__ __forceinline__ void begin_stream(Weights& next) const {
+    constexpr int first = S::held_blocks;
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
-#pragma unroll
-    for (int i = 0; i < S::on_their_way; ++i) {
-      const int k = S::held_blocks + i;
-      if (k < streamed_to) this->load_streamed(next[i], this->streamed(my_blocks()[k]));
-    }
+    if (first < streamed_to) this->load_streamed(next, this->streamed(my_blocks()[first]));
     if constexpr (S::sent_for > 0) {
-      constexpr int first = S::held_blocks + S::on_their_way;
-      for (int k = first; k < min(first + S::sent_for, streamed_to); ++k) send_for(k);
+      for (int k = first + 1; k < min(first + 1 + S::sent_for, streamed_to); ++k) send_for(k);
     }
   }
   /// Brings this warp's k-th block to the second-level cache.
@@ -555,9 +551,9 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
     prefetch<S::tile_floats>(master_of(my_blocks()[0]) + k * S::master0);
   }
   /// What this warp's blocks have of W0 x, unit by unit. What the next block is multiplied by is on
-  /// its way while one is multiplied, and so are the next of those that are streamed.
+  /// its way while one is multiplied, and so is `next`, the next of those that are streamed.
   __device__ __forceinline__ void forward(const Weights (&held)[S::held_blocks],
-                                          Weights (&next)[S::on_their_way]) const {
+                                          Weights& next) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     if (count == 0) return;
@@ -592,18 +588,11 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
       }
 #pragma unroll 1
       for (int k = max(begin, S::held_blocks); k < min(end, streamed_to); ++k) {
-        const auto* from = stream + min(k + S::on_their_way, streamed_to - 1) * Base::stride;
+        const auto* from = stream + min(k + 1, streamed_to - 1) * Base::stride;
         if constexpr (S::sent_for > 0) {
-          constexpr int later = S::on_their_way + S::sent_for;
-          if (k + later < streamed_to) send_for(k + later);
+          if (k + 1 + S::sent_for < streamed_to) send_for(k + 1 + S::sent_for);
         }
-        const int which = (k - S::held_blocks) % S::on_their_way;
-        multiply_block(k, [&](const auto& v) {
-#pragma unroll
-          for (int i = 0; i < S::on_their_way; ++i) {
-            if (i == which) this->multiply_and_load(sum, next[i], v, from);
-          }
-        });
+        multiply_block(k, [&](const auto& v) { this->multiply_and_load(sum, next, v, from); });
       }
 #pragma unroll 1
       for (int k = max(begin, streamed_to); k < end; ++k) {
@@ -871,7 +860,7 @@ struct Multiprocessor : Blocks<Precision, Hidden> {
         write_all_factors();
       }
       begin_phase();
-      Weights next[S::on_their_way];
+      Weights next;
       begin_stream(next);
       if (thread == threads - 1) wait_for_slowest();
       __syncthreads();

@@ -59,9 +59,8 @@ struct Sizes {
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
   /// Blocks of W0 in the registers of each warp.
   static constexpr int held_blocks = whole ? 2 : 5;
-  /// Of those that are streamed, how many are on their way to registers, and beyond them to the
-  /// second-level cache: 16-bit weights are there already.
-  static constexpr int on_their_way = 1;
+  /// Of those that are streamed, how many are sent for to the second-level cache beyond the one
+  /// that is on its way to registers: 16-bit weights are there already.
   static constexpr int sent_for = whole ? 2 : 0;
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
