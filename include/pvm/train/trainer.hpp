@@ -117,8 +117,7 @@ consteval bool may_stay_on_chip() {
 
 /// One sequence with momentum has engines of its own: one that keeps what it can of its weights on
 /// the chip, where the network fits it, and one for others in fp32; everything else runs as a batch
-/// on tensor cores. Throws Error (device) for what a
-/// GPU cannot run.
+/// on tensor cores. Throws Error (device) for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
