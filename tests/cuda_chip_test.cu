@@ -55,6 +55,30 @@ pvm::Spec quick() {
   spec.initial_learning_rate = 0.02;
   return spec;
 }
+pvm::Spec with_36() {
+  auto spec = quick();
+  spec.name = "hidden 36";
+  spec.hidden_block_size = 6;
+  return spec;
+}
+pvm::Spec logistic() {
+  auto spec = quick();
+  spec.name = "logistic, no momentum";
+  spec.activation = pvm::ActivationKind::logistic;
+  spec.momentum = 0;
+  return spec;
+}
+/// One layer, which learns from the start by the true derivative.
+pvm::Spec one_layer(double momentum) {
+  auto spec = quick();
+  spec.name = "one layer";
+  spec.momentum = momentum;
+  spec.true_derivative = true;
+  spec.layer_shapes = {3};
+  spec.last_layer_context_to_all = false;
+  spec.delay_each_layer_learning = 1;
+  return spec;
+}
 
 }  // namespace
 
@@ -66,25 +90,12 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
   const double unit = std::is_same_v<TestType, pvm::bf16> ? 0x1p-9 : 0x1p-12;
   const int steps = steps_of(60, 30);  // three folds, and all rings have wrapped
   require_rounded(distance<E>(quick(), 1, steps), quick(), steps, unit);
-  auto with_36 = quick();
-  with_36.name = "hidden 36";
-  with_36.hidden_block_size = 6;
-  require_rounded(distance<pvm::CudaChipEngine<TestType, 36>>(with_36, 1, steps), with_36, steps,
-                  unit);
+  require_rounded(distance<pvm::CudaChipEngine<TestType, 36>>(with_36(), 1, steps), with_36(),
+                  steps, unit);
   if (pvm_test::emulated && std::is_same_v<TestType, pvm::fp16>) return;
-  auto logistic = quick();
-  logistic.name = "logistic, no momentum";
-  logistic.activation = pvm::ActivationKind::logistic;
-  logistic.momentum = 0;
-  require_rounded(distance<E>(logistic, 1, steps_of(60, 16)), logistic, steps_of(60, 16), unit);
-  auto long_lived = quick();
-  long_lived.name = "momentum 0.4, the true derivative, one layer, no context of itself";
-  long_lived.momentum = 0.4;
-  long_lived.true_derivative = true;
-  long_lived.layer_shapes = {3};
-  long_lived.last_layer_context_to_all = false;
+  require_rounded(distance<E>(logistic(), 1, steps_of(60, 16)), logistic(), steps_of(60, 16), unit);
+  auto long_lived = one_layer(0.4);
   long_lived.context_exclude_self = true;
-  long_lived.delay_each_layer_learning = 1;
   require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
 }
 
@@ -94,27 +105,15 @@ TEST_CASE("chip: fp32 follows the reference", "[gpu]") {
   using E = pvm::CudaChipEngine<pvm::fp32>;
   const int steps = steps_of(60, 30);
   check_small(distance<E>(quick(), 1, steps));
-  auto with_36 = quick();
-  with_36.name = "hidden 36";
-  with_36.hidden_block_size = 6;
-  check_small(distance<pvm::CudaChipEngine<pvm::fp32, 36>>(with_36, 1, steps));
-  auto logistic = quick();
-  logistic.name = "logistic, no momentum, the sign of the error";
-  logistic.activation = pvm::ActivationKind::logistic;
-  logistic.momentum = 0;
-  logistic.opt_abs_diff = true;
-  logistic.initial_learning_rate = 0.0005;
-  check_small(distance<E>(logistic, 1, steps_of(30, 16)));
-  auto long_lived = quick();
-  long_lived.name = "momentum 0.3, the true derivative, one layer, rates that switch";
-  long_lived.momentum = 0.3;
-  long_lived.true_derivative = true;
-  long_lived.layer_shapes = {3};
-  long_lived.last_layer_context_to_all = false;
-  long_lived.delay_each_layer_learning = 1;
-  long_lived.delay_intermediate_learning_rate = 13;
-  long_lived.intermediate_learning_rate = 0.004;
-  check_small(distance<E>(long_lived, 1, steps));
+  check_small(distance<pvm::CudaChipEngine<pvm::fp32, 36>>(with_36(), 1, steps));
+  auto sign_of_error = logistic();
+  sign_of_error.opt_abs_diff = true;
+  sign_of_error.initial_learning_rate = 0.0005;
+  check_small(distance<E>(sign_of_error, 1, steps_of(30, 16)));
+  auto rates_switch = one_layer(0.3);
+  rates_switch.delay_intermediate_learning_rate = 13;
+  rates_switch.intermediate_learning_rate = 0.004;
+  check_small(distance<E>(rates_switch, 1, steps));
 }
 
 TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]", pvm::bf16,
