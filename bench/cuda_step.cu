@@ -4,7 +4,8 @@
 // Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
 //   cuda_step --spec model_zoo/small.json [--precision fp32] [--steps 20000] [--reps 5] [--batch 1]
 //             [--no-graph] [--off-chip]
-// The engine is that of a Trainer; --off-chip takes the one for networks that do not fit the chip.
+// One sequence in bf16 or fp16 is run by the engine whose weights stay on the chip, and so is one
+// in fp32 where the network fits; --off-chip has fp32 run as where it does not.
 
 #include <algorithm>
 #include <chrono>
@@ -127,6 +128,9 @@ int measure(const Choices& choices) {
 int main(int argc, char** argv) {
   try {
     const Choices choices = parse(argc, argv);
+    if (!choices.on_chip && choices.precision != "fp32") {
+      throw pvm::Error(pvm::Fault::usage, "--off-chip is for fp32, not " + choices.precision);
+    }
     if (choices.precision == "bf16") return measure<pvm::CudaChipEngine<pvm::bf16>>(choices);
     if (choices.precision == "fp16") return measure<pvm::CudaChipEngine<pvm::fp16>>(choices);
     if (choices.precision == "fp32") {
