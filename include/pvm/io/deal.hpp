@@ -140,7 +140,7 @@ inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t stre
   if (streams == 0 || openers.empty()) {
     throw Error(Fault::usage, "a batch needs one stream and one source at least");
   }
-  if (ahead == 0) ahead = std::clamp<std::size_t>(2048 / streams, 16, 128);
+  if (ahead == 0) ahead = std::clamp<std::size_t>(2048 / streams, 16, 256);
   if (openers.size() > 1) openers = detail::readable_ones(std::move(openers));
   const std::size_t files = openers.size();
   std::vector<std::optional<AnySource>> dealt(streams);

@@ -64,8 +64,7 @@ class CpuPictureDecoder {
 
 namespace detail {
 
-/// An open file for several threads: a handle for each that reads at the moment, as far as the
-/// file can be opened so often.
+/// An open file for several threads: handles that are lent to those that read, at first one.
 template <FileStore Store>
 class StoreHandles {
  public:
@@ -73,6 +72,19 @@ class StoreHandles {
       : path_(std::move(path)), most_(most) {
     idle_.reserve(most);
     idle_.push_back(std::make_unique<Store>(std::move(first)));
+  }
+  ~StoreHandles() {
+    std::unique_lock lock(mutex_);
+    returned_.wait(lock, [this] { return opening_ == 0; });
+  }
+  StoreHandles(const StoreHandles&) = delete;
+  StoreHandles& operator=(const StoreHandles&) = delete;
+
+  /// Has the others opened by threads of `pool`: with a large file that takes milliseconds, for
+  /// which no picture should wait.
+  void open_more(DecodePool& pool) {
+    const std::lock_guard lock(mutex_);
+    for (; open_ < most_; ++open_, ++opening_) pool.submit([this] { open_one(); });
   }
 
   /// Replaces `bytes` by the content of `file`; by nothing where it cannot be read.
@@ -92,18 +104,24 @@ class StoreHandles {
     std::unique_ptr<Store> handle;
   };
 
+  void open_one() noexcept {
+    std::unique_ptr<Store> store;
+    try {
+      store = std::make_unique<Store>(path_);
+    } catch (const std::exception&) {  // it is gone or another by now: those open will do
+    }
+    const std::lock_guard lock(mutex_);
+    if (store) {
+      idle_.push_back(std::move(store));  // has room
+    } else {
+      most_ = --open_;
+    }
+    --opening_;
+    returned_.notify_all();
+  }
+
   std::unique_ptr<Store> take() {
     std::unique_lock lock(mutex_);
-    if (idle_.empty() && open_ < most_) {
-      ++open_;
-      lock.unlock();  // a large file takes milliseconds to open: others read on meanwhile
-      try {
-        return std::make_unique<Store>(path_);
-      } catch (const std::exception&) {  // it is gone or another by now: those open will do
-        lock.lock();
-        most_ = --open_;
-      }
-    }
     returned_.wait(lock, [this] { return !idle_.empty(); });
     auto store = std::move(idle_.back());
     idle_.pop_back();
@@ -121,7 +139,8 @@ class StoreHandles {
   const std::filesystem::path path_;
   std::mutex mutex_;  // over what follows
   std::vector<std::unique_ptr<Store>> idle_;
-  std::size_t open_ = 1;  // or being opened
+  std::size_t open_ = 1;     // or being opened
+  std::size_t opening_ = 0;  // of these
   std::size_t most_;
   std::condition_variable returned_;
 };
@@ -231,6 +250,7 @@ class PictureService {
   void read_ahead(Reader& reader, std::size_t frames) {
     const std::lock_guard lock(mutex_);
     reader.ahead = reader.decoding.capacity = std::max<std::size_t>(1, frames);
+    if (frames > 1) handles_.open_more(*pool_);
   }
 
   void expect_once(Reader& reader, bool once) {
@@ -340,6 +360,7 @@ class PictureService {
   }
 
   void dispatch() {
+    if (in_work_ + wanted_.size() > 1) handles_.open_more(*pool_);
     while (in_work_ < Decoder::in_work(pool_->size()) && !wanted_.empty()) {
       Wanted wanted = wanted_.top();
       wanted_.pop();

@@ -40,12 +40,13 @@ struct FreePinned {
   void operator()(std::uint8_t* p) const noexcept { (void)cudaFreeHost(p); }
 };
 
-/// Bytes that grow as they are asked for; what was in them is lost.
+/// Bytes that grow as they are asked for, with so many to spare; what was in them is lost.
 template <class Free>
 class GpuBytes {
  public:
-  std::uint8_t* at_least(std::size_t bytes) {
+  std::uint8_t* at_least(std::size_t bytes, std::size_t spare = 0) {
     if (bytes <= size_) return data_.get();
+    bytes += spare;
     data_.reset();
     size_ = 0;
     void* fresh = nullptr;

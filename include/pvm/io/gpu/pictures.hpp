@@ -30,10 +30,10 @@ class GpuPictureDecoder {
  public:
   static constexpr const char* id = "GPU ";
   static constexpr const char* stage_name = "decode and resize on the GPU";
-  static constexpr std::size_t ahead = 2 * JpegBatches<GpuJpegDecoder>::batch;
-  /// A batch that is decoded, one that is ready, and one that is read.
+  static constexpr std::size_t ahead = 4 * JpegBatches<GpuJpegDecoder>::batch;
+  /// A batch that becomes frames, one that is decoded, one that is ready, and one that is read.
   static std::size_t in_work(std::size_t /*threads*/) {
-    return 3 * JpegBatches<GpuJpegDecoder>::batch;
+    return 4 * JpegBatches<GpuJpegDecoder>::batch;
   }
 
   /// Throws Fault::device where no GPU can decode.
