@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The engine whose weights stay on the chip, against the plain double reference within its
-// rounding, against the host engine, and against itself: captured, eager, resumed.
+// The engines for one sequence with whole units on a multiprocessor, whose weights stay on the chip
+// or are streamed, against the plain double reference within their rounding, against the host
+// engine, and against themselves: captured, eager, resumed.
 
 #include "catch.hpp"
 
@@ -82,30 +83,33 @@ pvm::Spec one_layer(double momentum) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]", pvm::bf16,
-                   pvm::fp16) {
+TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]",
+                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>) {
   if (skipped()) return;
-  const Multiprocessors sixteen(16);
-  using E = pvm::CudaChipEngine<TestType>;
-  const double unit = std::is_same_v<TestType, pvm::bf16> ? 0x1p-9 : 0x1p-12;
+  const Multiprocessors some(TestType::streams ? 2 : 16);  // 2: with more units than warps
+  using E = TestType;
+  constexpr bool coarse = std::is_same_v<typename E::precision, pvm::bf16>;
+  const double unit = coarse ? 0x1p-9 : 0x1p-12;
   const int steps = steps_of(60, 30);  // three folds, and all rings have wrapped
   require_rounded(distance<E>(quick(), 1, steps), quick(), steps, unit);
-  require_rounded(distance<pvm::CudaChipEngine<TestType, 36>>(with_36(), 1, steps), with_36(),
+  require_rounded(distance<typename E::template with_hidden<36>>(with_36(), 1, steps), with_36(),
                   steps, unit);
-  if (pvm_test::emulated && std::is_same_v<TestType, pvm::fp16>) return;
+  if (pvm_test::emulated && !coarse) return;
   require_rounded(distance<E>(logistic(), 1, steps_of(60, 16)), logistic(), steps_of(60, 16), unit);
   auto long_lived = one_layer(0.4);
   long_lived.context_exclude_self = true;
   require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
 }
 
-TEST_CASE("chip: fp32 follows the reference", "[gpu]") {
+TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEngine<pvm::fp32>,
+                   pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;
-  const Multiprocessors sixteen(16);
-  using E = pvm::CudaChipEngine<pvm::fp32>;
+  const Multiprocessors some(TestType::streams ? 2 : 16);
+  using E = TestType;
   const int steps = steps_of(60, 30);
   check_small(distance<E>(quick(), 1, steps));
-  check_small(distance<pvm::CudaChipEngine<pvm::fp32, 36>>(with_36(), 1, steps));
+  check_small(distance<typename E::template with_hidden<36>>(with_36(), 1, steps));
   auto sign_of_error = logistic();
   sign_of_error.opt_abs_diff = true;
   sign_of_error.initial_learning_rate = 0.0005;
@@ -116,11 +120,13 @@ TEST_CASE("chip: fp32 follows the reference", "[gpu]") {
   check_small(distance<E>(rates_switch, 1, steps));
 }
 
-TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]", pvm::bf16,
-                   pvm::fp16, pvm::fp32) {
+TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]",
+                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
+                   pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::bf16>,
+                   pvm::CudaStreamEngine<pvm::fp16>, pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
-  pvm_test::same_bits<pvm::CudaChipEngine<TestType>>(1, hidden_49());
+  pvm_test::same_bits<TestType>(1, hidden_49());
 }
 
 #if defined(PVM_EMULATED_CUDA)
@@ -150,17 +156,20 @@ TEST_CASE("chip: small.json stays within the rounding of the weights", "[gpu]") 
   require_rounded(distance<pvm::CudaChipEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
   require_rounded(distance<pvm::CudaChipEngine<pvm::fp16>>(spec, 1, 12), spec, 12, 0x1p-12);
   check_small(distance<pvm::CudaChipEngine<pvm::fp32>>(spec, 1, 40));
+  require_rounded(distance<pvm::CudaStreamEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
+  check_small(distance<pvm::CudaStreamEngine<pvm::fp32>>(spec, 1, 40));
 }
 #endif
 
-TEMPLATE_TEST_CASE("chip: scores, predictions and frames are the host engine's", "[gpu]", pvm::fp16,
-                   pvm::fp32) {
+TEMPLATE_TEST_CASE("chip: scores, predictions and frames are the host engine's", "[gpu]",
+                   pvm::CudaChipEngine<pvm::fp16>, pvm::CudaChipEngine<pvm::fp32>,
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
   const auto start = some_weights(pvm::make_connectome(spec).weights);
   pvm::HostEngine<> host(spec, 1);
-  pvm::CudaChipEngine<TestType> gpu(spec, 1), floats(spec, 1);
+  TestType gpu(spec, 1), floats(spec, 1);
   host.restore(start_from(start, 1));
   gpu.restore(start_from(start, 1));
   floats.restore(start_from(start, 1));
@@ -192,11 +201,12 @@ TEMPLATE_TEST_CASE("chip: scores, predictions and frames are the host engine's",
 }
 
 TEMPLATE_TEST_CASE("chip: a frozen network does not change, another engine's run goes on", "[gpu]",
-                   pvm::bf16, pvm::fp32) {
+                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
-  pvm::CudaChipEngine<TestType> engine(spec);
+  TestType engine(spec);
   pvm::HostEngine<> host(spec, 1);
   host.restore(start_from(some_weights(engine.connectome().weights), 1));
   run_steps(host, spec, 12);
@@ -204,7 +214,7 @@ TEMPLATE_TEST_CASE("chip: a frozen network does not change, another engine's run
   CHECK(largest_difference(weights_of(engine, spec), doubles(weights_of(host, spec))) < 1e-6);
   run_steps(host, spec, 6);
   run_steps(engine, spec, 6);
-  const double bound = std::is_same_v<TestType, pvm::fp32> ? 2e-6 : 2e-5;
+  const double bound = std::is_same_v<typename TestType::precision, pvm::fp32> ? 2e-6 : 2e-5;
   CHECK(largest_difference(weights_of(engine, spec), doubles(weights_of(host, spec))) < bound);
   const auto before = weights_of(engine, spec);
   run_steps(engine, spec, 9, 4, pvm::Mode::freeze);

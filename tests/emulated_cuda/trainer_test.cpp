@@ -253,7 +253,7 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   const Different device({.multiprocessors = 16});
   const pvm::TrainerOptions options{.seed = 5};
   const auto on_chip = [](auto&& trainer) {
-    return train_test::contains(trainer.description(), "CUDA engine, weights on the chip");
+    return train_test::contains(trainer.description(), "CUDA engine, whole units");
   };
   pvm::Trainer<pvm::fp16, 1, Net> chip(options);
   CHECK(on_chip(chip));

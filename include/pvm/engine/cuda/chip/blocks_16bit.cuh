@@ -18,9 +18,9 @@
 namespace pvm::inline v0::detail::chip {
 
 /// What a warp does with a block. Those of fp32 weights (blocks_fp32.cuh) have the same functions.
-template <class Precision, int Hidden>
-struct Blocks : View<Precision, Hidden> {
-  using Base = View<Precision, Hidden>;
+template <class Precision, int Hidden, Home home>
+struct Blocks : View<Precision, Hidden, home> {
+  using Base = View<Precision, Hidden, home>;
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now, Base::past;
@@ -52,9 +52,6 @@ struct Blocks : View<Precision, Hidden> {
   /// Place i of the list as this lane has it.
   __device__ __forceinline__ int place_of(int i) const { return i / 2 * 8 + pair() + i % 2; }
 
-  /// From one streamed block of a warp to its next.
-  static constexpr int stride = S::block_words / 4;
-
   // -------------------------------------------------------------- where weights are
 
   __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
@@ -62,8 +59,22 @@ struct Blocks : View<Precision, Hidden> {
   }
   __device__ __forceinline__ uint4* streamed(const ChipBlock& block) const {
     return reinterpret_cast<uint4*>(a.copy +
+                                    static_cast<std::size_t>(block.block) * S::stream_words) +
+           lane();
+  }
+  __device__ __forceinline__ uint4* streamed(const ChipWideBlock& block) const {
+    return reinterpret_cast<uint4*>(a.wide_copy +
                                     static_cast<std::size_t>(block.block) * S::block_words) +
            lane();
+  }
+  /// Where the rows beside the tiles of this warp's k-th block are.
+  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
+    if constexpr (S::streams) {
+      return a.copy +
+             static_cast<std::size_t>(this->my_blocks()[k].block) * S::stream_words +
+             S::block_words;
+    }
+    return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
   __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from) {
 #pragma unroll
@@ -102,10 +113,20 @@ struct Blocks : View<Precision, Hidden> {
   /// W1's tiles lie in shared memory such that the same words are read as operands of products over
   /// its outputs, and over its hidden values (transposed).
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
+    if constexpr (S::streams) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.tiles[i]);
+      for (int i = 0; i < S::pairs; ++i) streamed(block)[i * 32] = w.tiles[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.tiles[i]);
+    }
   }
+  /// In device memory a lane's words lie side by side.
   __device__ __forceinline__ void store_tiles(std::uint32_t* to, uint4 w) const {
+    if constexpr (S::streams) {
+      reinterpret_cast<uint4*>(to)[lane()] = w;
+      return;
+    }
     to += lane();
     to[0] = w.x;
     to[32] = w.y;
@@ -113,14 +134,19 @@ struct Blocks : View<Precision, Hidden> {
     to[96] = w.w;
   }
   __device__ __forceinline__ uint4 tiles_at(const std::uint32_t* from) const {
+    if constexpr (S::streams) return reinterpret_cast<const uint4*>(from)[lane()];
     std::uint32_t r[4];
     load_matrices(r, from + lane() * 4);
     return make_uint4(r[0], r[1], r[2], r[3]);
   }
   __device__ __forceinline__ uint4 transposed_tiles_at(const std::uint32_t* from) const {
+    if constexpr (S::streams) return transposed(tiles_at(from));
     std::uint32_t r[4];
     load_matrices_transposed(r, from + lane() * 4);
     return make_uint4(r[0], r[1], r[2], r[3]);
+  }
+  __device__ __forceinline__ static uint4 transposed(uint4 w) {
+    return make_uint4(transpose(w.x), transpose(w.y), transpose(w.z), transpose(w.w));
   }
   /// Fills a list: `value_of(e, o)` points to row e, columns o and o + 1.
   template <class Value>
@@ -134,8 +160,9 @@ struct Blocks : View<Precision, Hidden> {
     store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
   }
   __device__ __forceinline__ void list_value(std::uint32_t* list, int e, int o, float v) const {
-    auto* words = reinterpret_cast<std::uint16_t*>(list + ((e >> 3) * 2 + (o >> 3)) * 32 +
-                                                   (e & 7) * 4 + (o & 7) / 2);
+    const int tile = (e >> 3) * 2 + (o >> 3), place = (e & 7) * 4 + (o & 7) / 2;
+    auto* words = reinterpret_cast<std::uint16_t*>(
+        list + (S::streams ? place * 4 + tile : tile * 32 + place));
     words[o & 1] = Math::operand(v);
   }
 
@@ -234,7 +261,16 @@ struct Blocks : View<Precision, Hidden> {
   }
   __device__ __forceinline__ void multiply_columns(ColumnSums& sum, const std::uint32_t* tiles,
                                                    const Values& x) const {
-    const uint4 w = transposed_tiles_at(tiles);
+    multiply_transposed(sum, transposed_tiles_at(tiles), x);
+  }
+  /// By weights in registers.
+  __device__ __forceinline__ static void multiply_rows(ColumnSums& sum, const Weights& w,
+                                                       const Rows& h) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) multiply_transposed(sum, transposed(w.tiles[i]), h.of[i]);
+  }
+  __device__ __forceinline__ static void multiply_transposed(ColumnSums& sum, uint4 w,
+                                                             const Values& x) {
     Math::multiply(sum.v[0], x.v, w.x, w.z);
     Math::multiply(sum.v[1], x.v, w.y, w.w);
   }

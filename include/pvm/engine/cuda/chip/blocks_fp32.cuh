@@ -16,9 +16,9 @@
 
 namespace pvm::inline v0::detail::chip {
 
-template <int Hidden>
-struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
-  using Base = View<fp32, Hidden>;
+template <int Hidden, Home home>
+struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
+  using Base = View<fp32, Hidden, home>;
   using S = typename Base::S;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::now,
       Base::list_of, Base::master_of, Base::listed_row;
@@ -48,8 +48,6 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   };
   __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
 
-  /// From one block of a warp to its next.
-  static constexpr int stride = S::master0 / 4;
   static_assert(S::master0 % 4 == 0);
 
   // -------------------------------------------------------------- where weights are
@@ -57,7 +55,8 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<float4*>(shared + where) + lane();
   }
-  __device__ __forceinline__ const float4* streamed(const ChipBlock& block) const {
+  template <class Block>
+  __device__ __forceinline__ const float4* streamed(const Block& block) const {
     return reinterpret_cast<const float4*>(master_of(block)) + lane();
   }
   __device__ __forceinline__ static void load_streamed(Weights& w, const float4* from) {
@@ -85,6 +84,13 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
   }
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
     store(block, w);
+  }
+  /// Where the rows beside the tiles of this warp's k-th block are.
+  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
+    if constexpr (S::streams) {
+      return reinterpret_cast<std::uint32_t*>(master_of(this->my_blocks()[k]) + S::tile_floats);
+    }
+    return shared + this->p.rest_first[warp()] + k * S::rest_words;
   }
   /// Where row e, column o of a list is: two more tiles.
   __device__ __forceinline__ static int list_place(int e, int o) {
@@ -211,6 +217,11 @@ struct Blocks<fp32, Hidden> : View<fp32, Hidden> {
                                                 const Rows& h) const {
     Weights w;
     load_wide(w, block);
+    multiply_rows(sum, w, h);
+  }
+  /// By weights in registers.
+  __device__ __forceinline__ static void multiply_rows(ColumnSums& sum, const Weights& w,
+                                                       const Rows& h) {
 #pragma unroll
     for (int i = 0; i < words; ++i) {
       multiply_rows_word(sum, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);

@@ -31,16 +31,23 @@ namespace pvm::inline v0 {
 /// An Engine for one sequence on the current CUDA device, fp32, bf16 or fp16, for units of `Hidden`
 /// hidden values. `run` returns at once; frames go up on their own stream while earlier ones are
 /// used. In 16 bits the weights are rounded, values keep 16 bits of mantissa, sums are fp32.
-template <class Precision, int Hidden = 49>
-class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden>> {
+template <class Precision, int Hidden = 49, detail::chip::Home home = detail::chip::Home::chip>
+class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden, home>> {
   using Base = detail::LaunchedEngine<CudaChipEngine>;
-  using Plan = detail::chip::Plan<Precision, Hidden>;
-  using Sizes = detail::chip::Sizes<Precision, Hidden>;
+  using Plan = detail::chip::Plan<Precision, Hidden, home>;
+  using Sizes = detail::chip::Sizes<Precision, Hidden, home>;
   using Words = detail::chip::Split<Precision>;
   friend Base;
   static_assert(detail::CudaTuning{}.block_steps <= detail::chip::launch_steps);
 
  public:
+  using precision = Precision;
+  /// Whether every step streams all weights.
+  static constexpr bool streams = Sizes::streams;
+  /// The same engine for other units.
+  template <int Other>
+  using with_hidden = CudaChipEngine<Precision, Other, home>;
+
   /// Whether this engine can run `spec` on the current device; if not, `why` says what is in the
   /// way, in half a sentence.
   static bool fits(const Spec& spec, std::string& why) {
@@ -101,18 +108,23 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     const auto percent = [](std::size_t there, std::size_t of_all) {
       return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
     };
-    return "CUDA engine, weights on the chip: " + device_.name + ", " +
+    const std::string there =
+        Sizes::streams ? "all weights streamed"
+                       : percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
+                             percent(layout_.wide_blocks - layout_.wide_streamed,
+                                     layout_.wide_blocks) +
+                             "1 on the chip";
+    return std::string("CUDA engine, whole units: ") + device_.name + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
-           percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
-           percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
-           "1 on the chip, updates folded every " + std::to_string(plan_.period) + " steps, " +
+           there + ", updates folded every " + std::to_string(plan_.period) + " steps, " +
            (options_.graph ? "captured" : "one launch a step");
   }
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::chip;
-    const std::size_t words = 2 * layout_.weight_floats() + copy_words() +
+    const std::size_t words = 2 * layout_.weight_floats() + copy_words() + wide_copy_words() +
+                              layout_.list_words + area_words() +
                               count(ring) * (layout_.row_words + hidden_row()) +
                               count(history) * (hidden_row() + layout_.outputs) +
                               2 * layout_.outputs + layout_.programs.size() +
@@ -134,7 +146,13 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                                   "; use another engine");
   }
   [[nodiscard]] std::size_t copy_words() const {
-    return Sizes::whole || layout_.streamed == 0 ? 4 : layout_.blocks * Sizes::block_words;
+    return Sizes::whole || layout_.streamed == 0 ? 4 : layout_.blocks * Sizes::stream_words;
+  }
+  [[nodiscard]] std::size_t wide_copy_words() const {
+    return Sizes::whole || !Sizes::streams ? 4 : layout_.wide_blocks * Sizes::block_words;
+  }
+  [[nodiscard]] std::size_t area_words() const {
+    return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
   }
   [[nodiscard]] std::size_t score_size() const {
     return count(device_.multiprocessors) * detail::chip::warps * 3;
@@ -148,7 +166,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                                     detail::chip::history);
   }
   [[nodiscard]] std::string layout_name() const {
-    return "on the chip, " + std::string(Precision::name) + ", " +
+    return (Sizes::streams ? "streamed units, " : "on the chip, ") + std::string(Precision::name) + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors";
   }
   [[nodiscard]] std::vector<float> last_outputs() {
@@ -166,6 +184,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     weights_now_ = Array<float>(layout_.weight_floats());
     this->clear(weights_now_);  // it is downloaded whole, with the padding that no kernel writes
     copy_ = Array<std::uint32_t>(copy_words());
+    wide_copy_ = Array<std::uint32_t>(wide_copy_words());
+    lists_ = Array<std::uint32_t>(std::max<std::size_t>(4, layout_.list_words));
+    unit_areas_ = Array<std::uint32_t>(area_words());
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
@@ -201,6 +222,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.master = master_.get();
     a.first_wide = layout_.first_wide();
     a.copy = copy_.get();
+    a.wide_copy = wide_copy_.get();
+    a.lists = lists_.get();
+    a.unit_areas = unit_areas_.get();
     a.begun = begun_.get();
     a.past = past_.get();
     a.hidden = hidden_.get();
@@ -366,12 +390,16 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
 
   Plan layout_;
-  detail::chip::ChipLauncher<Precision, Hidden> launcher_;
+  detail::chip::ChipLauncher<Precision, Hidden, home> launcher_;
   Array<std::uint32_t> programs_, program_start_;
   Array<float> master_, weights_now_;  // fp32 weights without the listed gradients; W when read
-  Array<std::uint32_t> copy_, past_;
+  Array<std::uint32_t> copy_, wide_copy_, lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
   Array<unsigned int> begun_;
 };
+
+/// The same for networks of which the chip can keep little: every step streams all weights.
+template <class Precision, int Hidden = 49>
+using CudaStreamEngine = CudaChipEngine<Precision, Hidden, detail::chip::Home::memory>;
 
 }  // namespace pvm::inline v0

@@ -2,969 +2,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The step for one sequence with weights that stay on the chip: one persistent kernel, one
-/// block of threads on every multiprocessor, whole units on each, so that only c(h) and its inner
-/// products cross between multiprocessors. In step t one warp a unit
-///   begins    by weighing the listed gradients with what the sources sent,
-///   finishes  the unit when all warps have their part of W0 x(t): h(t), sent at once, its inner
-///             products, and later d0(t);
-/// the others
-///   gather    x(t) from what the units sent in step t - 1, and write the factors of folds,
-///   learn     after their part of W0 x(t): d1(t) = g(y(t-2)) e, W1^T d1(t), the next patches,
-///   y(t);
-/// all multiply, and fold the blocks whose turn it is. Barriers are between those that need each
-/// other; no warp waits for the end of a step. How a block of weights is multiplied and folded is
-/// in blocks_16bit.cuh and blocks_fp32.cuh.
+/// The kernels for one sequence: a persistent one, with one block of threads on every
+/// multiprocessor and whole units on each, so that only c(h) and its inner products cross between
+/// multiprocessors; and those that read the weights and take over a state.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/batch/device.cuh>
-#include <pvm/engine/cuda/batch/precision.cuh>
-#include <pvm/engine/cuda/chip/blocks_16bit.cuh>
-#include <pvm/engine/cuda/chip/blocks_fp32.cuh>
-#include <pvm/engine/cuda/chip/sizes.hpp>
-#include <pvm/engine/cuda/chip/state.cuh>
-#include <pvm/engine/cuda/instructions.cuh>
-#include <pvm/unit/activation.hpp>
+#include <pvm/engine/cuda/chip/resident.cuh>
+#include <pvm/engine/cuda/chip/streamed.cuh>
 
 namespace pvm::inline v0::detail::chip {
 
-/// What one multiprocessor does: a block of threads with whole units. Every function is inlined.
-template <class Precision, int Hidden>
-struct Multiprocessor : Blocks<Precision, Hidden> {
-  using Base = Blocks<Precision, Hidden>;
-  using S = Sizes<Precision, Hidden>;
-  using Words = Split<Precision>;
-  using Fast = batch::FastPolynomial<batch::Math<Precision>>;
-  using Weights = typename Base::Weights;
-  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
-      Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch,
-      Base::unit_threads, Base::other_threads, Base::unit, Base::unit_count, Base::past,
-      Base::history_row, Base::seen, Base::weights_of, Base::folds_of, Base::gains, Base::my_blocks,
-      Base::my_count, Base::rest_of, Base::master_of, Base::list_of, Base::age_of,
-      Base::table_place;
-  template <class T>
-  __device__ __forceinline__ const T* list(std::uint32_t at) const {
-    return Base::template list<T>(at);
-  }
-
-  __device__ __forceinline__ float activate(float v) const {
-    return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
-  }
-  __device__ __forceinline__ float derive(float v) const {
-    const int kind = a.activation == 1 && now().step < 2 ? 0 : a.activation;
-    return kind == 0 ? Fast::derivative(v)
-                     : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
-  }
-
-  /// Sums 32 values over the lanes; lane i gets the sum of value i.
-  template <int Half = 16>
-  __device__ __forceinline__ float sum_each(float (&v)[32]) const {
-    const bool upper = (lane() & Half) != 0;
-#pragma unroll
-    for (int i = 0; i < Half; ++i) {
-      const float send = upper ? v[i] : v[i + Half];
-      const float keep = upper ? v[i + Half] : v[i];
-      v[i] = keep + __shfl_xor_sync(every_lane, send, Half);
-    }
-    if constexpr (Half > 1) {
-      return sum_each<Half / 2>(v);
-    } else {
-      return v[0];
-    }
-  }
-
-  // -------------------------------------------------------------- a launch's start and end
-
-  __device__ __forceinline__ void begin(unsigned long long step) const {
-    ChipNow& n = now(0);
-    n.step = step;
-    n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
-    n.lag = static_cast<int>(step % S::lags);
-  }
-  __device__ __forceinline__ void begin_launch() const {
-    const Cursor cursor = *a.cursor;
-    begin(cursor.step);
-    now(0).frame = 0;
-    ChipLaunch& l = launch();
-    const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
-    const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
-    const std::size_t rows = staging * a.block_steps + cursor.frame;
-    const std::uint32_t* index = a.index + staging * (1 + tables);
-    const int left =
-        static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
-    l.count = max(0, min(left, a.most_steps));
-    l.ends = l.count == left;
-    l.index = index + 1 + static_cast<std::size_t>(cursor.frame) * a.layers;
-    l.coefficients = a.coefficients + staging * tables * a.table_stride;
-    l.frames = a.frames + rows;
-    l.scored = a.scored + rows;
-    const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
-    l.squeezed = (index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
-  }
-  /// What steps need to know of their frames, to shared memory.
-  __device__ __forceinline__ void load_launch() const {
-    const ChipLaunch& l = launch();
-    for (int i = thread; i < l.count; i += threads) {
-      frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
-      shared[ChipAreas::scored + i] = l.scored[i];
-    }
-    for (int i = thread; i < l.count * unit_count(); i += threads) {
-      const int u = i % unit_count();
-      const int step = i / unit_count();
-      area(u)[S::rates + static_cast<std::uint32_t>(step)] =
-          l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
-    }
-    const int line = a.block_size * a.channels;
-    for (int k = thread; k < a.patch; k += threads) {
-      shared[ChipAreas::offsets + k] =
-          static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
-    }
-  }
-  __device__ __forceinline__ const std::uint8_t** frames() const {
-    return reinterpret_cast<const std::uint8_t**>(shared + ChipAreas::frames);
-  }
-  __device__ __forceinline__ void end_launch() const {
-    const ChipLaunch& l = launch();
-    Cursor end = *a.cursor;
-    end.step += static_cast<unsigned>(l.count);
-    end.frame += static_cast<unsigned>(l.count);
-    if (l.ends) {
-      end.frame = 0;
-      ++end.block;
-    }
-    *a.cursor = end;
-  }
-
-  /// The past from device memory to shared memory.
-  __device__ __forceinline__ void load_past() const {
-    const unsigned long long t = now().step;
-    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads)
-      shared[p.x + i] = 0;
-    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads)
-      floats(p.y)[i] = 0;
-    constexpr int parts = (warps + 1) * S::values + warps * S::part1_words;
-    if (thread < unit_count()) area(thread)[S::opened] = ~0U;
-    for (int i = thread; i < unit_count() * parts; i += threads) {
-      float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
-    }
-    for (int i = thread; i < warps * 3; i += threads) {
-      reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
-          a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i];
-    }
-    __syncthreads();
-    for (int u = 0; u < unit_count(); ++u) {
-      const ChipUnit& my = unit(u);
-      for (int k = thread; k < history * Hidden; k += threads) {
-        const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
-        const int i = k % Hidden;
-        const std::size_t at = my.unit * Hidden + i;
-        history_row(S::hidden, u, step)[i] =
-            __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at);
-        history_row(S::d0, u, step)[i] =
-            __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
-        history_row(S::squeezed, u, step)[i] =
-            Words::unpack(__ldcg(past(step) + my.unit * S::record + in_pieces(i)));
-        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
-      }
-      for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += threads) {
-        for (int k = 0; k < 2; ++k) {
-          floats(p.y)[k * p.out_count + my.out + o] =
-              __ldcg(a.y + static_cast<std::size_t>(k) * a.output_row + my.all_out + o);
-        }
-      }
-      if (thread == 0) shared[my.one] = Words::pack(1.0F);
-      const std::uint32_t* from = past(t - 1 + ring);  // what is B now
-      if (my.patch != not_a_patch) {
-        for (std::uint32_t k = static_cast<std::uint32_t>(thread); k < my.base; k += threads) {
-          shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
-              __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
-        }
-        for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base;
-             i += threads) {
-          const unsigned long long step = t - 1 - i / my.base + 2 * ring;
-          const std::uint32_t k = i % my.base;
-          seen(my, step)[k] = Words::unpack(
-              __ldcg(past(step) + a.first_patch + my.patch * a.patch_record + in_pieces(k)));
-        }
-      }
-    }
-    // Primary sources of step t - 1 are c(h(t-2)).
-    gather_values(t - 2, (t & 1) == 0, thread, threads);
-  }
-
-  __device__ __forceinline__ void load_weights(Weights (&held)[S::held_blocks]) const {
-    const ChipBlock* blocks = my_blocks();
-    const int count = my_count();
-#pragma unroll
-    for (int k = 0; k < S::held_blocks; ++k) {
-      held[k] = Weights{};
-      if (k < count) this->load_master(held[k], master_of(blocks[k]));
-    }
-#pragma unroll 1
-    for (int k = S::held_blocks; k < count; ++k) {
-      Weights w;
-      this->load_master(w, master_of(blocks[k]));
-      this->store(blocks[k], w);
-    }
-#pragma unroll 1
-    for (int k = 0; k < count; ++k) this->load_rest(rest_of(k), master_of(blocks[k]));
-    load_wide_weights();
-  }
-  /// W1, its last rows, and the listed d1 beside them.
-  __device__ __forceinline__ void load_wide_weights() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-#pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock& block = blocks[k];
-      const float* master = master_of(block);
-      Weights w;
-      this->load_master(w, master);
-      this->store_wide(block, w);
-      const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
-      const std::uint32_t out = my.all_out + block.out - my.out;
-      this->store_list(list_of(block.out), [&](int e, int o) -> const float* {
-        if (e <= S::rest) return master + S::tile_floats + e * columns + o;
-        const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
-        return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
-      });
-    }
-  }
-
-  // -------------------------------------------------------------- gather
-
-  /// Values of sources of step `step` to x, in the places of even or odd steps; waits for them. The
-  /// work of `count` threads, of which this is number `me`.
-  __device__ __forceinline__ void gather_values(unsigned long long step, bool odd, int me,
-                                                int count) const {
-    constexpr int at_once = 4;
-    const std::uint32_t* from = past(step);
-    const auto mark = static_cast<std::uint32_t>(step + 1);
-    const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
-    const auto* slots = list<ChipSlot>(p.slots);
-#pragma unroll 1
-    for (int first = me; first < pieces; first += at_once * count) {
-      uint4 v[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const int k = min(first + i * count, pieces - 1);
-        v[i] = receive_piece(from + slots[k / S::value_pieces].from + k % S::value_pieces * 4);
-      }
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const int k = min(first + i * count, pieces - 1);
-        const ChipSlot slot = slots[k / S::value_pieces];
-        const int piece = k % S::value_pieces;
-        while (v[i].w != mark) v[i] = receive_piece(from + slot.from + piece * 4);
-        std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
-        to[0] = v[i].x;
-        if (piece * 3 + 1 < Hidden) to[1] = v[i].y;
-        if (piece * 3 + 2 < Hidden) to[2] = v[i].z;
-      }
-    }
-  }
-
-  /// A lane's piece of a source's inner products. As many lanes as there are pieces have a
-  /// source's.
-  struct Products {
-    float v[3];
-  };
-  /// Where this lane's piece of a source's products is in a row.
-  __device__ __forceinline__ std::uint32_t products_at(const ChipSlot& slot) const {
-    return slot.from + 4 * (S::value_pieces + lane() % S::product_pieces);
-  }
-  __device__ __forceinline__ static void add_products(Products& sum, uint4 piece, const float* w) {
-    sum.v[0] += w[0] * __uint_as_float(piece.x);
-    sum.v[1] += w[1] * __uint_as_float(piece.y);
-    sum.v[2] += w[2] * __uint_as_float(piece.z);
-  }
-  /// The sum over the sources; lane i gets that of age i.
-  __device__ __forceinline__ float over_sources(const Products& sum) const {
-    float out = 0;
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      float v = sum.v[i];
-      float all = v;
-#pragma unroll
-      for (int s = 1; s < panel_slots; ++s) {
-        all += __shfl_sync(every_lane, v, (lane() + s * S::product_pieces) & 31);
-      }
-      const float mine = __shfl_sync(every_lane, all, lane() / 3);
-      if (lane() % 3 == i) out = mine;
-    }
-    return out;
-  }
-  /// The sum over the primary sources of a unit of the products that they sent in step `step`.
-  __device__ __forceinline__ float primary_products(int u, unsigned long long step) const {
-    const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
-    const float ones[3] = {1, 1, 1};
-    Products sum = {{0, 0, 0}};
-#pragma unroll 1
-    for (std::uint32_t from = 0; from < panel.count; from += panel_slots) {
-      const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
-      if (s < panel.count && lane() < panel_slots * S::product_pieces) {
-        add_products(sum, wait_for_products(panel.first + s, step), ones);
-      }
-    }
-    return over_sources(sum);
-  }
-  __device__ __forceinline__ uint4 wait_for_products(std::uint32_t slot,
-                                                     unsigned long long step) const {
-    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[slot]);
-    uint4 piece = receive_piece(at);
-    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
-    return piece;
-  }
-  /// Of the products of the primary sources, or of a patch, by age.
-  __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
-    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * sums;
-  }
-  /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
-  /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t).
-  __device__ __forceinline__ void listed_share(int u) const {
-    const unsigned long long t = now().step;
-    const ChipUnit& my = unit(u);
-    const bool patch = my.patch != not_a_patch;
-    const std::uint32_t first = patch ? 0 : 1;
-    const std::uint32_t* sent = past(t - 1 + ring);
-    const auto mark = static_cast<std::uint32_t>(t);
-    const std::uint32_t* places = shared + my.products + lane();
-    constexpr int at_once = 3;
-    Products sum = {{0, 0, 0}};
-#pragma unroll 1
-    for (std::uint32_t from = first; from < my.panels; from += at_once) {
-      uint4 piece[at_once];
-      std::uint32_t at[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        at[i] = from + i < my.panels ? places[(from + i) * 32] : no_product;
-        if (at[i] != no_product) piece[i] = receive_piece(sent + at[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        if (at[i] == no_product) continue;
-        while (piece[i].w != mark) piece[i] = receive_piece(sent + at[i]);
-        const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
-        add_products(
-            sum, piece[i],
-            weights_of(u, static_cast<int>(panel.phase)) + 3 * (lane() % S::product_pieces));
-      }
-    }
-    __syncwarp();
-    float total = over_sources(sum);
-    float products = 0;  // of A
-    if (patch) {
-      if (lane() < sums) products = primary_sums(u, t)[lane()];
-    } else {
-      products = primary_products(u, t - 1);
-      if (lane() < sums) primary_sums(u, t)[lane()] = products;
-    }
-    if (lane() < S::terms) {
-      total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
-      total +=
-          weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] * primary_sums(u, t + 1)[lane()];
-      total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
-    }
-    constexpr int rows = (Hidden + 31) / 32;
-    float share[rows];
-#pragma unroll
-    for (int k = 0; k < rows; ++k) share[k] = 0;
-#pragma unroll
-    for (int age = 0; age < S::terms; ++age) {
-      const float weight = __shfl_sync(every_lane, total, age);
-      const float* d0 = history_row(S::d0, u, t - 1 - age + history);
-#pragma unroll
-      for (int k = 0; k < rows; ++k) {
-        const int i = lane() + 32 * k;
-        if (i < Hidden) share[k] += weight * d0[i];
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < rows; ++k) {
-      const int i = lane() + 32 * k;
-      if (i < Hidden) float_area(u)[S::listed_part + i] = share[k];
-    }
-  }
-  /// The tables of this step's rates, where they are others than those that are there.
-  __device__ __forceinline__ void open_tables(int u) const {
-    const std::uint32_t table = area(u)[S::rates + static_cast<unsigned>(now().frame)];
-    if (table == area(u)[S::opened]) return;
-    __syncwarp();
-    if (lane() == 0) area(u)[S::opened] = table;
-    const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
-    const int square = a.period * S::terms;
-#pragma unroll 1
-    for (int k = lane(); k < (a.period + 1) * sums; k += 32) {
-      const int since = k / sums;
-      const int age = k % sums;
-      const bool folds = since == a.period;
-      float v = 0;
-      if (age < S::terms) v = __ldg(from + (folds ? 2 * square : since * S::terms) + age);
-      if (age == sums - 2) v = 1;
-      // Of the row of folds: how many of them there are.
-      if (age == sums - 1 && folds) v = __ldg(from + 2 * square + S::terms);
-      (folds ? folds_of(u) : float_area(u) + S::tables + since * sums)[age] = v;
-    }
-    __syncwarp();
-  }
-
-  /// A of a unit that sees a patch, for the frame `ahead_by` behind the current one, and its inner
-  /// products with the listed past: one warp's work.
-  __device__ __forceinline__ void read_patch(int u, int ahead_by) const {
-    const ChipUnit& my = unit(u);
-    const ChipLaunch& l = launch();
-    const int frame = now().frame + ahead_by;
-    const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
-    const int across = a.side / a.block_size;
-    const auto patch = static_cast<int>(my.patch);
-    const int corner =
-        (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
-    const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
-    const float* values = l.squeezed == nullptr
-                              ? nullptr
-                              : l.squeezed + static_cast<std::size_t>(frame) * size + corner;
-    const std::uint8_t* bytes = frames()[frame];
-    const std::uint8_t* next = frame + 1 < l.count ? frames()[frame + 1] : nullptr;
-    std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
-    std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
-    float v[32];
-#pragma unroll
-    for (int i = 0; i < 32; ++i) v[i] = 0;
-    constexpr int at_once = 3;  // pixels that a lane has under way
-#pragma unroll 1
-    for (int first = lane(); first < a.patch; first += 32 * at_once) {
-      std::uint32_t words[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const int k = first + 32 * i;
-        words[i] = 0;
-        if (k >= a.patch) continue;
-        const std::uint32_t at = shared[ChipAreas::offsets + k];
-        words[i] = Words::pack(
-            values != nullptr ? __ldcg(values + at)
-                              : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
-        if (next != nullptr) prefetch_line(next + corner + at);
-      }
-      float pixel[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const int k = first + 32 * i;
-        pixel[i] = Words::unpack(words[i]);
-        if (k >= a.patch) continue;
-        x[k] = words[i];
-        record[in_pieces(k)] = words[i];
-        seen(my, t)[k] = pixel[i];
-      }
-#pragma unroll
-      for (int age = 0; age < S::terms; ++age) {
-        const float* then = seen(my, t - 3 - age + ring) + first;
-#pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-          if (first + 32 * i < a.patch) v[age] = __fmaf_rn(pixel[i], then[32 * i], v[age]);
-        }
-      }
-    }
-    const float sum = sum_each(v);
-    if (lane() < sums) {
-      record[a.patch_products + lane()] = __float_as_uint(sum);
-      primary_sums(u, t)[lane()] = sum;
-    }
-  }
-
-  // -------------------------------------------------------------- errors
-
-  /// d1(t), beside W1 too, and the scores: the work of the warps that have no unit to finish. Half
-  /// a warp has sixteen outputs at a time.
-  __device__ __forceinline__ void errors() const {
-    const ChipNow& n = now();
-    const unsigned long long t = n.step;
-    const bool scored = shared[ChipAreas::scored + n.frame] != 0;
-    const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
-    const float* y = floats(p.y) + static_cast<unsigned>(t & 1) * p.out_count;
-    float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
-    const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
-    float loss = 0, missed = 0, moved = 0;
-    const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
-#pragma unroll 1
-    for (std::uint32_t o = static_cast<std::uint32_t>(thread - unit_threads()); o < p.out_count;
-         o += static_cast<unsigned>(other_threads())) {
-      const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
-      float d1 = 0;
-      if (c < target.count) {
-        const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
-        const float before = y[o];
-        float e = wanted - before;
-        loss += e * e;
-        if (scored && target.seen != no_pixel) {
-          const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before);
-          const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
-          missed += m * m;
-          moved += s * s;
-        }
-        if (a.sign_error != 0) e = copysignf(1.0F, e);
-        d1 = derive(before) * e;
-      }
-      row[target.out + c] = d1;
-      shared[p.d1 + o] = Words::pack(d1);
-      list_output(o, d1);
-    }
-    add_score(loss, missed, moved, scored);
-  }
-  /// Into the columns beside W1's tiles.
-  __device__ __forceinline__ void list_output(std::uint32_t o, float d1) const {
-    this->list_value(list_of(o), S::rest + 1 + now().lag, static_cast<int>(o % columns), d1);
-  }
-  __device__ __forceinline__ void add_score(float loss, float missed, float moved,
-                                            bool scored) const {
-    const auto over_lanes = [](float v) {
-#pragma unroll
-      for (int half = 16; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
-      return v;
-    };
-    double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
-    loss = over_lanes(loss);
-    if (lane() == 0) score[2] += static_cast<double>(loss);
-    if (!scored) return;
-    missed = over_lanes(missed);
-    moved = over_lanes(moved);
-    if (lane() == 0) {
-      score[0] += static_cast<double>(missed);
-      score[1] += static_cast<double>(moved);
-    }
-  }
-
-  // -------------------------------------------------------------- forward
-
-  /// Asks for the first of this warp's blocks that are streamed.
-  __device__ __forceinline__ void begin_stream(Weights& next) const {
-    constexpr int first = S::held_blocks;
-    const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
-    if (first < streamed_to) this->load_streamed(next, this->streamed(my_blocks()[first]));
-    if constexpr (S::sent_for > 0) {
-      for (int k = first + 1; k < min(first + 1 + S::sent_for, streamed_to); ++k) send_for(k);
-    }
-  }
-  /// Brings this warp's k-th block to the second-level cache.
-  __device__ __forceinline__ void send_for(int k) const {
-    prefetch<S::tile_floats>(master_of(my_blocks()[0]) + k * S::master0);
-  }
-  /// What this warp's blocks have of W0 x, unit by unit. What the next block is multiplied by is on
-  /// its way while one is multiplied, and so is `next`, the next of those that are streamed.
-  __device__ __forceinline__ void forward(const Weights (&held)[S::held_blocks],
-                                          Weights& next) const {
-    const ChipBlock* blocks = my_blocks();
-    const int count = my_count();
-    if (count == 0) return;
-    const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
-    const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
-    const auto* stream = this->streamed(blocks[0]);
-    const auto place = [&](int k) {
-      return shared + (blocks[min(k, count - 1)].x >> parity & 0xffffU);
-    };
-    const std::uint32_t* beside = rest_of(0);
-    auto x = this->values(place(0));
-    auto rest = this->rest_weights(beside);
-    const std::uint32_t* after = place(1);
-#pragma unroll 1
-    for (int begin = 0, end = 0; begin < count; begin = end) {
-      const std::uint32_t what = blocks[begin].what;
-      end = begin + static_cast<int>(what >> run_shift);
-      typename Base::Sums sum;
-      const auto multiply_block = [&](int k, auto&& multiply) {
-        const auto values = x;
-        const auto rest_here = rest;
-        x = this->values(after);
-        after = place(k + 2);
-        rest = this->rest_weights(beside + min(k + 1, count - 1) * S::rest_words);
-        multiply(values);
-        this->multiply_rest(sum, rest_here, values);
-      };
-#pragma unroll
-      for (int k = 0; k < S::held_blocks; ++k) {
-        if (k < begin || k >= end) continue;
-        multiply_block(k, [&](const auto& v) { this->multiply(sum, held[k], v); });
-      }
-#pragma unroll 1
-      for (int k = max(begin, S::held_blocks); k < min(end, streamed_to); ++k) {
-        const auto* from = stream + min(k + 1, streamed_to - 1) * Base::stride;
-        if constexpr (S::sent_for > 0) {
-          if (k + 1 + S::sent_for < streamed_to) send_for(k + 1 + S::sent_for);
-        }
-        multiply_block(k, [&](const auto& v) { this->multiply_and_load(sum, next, v, from); });
-      }
-#pragma unroll 1
-      for (int k = max(begin, streamed_to); k < end; ++k) {
-        multiply_block(k, [&](const auto& v) {
-          this->multiply_shared(sum, this->in_shared(blocks[k].where), v);
-        });
-      }
-      this->write_sums(sum,
-                       float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
-    }
-  }
-
-  /// Value i of those that the lanes have, `word[i / 32]` in lane i % 32.
-  template <int Rows>
-  __device__ __forceinline__ std::uint32_t value_of(const std::uint32_t (&word)[Rows],
-                                                    int i) const {
-    std::uint32_t out = 0;
-#pragma unroll
-    for (int k = 0; k < Rows; ++k) {
-      const std::uint32_t v = __shfl_sync(every_lane, word[k], i & 31);
-      if (i / 32 == k) out = v;
-    }
-    return out;
-  }
-  /// Sends `pieces` pieces of the values that the lanes have, marked as of step t.
-  template <int Rows>
-  __device__ __forceinline__ void send(std::uint32_t* to, int pieces,
-                                       const std::uint32_t (&word)[Rows],
-                                       unsigned long long t) const {
-    uint4 v;
-    const int i = 3 * min(lane(), pieces - 1);
-    v.x = value_of(word, i);
-    v.y = value_of(word, i + 1);
-    v.z = value_of(word, i + 2);
-    v.w = static_cast<std::uint32_t>(t + 1);
-    if (lane() < pieces) send_piece(to + 4 * lane(), v);
-  }
-  /// h(t) of a unit, sent, and then its inner products: one warp's work.
-  __device__ __forceinline__ void finish_unit(int u) const {
-    constexpr int rows = (Hidden + 31) / 32;
-    const unsigned long long t = now().step;
-    const ChipUnit& my = unit(u);
-    std::uint32_t* record = past(t) + my.unit * S::record;
-    float h[rows], c[rows];
-    std::uint32_t word[rows];
-#pragma unroll
-    for (int k = 0; k < rows; ++k) {
-      const int i = lane() + 32 * k;
-      h[k] = c[k] = 0;
-      word[k] = 0;
-      if (i >= Hidden) continue;
-      const float* part = float_area(u) + S::part0 + i;
-      float v = part[warps * S::values];  // of the listed gradients
-#pragma unroll
-      for (int w = 0; w < warps; ++w) v += part[w * S::values];
-      h[k] = activate(v);
-      word[k] = Words::pack(squeeze(h[k]));
-    }
-    send(record, S::value_pieces, word, t);
-    float* row =
-        a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
-#pragma unroll
-    for (int k = 0; k < rows; ++k) {
-      const int i = lane() + 32 * k;
-      if (i >= Hidden) continue;
-      c[k] = Words::unpack(word[k]);
-      row[i] = h[k];
-      history_row(S::hidden, u, t)[i] = h[k];
-      history_row(S::squeezed, u, t)[i] = c[k];
-      area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
-    }
-    float v[32];
-    inner_products<rows>(v, 0, c, [&](int age, int i) {
-      return history_row(S::squeezed, u, t - 3 - age + history)[i];
-    });
-    inner_products<rows>(v, sums, h, [&](int age, int i) {
-      return history_row(S::hidden, u, t - 3 - age + history)[i];
-    });
-    const float sum = sum_each(v);
-    const std::uint32_t products[1] = {__float_as_uint(sum)};
-    send(record + 4 * S::value_pieces, S::product_pieces, products, t);
-    list_representation(u, sum);
-  }
-  /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
-  template <int Rows, class Then>
-  __device__ __forceinline__ void inner_products(float (&v)[32], int at,
-                                                 const float (&values)[Rows], Then then) const {
-#pragma unroll
-    for (int age = 0; age < sums; ++age) {
-      float sum = 0;
-#pragma unroll
-      for (int k = 0; k < Rows; ++k) {
-        const int i = lane() + 32 * k;
-        if (age < S::terms && i < Hidden) sum = __fmaf_rn(values[k], then(age, i), sum);
-      }
-      v[at + age] = sum;
-    }
-  }
-  /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
-  /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
-  __device__ __forceinline__ void list_representation(int u, float sum) const {
-    const int e = lane() & (sums - 1);
-    const int age = e > S::rest ? age_of(e) : 0;
-    const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
-    float v = 1;  // the bias
-    if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
-    if (e > S::rest) v = product;
-    const int place = table_place(e);
-    const float* tables = float_area(u) + S::tables + place;
-    std::uint32_t* to = area(u) + S::listed + e;
-#pragma unroll 1
-    for (int since = lane() / sums; since < a.period; since += 32 / sums) {
-      to[since * sums] = Words::pack(tables[since * sums] * v);
-    }
-  }
-
-  // -------------------------------------------------------------- backward
-
-  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
-  __device__ __forceinline__ void backward() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    typename Base::Sums sum;
-    typename Base::ListSums more;
-    int place[Base::listed_places];
-#pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
-#pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const auto d1 = this->values(shared + p.d1 + block.out);
-      Weights w;
-      this->load_wide(w, block);
-      this->multiply(sum, w, d1);
-      const typename Base::ListSums beside = this->multiply_list(list_of(block.out), d1);
-      const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
-#pragma unroll
-      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
-      if (block.what >> run_shift > 1) continue;
-      float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-      this->write_tiles(sum, to);
-      this->write_list(more, to + S::tiles * 8);
-      sum = {};
-      more = {};
-    }
-  }
-
-  /// d0(t) of a unit: one warp's work.
-  __device__ __forceinline__ void finish_gradient(int u) const {
-    constexpr int rows = (Hidden + 31) / 32;
-    const unsigned long long t = now().step;
-    const float* part = float_area(u) + S::part1;
-    const auto total = [&](int column) {
-      float v = 0;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) v += part[w * S::part1_words + column];
-      return v;
-    };
-    // Lane i: of the gradient in column i.
-    const float product = total(S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1));
-    float z[rows];
-#pragma unroll
-    for (int k = 0; k < rows; ++k) z[k] = lane() + 32 * k < Hidden ? total(lane() + 32 * k) : 0.0F;
-    int column = now().lag;
-#pragma unroll
-    for (int age = 0; age < S::terms; ++age) {
-      column = column == 0 ? S::lags - 1 : column - 1;
-      const float factor = __shfl_sync(every_lane, product, column);
-      const float* then = history_row(S::hidden, u, t - 3 - age + history) + lane();
-#pragma unroll
-      for (int k = 0; k < rows; ++k) {
-        if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
-      }
-    }
-    const float* before = history_row(S::hidden, u, t - 2 + history) + lane();
-    float* to = history_row(S::d0, u, t) + lane();
-    float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
-                 unit(u).unit * Hidden + lane();
-#pragma unroll
-    for (int k = 0; k < rows; ++k) {
-      if (lane() + 32 * k >= Hidden) continue;
-      const float d0 = derive(before[32 * k]) * z[k];
-      to[32 * k] = d0;
-      row[32 * k] = d0;
-    }
-  }
-
-  /// y(t) of this warp's blocks, and the folds of those whose turn it is.
-  __device__ __forceinline__ void outputs() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    const int next_phase = now().phase + 1 == a.period ? 0 : now().phase + 1;
-    typename Base::Rows h;
-    int held = -1;  // whose hidden values are in h
-#pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      if (u != held) {
-        held = u;
-        h = this->rows(area(u) + S::raw);
-      }
-      typename Base::ColumnSums sum;
-      this->multiply_rows(sum, block, h);
-      this->multiply_listed_rows(sum, list_of(block.out), this->listed_of(u, phase));
-      float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
-      this->write_outputs(sum, y, [&](float v) { return activate(v); });
-      begin_phase();
-      if (phase == next_phase) prefetch<S::master1>(master_of(block));
-      if (phase == now().phase && gains(u) != 0) this->fold_wide(block, master_of(block), true);
-    }
-  }
-
-  // -------------------------------------------------------------- folds
-
-  /// What a step folds lies in the second-level cache when its turn comes.
-  template <int Floats>
-  __device__ __forceinline__ void prefetch(const float* master) const {
-    constexpr int line = 32;
-    static_assert(Floats <= 32 * line);
-    if (lane() * line < Floats) prefetch_line(master + lane() * line);
-  }
-  /// This warp's blocks of W0 whose turn it is; those that come next are sent for.
-  __device__ __forceinline__ void fold_blocks(Weights (&held)[S::held_blocks]) const {
-    const ChipBlock* blocks = my_blocks();
-    const std::uint32_t* start =
-        list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
-    const std::uint32_t* mine = list<std::uint32_t>(p.folding);
-    const std::uint32_t* next = now().phase + 1 == a.period ? start - now().phase : start + 1;
-#pragma unroll 1
-    for (std::uint32_t i = next[0]; i < next[1]; ++i) {
-      prefetch<S::master0>(master_of(blocks[mine[i]]));
-    }
-#pragma unroll 1
-    for (std::uint32_t i = start[0]; i < start[1]; ++i) {
-      const auto k = static_cast<int>(mine[i]);
-      const ChipBlock block = blocks[k];
-      if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
-      begin_phase();
-      Weights w;
-      this->fold_block(block, master_of(block), w, rest_of(k));
-#pragma unroll
-      for (int h = 0; h < S::held_blocks; ++h) {
-        if (h == k) held[h] = w;
-      }
-      if (k >= S::held_blocks) this->store(block, w);
-    }
-  }
-
-  // -------------------------------------------------------------- the step
-
-  /// The barriers of a step but for the one that all wait at.
-  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, tables_open, patch_read };
-
-  __device__ __forceinline__ void run(Weights (&held)[S::held_blocks]) {
-#pragma unroll 1
-    for (;;) {
-      begin_phase();
-      if (warp() < unit_count()) {
-        begin_unit(warp());
-      } else {
-        gather_values(now().step - 1, (now().step & 1) != 0, thread - unit_threads(),
-                      other_threads());
-        begin_phase();
-        write_all_factors();
-      }
-      begin_phase();
-      Weights next;
-      begin_stream(next);
-      if (thread == threads - 1) wait_for_slowest();
-      __syncthreads();
-      if (thread == 0) prepare_step();
-      forward(held, next);
-      begin_phase();
-      if (warp() < unit_count()) {
-        finish(warp());
-      } else {
-        learn();
-      }
-      begin_phase();
-      fold_blocks(held);
-      const bool last = now().frame + 1 == launch().count;
-      turn ^= 1;
-      if (last) break;
-    }
-    __syncthreads();
-  }
-  /// What of a unit's work needs nothing of x(t).
-  __device__ __forceinline__ void begin_unit(int u) const {
-    open_tables(u);
-    arrive_warps(tables_open, 2 * unit_threads());
-    if (unit(u).patch != not_a_patch && now().frame > 0) sync_warps(patch_read + u, 64);
-    listed_share(u);
-  }
-  /// The factors of the units' folds, a unit for each of the first of the other warps.
-  __device__ __forceinline__ void write_all_factors() const {
-    const int u = warp() - unit_count();
-    if (u >= unit_count()) return;
-    sync_warps(tables_open, 2 * unit_threads());
-    if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
-    this->write_factors(u, folds_of(u));
-  }
-  /// And the rest that one warp does.
-  __device__ __forceinline__ void finish(int u) const {
-    sync_warps(sums_made, threads);
-    finish_unit(u);
-    arrive_warps(hidden_made, threads);
-    begin_phase();
-    sync_warps(gradients_made, threads);
-    finish_gradient(u);
-  }
-  /// What the other warps do meanwhile.
-  __device__ __forceinline__ void learn() const {
-    arrive_warps(sums_made, threads);
-    errors();
-    begin_phase();
-    sync_warps(errors_made, other_threads());
-    backward();
-    arrive_warps(gradients_made, threads);
-    begin_phase();
-    sync_warps(hidden_made, threads);
-    read_patches();
-    begin_phase();
-    outputs();
-  }
-  /// The next frame for units that see a patch, one for each of the first of the other warps.
-  __device__ __forceinline__ void read_patches() const {
-    if (now().frame + 1 == launch().count) return;
-    for (int u = warp() - unit_count(); u < unit_count(); u += warps - unit_count()) {
-      if (unit(u).patch == not_a_patch) continue;
-      read_patch(u, 1);
-      arrive_warps(patch_read + u, 64);
-    }
-  }
-  /// Nobody writes over what the slowest may still read.
-  __device__ __forceinline__ void wait_for_slowest() const {
-    if (now().step < ahead) return;
-    const unsigned long long step = now().step - ahead;
-    const unsigned int* begun = a.begun + step % rounds;
-    const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
-    while (static_cast<int>(load_relaxed(begun) - target) < 0) {
-    }
-  }
-  __device__ __forceinline__ void prepare_step() const {
-    const ChipNow& n = now();
-    ChipNow& next = now(turn ^ 1);
-    next.step = n.step + 1;
-    next.frame = n.frame + 1;
-    next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
-    next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
-    add_one_relaxed(a.begun + n.step % rounds);
-  }
-  __device__ __forceinline__ void store_results() const {
-    for (int u = 0; u < unit_count(); ++u) {
-      const ChipUnit& my = unit(u);
-      for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += threads) {
-        for (int k = 0; k < 2; ++k) {
-          a.y[static_cast<std::size_t>(k) * a.output_row + my.all_out + o] =
-              floats(p.y)[k * p.out_count + my.out + o];
-        }
-      }
-    }
-    for (int i = thread; i < warps * 3; i += threads) {
-      a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] =
-          reinterpret_cast<double*>(shared + ChipAreas::score)[i];
-    }
-  }
+template <class Precision, int Hidden, Home home>
+struct WorkerOf {
+  using type = Resident<Precision, Hidden>;
 };
+template <class Precision, int Hidden>
+struct WorkerOf<Precision, Hidden, Home::memory> {
+  using type = Streamed<Precision, Hidden>;
+};
+template <class Precision, int Hidden, Home home>
+using Worker = typename WorkerOf<Precision, Hidden, home>::type;
 
 /// Copies a multiprocessor's program to shared memory.
-template <class Precision, int Hidden>
-__device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const ChipArguments& a,
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const ChipArguments& a,
                                                                         std::uint32_t* shared) {
   const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
   const auto* header = reinterpret_cast<const ChipProgram*>(from);
@@ -972,23 +36,22 @@ __device__ __forceinline__ Multiprocessor<Precision, Hidden> open_block(const Ch
   std::uint32_t* program = shared + header->start;
   for (std::uint32_t i = threadIdx.x; i < words; i += threads) program[i] = from[i];
   __syncthreads();
-  return {{{a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0}}};
+  return {{{{a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0}}}};
 }
 
-template <class Precision, int Hidden>
+template <class Precision, int Hidden, Home home>
 __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ ChipArguments a) {
-  using S = Sizes<Precision, Hidden>;
-  auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
+  auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) block.begin_launch();
   __syncthreads();
   if (block.launch().count == 0) return;
   block.load_launch();
   block.load_past();
-  typename Multiprocessor<Precision, Hidden>::Weights held[S::held_blocks];
+  typename Worker<Precision, Hidden, home>::Held held;
   block.load_weights(held);
   const unsigned long long t = block.now().step;
-  if (block.warp() < block.unit_count()) {  // what B has of the listed gradients, and A of a patch
-    const int u = block.warp();
+  // What B has of the listed gradients, and A of a patch.
+  for (int u = block.warp(); u < block.unit_count(); u += warps) {
     const ChipUnit& my = block.unit(u);
     float products = 0;
     if (my.patch != not_a_patch) {
@@ -1012,12 +75,12 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
 }
 
 /// W(step) = masters + the listed gradients, into `to`, laid out like the masters.
-template <class Precision, int Hidden>
+template <class Precision, int Hidden, Home home>
 __global__ void __launch_bounds__(threads, 1)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float* to) {
-  using S = Sizes<Precision, Hidden>;
-  const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
+  using S = Sizes<Precision, Hidden, home>;
+  const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin(step);
     block.now(0).frame = 0;
@@ -1032,20 +95,21 @@ __global__ void __launch_bounds__(threads, 1)
   block.load_wide_weights();
   const int warp = block.warp();
   __syncthreads();
-  if (warp < block.unit_count()) block.open_tables(warp);
+  const auto each_unit = [&](auto&& work) {
+    for (int u = warp; u < block.unit_count(); u += warps) work(u);
+  };
+  each_unit([&](int u) { block.open_tables(u); });
   const ChipBlock* blocks = block.my_blocks();
   const auto* wide = block.template list<ChipWideBlock>(block.p.wide_blocks);
 #pragma unroll 1
   for (int phase = 0; phase < a.period; ++phase) {
     __syncthreads();
-    if (warp < block.unit_count()) {
-      block.write_factors(warp, block.weights_of(warp, phase));
-    }
+    each_unit([&](int u) { block.write_factors(u, block.weights_of(u, phase)); });
     __syncthreads();
 #pragma unroll 1
     for (int k = 0; k < block.my_count(); ++k) {
       if (static_cast<int>(blocks[k].what >> 8 & 0xff) != phase) continue;
-      typename Multiprocessor<Precision, Hidden>::Weights w;
+      typename Worker<Precision, Hidden, home>::Weights w;
       block.fold_block(blocks[k], to + (block.master_of(blocks[k]) - a.master), w, nullptr);
     }
 #pragma unroll 1
@@ -1056,24 +120,21 @@ __global__ void __launch_bounds__(threads, 1)
   }
 }
 
-/// The inner products of the last two rows of a past that was brought in from outside.
-template <class Precision, int Hidden>
-__global__ void __launch_bounds__(threads, 1)
-    restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
-  using S = Sizes<Precision, Hidden>;
-  using Words = Split<Precision>;
-  const auto block = open_block<Precision, Hidden>(a, dynamic_shared<std::uint32_t>());
-  if (block.warp() >= block.unit_count()) return;
-  const ChipUnit& my = block.unit(block.warp());
+/// The inner products of the last two rows of the past of unit u: one warp's work.
+template <class Worker>
+__device__ __forceinline__ void restore_unit(const Worker& block, int u, unsigned long long step) {
+  using S = typename Worker::S;
+  using Words = typename Worker::Words;
+  constexpr int rows = (Worker::hidden + 31) / 32;
+  const ChipUnit& my = block.unit(u);
 #pragma unroll 1
   for (unsigned back = 1; back <= 2; ++back) {
     const unsigned long long t = step + 2 * ring - back;
     std::uint32_t* record = block.past(t) + my.unit * S::record;
-    constexpr int rows = (Hidden + 31) / 32;
     float c[rows];
     for (int k = 0; k < rows; ++k) {
       const int i = block.lane() + 32 * k;
-      c[k] = i < Hidden ? Words::unpack(__ldcg(record + in_pieces(i))) : 0.0F;
+      c[k] = i < Worker::hidden ? Words::unpack(__ldcg(record + in_pieces(i))) : 0.0F;
     }
     float v[32];
     for (int i = 0; i < 32; ++i) v[i] = 0;
@@ -1086,7 +147,14 @@ __global__ void __launch_bounds__(threads, 1)
     block.send(record + 4 * S::value_pieces, S::product_pieces, products,
                step - static_cast<unsigned>(back));
   }
-  if (my.patch == not_a_patch) return;
+}
+/// And those of the last patch that it saw.
+template <class Worker>
+__device__ __forceinline__ void restore_patch(const Worker& block, int u, unsigned long long step) {
+  using S = typename Worker::S;
+  using Words = typename Worker::Words;
+  const ChipArguments& a = block.a;
+  const ChipUnit& my = block.unit(u);
   const unsigned long long t = step + 2 * ring - 1;
   std::uint32_t* record = block.past(t) + a.first_patch + my.patch * a.patch_record;
   float v[32];
@@ -1104,6 +172,16 @@ __global__ void __launch_bounds__(threads, 1)
   const float sum = block.sum_each(v);
   if (block.lane() < sums) {
     record[a.patch_products + block.lane()] = __float_as_uint(sum);
+  }
+}
+/// Of a past that was brought in from outside.
+template <class Precision, int Hidden, Home home>
+__global__ void __launch_bounds__(threads, 1)
+    restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
+  const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  for (int u = block.warp(); u < block.unit_count(); u += warps) {
+    restore_unit(block, u, step);
+    if (block.unit(u).patch != not_a_patch) restore_patch(block, u, step);
   }
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches the kernels of the engine whose weights stay on the chip.
+/// Launches the kernels for one sequence.
 
 #include <cuda_runtime.h>
 
@@ -15,19 +15,19 @@
 
 namespace pvm::inline v0::detail::chip {
 
-template <class Precision, int Hidden>
+template <class Precision, int Hidden, Home home = Home::chip>
 class ChipLauncher {
  public:
   ChipLauncher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {
-    allow_shared(chip::steps<Precision, Hidden>);
-    allow_shared(chip::materialise<Precision, Hidden>);
-    allow_shared(chip::restore_products<Precision, Hidden>);
+    allow_shared(chip::steps<Precision, Hidden, home>);
+    allow_shared(chip::materialise<Precision, Hidden, home>);
+    allow_shared(chip::restore_products<Precision, Hidden, home>);
   }
 
   /// A cooperative launch: the blocks wait for each other.
   void steps(const ChipArguments& arguments, cudaStream_t stream) const {
     void* parameters[] = {const_cast<ChipArguments*>(&arguments)};
-    cuda_check(cudaLaunchCooperativeKernel(chip::steps<Precision, Hidden>,
+    cuda_check(cudaLaunchCooperativeKernel(chip::steps<Precision, Hidden, home>,
                                            dim3(static_cast<unsigned>(blocks_)), dim3(threads),
                                            parameters, shared_, stream),
                "launching a step");
@@ -35,13 +35,13 @@ class ChipLauncher {
   void materialise(const ChipArguments& arguments, unsigned long long step,
                    const std::uint32_t* index, const float* coefficients, float* to,
                    cudaStream_t stream) const {
-    cuda_check(launch(chip::materialise<Precision, Hidden>, shape(stream), arguments, step, index,
+    cuda_check(launch(chip::materialise<Precision, Hidden, home>, shape(stream), arguments, step, index,
                       coefficients, to),
                "reading the weights");
   }
   void restore_products(const ChipArguments& arguments, unsigned long long step,
                         cudaStream_t stream) const {
-    cuda_check(launch(chip::restore_products<Precision, Hidden>, shape(stream), arguments, step),
+    cuda_check(launch(chip::restore_products<Precision, Hidden, home>, shape(stream), arguments, step),
                "restoring a state");
   }
 

@@ -36,9 +36,9 @@ DeferralPlan deferral(double momentum) {
   return {S::terms - decay, S::terms};
 }
 
-template <class Precision, int Hidden>
+template <class Precision, int Hidden, Home home = Home::chip>
 class Plan {
-  using S = Sizes<Precision, Hidden>;
+  using S = Sizes<Precision, Hidden, home>;
 
  public:
   /// Everything for `multiprocessors` blocks of threads with so much shared memory each. Ask
@@ -91,6 +91,7 @@ class Plan {
   std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
   std::size_t wide_streamed = 0;                   ///< of W1 that are not on the chip
+  std::size_t list_words = 0;                      ///< of W1's lists, where these are streamed
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
@@ -184,7 +185,7 @@ class Plan {
 
   /// How long a unit takes, as measured on an H200, in blocks of W0.
   [[nodiscard]] double cost(std::size_t u) const {
-    return unit_cost + static_cast<double>(width(u)) / columns +
+    return S::unit_cost + static_cast<double>(width(u)) / columns +
            S::wide_cost * static_cast<double>(2 * padded(u)) / columns;
   }
 
@@ -415,7 +416,7 @@ class Plan {
   void lay_out_areas() {
     std::size_t n = 0;
     for (const auto& units : share_) n = std::max(n, units.size());
-    if (n > most_units) problem_ = "it has too many units";
+    if (n > S::most_units) problem_ = "it has too many units";
     Places place{ChipAreas::offsets};
     (void)place(base(0));
     areas.scratch = place(warps * S::scratch_words);
@@ -425,7 +426,8 @@ class Plan {
   /// Shared memory behind the common areas: the program, everything that is not W0, then W0 while
   /// there is room.
   void place_all(Draft& draft, std::size_t shared_words_there) {
-    const std::uint32_t start = areas.units + narrow(draft.units.size()) * S::unit_words;
+    const std::uint32_t start =
+        areas.units + (S::streams ? 0 : narrow(draft.units.size()) * S::unit_words);
     Places place{start};
     ChipProgram& p = draft.p;
     std::size_t count = 0, wide_count = 0;
@@ -445,15 +447,20 @@ class Plan {
     p.words = place.at - start;
     p.x = place(draft.x);
     p.x_words = draft.x;
-    p.y = place(2 * draft.out);
     p.d1 = place(draft.out);
     p.seen = place(draft.patches * history * patch_row);
-    std::uint32_t rest = place(count * S::rest_words);
-    for (std::size_t w = 0; w < warps; ++w) {
-      p.rest_first[w] = rest;
-      rest += narrow(draft.blocks[w].size() * S::rest_words);
+    if constexpr (S::streams) {
+      p.lists = narrow(list_words);
+      list_words += wide_count * S::list_words;
+    } else {
+      p.y = place(2 * draft.out);
+      std::uint32_t rest = place(count * S::rest_words);
+      for (std::size_t w = 0; w < warps; ++w) {
+        p.rest_first[w] = rest;
+        rest += narrow(draft.blocks[w].size() * S::rest_words);
+      }
+      p.lists = place(wide_count * S::list_words);
     }
-    p.lists = place(wide_count * S::list_words);
     place_wide(draft, shared_words_there, place);
     if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
     make_absolute(draft);
@@ -479,12 +486,13 @@ class Plan {
     }
   }
   /// W1, which is read twice a step, goes before W0. Of fp32 weights there may be more than there
-  /// is room for; 16-bit ones are nowhere else.
+  /// is room for; 16-bit ones are nowhere else, if they are on the chip.
   void place_wide(Draft& draft, std::size_t shared_words_there, Places& place) {
     for (auto& list : draft.wide) {
       for (ChipWideBlock& block : list) {
         const bool room = place.at + S::block_words <= shared_words_there;
-        block.where = room || !S::whole ? place(S::block_words) : in_memory;
+        block.where =
+            !S::streams && (room || !S::whole) ? place(S::block_words) : in_memory;
         if (block.where == in_memory) ++wide_streamed;
       }
     }
@@ -499,7 +507,7 @@ class Plan {
       held += std::min<std::size_t>(left[w], S::held_blocks);
       most = std::max(most, left[w]);
     }
-    for (; most > S::held_blocks; --most) {
+    for (; most > S::held_blocks && !S::streams; --most) {
       for (std::size_t w = 0; w < warps; ++w) {
         if (left[w] < most || place.at + S::block_words > shared_words_there) continue;
         draft.blocks[w][--left[w]].where = place(S::block_words);
@@ -581,7 +589,7 @@ class Plan {
   /// of an H200 busy for as long.
   void deal(Draft& draft, const std::vector<Folding>& foldings) {
     const auto share_of = [&](std::size_t w) {
-      return shares[static_cast<std::size_t>(role(draft, w))];
+      return S::streams ? 1 : shares[static_cast<std::size_t>(role(draft, w))];
     };
     const auto load = [&](std::size_t w) {
       return static_cast<double>(draft.blocks[w].size()) / share_of(w);
@@ -662,7 +670,7 @@ class Plan {
     std::vector<std::size_t> to;
     for (std::size_t w = 0; w < warps; ++w) {
       const Role is = role(draft, w);
-      if (is == Role::writes || is == Role::others) to.push_back(w);
+      if (S::streams || is == Role::writes || is == Role::others) to.push_back(w);
     }
     if (to.empty()) return;
     const std::size_t count = draft.targets.size();

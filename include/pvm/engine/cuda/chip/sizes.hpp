@@ -31,15 +31,11 @@ inline constexpr int sums = 16;     ///< room for one number for each listed gra
 inline constexpr int ahead = 8;     ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
-inline constexpr int most_units = 6;      ///< of a multiprocessor: other warps write their factors
-static_assert(2 * most_units <= warps);
 inline constexpr int panel_slots = 6;  ///< context sources that fold together
 
-/// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it,
-/// and how long a unit takes whatever its blocks, beside a block of W0: such that all warps are
-/// busy for as long.
+/// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it:
+/// such that all warps are busy for as long.
 inline constexpr double shares[] = {1.25, 1.05, 0.8, 1.0};
-inline constexpr double unit_cost = 24;
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
@@ -52,19 +48,28 @@ constexpr bool fits_tiles(int hidden) {
   return hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
 }
 
-template <class Precision, int Hidden>
+/// Where weights and units are: on the chip, as far as there is room, with a warp for each unit; or
+/// in device memory, from which every step streams all of them, whatever their number.
+enum class Home { chip, memory };
+
+template <class Precision, int Hidden, Home home = Home::chip>
 struct Sizes {
+  static constexpr bool streams = home == Home::memory;
   /// Whether weights are fp32, which need no masters beside them.
   static constexpr bool whole = std::same_as<Precision, fp32>;
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
   /// Blocks of W0 in the registers of each warp.
-  static constexpr int held_blocks = whole ? 2 : 5;
+  static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 5);
   /// Of those that are streamed, how many are sent for to the second-level cache beyond the one
-  /// that is on its way to registers: 16-bit weights are there already.
-  static constexpr int sent_for = whole ? 2 : 0;
+  /// that is on its way to registers: 16-bit weights that do not fit the chip are there already.
+  static constexpr int sent_for = streams ? (whole ? 2 : 4) : (whole ? 2 : 0);
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
-  static constexpr double wide_cost = whole ? 2.6 : 2.1;
+  static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.6 : 2.1);
+  /// And a unit, whatever its blocks.
+  static constexpr double unit_cost = streams ? 8 : 24;
+  /// Of a multiprocessor: on the chip other warps write their factors.
+  static constexpr std::size_t most_units = streams ? 255 : warps / 2;
   /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
   static constexpr int stays_percent = 20;
 
@@ -89,6 +94,9 @@ struct Sizes {
   static constexpr int block_words = tile_floats / in_a_word;
   static constexpr int rest_words = rest * columns / in_a_word;
   static constexpr int list_words = 16 * columns / in_a_word;
+  /// From one streamed block of a warp to its next: of fp32 weights they are the masters, of others
+  /// a copy, in which the rows beside the tiles are where they are not on the chip.
+  static constexpr int stream_words = whole ? master0 : block_words + (streams ? rest_words : 0);
 
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;

@@ -58,6 +58,8 @@ struct ChipArguments {
   float* master;  ///< blocks of W0, then of W1, in fp32
   unsigned long long first_wide;
   std::uint32_t* copy;  ///< of 16-bit weights, the blocks of W0 that are not on the chip, by block
+  /// Where everything is streamed: the same of W1, W1's lists, and the areas of all units.
+  std::uint32_t *wide_copy, *lists, *unit_areas;
   std::uint32_t* past;  ///< [ring]: units' records, patches' records, 0, 1
   float* hidden;        ///< [ring][units][Hidden]
   float* d0;            ///< [history][units][Hidden]

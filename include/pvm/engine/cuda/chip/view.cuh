@@ -16,9 +16,9 @@
 namespace pvm::inline v0::detail::chip {
 
 /// One thread's view. Every function is inlined.
-template <class Precision, int Hidden>
+template <class Precision, int Hidden, Home home>
 struct View {
-  using S = Sizes<Precision, Hidden>;
+  using S = Sizes<Precision, Hidden, home>;
 
   const ChipArguments& a;
   const ChipProgram& p;
@@ -44,6 +44,9 @@ struct View {
   }
   /// The area of unit u of this multiprocessor.
   __device__ __forceinline__ std::uint32_t* area(int u) const {
+    if constexpr (S::streams) {
+      return a.unit_areas + static_cast<std::size_t>(unit(u).unit) * S::unit_words;
+    }
     return shared + a.areas.units + static_cast<std::uint32_t>(u) * S::unit_words;
   }
   __device__ __forceinline__ float* float_area(int u) const {
@@ -56,9 +59,6 @@ struct View {
   __device__ __forceinline__ ChipLaunch& launch() const {
     return *reinterpret_cast<ChipLaunch*>(shared + ChipAreas::launch);
   }
-  /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
-  __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
-  __device__ __forceinline__ int other_threads() const { return threads - unit_threads(); }
   __device__ __forceinline__ const ChipUnit& unit(int u) const {
     return list<ChipUnit>(p.units)[u];
   }
@@ -96,9 +96,12 @@ struct View {
   __device__ __forceinline__ int my_count() const {
     return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
   }
-  /// The rows beside the tiles of this warp's k-th block.
-  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
-    return shared + p.rest_first[warp()] + k * S::rest_words;
+  /// Outputs of step t: the first is number `local` of this multiprocessor's, `all` of all.
+  __device__ __forceinline__ float* outputs_of(unsigned long long t, std::uint32_t local,
+                                               std::uint32_t all) const {
+    const auto odd = static_cast<unsigned>(t & 1);
+    if constexpr (S::streams) return a.y + static_cast<std::size_t>(odd) * a.output_row + all;
+    return floats(p.y) + odd * p.out_count + local;
   }
   __device__ __forceinline__ float* master_of(const ChipBlock& block) const {
     return a.master + static_cast<std::size_t>(block.block) * S::master0;
@@ -114,7 +117,7 @@ struct View {
   }
   /// The list beside W1's tiles of 16 outputs, of which `out` is one.
   __device__ __forceinline__ std::uint32_t* list_of(std::uint32_t out) const {
-    return shared + p.lists + out / columns * S::list_words;
+    return (S::streams ? a.lists : shared) + p.lists + out / columns * S::list_words;
   }
   /// The hidden values that a block of W1 is multiplied by beside its own: see list_representation.
   __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {

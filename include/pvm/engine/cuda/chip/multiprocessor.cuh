@@ -1,0 +1,705 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a multiprocessor does for its units in a step, piece by piece. Who does which piece, and
+/// when, is in resident.cuh and streamed.cuh; how a block of weights is multiplied and folded in
+/// blocks_16bit.cuh and blocks_fp32.cuh.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/blocks_16bit.cuh>
+#include <pvm/engine/cuda/chip/blocks_fp32.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// One multiprocessor: a block of threads with whole units. Every function is inlined.
+template <class Precision, int Hidden, Home home>
+struct Multiprocessor : Blocks<Precision, Hidden, home> {
+  using Base = Blocks<Precision, Hidden, home>;
+  using S = Sizes<Precision, Hidden, home>;
+  using Words = Split<Precision>;
+  using Fast = batch::FastPolynomial<batch::Math<Precision>>;
+  using Weights = typename Base::Weights;
+  static constexpr int hidden = Hidden;
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
+      Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
+      Base::unit_count, Base::past, Base::history_row, Base::seen, Base::weights_of,
+      Base::folds_of, Base::gains, Base::my_blocks, Base::master_of, Base::list_of, Base::age_of,
+      Base::table_place, Base::outputs_of;
+  template <class T>
+  __device__ __forceinline__ const T* list(std::uint32_t at) const {
+    return Base::template list<T>(at);
+  }
+
+  __device__ __forceinline__ float activate(float v) const {
+    return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
+  }
+  __device__ __forceinline__ float derive(float v) const {
+    const int kind = a.activation == 1 && now().step < 2 ? 0 : a.activation;
+    return kind == 0 ? Fast::derivative(v)
+                     : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
+  }
+
+  /// Sums 32 values over the lanes; lane i gets the sum of value i.
+  template <int Half = 16>
+  __device__ __forceinline__ float sum_each(float (&v)[32]) const {
+    const bool upper = (lane() & Half) != 0;
+#pragma unroll
+    for (int i = 0; i < Half; ++i) {
+      const float send = upper ? v[i] : v[i + Half];
+      const float keep = upper ? v[i + Half] : v[i];
+      v[i] = keep + __shfl_xor_sync(every_lane, send, Half);
+    }
+    if constexpr (Half > 1) {
+      return sum_each<Half / 2>(v);
+    } else {
+      return v[0];
+    }
+  }
+
+  // -------------------------------------------------------------- a launch's start and end
+
+  __device__ __forceinline__ void begin(unsigned long long step) const {
+    ChipNow& n = now(0);
+    n.step = step;
+    n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
+    n.lag = static_cast<int>(step % S::lags);
+  }
+  __device__ __forceinline__ void begin_launch() const {
+    const Cursor cursor = *a.cursor;
+    begin(cursor.step);
+    now(0).frame = 0;
+    ChipLaunch& l = launch();
+    const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
+    const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
+    const std::size_t rows = staging * a.block_steps + cursor.frame;
+    const std::uint32_t* index = a.index + staging * (1 + tables);
+    const int left =
+        static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
+    l.count = max(0, min(left, a.most_steps));
+    l.ends = l.count == left;
+    l.index = index + 1 + static_cast<std::size_t>(cursor.frame) * a.layers;
+    l.coefficients = a.coefficients + staging * tables * a.table_stride;
+    l.frames = a.frames + rows;
+    l.scored = a.scored + rows;
+    const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
+    l.squeezed = (index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
+  }
+  /// What steps need to know of their frames, to shared memory.
+  __device__ __forceinline__ void load_launch() const {
+    const ChipLaunch& l = launch();
+    for (int i = thread; i < l.count; i += threads) {
+      frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
+      shared[ChipAreas::scored + i] = l.scored[i];
+    }
+    for (int i = thread; i < l.count * unit_count(); i += threads) {
+      const int u = i % unit_count();
+      const int step = i / unit_count();
+      area(u)[S::rates + static_cast<std::uint32_t>(step)] =
+          l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
+    }
+    const int line = a.block_size * a.channels;
+    for (int k = thread; k < a.patch; k += threads) {
+      shared[ChipAreas::offsets + k] =
+          static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
+    }
+  }
+  __device__ __forceinline__ const std::uint8_t** frames() const {
+    return reinterpret_cast<const std::uint8_t**>(shared + ChipAreas::frames);
+  }
+  __device__ __forceinline__ void end_launch() const {
+    const ChipLaunch& l = launch();
+    Cursor end = *a.cursor;
+    end.step += static_cast<unsigned>(l.count);
+    end.frame += static_cast<unsigned>(l.count);
+    if (l.ends) {
+      end.frame = 0;
+      ++end.block;
+    }
+    *a.cursor = end;
+  }
+
+  /// Calls copy(y in shared memory, y in device memory) for both rows of a unit's.
+  template <class Copy>
+  __device__ __forceinline__ void copy_outputs(const ChipUnit& my, Copy copy) const {
+    for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += threads) {
+      for (int k = 0; k < 2; ++k) {
+        copy(floats(p.y)[k * p.out_count + my.out + o],
+             a.y[static_cast<std::size_t>(k) * a.output_row + my.all_out + o]);
+      }
+    }
+  }
+  /// The past from device memory to shared memory.
+  __device__ __forceinline__ void load_past() const {
+    const unsigned long long t = now().step;
+    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads)
+      shared[p.x + i] = 0;
+    if constexpr (!S::streams) {
+      for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads)
+        floats(p.y)[i] = 0;
+    }
+    constexpr int parts = (warps + 1) * S::values + warps * S::part1_words;
+    if (thread < unit_count()) area(thread)[S::opened] = ~0U;
+    for (int i = thread; i < unit_count() * parts; i += threads) {
+      float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
+    }
+    for (int i = thread; i < warps * 3; i += threads) {
+      reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
+          a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i];
+    }
+    __syncthreads();
+    for (int u = 0; u < unit_count(); ++u) {
+      const ChipUnit& my = unit(u);
+      for (int k = thread; k < history * Hidden; k += threads) {
+        const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
+        const int i = k % Hidden;
+        const std::size_t at = my.unit * Hidden + i;
+        history_row(S::hidden, u, step)[i] =
+            __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at);
+        history_row(S::d0, u, step)[i] =
+            __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
+        history_row(S::squeezed, u, step)[i] =
+            Words::unpack(__ldcg(past(step) + my.unit * S::record + in_pieces(i)));
+        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
+      }
+      if constexpr (!S::streams) copy_outputs(my, [](float& own, float& all) { own = __ldcg(&all); });
+      if (thread == 0) shared[my.one] = Words::pack(1.0F);
+      const std::uint32_t* from = past(t - 1 + ring);  // what is B now
+      if (my.patch != not_a_patch) {
+        for (std::uint32_t k = static_cast<std::uint32_t>(thread); k < my.base; k += threads) {
+          shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
+              __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
+        }
+        for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base;
+             i += threads) {
+          const unsigned long long step = t - 1 - i / my.base + 2 * ring;
+          const std::uint32_t k = i % my.base;
+          seen(my, step)[k] = Words::unpack(
+              __ldcg(past(step) + a.first_patch + my.patch * a.patch_record + in_pieces(k)));
+        }
+      }
+    }
+    // Primary sources of step t - 1 are c(h(t-2)).
+    gather_values(t - 2, (t & 1) == 0, thread, threads);
+  }
+
+  /// W1, its last rows, and the listed d1 beside them.
+  __device__ __forceinline__ void load_wide_weights() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock& block = blocks[k];
+      const float* master = master_of(block);
+      Weights w;
+      this->load_master(w, master);
+      this->store_wide(block, w);
+      const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
+      const std::uint32_t out = my.all_out + block.out - my.out;
+      this->store_list(list_of(block.out), [&](int e, int o) -> const float* {
+        if (e <= S::rest) return master + S::tile_floats + e * columns + o;
+        const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
+        return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
+      });
+    }
+  }
+
+  // -------------------------------------------------------------- gather
+
+  /// Values of sources of step `step` to x, in the places of even or odd steps; waits for them. The
+  /// work of `count` threads, of which this is number `me`.
+  __device__ __forceinline__ void gather_values(unsigned long long step, bool odd, int me,
+                                                int count) const {
+    constexpr int at_once = 4;
+    const std::uint32_t* from = past(step);
+    const auto mark = static_cast<std::uint32_t>(step + 1);
+    const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
+    const auto* slots = list<ChipSlot>(p.slots);
+#pragma unroll 1
+    for (int first = me; first < pieces; first += at_once * count) {
+      uint4 v[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = min(first + i * count, pieces - 1);
+        v[i] = receive_piece(from + slots[k / S::value_pieces].from + k % S::value_pieces * 4);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = min(first + i * count, pieces - 1);
+        const ChipSlot slot = slots[k / S::value_pieces];
+        const int piece = k % S::value_pieces;
+        while (v[i].w != mark) v[i] = receive_piece(from + slot.from + piece * 4);
+        std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
+        to[0] = v[i].x;
+        if (piece * 3 + 1 < Hidden) to[1] = v[i].y;
+        if (piece * 3 + 2 < Hidden) to[2] = v[i].z;
+      }
+    }
+  }
+
+  /// A lane's piece of a source's inner products. As many lanes as there are pieces have a
+  /// source's.
+  struct Products {
+    float v[3];
+  };
+  /// Where this lane's piece of a source's products is in a row.
+  __device__ __forceinline__ std::uint32_t products_at(const ChipSlot& slot) const {
+    return slot.from + 4 * (S::value_pieces + lane() % S::product_pieces);
+  }
+  __device__ __forceinline__ static void add_products(Products& sum, uint4 piece, const float* w) {
+    sum.v[0] += w[0] * __uint_as_float(piece.x);
+    sum.v[1] += w[1] * __uint_as_float(piece.y);
+    sum.v[2] += w[2] * __uint_as_float(piece.z);
+  }
+  /// The sum over the sources; lane i gets that of age i.
+  __device__ __forceinline__ float over_sources(const Products& sum) const {
+    float out = 0;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      float v = sum.v[i];
+      float all = v;
+#pragma unroll
+      for (int s = 1; s < panel_slots; ++s) {
+        all += __shfl_sync(every_lane, v, (lane() + s * S::product_pieces) & 31);
+      }
+      const float mine = __shfl_sync(every_lane, all, lane() / 3);
+      if (lane() % 3 == i) out = mine;
+    }
+    return out;
+  }
+  /// The sum over the primary sources of a unit of the products that they sent in step `step`.
+  __device__ __forceinline__ float primary_products(int u, unsigned long long step) const {
+    const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
+    const float ones[3] = {1, 1, 1};
+    Products sum = {{0, 0, 0}};
+#pragma unroll 1
+    for (std::uint32_t from = 0; from < panel.count; from += panel_slots) {
+      const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
+      if (s < panel.count && lane() < panel_slots * S::product_pieces) {
+        add_products(sum, wait_for_products(panel.first + s, step), ones);
+      }
+    }
+    return over_sources(sum);
+  }
+  __device__ __forceinline__ uint4 wait_for_products(std::uint32_t slot,
+                                                     unsigned long long step) const {
+    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[slot]);
+    uint4 piece = receive_piece(at);
+    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
+    return piece;
+  }
+  /// Of the products of the primary sources, or of a patch, by age.
+  __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
+    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * sums;
+  }
+  /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
+  /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t).
+  __device__ __forceinline__ void listed_share(int u) const {
+    const unsigned long long t = now().step;
+    const ChipUnit& my = unit(u);
+    const bool patch = my.patch != not_a_patch;
+    const std::uint32_t first = patch ? 0 : 1;
+    const std::uint32_t* sent = past(t - 1 + ring);
+    const auto mark = static_cast<std::uint32_t>(t);
+    const std::uint32_t* places = shared + my.products + lane();
+    constexpr int at_once = 3;
+    Products sum = {{0, 0, 0}};
+#pragma unroll 1
+    for (std::uint32_t from = first; from < my.panels; from += at_once) {
+      uint4 piece[at_once];
+      std::uint32_t at[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        at[i] = from + i < my.panels ? places[(from + i) * 32] : no_product;
+        if (at[i] != no_product) piece[i] = receive_piece(sent + at[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        if (at[i] == no_product) continue;
+        while (piece[i].w != mark) piece[i] = receive_piece(sent + at[i]);
+        const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
+        add_products(
+            sum, piece[i],
+            weights_of(u, static_cast<int>(panel.phase)) + 3 * (lane() % S::product_pieces));
+      }
+    }
+    __syncwarp();
+    float total = over_sources(sum);
+    float products = 0;  // of A
+    if (patch) {
+      if (lane() < sums) products = primary_sums(u, t)[lane()];
+    } else {
+      products = primary_products(u, t - 1);
+      if (lane() < sums) primary_sums(u, t)[lane()] = products;
+    }
+    if (lane() < S::terms) {
+      total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
+      total +=
+          weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] * primary_sums(u, t + 1)[lane()];
+      total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
+    }
+    constexpr int rows = (Hidden + 31) / 32;
+    float share[rows];
+#pragma unroll
+    for (int k = 0; k < rows; ++k) share[k] = 0;
+#pragma unroll
+    for (int age = 0; age < S::terms; ++age) {
+      const float weight = __shfl_sync(every_lane, total, age);
+      const float* d0 = history_row(S::d0, u, t - 1 - age + history);
+#pragma unroll
+      for (int k = 0; k < rows; ++k) {
+        const int i = lane() + 32 * k;
+        if (i < Hidden) share[k] += weight * d0[i];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      const int i = lane() + 32 * k;
+      if (i < Hidden) float_area(u)[S::listed_part + i] = share[k];
+    }
+  }
+  /// The tables of this step's rates, where they are others than those that are there.
+  __device__ __forceinline__ void open_tables(int u) const {
+    const std::uint32_t table = area(u)[S::rates + static_cast<unsigned>(now().frame)];
+    if (table == area(u)[S::opened]) return;
+    __syncwarp();
+    if (lane() == 0) area(u)[S::opened] = table;
+    const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
+    const int square = a.period * S::terms;
+#pragma unroll 1
+    for (int k = lane(); k < (a.period + 1) * sums; k += 32) {
+      const int since = k / sums;
+      const int age = k % sums;
+      const bool folds = since == a.period;
+      float v = 0;
+      if (age < S::terms) v = __ldg(from + (folds ? 2 * square : since * S::terms) + age);
+      if (age == sums - 2) v = 1;
+      // Of the row of folds: how many of them there are.
+      if (age == sums - 1 && folds) v = __ldg(from + 2 * square + S::terms);
+      (folds ? folds_of(u) : float_area(u) + S::tables + since * sums)[age] = v;
+    }
+    __syncwarp();
+  }
+
+  /// A of a unit that sees a patch, for the frame `ahead_by` behind the current one, and its inner
+  /// products with the listed past: one warp's work.
+  __device__ __forceinline__ void read_patch(int u, int ahead_by) const {
+    const ChipUnit& my = unit(u);
+    const ChipLaunch& l = launch();
+    const int frame = now().frame + ahead_by;
+    const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
+    const int across = a.side / a.block_size;
+    const auto patch = static_cast<int>(my.patch);
+    const int corner =
+        (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
+    const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
+    const float* values = l.squeezed == nullptr
+                              ? nullptr
+                              : l.squeezed + static_cast<std::size_t>(frame) * size + corner;
+    const std::uint8_t* bytes = frames()[frame];
+    const std::uint8_t* next = frame + 1 < l.count ? frames()[frame + 1] : nullptr;
+    std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
+    std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
+    float v[32];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) v[i] = 0;
+    constexpr int at_once = 3;  // pixels that a lane has under way
+#pragma unroll 1
+    for (int first = lane(); first < a.patch; first += 32 * at_once) {
+      std::uint32_t words[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = first + 32 * i;
+        words[i] = 0;
+        if (k >= a.patch) continue;
+        const std::uint32_t at = shared[ChipAreas::offsets + k];
+        words[i] = Words::pack(
+            values != nullptr ? __ldcg(values + at)
+                              : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
+        if (next != nullptr) prefetch_line(next + corner + at);
+      }
+      float pixel[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int k = first + 32 * i;
+        pixel[i] = Words::unpack(words[i]);
+        if (k >= a.patch) continue;
+        x[k] = words[i];
+        record[in_pieces(k)] = words[i];
+        seen(my, t)[k] = pixel[i];
+      }
+#pragma unroll
+      for (int age = 0; age < S::terms; ++age) {
+        const float* then = seen(my, t - 3 - age + ring) + first;
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          if (first + 32 * i < a.patch) v[age] = __fmaf_rn(pixel[i], then[32 * i], v[age]);
+        }
+      }
+    }
+    const float sum = sum_each(v);
+    if (lane() < sums) {
+      record[a.patch_products + lane()] = __float_as_uint(sum);
+      primary_sums(u, t)[lane()] = sum;
+    }
+  }
+
+  // -------------------------------------------------------------- errors
+
+  /// d1(t), beside W1 too, and the scores. Half a warp has sixteen outputs at a time. The work of
+  /// `count` threads, of which this is number `me`.
+  __device__ __forceinline__ void errors(int me, int count) const {
+    const ChipNow& n = now();
+    const unsigned long long t = n.step;
+    const bool scored = shared[ChipAreas::scored + n.frame] != 0;
+    const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
+    float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
+    const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
+    float loss = 0, missed = 0, moved = 0;
+    const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
+#pragma unroll 1
+    for (std::uint32_t o = static_cast<std::uint32_t>(me); o < p.out_count;
+         o += static_cast<unsigned>(count)) {
+      const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
+      float d1 = 0;
+      if (c < target.count) {
+        const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
+        const float before = outputs_of(t, o - c, target.out)[c];
+        float e = wanted - before;
+        loss += e * e;
+        if (scored && target.seen != no_pixel) {
+          const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before);
+          const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
+          missed += m * m;
+          moved += s * s;
+        }
+        if (a.sign_error != 0) e = copysignf(1.0F, e);
+        d1 = derive(before) * e;
+      }
+      row[target.out + c] = d1;
+      shared[p.d1 + o] = Words::pack(d1);
+      list_output(o, d1);
+    }
+    add_score(loss, missed, moved, scored);
+  }
+  /// Into the columns beside W1's tiles.
+  __device__ __forceinline__ void list_output(std::uint32_t o, float d1) const {
+    this->list_value(list_of(o), S::rest + 1 + now().lag, static_cast<int>(o % columns), d1);
+  }
+  __device__ __forceinline__ void add_score(float loss, float missed, float moved,
+                                            bool scored) const {
+    const auto over_lanes = [](float v) {
+#pragma unroll
+      for (int half = 16; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
+      return v;
+    };
+    double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
+    loss = over_lanes(loss);
+    if (lane() == 0) score[2] += static_cast<double>(loss);
+    if (!scored) return;
+    missed = over_lanes(missed);
+    moved = over_lanes(moved);
+    if (lane() == 0) {
+      score[0] += static_cast<double>(missed);
+      score[1] += static_cast<double>(moved);
+    }
+  }
+
+  // -------------------------------------------------------------- hidden values
+
+  /// Value i of those that the lanes have, `word[i / 32]` in lane i % 32.
+  template <int Rows>
+  __device__ __forceinline__ std::uint32_t value_of(const std::uint32_t (&word)[Rows],
+                                                    int i) const {
+    std::uint32_t out = 0;
+#pragma unroll
+    for (int k = 0; k < Rows; ++k) {
+      const std::uint32_t v = __shfl_sync(every_lane, word[k], i & 31);
+      if (i / 32 == k) out = v;
+    }
+    return out;
+  }
+  /// Sends `pieces` pieces of the values that the lanes have, marked as of step t.
+  template <int Rows>
+  __device__ __forceinline__ void send(std::uint32_t* to, int pieces,
+                                       const std::uint32_t (&word)[Rows],
+                                       unsigned long long t) const {
+    uint4 v;
+    const int i = 3 * min(lane(), pieces - 1);
+    v.x = value_of(word, i);
+    v.y = value_of(word, i + 1);
+    v.z = value_of(word, i + 2);
+    v.w = static_cast<std::uint32_t>(t + 1);
+    if (lane() < pieces) send_piece(to + 4 * lane(), v);
+  }
+  /// h(t) of a unit, sent, and then its inner products: one warp's work.
+  __device__ __forceinline__ void finish_unit(int u) const {
+    constexpr int rows = (Hidden + 31) / 32;
+    const unsigned long long t = now().step;
+    const ChipUnit& my = unit(u);
+    std::uint32_t* record = past(t) + my.unit * S::record;
+    float h[rows], c[rows];
+    std::uint32_t word[rows];
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      const int i = lane() + 32 * k;
+      h[k] = c[k] = 0;
+      word[k] = 0;
+      if (i >= Hidden) continue;
+      const float* part = float_area(u) + S::part0 + i;
+      float v = part[warps * S::values];  // of the listed gradients
+#pragma unroll
+      for (int w = 0; w < warps; ++w) v += part[w * S::values];
+      h[k] = activate(v);
+      word[k] = Words::pack(squeeze(h[k]));
+    }
+    send(record, S::value_pieces, word, t);
+    float* row =
+        a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      const int i = lane() + 32 * k;
+      if (i >= Hidden) continue;
+      c[k] = Words::unpack(word[k]);
+      row[i] = h[k];
+      history_row(S::hidden, u, t)[i] = h[k];
+      history_row(S::squeezed, u, t)[i] = c[k];
+      area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
+    }
+    float v[32];
+    inner_products<rows>(v, 0, c, [&](int age, int i) {
+      return history_row(S::squeezed, u, t - 3 - age + history)[i];
+    });
+    inner_products<rows>(v, sums, h, [&](int age, int i) {
+      return history_row(S::hidden, u, t - 3 - age + history)[i];
+    });
+    const float sum = sum_each(v);
+    const std::uint32_t products[1] = {__float_as_uint(sum)};
+    send(record + 4 * S::value_pieces, S::product_pieces, products, t);
+    if constexpr (S::streams) __syncwarp();  // h(t) went to device memory
+    list_representation(u, sum);
+  }
+  /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
+  template <int Rows, class Then>
+  __device__ __forceinline__ void inner_products(float (&v)[32], int at,
+                                                 const float (&values)[Rows], Then then) const {
+#pragma unroll
+    for (int age = 0; age < sums; ++age) {
+      float sum = 0;
+#pragma unroll
+      for (int k = 0; k < Rows; ++k) {
+        const int i = lane() + 32 * k;
+        if (age < S::terms && i < Hidden) sum = __fmaf_rn(values[k], then(age, i), sum);
+      }
+      v[at + age] = sum;
+    }
+  }
+  /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
+  /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
+  __device__ __forceinline__ void list_representation(int u, float sum) const {
+    const int e = lane() & (sums - 1);
+    const int age = e > S::rest ? age_of(e) : 0;
+    const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
+    float v = 1;  // the bias
+    if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
+    if (e > S::rest) v = product;
+    const int place = table_place(e);
+    const float* tables = float_area(u) + S::tables + place;
+    std::uint32_t* to = area(u) + S::listed + e;
+#pragma unroll 1
+    for (int since = lane() / sums; since < a.period; since += 32 / sums) {
+      to[since * sums] = Words::pack(tables[since * sums] * v);
+    }
+  }
+
+  // -------------------------------------------------------------- gradients
+
+  /// d0(t) of a unit: one warp's work.
+  __device__ __forceinline__ void finish_gradient(int u) const {
+    constexpr int rows = (Hidden + 31) / 32;
+    const unsigned long long t = now().step;
+    const float* part = float_area(u) + S::part1;
+    const auto total = [&](int column) {
+      float v = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) v += part[w * S::part1_words + column];
+      return v;
+    };
+    // Lane i: of the gradient in column i.
+    const float product = total(S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1));
+    float z[rows];
+#pragma unroll
+    for (int k = 0; k < rows; ++k) z[k] = lane() + 32 * k < Hidden ? total(lane() + 32 * k) : 0.0F;
+    int column = now().lag;
+#pragma unroll
+    for (int age = 0; age < S::terms; ++age) {
+      column = column == 0 ? S::lags - 1 : column - 1;
+      const float factor = __shfl_sync(every_lane, product, column);
+      const float* then = history_row(S::hidden, u, t - 3 - age + history) + lane();
+#pragma unroll
+      for (int k = 0; k < rows; ++k) {
+        if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
+      }
+    }
+    const float* before = history_row(S::hidden, u, t - 2 + history) + lane();
+    float* to = history_row(S::d0, u, t) + lane();
+    float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
+                 unit(u).unit * Hidden + lane();
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      if (lane() + 32 * k >= Hidden) continue;
+      const float d0 = derive(before[32 * k]) * z[k];
+      to[32 * k] = d0;
+      row[32 * k] = d0;
+    }
+  }
+
+  // -------------------------------------------------------------- folds
+
+  /// What a step folds lies in the second-level cache when its turn comes.
+  template <int Floats>
+  __device__ __forceinline__ void prefetch(const float* master) const {
+    constexpr int line = 32;
+    static_assert(Floats <= 32 * line);
+    if (lane() * line < Floats) prefetch_line(master + lane() * line);
+  }
+  // -------------------------------------------------------------- the step
+
+  /// Nobody writes over what the slowest may still read.
+  __device__ __forceinline__ void wait_for_slowest() const {
+    if (now().step < ahead) return;
+    const unsigned long long step = now().step - ahead;
+    const unsigned int* begun = a.begun + step % rounds;
+    const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
+    while (static_cast<int>(load_relaxed(begun) - target) < 0) {
+    }
+  }
+  __device__ __forceinline__ void prepare_step() const {
+    const ChipNow& n = now();
+    ChipNow& next = now(turn ^ 1);
+    next.step = n.step + 1;
+    next.frame = n.frame + 1;
+    next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
+    next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
+    add_one_relaxed(a.begun + n.step % rounds);
+  }
+  __device__ __forceinline__ void store_results() const {
+    for (int u = 0; u < unit_count() && !S::streams; ++u) {
+      copy_outputs(unit(u), [](float own, float& all) { all = own; });
+    }
+    for (int i = thread; i < warps * 3; i += threads) {
+      a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] =
+          reinterpret_cast<double*>(shared + ChipAreas::score)[i];
+    }
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Who does what, and when, where all weights stream from device memory. A step is two passes over
+/// them, W0 and then W1, by all warps; a block that folds does so while its pass has it. Between
+/// the passes the warps finish units, each its own, while the first blocks of the next pass come.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/multiprocessor.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden>
+struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
+  using Base = Multiprocessor<Precision, Hidden, Home::memory>;
+  using S = typename Base::S;
+  using Weights = typename Base::Weights;
+  struct Held {};  // nothing is held from step to step
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
+      Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count,
+      Base::gains, Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of, Base::master_of,
+      Base::list_of, Base::weights_of, Base::table_place, Base::activate;
+
+  __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
+    return this->template list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
+  }
+  __device__ __forceinline__ int my_wide_count() const {
+    return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
+  }
+  /// Whether it is a block's turn to fold, of W0 or of W1.
+  __device__ __forceinline__ bool has_turn(std::uint32_t what) const {
+    return static_cast<int>(what >> 8 & 0xff) == now().phase;
+  }
+  __device__ __forceinline__ bool folds(std::uint32_t what) const {
+    return has_turn(what) && gains(static_cast<int>(what & 0xff)) != 0;
+  }
+
+  /// Copies of 16-bit weights, and W1's lists, from what is in device memory from launch to launch.
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const {
+    if constexpr (!S::whole) {
+      const ChipBlock* blocks = my_blocks();
+      const int count = my_count();
+#pragma unroll 1
+      for (int k = 0; k < count; ++k) {
+        Weights w;
+        this->load_master(w, master_of(blocks[k]));
+        this->store(blocks[k], w);
+        this->load_rest(rest_of(k), master_of(blocks[k]));
+      }
+    }
+    this->load_wide_weights();
+  }
+
+  // -------------------------------------------------------------- on their way
+
+  /// To the second-level cache: the words of a block that will be streamed, or of its masters.
+  template <int Words>
+  __device__ __forceinline__ void send_for(const void* words) const {
+    this->template prefetch<Words>(static_cast<const float*>(words));
+  }
+  /// This warp's k-th block of W0, whose masters are needed where it folds.
+  __device__ __forceinline__ void send_for_block(int k) const {
+    if (k >= my_count()) return;
+    const ChipBlock& block = my_blocks()[k];
+    send_for<S::stream_words>(this->streamed(block) - this->lane());
+    if (!S::whole && has_turn(block.what)) send_for<S::master0>(master_of(block));
+  }
+  /// And of W1, with its list.
+  __device__ __forceinline__ void send_for_wide(int k) const {
+    if (k >= my_wide_count()) return;
+    const ChipWideBlock& block = my_wide_blocks()[k];
+    send_for<S::block_words>(this->streamed(block) - this->lane());
+    send_for<S::list_words>(list_of(block.out));
+    if (!S::whole && has_turn(block.what)) send_for<S::master1>(master_of(block));
+  }
+  __device__ __forceinline__ void begin_pass(Weights& next) const {
+    if (my_count() == 0) return;
+    this->load_streamed(next, this->streamed(my_blocks()[0]));
+    for (int k = 1; k <= S::sent_for; ++k) send_for_block(k);
+  }
+  __device__ __forceinline__ void begin_wide_pass(Weights& next) const {
+    if (my_wide_count() == 0) return;
+    this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
+    for (int k = 0; k <= S::sent_for; ++k) send_for_wide(k);
+  }
+
+  // -------------------------------------------------------------- W0
+
+  /// What this warp's blocks have of W0 x, unit by unit; then those fold whose turn it is.
+  __device__ __forceinline__ void forward(Weights& next) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+    if (count == 0) return;
+    const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
+    const auto place = [&](int k) {
+      return shared + (blocks[min(k, count - 1)].x >> parity & 0xffffU);
+    };
+    auto x = this->values(place(0));
+    auto rest = this->rest_weights(rest_of(0));
+#pragma unroll 1
+    for (int begin = 0, end = 0; begin < count; begin = end) {
+      const auto u = static_cast<int>(blocks[begin].what & 0xff);
+      end = begin + static_cast<int>(blocks[begin].what >> run_shift);
+      typename Base::Sums sum;
+#pragma unroll 1
+      for (int k = begin; k < end; ++k) {
+        const auto values = x;
+        const auto rest_here = rest;
+        const int after = min(k + 1, count - 1);
+        const auto* from = this->streamed(blocks[after]);
+        send_for_block(k + 1 + S::sent_for);
+        x = this->values(place(after));
+        rest = this->rest_weights(rest_of(after));
+        if (folds(blocks[k].what)) {
+          this->multiply(sum, next, values);
+          fold_here(k);
+          this->load_streamed(next, from);
+        } else {
+          this->multiply_and_load(sum, next, values, from);
+        }
+        this->multiply_rest(sum, rest_here, values);
+      }
+      this->write_sums(sum, float_area(u) + S::part0 + warp() * S::values);
+    }
+  }
+  __device__ __forceinline__ void fold_here(int k) const {
+    const ChipBlock block = my_blocks()[k];
+    Weights w;
+    this->fold_block(block, master_of(block), w, S::whole ? nullptr : rest_of(k));
+    this->store(block, w);
+  }
+
+  // -------------------------------------------------------------- W1
+
+  /// y(t), and what this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its
+  /// coefficients; then those fold whose turn it is.
+  __device__ __forceinline__ void learn(Weights& next) const {
+    const ChipWideBlock* blocks = my_wide_blocks();
+    const int count = my_wide_count();
+    typename Base::Rows h;
+    typename Base::Sums sum;
+    typename Base::ListSums more;
+    int place[Base::listed_places];
+#pragma unroll
+    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
+    bool first = true;  // of its unit
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      const ChipWideBlock block = blocks[k];
+      const int u = static_cast<int>(block.what & 0xff);
+      const int phase = static_cast<int>(block.what >> 8 & 0xff);
+      const Weights w = next;
+      this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
+      send_for_wide(k + 1 + S::sent_for);
+      if (first) h = this->rows(area(u) + S::raw);
+      const std::uint32_t* list = list_of(block.out);
+      const auto d1 = this->values(shared + p.d1 + block.out);
+      const typename Base::ListSums beside = this->multiply_list(list, d1);
+      typename Base::ColumnSums y;
+      this->multiply_listed_rows(y, list, this->listed_of(u, phase));
+      this->multiply(sum, w, d1);
+      this->multiply_rows(y, w, h);
+      this->write_outputs(y, this->outputs_of(now().step, block.out, block.block * columns),
+                          [&](float v) { return activate(v); });
+      const float* weights = weights_of(u, phase);
+#pragma unroll
+      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
+      if (folds(block.what)) this->fold_wide(block, master_of(block), true);
+      first = block.what >> run_shift == 1;
+      if (!first) continue;
+      float* to = float_area(u) + S::part1 + warp() * S::part1_words;
+      this->write_tiles(sum, to);
+      this->write_list(more, to + S::tiles * 8);
+      sum = {};
+      more = {};
+    }
+  }
+
+  // -------------------------------------------------------------- the step
+
+  /// Calls work(u) for the units that are this warp's.
+  template <class Work>
+  __device__ __forceinline__ void each_unit(Work work) const {
+#pragma unroll 1
+    for (int u = warp(); u < unit_count(); u += warps) work(u);
+  }
+  /// What of a unit's work needs nothing of x(t).
+  __device__ __forceinline__ void begin_unit(int u) const {
+    this->open_tables(u);
+    if (this->lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
+    this->write_factors(u, folds_of(u));
+    this->listed_share(u);
+  }
+  __device__ __forceinline__ void read_patches() const {
+    if (now().frame + 1 == launch().count) return;
+    each_unit([&](int u) {
+      if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
+    });
+  }
+  __device__ __forceinline__ void run(Held& /*held*/) {
+#pragma unroll 1
+    for (;;) {
+      Weights next;
+      begin_phase();
+      begin_pass(next);
+      this->gather_values(now().step - 1, (now().step & 1) != 0, thread, threads);
+      begin_phase();
+      each_unit([&](int u) { begin_unit(u); });
+      if (thread == threads - 1) this->wait_for_slowest();
+      __syncthreads();
+      if (thread == 0) this->prepare_step();
+      begin_phase();
+      forward(next);
+      begin_phase();
+      begin_wide_pass(next);
+      __syncthreads();
+      each_unit([&](int u) { this->finish_unit(u); });
+      begin_phase();
+      this->errors(thread, threads);
+      begin_phase();
+      __syncthreads();
+      read_patches();
+      begin_phase();
+      learn(next);
+      begin_phase();
+      __syncthreads();
+      each_unit([&](int u) { this->finish_gradient(u); });
+      __syncwarp();  // what a warp has put into device memory for itself
+      const bool last = now().frame + 1 == launch().count;
+      turn ^= 1;
+      if (last) break;
+    }
+    __syncthreads();
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip
