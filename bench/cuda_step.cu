@@ -4,8 +4,9 @@
 // Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
 //   cuda_step --spec model_zoo/small.json [--precision fp32] [--steps 20000] [--reps 5] [--batch 1]
 //             [--no-graph] [--off-chip]
-// One sequence in bf16 or fp16 is run by the engine whose weights stay on the chip, and so is one
-// in fp32 where the network fits; --off-chip has fp32 run as where it does not.
+// All layers learn from the start. One sequence is run by the engine whose weights stay on the chip
+// where the network fits it, else by the one that streams whole units; --off-chip has fp32 run as
+// where neither can.
 
 #include <algorithm>
 #include <chrono>
@@ -30,7 +31,7 @@ struct Choices {
   int batch = 1;
   std::string precision = "fp32";
   bool graph = true;
-  bool on_chip = true;
+  bool whole_units = true;
 };
 
 Choices parse(int argc, char** argv) {
@@ -42,7 +43,7 @@ Choices parse(int argc, char** argv) {
       continue;
     }
     if (flag == "--off-chip") {
-      choices.on_chip = false;
+      choices.whole_units = false;
       continue;
     }
     if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
@@ -87,6 +88,7 @@ double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& fra
 template <class Engine>
 int measure(const Choices& choices) {
   pvm::Spec spec = pvm::load_spec(choices.spec);
+  spec.delay_each_layer_learning = 1;  // all layers learn from the start
   pvm::EngineOptions options;
   options.graph = choices.graph;
   Engine engine(spec, choices.batch, options);
@@ -123,22 +125,34 @@ int measure(const Choices& choices) {
   return 0;
 }
 
+bool fit_units(const std::string& spec) {
+  std::string why;
+  return pvm::CudaChipEngine<pvm::fp32>::fits(pvm::load_spec(spec), why) ||
+         pvm::CudaStreamEngine<pvm::fp32>::fits(pvm::load_spec(spec), why);
+}
+/// With the weights on the chip where they fit, else streamed.
+template <class Precision>
+int measure_units(const Choices& choices) {
+  std::string why;
+  if (pvm::CudaChipEngine<Precision>::fits(pvm::load_spec(choices.spec), why)) {
+    return measure<pvm::CudaChipEngine<Precision>>(choices);
+  }
+  return measure<pvm::CudaStreamEngine<Precision>>(choices);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     const Choices choices = parse(argc, argv);
-    if (!choices.on_chip && choices.precision != "fp32") {
+    if (!choices.whole_units && choices.precision != "fp32") {
       throw pvm::Error(pvm::Fault::usage, "--off-chip is for fp32, not " + choices.precision);
     }
-    if (choices.precision == "bf16") return measure<pvm::CudaChipEngine<pvm::bf16>>(choices);
-    if (choices.precision == "fp16") return measure<pvm::CudaChipEngine<pvm::fp16>>(choices);
+    if (choices.precision == "bf16") return measure_units<pvm::bf16>(choices);
+    if (choices.precision == "fp16") return measure_units<pvm::fp16>(choices);
     if (choices.precision == "fp32") {
-      using Chip = pvm::CudaChipEngine<pvm::fp32>;
-      std::string why;
-      const bool fits =
-          choices.on_chip && choices.batch == 1 && Chip::fits(pvm::load_spec(choices.spec), why);
-      return fits ? measure<Chip>(choices) : measure<pvm::CudaEngine<>>(choices);
+      const bool whole_units = choices.whole_units && choices.batch == 1 && fit_units(choices.spec);
+      return whole_units ? measure_units<pvm::fp32>(choices) : measure<pvm::CudaEngine<>>(choices);
     }
     throw pvm::Error(pvm::Fault::usage,
                      "--precision is fp32, bf16 or fp16, not " + choices.precision);

@@ -87,7 +87,7 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
                    pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
                    pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>) {
   if (skipped()) return;
-  const Multiprocessors some(TestType::streams ? 2 : 16);  // 2: with more units than warps
+  const Multiprocessors some(TestType::streams ? 1 : 16);  // 1: with more units than warps
   using E = TestType;
   constexpr bool coarse = std::is_same_v<typename E::precision, pvm::bf16>;
   const double unit = coarse ? 0x1p-9 : 0x1p-12;
@@ -105,7 +105,7 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
 TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEngine<pvm::fp32>,
                    pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;
-  const Multiprocessors some(TestType::streams ? 2 : 16);
+  const Multiprocessors some(TestType::streams ? 1 : 16);
   using E = TestType;
   const int steps = steps_of(60, 30);
   check_small(distance<E>(quick(), 1, steps));

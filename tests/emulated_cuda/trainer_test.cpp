@@ -253,7 +253,7 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   const Different device({.multiprocessors = 16});
   const pvm::TrainerOptions options{.seed = 5};
   const auto on_chip = [](auto&& trainer) {
-    return train_test::contains(trainer.description(), "CUDA engine, whole units");
+    return train_test::contains(trainer.description(), "% of W1 on the chip");
   };
   pvm::Trainer<pvm::fp16, 1, Net> chip(options);
   CHECK(on_chip(chip));
@@ -281,7 +281,8 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16, 1, OfSide<5>>(options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16>(train_test::tiny_spec(), options)));
   const Different smaller({.multiprocessors = 2});
-  CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp16, 1, Net>(options)));
+  pvm::Trainer<pvm::fp16, 1, Net> streams(options);
+  CHECK(train_test::contains(streams.description(), "all weights streamed"));
 }
 
 TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {
@@ -329,6 +330,8 @@ TEST_CASE("An engine takes no more memory than it says, and says when there is t
     units_of_49.hidden_block_size = 7;
     check(pvm::CudaChipEngine<pvm::bf16>(units_of_49));
     check(pvm::CudaChipEngine<pvm::fp32>(units_of_49));
+    check(pvm::CudaStreamEngine<pvm::bf16>(units_of_49));
+    check(pvm::CudaStreamEngine<pvm::fp32>(units_of_49));
   }
   CHECK(memory.used() == before);
 

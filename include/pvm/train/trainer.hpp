@@ -100,12 +100,12 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The hidden values of a unit for which the engine with its weights on the chip is compiled: those
-/// of the published models. A network that is a type has no other engine than the same spec in a
+/// The hidden values of a unit for which the engines of whole units are compiled: those of the
+/// published models. A network that is a type has no other engine than the same spec in a
 /// file, and so trains to the same bits.
 inline constexpr int hidden_on_chip = 49;
 
-/// Whether that engine may be the one; a spec must fit besides.
+/// Whether one of these engines may be the one; a spec must fit besides.
 template <class Precision, int Batch, class Net>
 consteval bool may_stay_on_chip() {
   constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
@@ -116,8 +116,9 @@ consteval bool may_stay_on_chip() {
 }
 
 /// One sequence with momentum has engines of its own: one that keeps what it can of its weights on
-/// the chip, where the network fits it, and one for others in fp32; everything else runs as a batch
-/// on tensor cores. Throws Error (device) for what a GPU cannot run.
+/// the chip, where the network fits it, one that streams whole units, and one for others in fp32;
+/// everything else runs as a batch on tensor cores. Throws Error (device) for what a GPU cannot
+/// run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
@@ -127,8 +128,10 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   }
   if constexpr (may_stay_on_chip<Precision, Batch, Net>()) {
     using Chip = CudaChipEngine<Precision, hidden_on_chip>;
+    using Stream = CudaStreamEngine<Precision, hidden_on_chip>;
     std::string why;
     if (batch == 1 && Chip::fits(spec, why)) return AnyEngine::make<Chip>(spec, batch, options);
+    if (batch == 1 && Stream::fits(spec, why)) return AnyEngine::make<Stream>(spec, batch, options);
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {

@@ -70,15 +70,25 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Where the rows beside the tiles of this warp's k-th block are.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     if constexpr (S::streams) {
-      return a.copy +
-             static_cast<std::size_t>(this->my_blocks()[k].block) * S::stream_words +
+      return a.copy + static_cast<std::size_t>(this->my_blocks()[k].block) * S::stream_words +
              S::block_words;
     }
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
+  /// Where all is streamed, nothing of it stays in the second-level cache.
+  __device__ __forceinline__ static float4 load_float4(const float4* from) {
+    if constexpr (!S::streams) return __ldcg(from);
+    return load_marked(from, leaves_first());
+  }
+  __device__ __forceinline__ static uint4 load_word(const uint4* from) {
+    if constexpr (!S::streams) return __ldcg(from);
+    const float4 v = load_float4(reinterpret_cast<const float4*>(from));
+    return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+                      __float_as_uint(v.w));
+  }
   __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = __ldcg(from + i * 32);
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32);
   }
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
     if (block.where == in_memory) {
@@ -202,7 +212,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
       multiply_pair(sum, i, w.tiles[i], x);
-      w.tiles[i] = __ldcg(next + i * 32);
+      w.tiles[i] = load_word(next + i * 32);
     }
   }
   /// The rows beside the tiles are some of eight: what lanes make of others is not looked at.
@@ -349,7 +359,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
+      for (int half = 0; half < 2; ++half) old[i][half] = load_float4(from + (2 * i + half) * 32);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -378,7 +388,11 @@ struct Blocks : View<Precision, Hidden, home> {
         } else {
           float4& sum = old[i][half];
           sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
-          sink[(2 * i + half) * 32] = sum;
+          if constexpr (S::streams) {
+            store_held(sink + (2 * i + half) * 32, sum, leaves_first());
+          } else {
+            sink[(2 * i + half) * 32] = sum;
+          }
         }
       }
       if (i == S::pairs) continue;
@@ -422,6 +436,17 @@ struct Blocks : View<Precision, Hidden, home> {
         [&](int half, std::uint32_t words) {
           if (rest != nullptr) rest[rest_place(row(), half * 4 + pair() / 2)] = words;
         });
+  }
+  /// Streamed blocks, whose masters are not what is streamed.
+  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, const Weights& /*w*/,
+                                                std::uint32_t* rest) const {
+    Weights fresh;
+    fold_block(block, this->master_of(block), fresh, rest);
+    store(block, fresh);
+  }
+  __device__ __forceinline__ void fold_wide_streamed(const ChipWideBlock& block,
+                                                     const Weights& /*w*/) const {
+    fold_wide(block, this->master_of(block), true);
   }
   /// A block of W1, whose d1 are in its list.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,

@@ -65,6 +65,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   }
   /// All that is streamed in a step is more than the second-level cache keeps.
   __device__ __forceinline__ static unsigned long long policy() {
+    if constexpr (S::streams) return leaves_first();
     return partly_stays<S::stays_percent>();
   }
   __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
@@ -276,8 +277,14 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     float2 beside[2];
   };
   __device__ __forceinline__ Folding begin_fold(const float* master, int more) const {
-    Folding f;
-    load_master(f.w, master);
+    Weights w;
+    load_master(w, master);
+    return begin_fold(w, master, more);
+  }
+  /// With the tiles in registers already.
+  __device__ __forceinline__ Folding begin_fold(const Weights& w, const float* master,
+                                                int more) const {
+    Folding f{w, {}};
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       f.beside[k] = row() < more ? __ldcg(reinterpret_cast<const float2*>(
@@ -311,7 +318,13 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void end_fold(const Folding& f, float* to, int more) const {
     float4* sink = reinterpret_cast<float4*>(to) + lane();
 #pragma unroll
-    for (int i = 0; i < words; ++i) sink[i * 32] = f.w.tiles[i];
+    for (int i = 0; i < words; ++i) {
+      if constexpr (S::streams) {
+        store_held(sink + i * 32, f.w.tiles[i], policy());
+      } else {
+        sink[i * 32] = f.w.tiles[i];
+      }
+    }
     if (row() >= more) return;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -353,18 +366,30 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     __syncwarp();
     return x;
   }
-  /// A block of W0.
-  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
-                                             std::uint32_t* rest) const {
+  __device__ __forceinline__ void add_gradients(Folding& f, const ChipBlock& block,
+                                                const PastColumn& past_column) const {
     const auto u = static_cast<int>(block.what & 0xff);
-    const PastColumn past_column = load_past_column(block);
-    Folding f = begin_fold(master_of(block), S::rest);
     const std::uint32_t* x = scale_past(block, past_column);
     const int count = ages(u);
 #pragma unroll 2
     for (int age = 0; age < count; ++age) {
       add_outer(f, listed_row(S::d0, u, age), values(x + age * columns), S::rest);
     }
+  }
+  /// A streamed block of W0, whose tiles are in `w`.
+  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, const Weights& w,
+                                                std::uint32_t* /*rest*/) const {
+    const PastColumn past_column = load_past_column(block);
+    Folding f = begin_fold(w, master_of(block), S::rest);
+    add_gradients(f, block, past_column);
+    end_fold(f, master_of(block), S::rest);
+  }
+  /// A block of W0.
+  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
+                                             std::uint32_t* rest) const {
+    const PastColumn past_column = load_past_column(block);
+    Folding f = begin_fold(master_of(block), S::rest);
+    add_gradients(f, block, past_column);
     end_fold(f, to, S::rest);
     w = f.w;
     if (rest == nullptr || row() >= S::rest) return;
@@ -373,12 +398,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       *reinterpret_cast<float2*>(rest + row() * columns + pair() + 8 * k) = f.beside[k];
     }
   }
-  /// A block of W1, whose d1 are in its list.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
-                                            bool keep) const {
-    const auto u = static_cast<int>(block.what & 0xff);
-    auto* list = reinterpret_cast<float*>(list_of(block.out));
-    Folding f = begin_fold(master_of(block), S::rest + 1);
+  __device__ __forceinline__ void add_wide_gradients(Folding& f, int u, const float* list) const {
     const int count = ages(u);
 #pragma unroll 2
     for (int age = 0; age < count; ++age) {
@@ -393,14 +413,34 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       }
       add_outer(f, listed_row(S::hidden, u, age), x, S::rest + 1);
     }
-    end_fold(f, to, S::rest + 1);
-    if (!keep) return;
-    store_wide(block, f.w);
+  }
+  /// The rows beside W1's tiles stand in the list, too.
+  __device__ __forceinline__ void list_rows(const Folding& f, float* list) const {
     if (row() > S::rest) return;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       *reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair())) = f.beside[k];
     }
+  }
+  /// A streamed block of W1, whose tiles are in `w`.
+  __device__ __forceinline__ void fold_wide_streamed(const ChipWideBlock& block,
+                                                     const Weights& w) const {
+    auto* list = reinterpret_cast<float*>(list_of(block.out));
+    Folding f = begin_fold(w, master_of(block), S::rest + 1);
+    add_wide_gradients(f, static_cast<int>(block.what & 0xff), list);
+    end_fold(f, master_of(block), S::rest + 1);
+    list_rows(f, list);
+  }
+  /// A block of W1, whose d1 are in its list.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
+                                            bool keep) const {
+    auto* list = reinterpret_cast<float*>(list_of(block.out));
+    Folding f = begin_fold(master_of(block), S::rest + 1);
+    add_wide_gradients(f, static_cast<int>(block.what & 0xff), list);
+    end_fold(f, to, S::rest + 1);
+    if (!keep) return;
+    store_wide(block, f.w);
+    list_rows(f, list);
   }
 };
 

@@ -61,7 +61,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
              detail::chip::deferral<Precision, Hidden>(spec.momentum)),
         layout_(net_, plan_, device_.multiprocessors, device_.shared_bytes),
-        launcher_(device_.multiprocessors, layout_.shared_words * 4) {
+        launcher_(layout_.multiprocessors(), layout_.shared_words * 4) {
     this->require_memory(memory_needed(), "");
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
@@ -109,11 +109,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
     };
     const std::string there =
-        Sizes::streams ? "all weights streamed"
-                       : percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
-                             percent(layout_.wide_blocks - layout_.wide_streamed,
-                                     layout_.wide_blocks) +
-                             "1 on the chip";
+        Sizes::streams
+            ? "all weights streamed"
+            : percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
+                  percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
+                  "1 on the chip";
     return std::string("CUDA engine, whole units: ") + device_.name + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
@@ -123,12 +123,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::chip;
-    const std::size_t words = 2 * layout_.weight_floats() + copy_words() + wide_copy_words() +
-                              layout_.list_words + area_words() +
-                              count(ring) * (layout_.row_words + hidden_row()) +
-                              count(history) * (hidden_row() + layout_.outputs) +
-                              2 * layout_.outputs + layout_.programs.size() +
-                              layout_.program_start.size() + detail::chip::rounds;
+    const std::size_t words =
+        2 * layout_.weight_floats() + copy_words() + wide_copy_words() + layout_.list_words +
+        area_words() + count(ring) * (layout_.row_words + hidden_row()) +
+        count(history) * (hidden_row() + layout_.outputs) + 2 * layout_.outputs +
+        layout_.programs.size() + layout_.program_start.size() + detail::chip::rounds;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
 
@@ -151,11 +150,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] std::size_t wide_copy_words() const {
     return Sizes::whole || !Sizes::streams ? 4 : layout_.wide_blocks * Sizes::block_words;
   }
+  [[nodiscard]] std::size_t list_words() const { return Sizes::streams ? layout_.list_words : 4; }
   [[nodiscard]] std::size_t area_words() const {
     return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
   }
   [[nodiscard]] std::size_t score_size() const {
-    return count(device_.multiprocessors) * detail::chip::warps * 3;
+    return count(layout_.multiprocessors()) * count(Sizes::warps) * 3;
   }
   /// Row of step `step_ - back` in the rings of device memory.
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
@@ -166,8 +166,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                                     detail::chip::history);
   }
   [[nodiscard]] std::string layout_name() const {
-    return (Sizes::streams ? "streamed units, " : "on the chip, ") + std::string(Precision::name) + ", " +
-           std::to_string(device_.multiprocessors) + " multiprocessors";
+    return (Sizes::streams ? "streamed units, " : "on the chip, ") + std::string(Precision::name) +
+           ", " + std::to_string(device_.multiprocessors) + " multiprocessors";
   }
   [[nodiscard]] std::vector<float> last_outputs() {
     const std::vector<float> y = this->download(y_);
@@ -185,7 +185,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->clear(weights_now_);  // it is downloaded whole, with the padding that no kernel writes
     copy_ = Array<std::uint32_t>(copy_words());
     wide_copy_ = Array<std::uint32_t>(wide_copy_words());
-    lists_ = Array<std::uint32_t>(std::max<std::size_t>(4, layout_.list_words));
+    lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
@@ -201,7 +201,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     for (std::uint64_t i = 0; i < rounds; ++i) {
       const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
       begun.push_back(static_cast<unsigned>(times) *
-                      static_cast<unsigned>(device_.multiprocessors));
+                      static_cast<unsigned>(layout_.multiprocessors()));
     }
     return begun;
   }

@@ -29,18 +29,20 @@ using Worker = typename WorkerOf<Precision, Hidden, home>::type;
 /// Copies a multiprocessor's program to shared memory.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const ChipArguments& a,
-                                                                        std::uint32_t* shared) {
+                                                                      std::uint32_t* shared) {
+  using S = Sizes<Precision, Hidden, home>;
   const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
   const auto* header = reinterpret_cast<const ChipProgram*>(from);
   const std::uint32_t words = header->words;
   std::uint32_t* program = shared + header->start;
-  for (std::uint32_t i = threadIdx.x; i < words; i += threads) program[i] = from[i];
+  for (std::uint32_t i = threadIdx.x; i < words; i += S::threads) program[i] = from[i];
   __syncthreads();
   return {{{{a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0}}}};
 }
 
-template <class Precision, int Hidden, Home home>
-__global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ ChipArguments a) {
+template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
+__global__ void __launch_bounds__(S::threads, S::together)
+    steps(const __grid_constant__ ChipArguments a) {
   auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) block.begin_launch();
   __syncthreads();
@@ -51,7 +53,7 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
   block.load_weights(held);
   const unsigned long long t = block.now().step;
   // What B has of the listed gradients, and A of a patch.
-  for (int u = block.warp(); u < block.unit_count(); u += warps) {
+  for (int u = block.warp(); u < block.unit_count(); u += S::warps) {
     const ChipUnit& my = block.unit(u);
     float products = 0;
     if (my.patch != not_a_patch) {
@@ -75,11 +77,10 @@ __global__ void __launch_bounds__(threads, 1) steps(const __grid_constant__ Chip
 }
 
 /// W(step) = masters + the listed gradients, into `to`, laid out like the masters.
-template <class Precision, int Hidden, Home home>
-__global__ void __launch_bounds__(threads, 1)
+template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
+__global__ void __launch_bounds__(S::threads, S::together)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float* to) {
-  using S = Sizes<Precision, Hidden, home>;
   const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin(step);
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(threads, 1)
   const int warp = block.warp();
   __syncthreads();
   const auto each_unit = [&](auto&& work) {
-    for (int u = warp; u < block.unit_count(); u += warps) work(u);
+    for (int u = warp; u < block.unit_count(); u += S::warps) work(u);
   };
   each_unit([&](int u) { block.open_tables(u); });
   const ChipBlock* blocks = block.my_blocks();
@@ -175,11 +176,11 @@ __device__ __forceinline__ void restore_patch(const Worker& block, int u, unsign
   }
 }
 /// Of a past that was brought in from outside.
-template <class Precision, int Hidden, Home home>
-__global__ void __launch_bounds__(threads, 1)
+template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
+__global__ void __launch_bounds__(S::threads, S::together)
     restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
   const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
-  for (int u = block.warp(); u < block.unit_count(); u += warps) {
+  for (int u = block.warp(); u < block.unit_count(); u += S::warps) {
     restore_unit(block, u, step);
     if (block.unit(u).patch != not_a_patch) restore_patch(block, u, step);
   }

@@ -17,6 +17,8 @@ namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home = Home::chip>
 class ChipLauncher {
+  using S = Sizes<Precision, Hidden, home>;
+
  public:
   ChipLauncher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {
     allow_shared(chip::steps<Precision, Hidden, home>);
@@ -28,26 +30,27 @@ class ChipLauncher {
   void steps(const ChipArguments& arguments, cudaStream_t stream) const {
     void* parameters[] = {const_cast<ChipArguments*>(&arguments)};
     cuda_check(cudaLaunchCooperativeKernel(chip::steps<Precision, Hidden, home>,
-                                           dim3(static_cast<unsigned>(blocks_)), dim3(threads),
+                                           dim3(static_cast<unsigned>(blocks_)), dim3(S::threads),
                                            parameters, shared_, stream),
                "launching a step");
   }
   void materialise(const ChipArguments& arguments, unsigned long long step,
                    const std::uint32_t* index, const float* coefficients, float* to,
                    cudaStream_t stream) const {
-    cuda_check(launch(chip::materialise<Precision, Hidden, home>, shape(stream), arguments, step, index,
-                      coefficients, to),
+    cuda_check(launch(chip::materialise<Precision, Hidden, home>, shape(stream), arguments, step,
+                      index, coefficients, to),
                "reading the weights");
   }
   void restore_products(const ChipArguments& arguments, unsigned long long step,
                         cudaStream_t stream) const {
-    cuda_check(launch(chip::restore_products<Precision, Hidden, home>, shape(stream), arguments, step),
-               "restoring a state");
+    cuda_check(
+        launch(chip::restore_products<Precision, Hidden, home>, shape(stream), arguments, step),
+        "restoring a state");
   }
 
  private:
   [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
-    return {dim3(static_cast<unsigned>(blocks_)), threads, shared_, stream};
+    return {dim3(static_cast<unsigned>(blocks_)), S::threads, shared_, stream};
   }
   template <class Kernel>
   void allow_shared(Kernel* kernel) const {

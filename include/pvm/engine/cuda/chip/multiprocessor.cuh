@@ -32,9 +32,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   static constexpr int hidden = Hidden;
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
-      Base::unit_count, Base::past, Base::history_row, Base::seen, Base::weights_of,
-      Base::folds_of, Base::gains, Base::my_blocks, Base::master_of, Base::list_of, Base::age_of,
-      Base::table_place, Base::outputs_of;
+      Base::unit_count, Base::past, Base::history_row, Base::seen, Base::weights_of, Base::folds_of,
+      Base::gains, Base::my_blocks, Base::master_of, Base::list_of, Base::age_of, Base::table_place,
+      Base::outputs_of;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -97,18 +97,18 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// What steps need to know of their frames, to shared memory.
   __device__ __forceinline__ void load_launch() const {
     const ChipLaunch& l = launch();
-    for (int i = thread; i < l.count; i += threads) {
+    for (int i = thread; i < l.count; i += S::threads) {
       frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
       shared[ChipAreas::scored + i] = l.scored[i];
     }
-    for (int i = thread; i < l.count * unit_count(); i += threads) {
+    for (int i = thread; i < l.count * unit_count(); i += S::threads) {
       const int u = i % unit_count();
       const int step = i / unit_count();
       area(u)[S::rates + static_cast<std::uint32_t>(step)] =
           l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
     }
     const int line = a.block_size * a.channels;
-    for (int k = thread; k < a.patch; k += threads) {
+    for (int k = thread; k < a.patch; k += S::threads) {
       shared[ChipAreas::offsets + k] =
           static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
     }
@@ -131,7 +131,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// Calls copy(y in shared memory, y in device memory) for both rows of a unit's.
   template <class Copy>
   __device__ __forceinline__ void copy_outputs(const ChipUnit& my, Copy copy) const {
-    for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += threads) {
+    for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += S::threads) {
       for (int k = 0; k < 2; ++k) {
         copy(floats(p.y)[k * p.out_count + my.out + o],
              a.y[static_cast<std::size_t>(k) * a.output_row + my.all_out + o]);
@@ -141,25 +141,26 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// The past from device memory to shared memory.
   __device__ __forceinline__ void load_past() const {
     const unsigned long long t = now().step;
-    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += threads)
+    for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
       shared[p.x + i] = 0;
     if constexpr (!S::streams) {
-      for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count; i += threads)
+      for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count;
+           i += S::threads)
         floats(p.y)[i] = 0;
     }
-    constexpr int parts = (warps + 1) * S::values + warps * S::part1_words;
+    constexpr int parts = (S::warps + 1) * S::values + S::warps * S::part1_words;
     if (thread < unit_count()) area(thread)[S::opened] = ~0U;
-    for (int i = thread; i < unit_count() * parts; i += threads) {
+    for (int i = thread; i < unit_count() * parts; i += S::threads) {
       float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
     }
-    for (int i = thread; i < warps * 3; i += threads) {
+    for (int i = thread; i < S::warps * 3; i += S::threads) {
       reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
-          a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i];
+          a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i];
     }
     __syncthreads();
     for (int u = 0; u < unit_count(); ++u) {
       const ChipUnit& my = unit(u);
-      for (int k = thread; k < history * Hidden; k += threads) {
+      for (int k = thread; k < history * Hidden; k += S::threads) {
         const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
         const int i = k % Hidden;
         const std::size_t at = my.unit * Hidden + i;
@@ -171,16 +172,17 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
             Words::unpack(__ldcg(past(step) + my.unit * S::record + in_pieces(i)));
         if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
       }
-      if constexpr (!S::streams) copy_outputs(my, [](float& own, float& all) { own = __ldcg(&all); });
+      if constexpr (!S::streams)
+        copy_outputs(my, [](float& own, float& all) { own = __ldcg(&all); });
       if (thread == 0) shared[my.one] = Words::pack(1.0F);
       const std::uint32_t* from = past(t - 1 + ring);  // what is B now
       if (my.patch != not_a_patch) {
-        for (std::uint32_t k = static_cast<std::uint32_t>(thread); k < my.base; k += threads) {
+        for (std::uint32_t k = static_cast<std::uint32_t>(thread); k < my.base; k += S::threads) {
           shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
               __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
         }
         for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base;
-             i += threads) {
+             i += S::threads) {
           const unsigned long long step = t - 1 - i / my.base + 2 * ring;
           const std::uint32_t k = i % my.base;
           seen(my, step)[k] = Words::unpack(
@@ -189,7 +191,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       }
     }
     // Primary sources of step t - 1 are c(h(t-2)).
-    gather_values(t - 2, (t & 1) == 0, thread, threads);
+    gather_values(t - 2, (t & 1) == 0, thread, S::threads);
   }
 
   /// W1, its last rows, and the listed d1 beside them.
@@ -259,6 +261,18 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     sum.v[1] += w[1] * __uint_as_float(piece.y);
     sum.v[2] += w[2] * __uint_as_float(piece.z);
   }
+  /// Where in a row of the past this lane finds its piece of a panel's: listed, or, to save shared
+  /// memory, found anew.
+  __device__ __forceinline__ std::uint32_t product_place(const ChipUnit& my,
+                                                         std::uint32_t panel) const {
+    if constexpr (!S::streams) {
+      return shared[my.products + panel * 32 + static_cast<unsigned>(lane())];
+    }
+    const ChipPanel& there = list<ChipPanel>(p.panels)[my.first_panel + panel];
+    const auto source = static_cast<std::uint32_t>(lane() / S::product_pieces);
+    if (source >= min(there.count, static_cast<std::uint32_t>(panel_slots))) return no_product;
+    return products_at(list<ChipSlot>(p.slots)[there.first + source]);
+  }
   /// The sum over the sources; lane i gets that of age i.
   __device__ __forceinline__ float over_sources(const Products& sum) const {
     float out = 0;
@@ -309,7 +323,6 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const std::uint32_t first = patch ? 0 : 1;
     const std::uint32_t* sent = past(t - 1 + ring);
     const auto mark = static_cast<std::uint32_t>(t);
-    const std::uint32_t* places = shared + my.products + lane();
     constexpr int at_once = 3;
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
@@ -318,7 +331,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       std::uint32_t at[at_once];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        at[i] = from + i < my.panels ? places[(from + i) * 32] : no_product;
+        at[i] = from + i < my.panels ? product_place(my, from + i) : no_product;
         if (at[i] != no_product) piece[i] = receive_piece(sent + at[i]);
       }
 #pragma unroll
@@ -555,9 +568,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       word[k] = 0;
       if (i >= Hidden) continue;
       const float* part = float_area(u) + S::part0 + i;
-      float v = part[warps * S::values];  // of the listed gradients
+      float v = part[S::warps * S::values];  // of the listed gradients
 #pragma unroll
-      for (int w = 0; w < warps; ++w) v += part[w * S::values];
+      for (int w = 0; w < S::warps; ++w) v += part[w * S::values];
       h[k] = activate(v);
       word[k] = Words::pack(squeeze(h[k]));
     }
@@ -630,7 +643,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const auto total = [&](int column) {
       float v = 0;
 #pragma unroll
-      for (int w = 0; w < warps; ++w) v += part[w * S::part1_words + column];
+      for (int w = 0; w < S::warps; ++w) v += part[w * S::part1_words + column];
       return v;
     };
     // Lane i: of the gradient in column i.
@@ -695,8 +708,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     for (int u = 0; u < unit_count() && !S::streams; ++u) {
       copy_outputs(unit(u), [](float own, float& all) { all = own; });
     }
-    for (int i = thread; i < warps * 3; i += threads) {
-      a.score[static_cast<std::size_t>(blockIdx.x) * warps * 3 + i] =
+    for (int i = thread; i < S::warps * 3; i += S::threads) {
+      a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i] =
           reinterpret_cast<double*>(shared + ChipAreas::score)[i];
     }
   }

@@ -41,8 +41,8 @@ class Plan {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// Everything for `multiprocessors` blocks of threads with so much shared memory each. Ask
-  /// `fits` before.
+  /// Everything for a device with so many multiprocessors and so much shared memory for a block of
+  /// threads on each. Ask `fits` before.
   Plan(const Connectome& net, DeferralPlan plan, int multiprocessors, std::size_t shared_bytes)
       : net_(net), period_(static_cast<std::size_t>(plan.period)) {
     patch_products = words_in_pieces(static_cast<std::size_t>(net.units[0].base));
@@ -54,9 +54,11 @@ class Plan {
     zero = one + 4;
     row_words = one + words_in_pieces(2 * columns);
     lay_out_units();
-    share_out(multiprocessors);
+    share_out(S::together * multiprocessors);
     lay_out_areas();
-    for (std::size_t m = 0; m < share_.size(); ++m) make_program(m, shared_bytes / 4);
+    constexpr std::size_t reserved = 1024;  // bytes, for each block of threads, by the driver
+    const std::size_t there = (shared_bytes + reserved) / S::together - reserved;
+    for (std::size_t m = 0; m < share_.size(); ++m) make_program(m, there / 4);
   }
 
   /// Whether a plan for it exists; if not, `why` says in half a sentence what is in the way.
@@ -82,6 +84,8 @@ class Plan {
   }
 
   ChipAreas areas{};
+  [[nodiscard]] int multiprocessors() const { return static_cast<int>(share_.size()); }
+
   std::size_t shared_words = 0;  ///< of a block of threads
   std::size_t row_words = 0, first_patch = 0, patch_record = 0;
   std::size_t patch_products = 0;           ///< word of a patch's record
@@ -310,8 +314,8 @@ class Plan {
     std::vector<ChipUnit> units;
     std::vector<ChipPanel> panels;
     std::vector<ChipSlot> slots;
-    std::array<std::vector<ChipBlock>, warps> blocks;
-    std::array<std::vector<ChipWideBlock>, warps> wide;
+    std::array<std::vector<ChipBlock>, S::warps> blocks;
+    std::array<std::vector<ChipWideBlock>, S::warps> wide;
     std::vector<ChipTarget> targets;
     std::vector<std::uint32_t> folding, folding_start, products;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
@@ -325,7 +329,7 @@ class Plan {
     for (const std::size_t u : units) add_unit(draft, u, folding);
     deal(draft, foldings);
     deal_wide(draft);
-    list_folding(draft);
+    if (!S::streams) list_folding(draft);
     place_all(draft, shared_words_there);
     append(draft);
   }
@@ -365,7 +369,7 @@ class Plan {
     }
     unit.panels = narrow(draft.panels.size()) - unit.first_panel;
     unit.products = narrow(draft.products.size());
-    for (std::uint32_t k = 0; k < unit.panels; ++k) {
+    for (std::uint32_t k = 0; k < unit.panels && !S::streams; ++k) {
       list_products(draft, draft.panels[unit.first_panel + k]);
     }
     draft.units.push_back(unit);
@@ -419,7 +423,7 @@ class Plan {
     if (n > S::most_units) problem_ = "it has too many units";
     Places place{ChipAreas::offsets};
     (void)place(base(0));
-    areas.scratch = place(warps * S::scratch_words);
+    areas.scratch = place(S::warps * S::scratch_words);
     areas.units = place.at;
   }
 
@@ -455,7 +459,7 @@ class Plan {
     } else {
       p.y = place(2 * draft.out);
       std::uint32_t rest = place(count * S::rest_words);
-      for (std::size_t w = 0; w < warps; ++w) {
+      for (std::size_t w = 0; w < S::warps; ++w) {
         p.rest_first[w] = rest;
         rest += narrow(draft.blocks[w].size() * S::rest_words);
       }
@@ -491,8 +495,7 @@ class Plan {
     for (auto& list : draft.wide) {
       for (ChipWideBlock& block : list) {
         const bool room = place.at + S::block_words <= shared_words_there;
-        block.where =
-            !S::streams && (room || !S::whole) ? place(S::block_words) : in_memory;
+        block.where = !S::streams && (room || !S::whole) ? place(S::block_words) : in_memory;
         if (block.where == in_memory) ++wide_streamed;
       }
     }
@@ -500,21 +503,21 @@ class Plan {
   /// W0: the first of each warp's are held in registers, the last lie in shared memory, warp by
   /// warp alike; what is between them is streamed, and the first of that asked for before all.
   void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place) {
-    std::array<std::size_t, warps> left{};
+    std::array<std::size_t, S::warps> left{};
     std::size_t most = 0;
-    for (std::size_t w = 0; w < warps; ++w) {
+    for (std::size_t w = 0; w < S::warps; ++w) {
       left[w] = draft.blocks[w].size();
       held += std::min<std::size_t>(left[w], S::held_blocks);
       most = std::max(most, left[w]);
     }
     for (; most > S::held_blocks && !S::streams; --most) {
-      for (std::size_t w = 0; w < warps; ++w) {
+      for (std::size_t w = 0; w < S::warps; ++w) {
         if (left[w] < most || place.at + S::block_words > shared_words_there) continue;
         draft.blocks[w][--left[w]].where = place(S::block_words);
         ++shared;
       }
     }
-    for (std::size_t w = 0; w < warps; ++w) {
+    for (std::size_t w = 0; w < S::warps; ++w) {
       draft.p.streamed_to[w] = narrow(left[w]);
       for (std::size_t k = S::held_blocks; k < left[w]; ++k) {
         draft.blocks[w][k].where = in_memory;
@@ -531,14 +534,14 @@ class Plan {
     p.out_count = draft.out;
     std::vector<ChipBlock> blocks_of_all;
     std::vector<ChipWideBlock> wide_of_all;
-    for (std::size_t w = 0; w < warps; ++w) {
+    for (std::size_t w = 0; w < S::warps; ++w) {
       p.block_start[w] = narrow(blocks_of_all.size());
       p.wide_start[w] = narrow(wide_of_all.size());
       blocks_of_all.insert(blocks_of_all.end(), draft.blocks[w].begin(), draft.blocks[w].end());
       wide_of_all.insert(wide_of_all.end(), draft.wide[w].begin(), draft.wide[w].end());
     }
-    p.block_start[warps] = narrow(blocks_of_all.size());
-    p.wide_start[warps] = narrow(wide_of_all.size());
+    p.block_start[S::warps] = narrow(blocks_of_all.size());
+    p.wide_start[S::warps] = narrow(wide_of_all.size());
     const std::size_t start = programs.size();
     program_start.push_back(narrow(start));
     programs.resize(start + p.words);
@@ -578,7 +581,7 @@ class Plan {
   [[nodiscard]] static Role role(const Draft& draft, std::size_t w) {
     const std::size_t finishing = draft.units.size();
     if (w < finishing) return Role::finishes;
-    const bool enough = finishing + draft.patches < warps;
+    const bool enough = finishing + draft.patches < S::warps;
     if (enough && w < finishing + draft.patches) return Role::reads;
     return w < 2 * finishing ? Role::writes : Role::others;
   }
@@ -598,8 +601,8 @@ class Plan {
       for (const Folding& f : foldings) {
         if (f.phase != phase) continue;
         for (std::size_t b = 0; b < f.blocks; ++b) {
-          std::size_t to = warps - 1;
-          for (std::size_t w = 0; w < warps; ++w) {
+          std::size_t to = S::warps - 1;
+          for (std::size_t w = 0; w < S::warps; ++w) {
             if (load(w) < load(to)) to = w;
           }
           draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
@@ -668,7 +671,7 @@ class Plan {
   /// Blocks of W1, in runs, to the warps that have nothing else.
   void deal_wide(Draft& draft) const {
     std::vector<std::size_t> to;
-    for (std::size_t w = 0; w < warps; ++w) {
+    for (std::size_t w = 0; w < S::warps; ++w) {
       const Role is = role(draft, w);
       if (S::streams || is == Role::writes || is == Role::others) to.push_back(w);
     }

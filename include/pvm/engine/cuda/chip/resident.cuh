@@ -38,7 +38,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
 
   /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
   __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
-  __device__ __forceinline__ int other_threads() const { return threads - unit_threads(); }
+  __device__ __forceinline__ int other_threads() const { return S::threads - unit_threads(); }
 
   __device__ __forceinline__ void load_weights(Held& held) const {
     const ChipBlock* blocks = my_blocks();
@@ -76,8 +76,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// What this warp's blocks have of W0 x, unit by unit. What the next block is multiplied by is on
   /// its way while one is multiplied, and so is `next`, the next of those that are streamed.
-  __device__ __forceinline__ void forward(const Held& held,
-                                          Weights& next) const {
+  __device__ __forceinline__ void forward(const Held& held, Weights& next) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     if (count == 0) return;
@@ -228,14 +227,14 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
         begin_unit(warp());
       } else {
         this->gather_values(now().step - 1, (now().step & 1) != 0, thread - unit_threads(),
-                      other_threads());
+                            other_threads());
         begin_phase();
         write_all_factors();
       }
       begin_phase();
       Weights next;
       begin_stream(next);
-      if (thread == threads - 1) this->wait_for_slowest();
+      if (thread == S::threads - 1) this->wait_for_slowest();
       __syncthreads();
       if (thread == 0) this->prepare_step();
       forward(held, next);
@@ -270,23 +269,23 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// And the rest that one warp does.
   __device__ __forceinline__ void finish(int u) const {
-    sync_warps(sums_made, threads);
+    sync_warps(sums_made, S::threads);
     this->finish_unit(u);
-    arrive_warps(hidden_made, threads);
+    arrive_warps(hidden_made, S::threads);
     begin_phase();
-    sync_warps(gradients_made, threads);
+    sync_warps(gradients_made, S::threads);
     this->finish_gradient(u);
   }
   /// What the other warps do meanwhile.
   __device__ __forceinline__ void learn() const {
-    arrive_warps(sums_made, threads);
+    arrive_warps(sums_made, S::threads);
     this->errors(thread - unit_threads(), other_threads());
     begin_phase();
     sync_warps(errors_made, other_threads());
     backward();
-    arrive_warps(gradients_made, threads);
+    arrive_warps(gradients_made, S::threads);
     begin_phase();
-    sync_warps(hidden_made, threads);
+    sync_warps(hidden_made, S::threads);
     read_patches();
     begin_phase();
     outputs();
@@ -294,7 +293,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   /// The next frame for units that see a patch, one for each of the first of the other warps.
   __device__ __forceinline__ void read_patches() const {
     if (now().frame + 1 == launch().count) return;
-    for (int u = warp() - unit_count(); u < unit_count(); u += warps - unit_count()) {
+    for (int u = warp() - unit_count(); u < unit_count(); u += S::warps - unit_count()) {
       if (unit(u).patch == not_a_patch) continue;
       this->read_patch(u, 1);
       arrive_warps(patch_read + u, 64);

@@ -22,16 +22,15 @@
 
 namespace pvm::inline v0::detail::chip {
 
-inline constexpr int warps = 12;
-inline constexpr int threads = warps * 32;
-inline constexpr int columns = 16;  ///< of a block
-inline constexpr int ring = 32;     ///< rows of the past in device memory, a power of two
-inline constexpr int history = 16;  ///< rows of a unit's past in shared memory, a power of two
-inline constexpr int sums = 16;     ///< room for one number for each listed gradient
-inline constexpr int ahead = 8;     ///< steps that a multiprocessor may be before another
+inline constexpr int most_warps = 12;  ///< of a block of threads
+inline constexpr int columns = 16;     ///< of a block
+inline constexpr int ring = 32;        ///< rows of the past in device memory, a power of two
+inline constexpr int history = 16;     ///< rows of a unit's past in shared memory, a power of two
+inline constexpr int sums = 16;        ///< room for one number for each listed gradient
+inline constexpr int ahead = 8;        ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
-inline constexpr int panel_slots = 6;  ///< context sources that fold together
+inline constexpr int panel_slots = 6;     ///< context sources that fold together
 
 /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it:
 /// such that all warps are busy for as long.
@@ -55,6 +54,12 @@ enum class Home { chip, memory };
 template <class Precision, int Hidden, Home home = Home::chip>
 struct Sizes {
   static constexpr bool streams = home == Home::memory;
+  /// Where all is streamed, two blocks of threads share a multiprocessor, so that one's weights
+  /// come while the other is between its passes. Each counts as a multiprocessor in what follows.
+  static constexpr int together = streams ? 2 : 1;
+  static constexpr int warps = streams ? 8 : 12;
+  static constexpr int threads = warps * 32;
+  static_assert(warps <= most_warps);
   /// Whether weights are fp32, which need no masters beside them.
   static constexpr bool whole = std::same_as<Precision, fp32>;
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
@@ -62,7 +67,7 @@ struct Sizes {
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 5);
   /// Of those that are streamed, how many are sent for to the second-level cache beyond the one
   /// that is on its way to registers: 16-bit weights that do not fit the chip are there already.
-  static constexpr int sent_for = streams ? (whole ? 2 : 4) : (whole ? 2 : 0);
+  static constexpr int sent_for = streams ? (whole ? 1 : 4) : (whole ? 2 : 0);
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
   static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.6 : 2.1);
@@ -204,7 +209,7 @@ struct ChipAreas {
   static constexpr std::uint32_t now = 0;  ///< of even and odd steps
   static constexpr std::uint32_t launch = now + 2 * 8;
   static constexpr std::uint32_t score = launch + 16;
-  static constexpr std::uint32_t frames = score + warps * 3 * 2;  ///< of a launch's steps
+  static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
   static constexpr std::uint32_t offsets = scored + launch_steps;  ///< of a patch's pixels
   std::uint32_t units;
@@ -218,10 +223,10 @@ struct ChipProgram {
   std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
-  std::uint32_t block_start[warps + 1], wide_start[warps + 1];
+  std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
   /// Of a warp's blocks the first are held; then come those that are not on the chip, then others.
-  std::uint32_t streamed_to[warps];
-  std::uint32_t rest_first[warps];  ///< where a warp's rows beside the tiles start
+  std::uint32_t streamed_to[most_warps];
+  std::uint32_t rest_first[most_warps];  ///< where a warp's rows beside the tiles start
   /// Areas whose sizes are each multiprocessor's own; `lists` are those of W1, block by block.
   std::uint32_t x, y, d1, lists, seen;
 };

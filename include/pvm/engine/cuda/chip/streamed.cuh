@@ -85,7 +85,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ __forceinline__ void begin_wide_pass(Weights& next) const {
     if (my_wide_count() == 0) return;
     this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
-    for (int k = 0; k <= S::sent_for; ++k) send_for_wide(k);
+    for (int k = 1; k <= S::sent_for; ++k) send_for_wide(k);
   }
 
   // -------------------------------------------------------------- W0
@@ -96,42 +96,33 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     const int count = my_count();
     if (count == 0) return;
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
-    const auto place = [&](int k) {
-      return shared + (blocks[min(k, count - 1)].x >> parity & 0xffffU);
-    };
+    const auto place = [&](int k) { return shared + (blocks[k].x >> parity & 0xffffU); };
     auto x = this->values(place(0));
     auto rest = this->rest_weights(rest_of(0));
+    typename Base::Sums sum;
 #pragma unroll 1
-    for (int begin = 0, end = 0; begin < count; begin = end) {
-      const auto u = static_cast<int>(blocks[begin].what & 0xff);
-      end = begin + static_cast<int>(blocks[begin].what >> run_shift);
-      typename Base::Sums sum;
-#pragma unroll 1
-      for (int k = begin; k < end; ++k) {
-        const auto values = x;
-        const auto rest_here = rest;
-        const int after = min(k + 1, count - 1);
-        const auto* from = this->streamed(blocks[after]);
-        send_for_block(k + 1 + S::sent_for);
-        x = this->values(place(after));
-        rest = this->rest_weights(rest_of(after));
-        if (folds(blocks[k].what)) {
-          this->multiply(sum, next, values);
-          fold_here(k);
-          this->load_streamed(next, from);
-        } else {
-          this->multiply_and_load(sum, next, values, from);
-        }
-        this->multiply_rest(sum, rest_here, values);
+    for (int k = 0; k < count; ++k) {
+      const std::uint32_t what = blocks[k].what;
+      const auto values = x;
+      const auto rest_here = rest;
+      const int after = min(k + 1, count - 1);
+      const auto* from = this->streamed(blocks[after]);
+      send_for_block(k + 1 + S::sent_for);
+      x = this->values(place(after));
+      rest = this->rest_weights(rest_of(after));
+      if (folds(what)) {
+        this->multiply(sum, next, values);
+        this->fold_streamed(blocks[k], next, rest_of(k));
+        this->load_streamed(next, from);
+      } else {
+        this->multiply_and_load(sum, next, values, from);
       }
-      this->write_sums(sum, float_area(u) + S::part0 + warp() * S::values);
+      this->multiply_rest(sum, rest_here, values);
+      if (what >> run_shift > 1) continue;
+      this->write_sums(sum,
+                       float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
+      sum = {};
     }
-  }
-  __device__ __forceinline__ void fold_here(int k) const {
-    const ChipBlock block = my_blocks()[k];
-    Weights w;
-    this->fold_block(block, master_of(block), w, S::whole ? nullptr : rest_of(k));
-    this->store(block, w);
   }
 
   // -------------------------------------------------------------- W1
@@ -153,8 +144,6 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       const ChipWideBlock block = blocks[k];
       const int u = static_cast<int>(block.what & 0xff);
       const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      const Weights w = next;
-      this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
       send_for_wide(k + 1 + S::sent_for);
       if (first) h = this->rows(area(u) + S::raw);
       const std::uint32_t* list = list_of(block.out);
@@ -162,14 +151,15 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       const typename Base::ListSums beside = this->multiply_list(list, d1);
       typename Base::ColumnSums y;
       this->multiply_listed_rows(y, list, this->listed_of(u, phase));
-      this->multiply(sum, w, d1);
-      this->multiply_rows(y, w, h);
+      this->multiply(sum, next, d1);
+      this->multiply_rows(y, next, h);
       this->write_outputs(y, this->outputs_of(now().step, block.out, block.block * columns),
                           [&](float v) { return activate(v); });
       const float* weights = weights_of(u, phase);
 #pragma unroll
       for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
-      if (folds(block.what)) this->fold_wide(block, master_of(block), true);
+      if (folds(block.what)) this->fold_wide_streamed(block, next);
+      this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
       first = block.what >> run_shift == 1;
       if (!first) continue;
       float* to = float_area(u) + S::part1 + warp() * S::part1_words;
@@ -186,7 +176,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
   template <class Work>
   __device__ __forceinline__ void each_unit(Work work) const {
 #pragma unroll 1
-    for (int u = warp(); u < unit_count(); u += warps) work(u);
+    for (int u = warp(); u < unit_count(); u += S::warps) work(u);
   }
   /// What of a unit's work needs nothing of x(t).
   __device__ __forceinline__ void begin_unit(int u) const {
@@ -207,10 +197,10 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       Weights next;
       begin_phase();
       begin_pass(next);
-      this->gather_values(now().step - 1, (now().step & 1) != 0, thread, threads);
+      this->gather_values(now().step - 1, (now().step & 1) != 0, thread, S::threads);
       begin_phase();
       each_unit([&](int u) { begin_unit(u); });
-      if (thread == threads - 1) this->wait_for_slowest();
+      if (thread == S::threads - 1) this->wait_for_slowest();
       __syncthreads();
       if (thread == 0) this->prepare_step();
       begin_phase();
@@ -220,7 +210,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       __syncthreads();
       each_unit([&](int u) { this->finish_unit(u); });
       begin_phase();
-      this->errors(thread, threads);
+      this->errors(thread, S::threads);
       begin_phase();
       __syncthreads();
       read_patches();
