@@ -76,13 +76,9 @@ struct Blocks : View<Precision, Hidden, home> {
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
   /// Where all is streamed, nothing of it stays in the second-level cache.
-  __device__ __forceinline__ static float4 load_float4(const float4* from) {
-    if constexpr (!S::streams) return __ldcg(from);
-    return load_marked(from, leaves_first());
-  }
   __device__ __forceinline__ static uint4 load_word(const uint4* from) {
     if constexpr (!S::streams) return __ldcg(from);
-    const float4 v = load_float4(reinterpret_cast<const float4*>(from));
+    const float4 v = load_marked(reinterpret_cast<const float4*>(from), leaves_first());
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
                       __float_as_uint(v.w));
   }
@@ -359,7 +355,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) old[i][half] = load_float4(from + (2 * i + half) * 32);
+      for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -388,11 +384,7 @@ struct Blocks : View<Precision, Hidden, home> {
         } else {
           float4& sum = old[i][half];
           sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
-          if constexpr (S::streams) {
-            store_held(sink + (2 * i + half) * 32, sum, leaves_first());
-          } else {
-            sink[(2 * i + half) * 32] = sum;
-          }
+          sink[(2 * i + half) * 32] = sum;
         }
       }
       if (i == S::pairs) continue;

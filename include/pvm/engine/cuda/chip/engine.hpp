@@ -124,7 +124,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::chip;
     const std::size_t words =
-        2 * layout_.weight_floats() + copy_words() + wide_copy_words() + layout_.list_words +
+        2 * layout_.weight_floats() + copy_words() + wide_copy_words() + list_words() +
         area_words() + count(ring) * (layout_.row_words + hidden_row()) +
         count(history) * (hidden_row() + layout_.outputs) + 2 * layout_.outputs +
         layout_.programs.size() + layout_.program_start.size() + detail::chip::rounds;
@@ -141,8 +141,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     std::string why;
     if (batch != 1) why = "a batch has more than one sequence";
     if (batch == 1 && fits(spec, why)) return spec;
-    throw Error(Fault::usage, "the weights of this network cannot stay on the chip: " + why +
-                                  "; use another engine");
+    throw Error(Fault::usage,
+                "this network cannot be run by whole units: " + why + "; use another engine");
   }
   [[nodiscard]] std::size_t copy_words() const {
     return Sizes::whole || layout_.streamed == 0 ? 4 : layout_.blocks * Sizes::stream_words;

@@ -478,28 +478,40 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
     float loss = 0, missed = 0, moved = 0;
     const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
+    constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
 #pragma unroll 1
-    for (std::uint32_t o = static_cast<std::uint32_t>(me); o < p.out_count;
-         o += static_cast<unsigned>(count)) {
-      const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
-      float d1 = 0;
-      if (c < target.count) {
-        const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
-        const float before = outputs_of(t, o - c, target.out)[c];
-        float e = wanted - before;
-        loss += e * e;
-        if (scored && target.seen != no_pixel) {
-          const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before);
-          const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
-          missed += m * m;
-          moved += s * s;
-        }
-        if (a.sign_error != 0) e = copysignf(1.0F, e);
-        d1 = derive(before) * e;
+    for (int first = me; first < static_cast<int>(p.out_count); first += at_once * count) {
+      float before[at_once] = {};
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const auto o = static_cast<std::uint32_t>(first + i * count);
+        if (i > 0 && o >= p.out_count) continue;
+        const ChipTarget& target = list<ChipTarget>(p.targets)[o / columns];
+        if (c < target.count) before[i] = outputs_of(t, o - c, target.out)[c];
       }
-      row[target.out + c] = d1;
-      shared[p.d1 + o] = Words::pack(d1);
-      list_output(o, d1);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const auto o = static_cast<std::uint32_t>(first + i * count);
+        if (i > 0 && o >= p.out_count) continue;
+        const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
+        float d1 = 0;
+        if (c < target.count) {
+          const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
+          float e = wanted - before[i];
+          loss += e * e;
+          if (scored && target.seen != no_pixel) {
+            const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before[i]);
+            const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
+            missed += m * m;
+            moved += s * s;
+          }
+          if (a.sign_error != 0) e = copysignf(1.0F, e);
+          d1 = derive(before[i]) * e;
+        }
+        row[target.out + c] = d1;
+        shared[p.d1 + o] = Words::pack(d1);
+        list_output(o, d1);
+      }
     }
     add_score(loss, missed, moved, scored);
   }

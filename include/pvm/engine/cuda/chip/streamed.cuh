@@ -178,12 +178,11 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
 #pragma unroll 1
     for (int u = warp(); u < unit_count(); u += S::warps) work(u);
   }
-  /// What of a unit's work needs nothing of x(t).
+  /// What of a unit's work needs nothing of the other units.
   __device__ __forceinline__ void begin_unit(int u) const {
     this->open_tables(u);
     if (this->lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     this->write_factors(u, folds_of(u));
-    this->listed_share(u);
   }
   __device__ __forceinline__ void read_patches() const {
     if (now().frame + 1 == launch().count) return;
@@ -197,9 +196,11 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       Weights next;
       begin_phase();
       begin_pass(next);
+      each_unit([&](int u) { begin_unit(u); });
+      begin_phase();
       this->gather_values(now().step - 1, (now().step & 1) != 0, thread, S::threads);
       begin_phase();
-      each_unit([&](int u) { begin_unit(u); });
+      each_unit([&](int u) { this->listed_share(u); });
       if (thread == S::threads - 1) this->wait_for_slowest();
       __syncthreads();
       if (thread == 0) this->prepare_step();
