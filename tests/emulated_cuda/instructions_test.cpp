@@ -58,6 +58,16 @@ __global__ void bulk(float* out, const float* from) {
   }
 }
 
+__global__ void bulk_stores(float* out, bool wait) {
+  auto* shared = dynamic_shared<float>();
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  show_to_copies();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  store_bulk_async(out, shared, 256, leaves_first());
+  if (wait) stores_have_read();
+}
+
 /// Warps pass on what they know in turn; without a barrier nobody has it yet.
 __global__ void turns(float* out, bool barrier) {
   auto* shared = dynamic_shared<float>();
@@ -160,6 +170,12 @@ TEST_CASE("Bulk copies are there when their barrier opens") {
   const Numbers numbers(192);
   const auto out = run(bulk, 64, 192, numbers.at);
   for (std::size_t i = 0; i < 192; ++i) CHECK(out[i] == static_cast<float>(i));
+}
+
+TEST_CASE("Bulk copies to global memory are made at the wait") {
+  const auto good = run(bulk_stores, 64, 64, true);
+  for (std::size_t i = 0; i < 64; ++i) CHECK(good[i] == static_cast<float>(i));
+  CHECK(run(bulk_stores, 64, 64, false) != good);
 }
 
 TEST_CASE("A forgotten barrier shows") {

@@ -301,6 +301,30 @@ __device__ __forceinline__ void prefetch_bulk(const void* global, unsigned int b
 #endif
 }
 
+/// What this thread wrote to shared memory is what bulk copies read that are asked for later.
+__device__ __forceinline__ void show_to_copies() {
+#if PVM_BULK_COPIES
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/// The other way: from shared to global memory, and the thread has a way to wait.
+__device__ __forceinline__ void store_bulk_async(void* global, const void* shared,
+                                                 unsigned int bytes, unsigned long long policy) {
+#if PVM_BULK_COPIES
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;\n\t"
+      "cp.async.bulk.commit_group;" ::"l"(global),
+      "r"(shared_address(shared)), "r"(bytes), "l"(policy)
+      : "memory");
+#endif
+}
+/// Waits until all such copies of this thread have read what they store.
+__device__ __forceinline__ void stores_have_read() {
+#if PVM_BULK_COPIES
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+
 #undef PVM_BULK_COPIES
 
 // -------------------------------------------------------------- matrices across a warp

@@ -356,7 +356,7 @@ class Sweeper : SweepRole<M, Bp> {
     clear(g);
     gradient(g, t);
     move(g, t);
-    if (Base::settles_) return;
+    if (Base::settles_) return bring_next_masters(t);
     if (t.forward == 0) store_copy(t.panel, g);
     multiply(sums, g, t);
     if (t.ends != 0) finish(sums, t);
@@ -564,37 +564,43 @@ class Sweeper : SweepRole<M, Bp> {
     return reinterpret_cast<float*>(shared_ + S::masters_start) + warp() * 16 * a_.shape.columns;
   }
 
-  /// Z += gain g; g becomes W = Z + share g. The next tile's masters may come.
+  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g.
   __device__ void move(Fragment& g, const SweepTile& t) {
     begin_phase();
     const Panel& p = t.panel;
     const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
     barrier_wait(&state_.masters[warp()], t.number & 1U);
-    if (exists(p)) {
-      float* to = a_.master + place(p);
-      const float* from = masters();
-      each_float(
-          p.n,
-          [&](int n, int at) {
-            float4 z = *reinterpret_cast<const float4*>(from + at);
-            z.x = fmaf(gain, g[n][0], z.x);
-            z.y = fmaf(gain, g[n][1], z.y);
-            z.z = fmaf(gain, g[n][2], z.z);
-            z.w = fmaf(gain, g[n][3], z.w);
-            __stcs(reinterpret_cast<float4*>(to + at), z);
-            g[n][0] = fmaf(share, g[n][0], z.x);
-            g[n][1] = fmaf(share, g[n][1], z.y);
-            g[n][2] = fmaf(share, g[n][2], z.z);
-            g[n][3] = fmaf(share, g[n][3], z.w);
-          },
-          [&](int n, int k, int at) {
-            const float z = fmaf(gain, g[n][k], from[at]);
-            __stcs(to + at, z);
-            g[n][k] = fmaf(share, g[n][k], z);
-          });
-    }
+    if (!exists(p)) return;
+    float* z_at = masters();
+    each_float(
+        p.n,
+        [&](int n, int at) {
+          auto* place = reinterpret_cast<float4*>(z_at + at);
+          float4 z = *place;
+          z.x = fmaf(gain, g[n][0], z.x);
+          z.y = fmaf(gain, g[n][1], z.y);
+          z.z = fmaf(gain, g[n][2], z.z);
+          z.w = fmaf(gain, g[n][3], z.w);
+          *place = z;
+          g[n][0] = fmaf(share, g[n][0], z.x);
+          g[n][1] = fmaf(share, g[n][1], z.y);
+          g[n][2] = fmaf(share, g[n][2], z.z);
+          g[n][3] = fmaf(share, g[n][3], z.w);
+        },
+        [&](int n, int k, int at) {
+          const float z = fmaf(gain, g[n][k], z_at[at]);
+          z_at[at] = z;
+          g[n][k] = fmaf(share, g[n][k], z);
+        });
+    show_to_copies();
     __syncwarp();
+    if (lane() == 0) store_bulk_async(a_.master + place(p), z_at, 64 * p.n, leaves_first());
+  }
+  /// Once the tile's masters have left their place the next ones may come.
+  __device__ void bring_next_masters(const SweepTile& t) {
     begin_phase();
+    __syncwarp();  // all have seen the tile's masters come
+    if (lane() == 0) stores_have_read();
     if (t.ends != 2) bring_masters(static_cast<int>(t.number) + 1);
     __syncwarp();
   }
@@ -605,6 +611,7 @@ class Sweeper : SweepRole<M, Bp> {
     barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
     put_fresh(w);
     arrive(&state_.fresh);
+    bring_next_masters(t);
     barrier_wait(&state_.fresh, 0);
     ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {

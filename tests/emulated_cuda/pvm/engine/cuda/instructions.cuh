@@ -216,6 +216,22 @@ inline void prefetch_bulk(const void* global, unsigned int bytes) {
   }
 }
 
+inline void show_to_copies() {}
+/// They are read as late as they may be.
+inline void store_bulk_async(void* global, const void* shared, unsigned int bytes,
+                             unsigned long long) {
+  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
+      reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
+    emulated_cuda::fail("a bulk copy that is not aligned to 16 bytes");
+  }
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.bulk_copy({global, shared, bytes, &block.now()});
+}
+inline void stores_have_read() {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.bulk_arrive(&block.now());
+}
+
 // -------------------------------------------------------------- matrices across a warp
 
 namespace emulated {
