@@ -31,7 +31,9 @@ struct Fraction16 {
   }
   PVM_HOST_DEVICE static float decode(Type v) {
 #if defined(__CUDA_ARCH__)
-    return (__uint_as_float(0x4b000000U | v) - 8388608.0F) * (1.0F / 65535.0F);
+    constexpr float unit = 1.0F / 65535.0F;
+    // v / 65535 rounded once: the last term is exact, and so is what the first one carries along.
+    return __fmaf_rn(__uint_as_float(0x4b000000U | v), unit, -8388608.0F * unit);
 #else
     return static_cast<float>(v) * (1.0F / 65535.0F);
 #endif
