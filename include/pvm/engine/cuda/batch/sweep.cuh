@@ -25,17 +25,17 @@
 namespace pvm::inline v0::detail::batch {
 
 /// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
-/// 16 m each, and two that bring what they need. Rows come in stages: for the gradient all m and a
-/// chunk of the sequences; for the product a part of the m and all sequences, W1 with as much of
-/// y(t-2) in the next stage; and for y(t-1) all of r.
+/// 16 m each, and two or four that bring what they need. Rows come in stages: for the gradient all
+/// m and a chunk of the sequences; for the product a part of the m and all sequences, W1 with as
+/// much of y(t-2) in the next stage; and for y(t-1) all of r.
 template <int Bp>
 struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::warps;
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
-  static constexpr int blocks = Bp == 256 ? 1 : 2;  ///< on a multiprocessor
-  static constexpr int bringers = 64;               ///< threads
+  static constexpr int blocks = Bp == 256 ? 1 : 2;       ///< on a multiprocessor
+  static constexpr int bringers = Bp == 256 ? 128 : 64;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
@@ -403,28 +403,45 @@ class Sweeper : SweepRole<M, Bp> {
     const int left = Base::rows_of(t) - row;
     const auto r_at = [&](int n, int byte) { return r + S::template at<panel_width>(n, byte); };
     with_activation<M>(a_.shape.activation, [&](auto activation) {
+      constexpr int pieces = S::moved ? 2 : 1;  // of 16 sequences, to wait for both at once
 #pragma unroll 1
-      for (int at = 0; at < S::row_bytes; at += 32) {  // 16 sequences
-        float sums[2][4] = {};
+      for (int at = 0; at < S::row_bytes; at += pieces * 32) {
+        float sums[pieces][2][4] = {};
 #pragma unroll
         for (int k = 0; k < 3; ++k) {
           const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
-          std::uint32_t b[4];
-          load_matrices_transposed(b, r_at(k * 16 + (lane() & 15), at + (lane() >> 4) * 16));
-          M::multiply(sums[0], a, b[0], b[1]);
-          M::multiply(sums[1], a, b[2], b[3]);
+          std::uint32_t b[pieces][4];
+#pragma unroll
+          for (int i = 0; i < pieces; ++i) {
+            const int byte = at + i * 32 + (lane() >> 4) * 16;
+            load_matrices_transposed(b[i], r_at(k * 16 + (lane() & 15), byte));
+          }
+#pragma unroll
+          for (int i = 0; i < pieces; ++i) {
+            M::multiply(sums[i][0], a, b[i][0], b[i][1]);
+            M::multiply(sums[i][1], a, b[i][2], b[i][3]);
+          }
         }
         const std::uint32_t a[4] = {w[12], w[13], 0, 0};
-        std::uint32_t b0, b1;
-        load_two_matrices_transposed(b0, b1, r_at(48 + (lane() & 7), at + (lane() >> 3 & 1) * 16));
-        M::multiply(sums[0], a, b0, 0);
-        M::multiply(sums[1], a, b1, 0);
-        const uint2 upper = pair_of_lanes(kept(activation, sums[0][0], sums[0][1]),
-                                          kept(activation, sums[1][0], sums[1][1]));
-        const uint2 lower = pair_of_lanes(kept(activation, sums[0][2], sums[0][3]),
-                                          kept(activation, sums[1][2], sums[1][3]));
-        if (left > 0) *reinterpret_cast<uint2*>(y + at) = upper;
-        if (left > 8) *reinterpret_cast<uint2*>(y + 8 * S::row_bytes + at) = lower;
+#pragma unroll
+        for (int i = 0; i < pieces; ++i) {
+          const int byte = at + i * 32 + (lane() >> 3 & 1) * 16;
+          std::uint32_t b0, b1;
+          load_two_matrices_transposed(b0, b1, r_at(48 + (lane() & 7), byte));
+          M::multiply(sums[i][0], a, b0, 0);
+          M::multiply(sums[i][1], a, b1, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < pieces; ++i) {
+          const auto& s = sums[i];
+          const uint2 upper =
+              pair_of_lanes(kept(activation, s[0][0], s[0][1]), kept(activation, s[1][0], s[1][1]));
+          const uint2 lower =
+              pair_of_lanes(kept(activation, s[0][2], s[0][3]), kept(activation, s[1][2], s[1][3]));
+          unsigned char* to = y + at + i * 32;
+          if (left > 0) *reinterpret_cast<uint2*>(to) = upper;
+          if (left > 8) *reinterpret_cast<uint2*>(to + 8 * S::row_bytes) = lower;
+        }
       }
     });
   }
@@ -572,26 +589,11 @@ class Sweeper : SweepRole<M, Bp> {
     barrier_wait(&state_.masters[warp()], t.number & 1U);
     if (!exists(p)) return;
     float* z_at = masters();
-    each_float(
-        p.n,
-        [&](int n, int at) {
-          auto* place = reinterpret_cast<float4*>(z_at + at);
-          float4 z = *place;
-          z.x = fmaf(gain, g[n][0], z.x);
-          z.y = fmaf(gain, g[n][1], z.y);
-          z.z = fmaf(gain, g[n][2], z.z);
-          z.w = fmaf(gain, g[n][3], z.w);
-          *place = z;
-          g[n][0] = fmaf(share, g[n][0], z.x);
-          g[n][1] = fmaf(share, g[n][1], z.y);
-          g[n][2] = fmaf(share, g[n][2], z.z);
-          g[n][3] = fmaf(share, g[n][3], z.w);
-        },
-        [&](int n, int k, int at) {
-          const float z = fmaf(gain, g[n][k], z_at[at]);
-          z_at[at] = z;
-          g[n][k] = fmaf(share, g[n][k], z);
-        });
+    change_floats(z_at, p.n, [&](int n, int k, float z) {
+      const float moved = fmaf(gain, g[n][k], z);
+      g[n][k] = fmaf(share, g[n][k], moved);
+      return moved;
+    });
     show_to_copies();
     __syncwarp();
     if (lane() == 0) store_bulk_async(a_.master + place(p), z_at, 64 * p.n, leaves_first());
