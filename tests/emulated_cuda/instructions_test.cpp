@@ -25,7 +25,7 @@ std::vector<float> run(void (*kernel)(float*, Parameters...), int threads, std::
                        const Values&... values) {
   float* out = nullptr;
   REQUIRE(cudaMalloc(&out, results * sizeof(float)) == cudaSuccess);
-  REQUIRE(launch(kernel, {dim3(1), threads, 4096, nullptr}, out, values...) == cudaSuccess);
+  REQUIRE(launch(kernel, {dim3(1), threads, 20 << 10, nullptr}, out, values...) == cudaSuccess);
   std::vector<float> all(results);
   REQUIRE(cudaMemcpy(all.data(), out, results * sizeof(float), cudaMemcpyDeviceToHost) ==
           cudaSuccess);
@@ -56,6 +56,16 @@ __global__ void bulk(float* out, const float* from) {
     out[round * 64 + threadIdx.x] = shared[threadIdx.x];
     __syncthreads();
   }
+}
+
+__global__ void bulk_stores(float* out, bool wait) {
+  auto* shared = dynamic_shared<float>();
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  show_to_copies();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  store_bulk_async(out, shared, 256, leaves_first());
+  if (wait) stores_have_read();
 }
 
 /// Warps pass on what they know in turn; without a barrier nobody has it yet.
@@ -97,6 +107,42 @@ __global__ void product(float* out) {
   }
 }
 
+int left(int row, int column) { return (row * 3 + column * 5) % 7 - row % 3; }
+int right(int row, int column) { return (row + column * 2) % 5 - column % 4; }
+/// 64 x 64 by 64 x 56 in bf16 by four warps; transposed: both operands lie with the depth along
+/// their rows.
+template <bool Transposed>
+__global__ void group_product(float* out) {
+  unsigned char* a = aligned_dynamic_shared<1024>();
+  unsigned char* b = a + 64 * 128;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const auto put = [](unsigned char* to, int row, int column, int v) {
+    const int at = row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+    *reinterpret_cast<std::uint16_t*>(to + at) =
+        __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
+  };
+  for (int i = thread; i < 64 * 64; i += 128) {
+    put(a, i / 64, i % 64, left(i / 64, i % 64));
+    put(b, i / 64, i % 64, right(i / 64, i % 64));
+  }
+  show_to_products();
+  __syncthreads();
+  float c[7][4] = {};
+  const GroupOperand x = group_operand(a), y = group_operand(b);
+  products_begin();
+  for (unsigned k = 0; k < 4; ++k) {
+    const unsigned on = Transposed ? k * 128 : k * 2;
+    multiply_group_bf16<Transposed>(c, x + on, y + on);
+  }
+  products_end();
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  for (int n = 0; n < 7; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      out[(row + i / 2 * 8) * 56 + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
+    }
+  }
+}
+
 struct Numbers {
   float* at = nullptr;
   explicit Numbers(int count) {
@@ -126,6 +172,12 @@ TEST_CASE("Bulk copies are there when their barrier opens") {
   for (std::size_t i = 0; i < 192; ++i) CHECK(out[i] == static_cast<float>(i));
 }
 
+TEST_CASE("Bulk copies to global memory are made at the wait") {
+  const auto good = run(bulk_stores, 64, 64, true);
+  for (std::size_t i = 0; i < 64; ++i) CHECK(good[i] == static_cast<float>(i));
+  CHECK(run(bulk_stores, 64, 64, false) != good);
+}
+
 TEST_CASE("A forgotten barrier shows") {
   const auto good = run(turns, 128, 128, true);
   for (std::size_t i = 0; i < 128; ++i) CHECK(good[i] == static_cast<float>(127 - i));
@@ -148,6 +200,23 @@ TEST_CASE("A product across a warp is that of its matrices") {
       int sum = 0;
       for (int k = 0; k < 16; ++k) sum += ((m * 16 + k) % 13 - m) * ((n * 16 + k) % 7 + n);
       CHECK(out[static_cast<std::size_t>(m * 8 + n)] == static_cast<float>(sum));
+    }
+  }
+}
+
+TEST_CASE("A product of four warps is that of its matrices") {
+  const auto along = run(group_product<false>, 128, 64 * 56);
+  const auto across = run(group_product<true>, 128, 64 * 56);
+  for (int m = 0; m < 64; ++m) {
+    for (int n = 0; n < 56; ++n) {
+      int sum = 0, transposed = 0;
+      for (int k = 0; k < 64; ++k) {
+        sum += left(m, k) * right(n, k);
+        transposed += left(k, m) * right(k, n);
+      }
+      const auto at = static_cast<std::size_t>(m * 56 + n);
+      CHECK(along[at] == static_cast<float>(sum));
+      CHECK(across[at] == static_cast<float>(transposed));
     }
   }
 }

@@ -34,6 +34,14 @@ __device__ __forceinline__ unsigned shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
+/// The launch's shared memory from a multiple of `Alignment` bytes on, at most Alignment - 16
+/// later.
+template <unsigned Alignment>
+__device__ __forceinline__ unsigned char* aligned_dynamic_shared() {
+  auto* start = dynamic_shared<unsigned char>();
+  return start + (0U - shared_address(start)) % Alignment;
+}
+
 // -------------------------------------------------------------- the second-level cache
 
 /// Marks what is to stay in the cache from step to step.
@@ -293,6 +301,30 @@ __device__ __forceinline__ void prefetch_bulk(const void* global, unsigned int b
 #endif
 }
 
+/// What this thread wrote to shared memory is what bulk copies read that are asked for later.
+__device__ __forceinline__ void show_to_copies() {
+#if PVM_BULK_COPIES
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/// The other way: from shared to global memory, and the thread has a way to wait.
+__device__ __forceinline__ void store_bulk_async(void* global, const void* shared,
+                                                 unsigned int bytes, unsigned long long policy) {
+#if PVM_BULK_COPIES
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;\n\t"
+      "cp.async.bulk.commit_group;" ::"l"(global),
+      "r"(shared_address(shared)), "r"(bytes), "l"(policy)
+      : "memory");
+#endif
+}
+/// Waits until all such copies of this thread have read what they store.
+__device__ __forceinline__ void stores_have_read() {
+#if PVM_BULK_COPIES
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+
 #undef PVM_BULK_COPIES
 
 // -------------------------------------------------------------- matrices across a warp
@@ -352,5 +384,83 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// -------------------------------------------------------------- products of four warps
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PVM_GROUP_PRODUCTS 1
+#else
+#define PVM_GROUP_PRODUCTS 0
+#endif
+
+/// Whether four warps can multiply what lies in shared memory as one: Hopper's own, for sm_90a.
+inline constexpr bool multiplies_in_groups = PVM_GROUP_PRODUCTS != 0;
+
+/// An operand of such a product, which starts there: rows of 128 bytes, from a multiple of 1,024
+/// bytes on, with the 16-byte pieces of row r at (piece ^ r % 8). It is moved on by adding to it,
+/// 1 for 16 bytes: 2 for the next 16 columns, 128 for the next 16 rows.
+using GroupOperand = std::uint32_t;
+__device__ __forceinline__ GroupOperand group_operand(const void* shared) {
+  return (shared_address(shared) & 0x3ffffU) >> 4 | 1U << 16;
+}
+/// The upper half of its descriptor: 1,024 bytes from 8 rows to the next 8, and pieces so moved.
+inline constexpr unsigned group_layout = 1U << 30 | 1024 / 16;
+/// What this thread wrote to shared memory, or saw there, is what products read that come later.
+__device__ __forceinline__ void show_to_products() {
+#if PVM_GROUP_PRODUCTS
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/// Before the first of some products: sums and what lies in shared memory are ready.
+__device__ __forceinline__ void products_begin() {
+#if PVM_GROUP_PRODUCTS
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+/// After the last: waits for them.
+__device__ __forceinline__ void products_end() {
+#if PVM_GROUP_PRODUCTS
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+/// c += a b: 64 x 16 by 16 x 56, rows and columns in rows of the operands; transposed: the depth
+/// is. The sums lie as those of four warps' smaller products, 16 rows a warp.
+template <bool Transposed>
+__device__ __forceinline__ void multiply_group_bf16(float (&c)[7][4], GroupOperand a,
+                                                    GroupOperand b) {
+#if PVM_GROUP_PRODUCTS
+  asm volatile(
+      "{\n\t.reg .b64 a, b;\n\tmov.b64 a, {%28, %31};\n\tmov.b64 b, {%29, %31};\n\t"
+      "wgmma.mma_async.sync.aligned.m64n56k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
+      "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, a, b, 1, 1, 1, %30, %30;\n\t}"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3])
+      : "r"(a), "r"(b), "n"(Transposed ? 1 : 0), "n"(group_layout));
+#endif
+}
+template <bool Transposed>
+__device__ __forceinline__ void multiply_group_fp16(float (&c)[7][4], GroupOperand a,
+                                                    GroupOperand b) {
+#if PVM_GROUP_PRODUCTS
+  asm volatile(
+      "{\n\t.reg .b64 a, b;\n\tmov.b64 a, {%28, %31};\n\tmov.b64 b, {%29, %31};\n\t"
+      "wgmma.mma_async.sync.aligned.m64n56k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
+      "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, a, b, 1, 1, 1, %30, %30;\n\t}"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3])
+      : "r"(a), "r"(b), "n"(Transposed ? 1 : 0), "n"(group_layout));
+#endif
+}
+
+#undef PVM_GROUP_PRODUCTS
 
 }  // namespace pvm::inline v0::detail

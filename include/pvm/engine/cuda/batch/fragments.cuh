@@ -62,6 +62,53 @@ __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& 
     }
   }
 }
+/// Writes change(tile, element, float) over every float of what exists of a 16 x n part of a panel
+/// in shared memory. Some are read before others are written, which the compiler would not dare.
+template <class Change>
+__device__ __forceinline__ void change_floats(float* part, std::uint32_t columns, Change&& change) {
+  const int lane = thread_number() & 31;
+  const int full = static_cast<int>(columns) / 8;
+  const int rest = static_cast<int>(columns) % 8;
+  const int column = (lane & 3) * 2;
+  auto* quads = reinterpret_cast<float4*>(part) + lane;
+  float* few = part + full * 128 + (lane >> 2) * rest + column;
+  const auto exists = [&](int k) { return column + (k & 1) < rest; };
+  const auto place = [&](int k) { return (k >> 1) * 8 * rest + (k & 1); };
+  float v[4] = {};
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (exists(k)) v[k] = few[place(k)];
+  }
+  const auto change_quad = [&](int n, const float4& z) {
+    quads[n * 32] =
+        make_float4(change(n, 0, z.x), change(n, 1, z.y), change(n, 2, z.z), change(n, 3, z.w));
+  };
+  const auto change_few = [&](int n) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (exists(k)) few[place(k)] = change(n, k, v[k]);
+    }
+  };
+  if (full == panel_tiles - 1) {  // 49 hidden values: straight code
+#pragma unroll
+    for (int n = 0; n < panel_tiles - 1; n += 3) {
+      const float4 first = quads[n * 32], second = quads[n * 32 + 32], third = quads[n * 32 + 64];
+      change_quad(n, first);
+      change_quad(n + 1, second);
+      change_quad(n + 2, third);
+    }
+    change_few(panel_tiles - 1);
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < panel_tiles; ++n) {
+    if (n < full) {
+      change_quad(n, quads[n * 32]);
+    } else if (n == full) {
+      change_few(n);
+    }
+  }
+}
 __device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
                                                std::uint32_t columns) {
   each_float(

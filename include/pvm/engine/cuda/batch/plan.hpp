@@ -235,58 +235,81 @@ class Plan {
     }
   }
 
-  /// What a tile of `m` rows costs a block of threads: about the bytes that it moves.
+  /// What a tile of `m` rows costs a block of threads, in cycles as measured: most of it is waiting
+  /// for one thing after the other, however few rows there are.
   [[nodiscard]] std::size_t cost(const Panel& panel, std::size_t m) const {
-    const std::size_t row = 2 * count(swept_.padded);
-    const bool forward = panel.work == Panel::none;  // W1 reads and writes d1 and y, and its copy
-    return 4096 + ceil(m, 16) * 16 * ((forward ? 2 : 5) * row + 8 * panel.n + (forward ? 0 : 224));
+    const std::size_t padded = count(swept_.padded);
+    if (panel.work == Panel::none) return 5000 + padded * (22 + 3 * ceil(m, 16) / 2);
+    return 10000 + padded * (65 + 7 * ceil(m, 16));
   }
-  /// Tiles in the order of the panels, shared out so that all blocks of threads cost the same.
-  void add_sweep() {
+  /// A tile of a sweep: `m` rows of a panel from `first` on, and whose it is.
+  struct Piece {
+    std::size_t panel, first, m, block;
+  };
+  /// Tiles in the order of the panels, shared out so that no block of threads costs more than
+  /// `most`: one that is too much for what is left of a block is cut.
+  [[nodiscard]] std::vector<Piece> share_out(std::size_t most) const {
     const std::size_t height = count(sweep_rows(swept_.padded));
-    const auto each_tile = [&](auto&& what) {
-      for (std::size_t k = 0; k < panels.size(); ++k) {
-        for (std::size_t first = 0; first < panels[k].m; first += height) {
-          what(k, first, std::min(height, panels[k].m - first));
+    std::vector<Piece> pieces;
+    std::size_t block = 0, spent = 0;
+    for (std::size_t k = 0; k < panels.size(); ++k) {
+      for (std::size_t first = 0; first < panels[k].m;) {
+        const std::size_t m = std::min(height, panels[k].m - first);
+        std::size_t fits = m;
+        while (fits > 0 && spent + cost(panels[k], fits) > most) fits = (fits - 1) / 16 * 16;
+        if (fits > 0) {
+          pieces.push_back({k, first, fits, block});
+          spent += cost(panels[k], fits);
+          first += fits;
+        }
+        if (fits < m) {
+          ++block;
+          spent = 0;
         }
       }
-    };
-    std::size_t all = 0;
-    each_tile([&](std::size_t k, std::size_t, std::size_t m) { all += cost(panels[k], m); });
-    std::vector<std::size_t> block_of;
-    std::size_t done = 0;
-    each_tile([&](std::size_t k, std::size_t, std::size_t m) {
-      const std::size_t here = cost(panels[k], m);
-      block_of.push_back((done + here / 2) * swept_.blocks / all);
-      done += here;
-    });
-    for (std::size_t block = 0; block <= swept_.blocks; ++block) {
-      const auto first = std::lower_bound(block_of.begin(), block_of.end(), block);
-      sweep_starts.push_back(word(static_cast<std::size_t>(first - block_of.begin())));
     }
-    add_sweep_tiles(each_tile, block_of);
+    return pieces;
   }
-  template <class EachTile>
-  void add_sweep_tiles(EachTile&& each_tile, const std::vector<std::size_t>& block_of) {
-    const std::size_t height = count(sweep_rows(swept_.padded));
-    std::size_t i = 0, number = 0, turn = 0;
-    each_tile([&](std::size_t k, std::size_t first, std::size_t m) {
-      const Panel& panel = panels[k];
-      const bool last = first + m == panel.m;
-      const Made& made = made_[k];
+  /// The same where the block of threads that costs most costs least.
+  [[nodiscard]] std::vector<Piece> share_out() const {
+    std::size_t least = 0, most = 0;
+    for (const Panel& panel : panels) {
+      least = std::max(least, cost(panel, 16));
+      most += ceil(panel.m, 16) * cost(panel, 16);
+    }
+    while (least < most) {
+      const std::size_t middle = (least + most) / 2;
+      if (share_out(middle).back().block < swept_.blocks) {
+        most = middle;
+      } else {
+        least = middle + 1;
+      }
+    }
+    return share_out(most);
+  }
+  void add_sweep() {
+    const std::vector<Piece> pieces = share_out();
+    std::size_t number = 0, turn = 0;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Piece& piece = pieces[i];
+      const Panel& panel = panels[piece.panel];
+      const Made& made = made_[piece.panel];
+      const bool starts = i == 0 || pieces[i - 1].block != piece.block;
+      const bool leaves = i + 1 == pieces.size() || pieces[i + 1].block != piece.block;
+      const bool last = piece.first + piece.m == panel.m;
+      while (sweep_starts.size() <= piece.block) sweep_starts.push_back(word(i));
       SweepTile tile{};
       tile.panel = panel;
-      tile.panel.first = word(first);
+      tile.panel.first = word(piece.first);
+      tile.panel.m = word(piece.first + piece.m);
       tile.forward = panel.work == Panel::none ? 1 : 0;
-      const bool starts = i == 0 || block_of[i - 1] != block_of[i];
-      const bool leaves = i + 1 == block_of.size() || block_of[i + 1] != block_of[i];
-      tile.begins = first == 0 || starts ? 1 : 0;
+      tile.begins = piece.first == 0 || starts ? 1 : 0;
       tile.ends = leaves ? 2 : (last ? 1 : 0);
       tile.number = word(number = starts ? 0 : number + 1);
       tile.turn = word(turn = starts ? 0 : turn + tile.begins);
-      tile.outputs = made.outputs + word(first);
-      tile.pixels = word(std::max(made.pixels, first) - first);
-      if (first == 0) {
+      tile.outputs = made.outputs + word(piece.first);
+      tile.pixels = word(std::max(made.pixels, piece.first) - piece.first);
+      if (piece.first == 0) {
         sums.push_back({made.out, made.count, word(scratch), 0, 1 - tile.forward});
       }
       tile.part = word(scratch);
@@ -294,14 +317,16 @@ class Plan {
       scratch += parts;
       sums.back().parts += parts;
       add_words(tile);
-      for (std::size_t row = first; row < first + height; ++row) {
-        sweep.push_back(row < panel.m ? rows[made.rows + row] : zero_row);
-      }
-      for (std::size_t n = 0; n < count(panel_width); ++n) {
-        sweep.push_back(n < panel.n ? rows[panel.n_rows + n] : zero_row);
-      }
-      ++i;
-    });
+      add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows(swept_.padded)));
+      add_rows(panel.n_rows, panel.n, count(panel_width));
+    }
+    while (sweep_starts.size() <= swept_.blocks) sweep_starts.push_back(word(pieces.size()));
+  }
+  /// The words of `n` rows and then, up to `room`, of rows that do not exist.
+  void add_rows(std::uint32_t first, std::size_t n, std::size_t room) {
+    for (std::size_t i = 0; i < room; ++i) {
+      sweep.push_back(i < n ? rows[first + word(i)] : zero_row);
+    }
   }
   void add_words(const SweepTile& tile) {
     std::uint32_t words[sizeof(SweepTile) / 4];

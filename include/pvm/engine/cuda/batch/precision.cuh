@@ -31,7 +31,9 @@ struct Fraction16 {
   }
   PVM_HOST_DEVICE static float decode(Type v) {
 #if defined(__CUDA_ARCH__)
-    return (__uint_as_float(0x4b000000U | v) - 8388608.0F) * (1.0F / 65535.0F);
+    constexpr float unit = 1.0F / 65535.0F;
+    // v / 65535 rounded once: the last term is exact, and so is what the first one carries along.
+    return __fmaf_rn(__uint_as_float(0x4b000000U | v), unit, -8388608.0F * unit);
 #else
     return static_cast<float>(v) * (1.0F / 65535.0F);
 #endif
@@ -76,6 +78,10 @@ struct Math<bf16> : SixteenBits {
                                   std::uint32_t b1) {
     multiply_bf16(c, a, b0, b1);
   }
+  template <bool Transposed>
+  __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+    multiply_group_bf16<Transposed>(c, a, b);
+  }
 };
 
 template <>
@@ -90,6 +96,10 @@ struct Math<fp16> : SixteenBits {
   __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                   std::uint32_t b1) {
     multiply_fp16(c, a, b0, b1);
+  }
+  template <bool Transposed>
+  __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+    multiply_group_fp16<Transposed>(c, a, b);
   }
 };
 

@@ -25,42 +25,53 @@
 namespace pvm::inline v0::detail::batch {
 
 /// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
-/// 16 m each, and two that bring what they need. Rows come in stages: for the gradient all m and a
-/// chunk of the sequences; for the product a part of the m and all sequences, W1 with as much of
-/// y(t-2) in the next stage; and for y(t-1) all of r.
+/// 16 m each, and two or four that bring what they need. Rows come in stages: for the gradient all
+/// m and a chunk of the sequences; for the product a part of the m and all sequences, W1 with as
+/// much of y(t-2) in the next stage; and for y(t-1) all of r.
 template <int Bp>
 struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::warps;
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
-  static constexpr int blocks = Bp == 256 ? 1 : 2;  ///< on a multiprocessor
-  static constexpr int bringers = 64;               ///< threads
+  static constexpr int blocks = Bp == 256 ? 1 : 2;       ///< on a multiprocessor
+  static constexpr int bringers = Bp == 256 ? 128 : 64;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
   static constexpr int chunk_bytes = row_bytes < 128 ? row_bytes : 128;
   static constexpr int chunks = row_bytes / chunk_bytes;
   static constexpr int part_rows = rows / chunks;
-  static constexpr int chunk_stride = chunk_bytes + 16;  // a warp's reads: different banks
-  static constexpr int row_stride = row_bytes + 16;
-  static constexpr int larger(int a, int b) { return a > b ? a : b; }
-  static constexpr int stage_bytes = larger(rows * chunk_stride, part_rows* row_stride);
+  /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
+  /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
+  static constexpr bool moved = row_bytes >= 128;
+  static constexpr bool grouped = moved && multiplies_in_groups;
+  static constexpr int row_stride = moved ? 128 : row_bytes + 16;  // shorter ones have a gap
+  /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
+  template <int Rows>
+  __device__ static constexpr int at(int row, int byte) {
+    if constexpr (!moved) return row * row_stride + byte;
+    return (byte >> 7) * (Rows * 128) + row * 128 + ((byte & 127) ^ (row & 7) << 4);
+  }
+  static constexpr int stage_bytes = rows * row_stride;
   static constexpr int stages = 3;
-  static_assert(stage_bytes >= panel_width * row_stride);
   static constexpr int part_depth = part_rows / deep;  ///< of a warp
   static_assert(across * 16 == Bp && part_depth % 16 == 0);
-  static constexpr int fresh_stride = panel_width * 2;  ///< of W(t) for the product
+  static constexpr int fresh_stride = moved ? 128 : panel_width * 2;  ///< of W(t) for the product
   static constexpr int tiles = 4;
   static constexpr int words = rows + panel_width;
   static constexpr int tile_bytes = static_cast<int>(sizeof(SweepTile)) + words * 4;
   static constexpr int n_buffers = Bp <= 64 ? 2 : 1;
-  static constexpr int n_bytes = panel_width * row_stride;
+  static constexpr int n_bytes = panel_width * row_stride * chunks;
+  static_assert(stage_bytes >= n_bytes && stage_bytes >= part_rows * row_stride * chunks);
   static constexpr int n_start = stages * stage_bytes;
   static constexpr int fresh_start = n_start + n_buffers * n_bytes;
   static constexpr int tiles_start = fresh_start + rows * fresh_stride;
   static constexpr int masters_start = tiles_start + tiles * tile_bytes;
-  static constexpr int shared_bytes(int columns) { return masters_start + rows * columns * 4; }
+  static constexpr int alignment = moved ? 1024 : 16;  ///< of all of it
+  static constexpr int shared_bytes(int columns) {
+    return masters_start + rows * columns * 4 + alignment - 16;
+  }
 };
 
 inline constexpr int most_swept_layers = 32;
@@ -212,8 +223,7 @@ class Bringer : SweepRole<M, Bp> {
   /// `outputs`: row of y and d1 of the tile's first m.
   __device__ void bring_w1(const std::uint32_t* words, int rows, std::uint32_t outputs) {
     if (state_.cursor.owed != 0) {
-      bring_stage<panel_width, S::row_bytes, S::row_stride>(listed(words + S::rows, state_.before),
-                                                            a_.arena);
+      bring_stage<panel_width, S::row_bytes>(listed(words + S::rows, state_.before), a_.arena);
     }
     const auto d1 = state_.gradient[static_cast<int>(Stream::output_gradient)] + outputs * unit;
     for (int chunk = 0; chunk < S::chunks; ++chunk) bring_gradient(chunk, range(d1, 0, rows));
@@ -246,19 +256,19 @@ class Bringer : SweepRole<M, Bp> {
     find_rows<panel_width>(places, listed(words, state_.gradient));
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
-    bring_rows<panel_width, S::row_bytes, S::row_stride>(
-        places, a_.arena, shared_ + S::n_start + turn.place() * S::n_bytes);
+    bring_rows<panel_width, S::row_bytes>(places, a_.arena,
+                                          shared_ + S::n_start + turn.place() * S::n_bytes);
     copies_arrive(&exchange.full);
   }
   template <class Place>
   __device__ void bring_gradient(int chunk, Place&& place) {
-    bring_stage<S::rows, S::chunk_bytes, S::chunk_stride>(place, a_.arena + chunk * S::chunk_bytes);
+    bring_stage<S::rows, S::chunk_bytes>(place, a_.arena + chunk * S::chunk_bytes);
   }
   template <class Place>
   __device__ void bring_part(Place&& place, const unsigned char* from) {
-    bring_stage<S::part_rows, S::row_bytes, S::row_stride>(place, from);
+    bring_stage<S::part_rows, S::row_bytes>(place, from);
   }
-  template <int Rows, int Bytes, int Stride, class Place>
+  template <int Rows, int Bytes, class Place>
   __device__ void bring_stage(Place&& place, const unsigned char* from) {
     const Turns<S::stages> turn{stage_++};
     Exchange& exchange = state_.stages[turn.place()];
@@ -266,7 +276,7 @@ class Bringer : SweepRole<M, Bp> {
     find_rows<Rows>(places, place);
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
-    bring_rows<Rows, Bytes, Stride>(places, from, shared_ + turn.place() * S::stage_bytes);
+    bring_rows<Rows, Bytes>(places, from, shared_ + turn.place() * S::stage_bytes);
     copies_arrive(&exchange.full);
   }
   /// Where a warp's share of `Rows` rows lies, rows 32 apart a lane.
@@ -279,7 +289,7 @@ class Bringer : SweepRole<M, Bp> {
       places[k] = row < mine ? place(me_ / 32 * mine + row) : nowhere;
     }
   }
-  template <int Rows, int Bytes, int Stride>
+  template <int Rows, int Bytes>
   __device__ void bring_rows(const std::uint32_t (&places)[rows_a_lane<Rows>],
                              const unsigned char* from, unsigned char* to) const {
     constexpr int mine = Rows / bringing_warps;
@@ -288,13 +298,13 @@ class Bringer : SweepRole<M, Bp> {
     static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
     const int first = lane() / pieces;
     const int at = lane() % pieces * 16;
-    to += (me_ / 32 * mine + first) * Stride + at;
+    const int warp_row = me_ / 32 * mine;
 #pragma unroll
     for (int k = 0; k < (mine + at_once - 1) / at_once; ++k) {
       const int row = k * at_once;
       const std::uint32_t place = __shfl_sync(~0U, places[row / 32], row % 32 + first);
       if (mine % at_once == 0 || row + first < mine) {
-        copy_row_async(to + row * Stride, from + at, place);
+        copy_row_async(to + S::template at<Rows>(warp_row + first + row, at), from + at, place);
       }
     }
   }
@@ -346,7 +356,7 @@ class Sweeper : SweepRole<M, Bp> {
     clear(g);
     gradient(g, t);
     move(g, t);
-    if (Base::settles_) return;
+    if (Base::settles_) return bring_next_masters(t);
     if (t.forward == 0) store_copy(t.panel, g);
     multiply(sums, g, t);
     if (t.ends != 0) finish(sums, t);
@@ -391,31 +401,47 @@ class Sweeper : SweepRole<M, Bp> {
             16 +
         (lane() & 1) * 16 + (lane() >> 1 & 1) * 8;
     const int left = Base::rows_of(t) - row;
-    const unsigned char* even = r + (lane() & 15) * S::row_stride + (lane() >> 4) * 16;
-    const unsigned char* rest = r + (48 + (lane() & 7)) * S::row_stride + (lane() >> 3 & 1) * 16;
+    const auto r_at = [&](int n, int byte) { return r + S::template at<panel_width>(n, byte); };
     with_activation<M>(a_.shape.activation, [&](auto activation) {
+      constexpr int pieces = S::moved ? 2 : 1;  // of 16 sequences, to wait for both at once
 #pragma unroll 1
-      for (int at = 0; at < S::row_bytes; at += 32) {  // 16 sequences
-        float sums[2][4] = {};
+      for (int at = 0; at < S::row_bytes; at += pieces * 32) {
+        float sums[pieces][2][4] = {};
 #pragma unroll
         for (int k = 0; k < 3; ++k) {
           const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
-          std::uint32_t b[4];
-          load_matrices_transposed(b, even + k * 16 * S::row_stride + at);
-          M::multiply(sums[0], a, b[0], b[1]);
-          M::multiply(sums[1], a, b[2], b[3]);
+          std::uint32_t b[pieces][4];
+#pragma unroll
+          for (int i = 0; i < pieces; ++i) {
+            const int byte = at + i * 32 + (lane() >> 4) * 16;
+            load_matrices_transposed(b[i], r_at(k * 16 + (lane() & 15), byte));
+          }
+#pragma unroll
+          for (int i = 0; i < pieces; ++i) {
+            M::multiply(sums[i][0], a, b[i][0], b[i][1]);
+            M::multiply(sums[i][1], a, b[i][2], b[i][3]);
+          }
         }
         const std::uint32_t a[4] = {w[12], w[13], 0, 0};
-        std::uint32_t b0, b1;
-        load_two_matrices_transposed(b0, b1, rest + at);
-        M::multiply(sums[0], a, b0, 0);
-        M::multiply(sums[1], a, b1, 0);
-        const uint2 upper = pair_of_lanes(kept(activation, sums[0][0], sums[0][1]),
-                                          kept(activation, sums[1][0], sums[1][1]));
-        const uint2 lower = pair_of_lanes(kept(activation, sums[0][2], sums[0][3]),
-                                          kept(activation, sums[1][2], sums[1][3]));
-        if (left > 0) *reinterpret_cast<uint2*>(y + at) = upper;
-        if (left > 8) *reinterpret_cast<uint2*>(y + 8 * S::row_bytes + at) = lower;
+#pragma unroll
+        for (int i = 0; i < pieces; ++i) {
+          const int byte = at + i * 32 + (lane() >> 3 & 1) * 16;
+          std::uint32_t b0, b1;
+          load_two_matrices_transposed(b0, b1, r_at(48 + (lane() & 7), byte));
+          M::multiply(sums[i][0], a, b0, 0);
+          M::multiply(sums[i][1], a, b1, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < pieces; ++i) {
+          const auto& s = sums[i];
+          const uint2 upper =
+              pair_of_lanes(kept(activation, s[0][0], s[0][1]), kept(activation, s[1][0], s[1][1]));
+          const uint2 lower =
+              pair_of_lanes(kept(activation, s[0][2], s[0][3]), kept(activation, s[1][2], s[1][3]));
+          unsigned char* to = y + at + i * 32;
+          if (left > 0) *reinterpret_cast<uint2*>(to) = upper;
+          if (left > 8) *reinterpret_cast<uint2*>(to + 8 * S::row_bytes) = lower;
+        }
       }
     });
   }
@@ -472,6 +498,11 @@ class Sweeper : SweepRole<M, Bp> {
   }
 
   [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }
+  /// Of the four warps that multiply as one.
+  [[nodiscard]] __device__ int group() const { return warp() >> 2; }
+  [[nodiscard]] __device__ bool group_exists(const Panel& p) const {
+    return p.first + group() * 64 < p.m;
+  }
   [[nodiscard]] __device__ std::size_t place(const Panel& p) const {
     return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
   }
@@ -485,34 +516,53 @@ class Sweeper : SweepRole<M, Bp> {
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
       with_stage([&](const unsigned char* rows) {
         begin_phase();
-        if (exists(t.panel)) multiply_gradient(g, rows, n + chunk * S::chunk_bytes);
+        if constexpr (S::grouped) {
+          if (group_exists(t.panel))
+            multiply_group_gradient(g, rows, n + chunk * panel_width * 128);
+        } else {
+          if (exists(t.panel)) multiply_gradient(g, rows, n, chunk * S::chunk_bytes);
+        }
       });
     }
     if (t.ends != 0) arrive(&exchange.empty);
   }
 
-  /// g += rows_m rows_n over a chunk of the sequences.
+  /// g += rows_m rows_n over a chunk of the sequences, which starts at byte `start` of rows_n.
   __device__ void multiply_gradient(Fragment& g, const unsigned char* rows,
-                                    const unsigned char* n_rows) const {
+                                    const unsigned char* n_rows, int start) const {
     const int l = lane();
-    const unsigned char* m = rows + (warp() * 16 + (l & 15)) * S::chunk_stride + (l >> 4) * 16;
-    const unsigned char* n =
-        n_rows + ((l & 7) + (l >> 4) * 8) * S::row_stride + ((l >> 3) & 1) * 16;
-    const unsigned char* rest = n_rows + (48 + (l & 7)) * S::row_stride + ((l >> 3) & 1) * 16;
+    const auto n_at = [&](int n, int byte) {
+      return n_rows + S::template at<panel_width>(n, start + byte + (l >> 3 & 1) * 16);
+    };
 #pragma unroll
     for (int k = 0; k < S::chunk_bytes; k += 32) {
       std::uint32_t a[4], b0, b1;
-      load_matrices(a, m + k);
+      load_matrices(a, rows + S::template at<S::rows>(warp() * 16 + (l & 15), k + (l >> 4) * 16));
 #pragma unroll
       for (int i = 0; i < panel_tiles - 1; i += 2) {
         std::uint32_t b[4];
-        load_matrices(b, n + i * 8 * S::row_stride + k);
+        load_matrices(b, n_at(i * 8 + (l & 7) + (l >> 4) * 8, k));
         M::multiply(g[i], a, b[0], b[1]);
         M::multiply(g[i + 1], a, b[2], b[3]);
       }
-      load_two_matrices(b0, b1, rest + k);
+      load_two_matrices(b0, b1, n_at(48 + (l & 7), k));
       M::multiply(g[panel_tiles - 1], a, b0, b1);
     }
+  }
+  /// The same by four warps, straight from shared memory; `n_rows`: from the chunk on.
+  __device__ void multiply_group_gradient(Fragment& g, const unsigned char* rows,
+                                          const unsigned char* n_rows) const {
+    const GroupOperand m = group_operand(rows + group() * 64 * 128);
+    const GroupOperand n = group_operand(n_rows);
+    __syncwarp();
+    show_to_products();
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      M::template multiply_group<false>(g, m + 2 * static_cast<unsigned>(k),
+                                        n + 2 * static_cast<unsigned>(k));
+    }
+    products_end();
   }
 
   /// Asynchronously, the warp's own.
@@ -531,37 +581,28 @@ class Sweeper : SweepRole<M, Bp> {
     return reinterpret_cast<float*>(shared_ + S::masters_start) + warp() * 16 * a_.shape.columns;
   }
 
-  /// Z += gain g; g becomes W = Z + share g. The next tile's masters may come.
+  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g.
   __device__ void move(Fragment& g, const SweepTile& t) {
     begin_phase();
     const Panel& p = t.panel;
     const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
     barrier_wait(&state_.masters[warp()], t.number & 1U);
-    if (exists(p)) {
-      float* to = a_.master + place(p);
-      const float* from = masters();
-      each_float(
-          p.n,
-          [&](int n, int at) {
-            float4 z = *reinterpret_cast<const float4*>(from + at);
-            z.x = fmaf(gain, g[n][0], z.x);
-            z.y = fmaf(gain, g[n][1], z.y);
-            z.z = fmaf(gain, g[n][2], z.z);
-            z.w = fmaf(gain, g[n][3], z.w);
-            __stcs(reinterpret_cast<float4*>(to + at), z);
-            g[n][0] = fmaf(share, g[n][0], z.x);
-            g[n][1] = fmaf(share, g[n][1], z.y);
-            g[n][2] = fmaf(share, g[n][2], z.z);
-            g[n][3] = fmaf(share, g[n][3], z.w);
-          },
-          [&](int n, int k, int at) {
-            const float z = fmaf(gain, g[n][k], from[at]);
-            __stcs(to + at, z);
-            g[n][k] = fmaf(share, g[n][k], z);
-          });
-    }
+    if (!exists(p)) return;
+    float* z_at = masters();
+    change_floats(z_at, p.n, [&](int n, int k, float z) {
+      const float moved = fmaf(gain, g[n][k], z);
+      g[n][k] = fmaf(share, g[n][k], moved);
+      return moved;
+    });
+    show_to_copies();
     __syncwarp();
+    if (lane() == 0) store_bulk_async(a_.master + place(p), z_at, 64 * p.n, leaves_first());
+  }
+  /// Once the tile's masters have left their place the next ones may come.
+  __device__ void bring_next_masters(const SweepTile& t) {
     begin_phase();
+    __syncwarp();  // all have seen the tile's masters come
+    if (lane() == 0) stores_have_read();
     if (t.ends != 2) bring_masters(static_cast<int>(t.number) + 1);
     __syncwarp();
   }
@@ -572,6 +613,7 @@ class Sweeper : SweepRole<M, Bp> {
     barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
     put_fresh(w);
     arrive(&state_.fresh);
+    bring_next_masters(t);
     barrier_wait(&state_.fresh, 0);
     ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
@@ -613,6 +655,10 @@ class Sweeper : SweepRole<M, Bp> {
     const bool mine = works(t, part);
     if (mine) turn_into_errors(score, rows, shared_ + next.place() * S::stage_bytes, t, part);
     arrive(&outputs.empty);
+    if constexpr (S::grouped) {
+      show_to_products();
+      sync_warps(1 + group(), 128);  // they read each other's errors
+    }
     if (mine) multiply_rows(sums, rows, part);
     arrive(&targets.empty);
   }
@@ -632,7 +678,8 @@ class Sweeper : SweepRole<M, Bp> {
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto activation) {
 #pragma unroll 1
       for (int row = first; row < first + S::part_depth; row += 16) {
-        auto* piece = reinterpret_cast<uint4*>(rows + row * S::row_stride + piece_at());
+        const int at = S::template at<S::part_rows>(row, piece_at());
+        auto* piece = reinterpret_cast<uint4*>(rows + at);
         if (row >= m) {
           *piece = make_uint4(0, 0, 0, 0);
           continue;
@@ -640,7 +687,7 @@ class Sweeper : SweepRole<M, Bp> {
         Octet<M> target;
         KeptOctet<M> then;
         target.bits = *piece;
-        then.bits = *reinterpret_cast<const uint4*>(y + row * S::row_stride + piece_at());
+        then.bits = *reinterpret_cast<const uint4*>(y + at);
         if (row < pixels) math.score_prediction(target, then);
         *piece = math.gradient(activation, target, then);
         *reinterpret_cast<uint4*>(d1 + row * S::row_bytes) = *piece;
@@ -670,36 +717,59 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void put_fresh(const Fragment& w) const {
     unsigned char* to = shared_ + S::fresh_start + (warp() * 16 + (lane() >> 2)) * S::fresh_stride +
                         (lane() & 3) * 4;
+    const int move = S::moved ? lane() >> 2 : 0;
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
-      *reinterpret_cast<std::uint32_t*>(to + n * 16) = M::pair(w[n][0], w[n][1]);
-      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + n * 16) =
-          M::pair(w[n][2], w[n][3]);
+      const int at = (n ^ move) * 16;
+      *reinterpret_cast<std::uint32_t*>(to + at) = M::pair(w[n][0], w[n][1]);
+      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + at) = M::pair(w[n][2], w[n][3]);
     }
+    if constexpr (S::grouped) show_to_products();
   }
 
   /// sums += rows W for a part of the tile's m: a warp's 16 sequences and its share of the depth.
   __device__ void multiply_rows(Sums<1>& sums, const unsigned char* rows, int part) const {
+    if constexpr (S::grouped) return multiply_group_rows(sums, rows, part);
     const int l = lane();
     const int first = deep_row();
-    const unsigned char* x = rows + first * S::row_stride + warp() % S::across * 32;
     const unsigned char* w =
         shared_ + S::fresh_start + (part * S::part_rows + first + (l & 15)) * S::fresh_stride;
+    const auto w_at = [&](int k, int n) {
+      return w + k * S::fresh_stride + (S::moved ? n ^ (l & 7) : n) * 16;
+    };
 #pragma unroll
     for (int k = 0; k < S::part_depth; k += 16) {
       std::uint32_t a[4], b0, b1;
-      load_sequences<M>(a, x + k * S::row_stride, S::row_stride);
-      const unsigned char* at = w + k * S::fresh_stride;
+      const int row = first + k + (l & 7) + (l >> 4) * 8;
+      const int byte = warp() % S::across * 32 + (l >> 3 & 1) * 16;
+      load_matrices_transposed(a, rows + S::template at<S::part_rows>(row, byte));
 #pragma unroll
       for (int i = 0; i < panel_tiles - 1; i += 2) {
         std::uint32_t b[4];
-        load_matrices_transposed(b, at + (i + (l >> 4)) * 16);
+        load_matrices_transposed(b, w_at(k, i + (l >> 4)));
         M::multiply(sums[0][i], a, b[0], b[1]);
         M::multiply(sums[0][i + 1], a, b[2], b[3]);
       }
-      load_two_matrices_transposed(b0, b1, at + (panel_tiles - 1) * 16);
+      load_two_matrices_transposed(b0, b1, w_at(k, panel_tiles - 1));
       M::multiply(sums[0][panel_tiles - 1], a, b0, b1);
     }
+  }
+  /// The same by four warps: 64 sequences.
+  __device__ void multiply_group_rows(Sums<1>& sums, const unsigned char* rows, int part) const {
+    const int first = deep_row();
+    const int chunk = warp() % S::across >> 2;
+    const GroupOperand x = group_operand(rows + (chunk * S::part_rows + first) * 128);
+    const GroupOperand w =
+        group_operand(shared_ + S::fresh_start + (part * S::part_rows + first) * 128);
+    __syncwarp();
+    show_to_products();
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < S::part_depth / 16; ++k) {
+      M::template multiply_group<true>(sums[0], x + 128 * static_cast<unsigned>(k),
+                                       w + 128 * static_cast<unsigned>(k));
+    }
+    products_end();
   }
 
   /// The first half of the warps gains what the second has, which worked on the rest of the depth.
@@ -751,7 +821,7 @@ template <class M, int Bp>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::blocks)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
   using S = SweepShape<Bp>;
-  auto* shared = dynamic_shared<unsigned char>();
+  auto* shared = aligned_dynamic_shared<S::alignment>();
   __shared__ SweepState<Bp> state;
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();

@@ -22,6 +22,12 @@ T* dynamic_shared() {
   return reinterpret_cast<T*>(emulated_cuda::block().shared());
 }
 
+template <unsigned Alignment>
+unsigned char* aligned_dynamic_shared() {
+  auto* start = dynamic_shared<unsigned char>();
+  return start + (0U - reinterpret_cast<std::uintptr_t>(start)) % Alignment;
+}
+
 inline int thread_number() { return static_cast<int>(threadIdx.x); }
 
 // -------------------------------------------------------------- the second-level cache
@@ -210,6 +216,22 @@ inline void prefetch_bulk(const void* global, unsigned int bytes) {
   }
 }
 
+inline void show_to_copies() {}
+/// They are read as late as they may be.
+inline void store_bulk_async(void* global, const void* shared, unsigned int bytes,
+                             unsigned long long) {
+  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
+      reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
+    emulated_cuda::fail("a bulk copy that is not aligned to 16 bytes");
+  }
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.bulk_copy({global, shared, bytes, &block.now()});
+}
+inline void stores_have_read() {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.bulk_arrive(&block.now());
+}
+
 // -------------------------------------------------------------- matrices across a warp
 
 namespace emulated {
@@ -344,6 +366,66 @@ inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint3
     emulated::multiply_lanes<8>(
         lanes, [](std::uint32_t word, int) { return std::bit_cast<float>(word & 0xffffe000U); });
   });
+}
+
+// -------------------------------------------------------------- products of four warps
+
+inline constexpr bool multiplies_in_groups = true;
+
+using GroupOperand = std::uint64_t;
+inline GroupOperand group_operand(const void* shared) {
+  return reinterpret_cast<std::uintptr_t>(shared) / 16;
+}
+inline void show_to_products() {}
+inline void products_begin() {}
+inline void products_end() {}
+
+namespace emulated {
+
+/// Number `column` of row `row` of an operand.
+inline std::uint16_t group_value(GroupOperand operand, int row, int column) {
+  std::uintptr_t at = operand * 16 + static_cast<std::uintptr_t>(row * 128 + column * 2);
+  at ^= (at >> 7 & 7) << 4;
+  std::uint16_t value;
+  std::memcpy(&value, reinterpret_cast<const void*>(at), sizeof(value));
+  return value;
+}
+/// The calling lane's sums; its warp meets, as the instruction is the whole warp's.
+template <bool Transposed, class Value>
+void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value value) {
+  emulated_cuda::block().meet(full_warp, "wgmma", char{});
+  const auto operand = [&](GroupOperand from, int line, int k) {
+    return value(Transposed ? group_value(from, k, line) : group_value(from, line, k));
+  };
+  const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
+  float rows[2][16];
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 16; ++k) rows[i][k] = operand(a, warp * 16 + lane / 4 + i * 8, k);
+  }
+  for (int n = 0; n < 7; ++n) {
+    for (int j = 0; j < 2; ++j) {
+      float sums[2] = {};
+      for (int k = 0; k < 16; ++k) {
+        const float column = operand(b, n * 8 + lane % 4 * 2 + j, k);
+        for (int i = 0; i < 2; ++i) sums[i] += rows[i][k] * column;
+      }
+      for (int i = 0; i < 2; ++i) c[n][i * 2 + j] += sums[i];
+    }
+  }
+}
+
+}  // namespace emulated
+
+template <bool Transposed>
+void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group<Transposed>(c, a, b, [](std::uint16_t v) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
+  });
+}
+template <bool Transposed>
+void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group<Transposed>(
+      c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 
 }  // namespace pvm::inline v0::detail
