@@ -64,12 +64,14 @@ class CpuPictureDecoder {
 
 namespace detail {
 
-/// An open file for several threads: handles that are lent to those that read, at first one.
+/// An open file for several threads: handles that are lent to those that read. At first there is
+/// one; threads of a pool open others, which takes milliseconds with a large file, so that no
+/// picture waits for it.
 template <FileStore Store>
 class StoreHandles {
  public:
-  StoreHandles(std::filesystem::path path, Store first, std::size_t most)
-      : path_(std::move(path)), most_(most) {
+  StoreHandles(std::filesystem::path path, Store first, std::size_t most, DecodePool& pool)
+      : path_(std::move(path)), pool_(pool), most_(most) {
     idle_.reserve(most);
     idle_.push_back(std::make_unique<Store>(std::move(first)));
   }
@@ -80,11 +82,10 @@ class StoreHandles {
   StoreHandles(const StoreHandles&) = delete;
   StoreHandles& operator=(const StoreHandles&) = delete;
 
-  /// Has the others opened by threads of `pool`: with a large file that takes milliseconds, for
-  /// which no picture should wait.
-  void open_more(DecodePool& pool) {
+  /// Opens all that there may be, before they are needed.
+  void open_all() {
     const std::lock_guard lock(mutex_);
-    for (; open_ < most_; ++open_, ++opening_) pool.submit([this] { open_one(); });
+    while (open_ < most_) open_another();
   }
 
   /// Replaces `bytes` by the content of `file`; by nothing where it cannot be read.
@@ -104,6 +105,11 @@ class StoreHandles {
     std::unique_ptr<Store> handle;
   };
 
+  void open_another() {  // under the lock
+    pool_.submit([this] { open_one(); });
+    ++open_;
+    ++opening_;
+  }
   void open_one() noexcept {
     std::unique_ptr<Store> store;
     try {
@@ -122,6 +128,7 @@ class StoreHandles {
 
   std::unique_ptr<Store> take() {
     std::unique_lock lock(mutex_);
+    if (idle_.empty() && open_ < most_) open_another();
     returned_.wait(lock, [this] { return !idle_.empty(); });
     auto store = std::move(idle_.back());
     idle_.pop_back();
@@ -137,6 +144,7 @@ class StoreHandles {
   }
 
   const std::filesystem::path path_;
+  DecodePool& pool_;
   std::mutex mutex_;  // over what follows
   std::vector<std::unique_ptr<Store>> idle_;
   std::size_t open_ = 1;     // or being opened
@@ -250,7 +258,8 @@ class PictureService {
   void read_ahead(Reader& reader, std::size_t frames) {
     const std::lock_guard lock(mutex_);
     reader.ahead = reader.decoding.capacity = std::max<std::size_t>(1, frames);
-    if (frames > 1) handles_.open_more(*pool_);
+    ahead_ += frames;
+    if (ahead_ >= many_ahead) handles_.open_all();
   }
 
   void expect_once(Reader& reader, bool once) {
@@ -278,7 +287,7 @@ class PictureService {
 
   PictureService(const std::filesystem::path& path, Store store)
       : list_(std::make_shared<const PictureList>(list_pictures(store, path))),
-        handles_(path, std::move(store), std::min(pool_->size(), most_handles)),
+        handles_(path, std::move(store), std::min(pool_->size(), most_handles), *pool_),
         standing_(list_->pictures.size()),
         handed_on_(list_->pictures.size()) {
     decoder_.prepare(list_->pictures.size(), [this](std::size_t i) {
@@ -360,7 +369,6 @@ class PictureService {
   }
 
   void dispatch() {
-    if (in_work_ + wanted_.size() > 1) handles_.open_more(*pool_);
     while (in_work_ < Decoder::in_work(pool_->size()) && !wanted_.empty()) {
       Wanted wanted = wanted_.top();
       wanted_.pop();
@@ -409,6 +417,7 @@ class PictureService {
   }
 
   static constexpr std::size_t most_handles = 8;
+  static constexpr std::size_t many_ahead = 128;  ///< frames for which all handles are needed
 
   std::shared_ptr<DecodePool> pool_ = DecodePool::shared();
   std::shared_ptr<const PictureList> list_;
@@ -422,6 +431,7 @@ class PictureService {
   std::priority_queue<Wanted> wanted_;                                  // not begun
   std::uint64_t asked_ = 0;
   std::size_t in_work_ = 0;
+  std::size_t ahead_ = 0;  // frames that readers were told to have ahead, in all
   std::condition_variable ready_;
   std::condition_variable idle_;
 };

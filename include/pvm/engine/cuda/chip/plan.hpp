@@ -58,7 +58,7 @@ class Plan {
     lay_out_areas();
     constexpr std::size_t reserved = 1024;  // bytes, for each block of threads, by the driver
     const std::size_t there = (shared_bytes + reserved) / S::together - reserved;
-    for (std::size_t m = 0; m < share_.size(); ++m) make_program(m, there / 4);
+    for (std::size_t m = 0; m < share_.size() && problem_.empty(); ++m) make_program(m, there / 4);
   }
 
   /// Whether a plan for it exists; if not, `why` says in half a sentence what is in the way.
