@@ -281,8 +281,18 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16, 1, OfSide<5>>(options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16>(train_test::tiny_spec(), options)));
   const Different smaller({.multiprocessors = 2});
-  pvm::Trainer<pvm::fp16, 1, Net> streams(options);
-  CHECK(train_test::contains(streams.description(), "all weights streamed"));
+  const auto streams = [](auto&& trainer) {
+    return train_test::contains(trainer.description(), "all weights streamed");
+  };
+  CHECK(streams(pvm::Trainer<pvm::fp16, 1, Net>(options)));
+  CHECK(streams(pvm::Trainer<pvm::fp32, 1, Net>(options)));
+  // Ten units are too many for one multiprocessor, but their weights fit the second-level cache.
+  const Different one({.multiprocessors = 1});
+  using Few = pvm::Network<pvm::Input<9, 3, 3>, pvm::Layers<3, 1>, pvm::Hidden<7>>;
+  CHECK(streams(pvm::Trainer<pvm::fp16, 1, Few>(options)));
+  pvm::Trainer<pvm::fp32, 1, Few> cached(options);
+  CHECK_FALSE(streams(cached));
+  CHECK_FALSE(on_chip(cached));
 }
 
 TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {

@@ -115,6 +115,14 @@ consteval bool may_stay_on_chip() {
          (Net::hidden == dynamic || Net::hidden == hidden_on_chip);
 }
 
+/// Weights in fp32 that the second-level cache can keep are better left to the engine that has it
+/// keep them.
+template <class Precision>
+bool worth_streaming(const Spec& spec) {
+  const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
+  return !std::same_as<Precision, fp32> || bytes > 2 * describe_device().cache_bytes;
+}
+
 /// One sequence with momentum has engines of its own: one that keeps what it can of its weights on
 /// the chip, where the network fits it, one that streams whole units, and one for others in fp32;
 /// everything else runs as a batch on tensor cores. Throws Error (device) for what a GPU cannot
@@ -131,7 +139,9 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
     using Stream = CudaStreamEngine<Precision, hidden_on_chip>;
     std::string why;
     if (batch == 1 && Chip::fits(spec, why)) return AnyEngine::make<Chip>(spec, batch, options);
-    if (batch == 1 && Stream::fits(spec, why)) return AnyEngine::make<Stream>(spec, batch, options);
+    if (batch == 1 && worth_streaming<Precision>(spec) && Stream::fits(spec, why)) {
+      return AnyEngine::make<Stream>(spec, batch, options);
+    }
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
