@@ -75,7 +75,7 @@ TEST_CASE("A report's parts add up", "[train][report]") {
   CHECK(report.stages[1].name == "decode and resize");
   CHECK(report.stages[1].frames == 40);  // by both streams together
   CHECK(report.stages[1].busy > 0);
-  CHECK(report.stages[1].capacity == 128);
+  CHECK(report.stages[1].capacity == 256);
   const std::string text = pvm::report_text(report);
   for (const char* part : {"read", "decode and resize", "engine", "frames/s", "bottleneck"}) {
     CHECK(contains(text, part));
