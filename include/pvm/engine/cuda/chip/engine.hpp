@@ -3,7 +3,7 @@
 #pragma once
 
 /// The engine for one sequence whose weights, or as many as there is room for, stay on the GPU's
-/// multiprocessors. Include it from files that nvcc compiles.
+/// multiprocessors, and the one that streams them. Include it from files that nvcc compiles.
 
 #ifndef __CUDACC__
 #error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"

@@ -22,12 +22,12 @@
 
 namespace pvm::inline v0::detail::chip {
 
-inline constexpr int most_warps = 12;  ///< of a block of threads
-inline constexpr int columns = 16;     ///< of a block
-inline constexpr int ring = 32;        ///< rows of the past in device memory, a power of two
-inline constexpr int history = 16;     ///< rows of a unit's past in shared memory, a power of two
-inline constexpr int sums = 16;        ///< room for one number for each listed gradient
-inline constexpr int ahead = 8;        ///< steps that a multiprocessor may be before another
+inline constexpr int most_warps = 12;     ///< of a block of threads
+inline constexpr int columns = 16;        ///< of a block
+inline constexpr int ring = 32;           ///< rows of the past in device memory, a power of two
+inline constexpr int history = 16;        ///< rows of a unit's past beside it, a power of two
+inline constexpr int sums = 16;           ///< room for one number for each listed gradient
+inline constexpr int ahead = 8;           ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
 inline constexpr int panel_slots = 6;     ///< context sources that fold together
@@ -114,7 +114,8 @@ struct Sizes {
   static_assert(ahead + terms + 5 <= ring, "the fastest writes over what the slowest reads");
   static_assert(panel_slots * product_pieces <= 32, "a warp reads the products of a panel at once");
 
-  /// What a unit has in shared memory beside weights and inputs, in words from its start.
+  /// What a unit has beside weights and inputs, in words from its start: in shared memory, or,
+  /// where all is streamed, in device memory.
   static constexpr std::uint32_t tables =
       0;  ///< weight of listed gradients, [since a fold | folds]
   static constexpr std::uint32_t primary = tables + (most_period + 1) * sums;
