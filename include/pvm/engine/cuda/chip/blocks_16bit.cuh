@@ -237,10 +237,6 @@ struct Blocks : View<Precision, Hidden, home> {
     write_pair(sum.v[S::tiles][0], sum.v[S::tiles][1], to + 8 * S::tiles, pair() < S::rest);
   }
 
-  __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(shared + block.where + i * 128);
-  }
   __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
                                                     const Values& d1) const {
     const uint4 w = tiles_at(list);
@@ -253,7 +249,20 @@ struct Blocks : View<Precision, Hidden, home> {
     write_pair(sum.v[0], sum.v[1], to, true);
     write_pair(sum.v[2], sum.v[3], to + 8, true);
   }
-  /// Products over hidden values.
+  /// What a block of W1 whose tiles are in `w` has of W1^T d1 and of W1 r.
+  __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
+                                                       const Values& d1, const Rows& h) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) {
+      multiply_pair(sum, i, w.tiles[i], d1);
+      multiply_transposed(y, transposed(w.tiles[i]), h.of[i]);
+    }
+  }
+  __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(shared + block.where + i * 128);
+  }
+  /// The latter, by tiles in shared memory, which can be read transposed.
   __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
                                                 const Rows& h) const {
 #pragma unroll
@@ -268,12 +277,6 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void multiply_columns(ColumnSums& sum, const std::uint32_t* tiles,
                                                    const Values& x) const {
     multiply_transposed(sum, transposed_tiles_at(tiles), x);
-  }
-  /// By weights in registers.
-  __device__ __forceinline__ static void multiply_rows(ColumnSums& sum, const Weights& w,
-                                                       const Rows& h) {
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) multiply_transposed(sum, transposed(w.tiles[i]), h.of[i]);
   }
   __device__ __forceinline__ static void multiply_transposed(ColumnSums& sum, uint4 w,
                                                              const Values& x) {
@@ -394,6 +397,7 @@ struct Blocks : View<Precision, Hidden, home> {
     }
   }
 
+  struct Past {};  // is asked for when it is needed
   /// The inputs of a block's columns in the steps of the listed gradients, as operands.
   __device__ __forceinline__ void past_columns(const ChipBlock& block,
                                                std::uint32_t (&b)[2][2]) const {
@@ -418,7 +422,7 @@ struct Blocks : View<Precision, Hidden, home> {
     }
   }
 
-  /// A block of W0, by the factors of its unit.
+  /// A block of W0, by the factors of its unit: masters to `to`, the tiles to `w`.
   __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
                                              std::uint32_t* rest) const {
     fold(
@@ -429,20 +433,34 @@ struct Blocks : View<Precision, Hidden, home> {
           if (rest != nullptr) rest[rest_place(row(), half * 4 + pair() / 2)] = words;
         });
   }
-  /// Streamed blocks, whose masters are not what is streamed.
-  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, const Weights& /*w*/,
-                                                std::uint32_t* rest) const {
-    Weights fresh;
-    fold_block(block, this->master_of(block), fresh, rest);
-    store(block, fresh);
+  __device__ __forceinline__ void fold(const ChipBlock& block, Weights& w,
+                                       std::uint32_t* rest) const {
+    fold_block(block, this->master_of(block), w, rest);
   }
-  __device__ __forceinline__ void fold_wide_streamed(const ChipWideBlock& block,
-                                                     const Weights& /*w*/) const {
-    fold_wide(block, this->master_of(block), true);
+  /// Streamed blocks, whose masters are not what is streamed.
+  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, Weights& w,
+                                                std::uint32_t* rest) const {
+    fold(block, w, rest);
+    store(block, w);
+  }
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block) const {
+    fold_wide_block(block, this->master_of(block), true);
+  }
+  /// A block of W1; its masters are what folds.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& /*w*/) const {
+    fold_wide(block);
+  }
+  /// W of a block by its unit's factors, to `to`; the block stays what it is.
+  __device__ __forceinline__ void materialise(const ChipBlock& block, float* to) const {
+    Weights w;
+    fold_block(block, to, w, nullptr);
+  }
+  __device__ __forceinline__ void materialise(const ChipWideBlock& block, float* to) const {
+    fold_wide_block(block, to, false);
   }
   /// A block of W1, whose d1 are in its list.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
-                                            bool keep) const {
+  __device__ __forceinline__ void fold_wide_block(const ChipWideBlock& block, float* to,
+                                                  bool keep) const {
     std::uint32_t* list = this->list_of(block.out);
     uint4 beside = tiles_at(list);
     Weights w;

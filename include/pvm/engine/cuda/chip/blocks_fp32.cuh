@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of fp32 weights: the same places as those of 16 bits, ordinary arithmetic. The weights in
-/// device memory are the weights: what is on the chip is a copy that folds keep up to date.
+/// Blocks of fp32 weights: the same places as those of 16 bits, ordinary arithmetic. There are no
+/// masters beside them: a fold changes a block where it is, and what is on the chip goes back to
+/// device memory when a launch ends.
 
 #include <cuda_runtime.h>
 
@@ -71,12 +72,20 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
     load_streamed(w, reinterpret_cast<const float4*>(master) + lane());
   }
-  /// Folds wrote to device memory already.
+  __device__ __forceinline__ static void write_tiles(float4* to, const Weights& w) {
+#pragma unroll
+    for (int i = 0; i < words; ++i) to[i * 32] = w.tiles[i];
+  }
+  __device__ __forceinline__ void store_master(float* master, const Weights& w) const {
+    write_tiles(reinterpret_cast<float4*>(master) + lane(), w);
+  }
   template <class Block>
   __device__ __forceinline__ void store(const Block& block, const Weights& w) const {
-    if (block.where == in_memory) return;
-#pragma unroll
-    for (int i = 0; i < words; ++i) in_shared(block.where)[i * 32] = w.tiles[i];
+    if (block.where == in_memory) {
+      store_master(master_of(block), w);
+    } else {
+      write_tiles(in_shared(block.where), w);
+    }
   }
   __device__ __forceinline__ void load_rest(std::uint32_t* to, const float* master) const {
     for (int i = lane(); i < S::rest_words; i += 32) {
@@ -185,7 +194,8 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     write_rows<S::tiles>(sum, to);
   }
 
-  __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
+  template <class Block>
+  __device__ __forceinline__ void load(Weights& w, const Block& block) const {
     if (block.where == in_memory) {
       load_master(w, master_of(block));
     } else {
@@ -214,18 +224,13 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     sum.v[2 * k] = __fmaf_rn(w.z, lower, __fmaf_rn(w.x, upper, sum.v[2 * k]));
     sum.v[2 * k + 1] = __fmaf_rn(w.w, lower, __fmaf_rn(w.y, upper, sum.v[2 * k + 1]));
   }
-  __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
-                                                const Rows& h) const {
-    Weights w;
-    load_wide(w, block);
-    multiply_rows(sum, w, h);
-  }
-  /// By weights in registers.
-  __device__ __forceinline__ static void multiply_rows(ColumnSums& sum, const Weights& w,
-                                                       const Rows& h) {
+  /// What a block of W1, whose tiles are in `w`, has of W1^T d1 and of W1 r.
+  __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
+                                                       const Values& d1, const Rows& h) {
 #pragma unroll
     for (int i = 0; i < words; ++i) {
-      multiply_rows_word(sum, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
+      multiply_word(sum, i, w.tiles[i], d1);
+      multiply_rows_word(y, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
     }
   }
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
@@ -271,176 +276,197 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     return static_cast<int>(this->factors_of(S::fold0, u)[sums - 1]);
   }
 
-  /// A block in the middle of its fold: the tiles, and a row beside them.
-  struct Folding {
-    Weights w;
-    float2 beside[2];
+  /// A lane's columns of a row beside the tiles.
+  struct Beside {
+    float2 of[2];
   };
-  __device__ __forceinline__ Folding begin_fold(const float* master, int more) const {
-    Weights w;
-    load_master(w, master);
-    return begin_fold(w, master, more);
-  }
-  /// With the tiles in registers already.
-  __device__ __forceinline__ Folding begin_fold(const Weights& w, const float* master,
-                                                int more) const {
-    Folding f{w, {}};
+  /// Where they are among such rows.
+  __device__ __forceinline__ int beside_at(int k) const { return row() * columns + pair() + 8 * k; }
+  __device__ __forceinline__ Beside load_beside(const float* rows, int more) const {
+    Beside beside{};
+    if (row() >= more) return beside;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      f.beside[k] = row() < more ? __ldcg(reinterpret_cast<const float2*>(
-                                       master + S::tile_floats + row() * columns + pair() + 8 * k))
-                                 : make_float2(0, 0);
+      beside.of[k] = *reinterpret_cast<const float2*>(rows + beside_at(k));
     }
-    return f;
+    return beside;
   }
-  /// Adds d x^T, where d is a row of a unit's past.
-  __device__ __forceinline__ void add_outer(Folding& f, const float* d, const Values& x,
-                                            int more) const {
+  __device__ __forceinline__ void store_beside(float* rows, const Beside& beside, int more) const {
+    if (row() >= more) return;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) *reinterpret_cast<float2*>(rows + beside_at(k)) = beside.of[k];
+  }
+  /// Adds c d x^T, where d is a row of a unit's past.
+  __device__ __forceinline__ void add_outer(Weights& w, Beside& beside, const float* d, float c,
+                                            Values x, int more) const {
     const auto add = [](float& low, float& high, float factor, float2 v) {
       low = __fmaf_rn(factor, v.x, low);
       high = __fmaf_rn(factor, v.y, high);
     };
 #pragma unroll
+    for (int k = 0; k < 2; ++k) x.of[k] = make_float2(c * x.of[k].x, c * x.of[k].y);
+#pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
       const float upper = d[16 * i + row()], lower = d[16 * i + 8 + row()];
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        float4& w = f.w.tiles[2 * i + k];
-        add(w.x, w.y, upper, x.of[k]);
-        add(w.z, w.w, lower, x.of[k]);
+        float4& tile = w.tiles[2 * i + k];
+        add(tile.x, tile.y, upper, x.of[k]);
+        add(tile.z, tile.w, lower, x.of[k]);
       }
     }
     if (row() >= more) return;
     const float last = d[S::tiles * 8 + row()];
 #pragma unroll
-    for (int k = 0; k < 2; ++k) add(f.beside[k].x, f.beside[k].y, last, x.of[k]);
-  }
-  __device__ __forceinline__ void end_fold(const Folding& f, float* to, int more) const {
-    float4* sink = reinterpret_cast<float4*>(to) + lane();
-#pragma unroll
-    for (int i = 0; i < words; ++i) {
-      if constexpr (S::streams) {
-        store_held(sink + i * 32, f.w.tiles[i], policy());
-      } else {
-        sink[i * 32] = f.w.tiles[i];
-      }
-    }
-    if (row() >= more) return;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      *reinterpret_cast<float2*>(to + S::tile_floats + row() * columns + pair() + 8 * k) =
-          f.beside[k];
-    }
+    for (int k = 0; k < 2; ++k) add(beside.of[k].x, beside.of[k].y, last, x.of[k]);
   }
 
-  /// The inputs of a block's columns in the steps of the listed gradients: of one column in this
-  /// lane, of every other age.
-  struct PastColumn {
-    float v[(S::terms + 1) / 2];
+  /// The inputs of a block's columns in the steps of the listed gradients, [terms][columns] in this
+  /// warp's part of shared memory.
+  __device__ __forceinline__ std::uint32_t* past_columns() const {
+    return shared + a.areas.scratch + warp() * S::scratch_words;
+  }
+  /// Behind them, which block they are of, if it is one that was asked for early.
+  __device__ __forceinline__ std::uint32_t* prepared() const {
+    return past_columns() + S::terms * columns;
+  }
+  __device__ __forceinline__ void bring_past(const ChipBlock& block) const {
+    keep_past(ask_past(block));
+  }
+  /// What a lane brings of it: a column, of every other age.
+  struct Past {
+    std::uint32_t v[(S::terms + 1) / 2];
   };
-  __device__ __forceinline__ PastColumn load_past_column(const ChipBlock& block) const {
+  __device__ __forceinline__ Past ask_past(const ChipBlock& block) const {
     const auto column = static_cast<std::uint32_t>(lane() % columns);
     const std::uint32_t* from = a.past + this->place_in_past(block, column);
     const auto newest = static_cast<unsigned>(now().step) - block.back;
-    PastColumn past_column;
+    Past then;
 #pragma unroll
     for (int i = 0; i < (S::terms + 1) / 2; ++i) {
       const unsigned age = static_cast<unsigned>(lane() / columns + 2 * i);
-      past_column.v[i] =
-          __uint_as_float(__ldcg(from + ((newest - age) & (ring - 1)) * a.row_words));
+      then.v[i] = __ldcg(from + ((newest - age) & (ring - 1)) * a.row_words);
     }
-    return past_column;
+    return then;
   }
-  /// Times their coefficients, [terms][columns] in this warp's part of shared memory.
-  __device__ __forceinline__ const std::uint32_t* scale_past(const ChipBlock& block,
-                                                             const PastColumn& past_column) const {
-    std::uint32_t* x = shared + a.areas.scratch + warp() * S::scratch_words;
+  __device__ __forceinline__ void keep_past(const Past& then) const {
+    std::uint32_t* x = past_columns();
     __syncwarp();  // all lanes have read those of the block before
 #pragma unroll
     for (int i = 0; i < (S::terms + 1) / 2; ++i) {
       const int age = lane() / columns + 2 * i;
-      if (age >= S::terms) continue;
-      const float c = factor(static_cast<int>(block.what & 0xff), age);
-      x[age * columns + lane() % columns] = __float_as_uint(c * past_column.v[i]);
+      if (age < S::terms) x[age * columns + lane() % columns] = then.v[i];
     }
     __syncwarp();
-    return x;
   }
-  __device__ __forceinline__ void add_gradients(Folding& f, const ChipBlock& block,
-                                                const PastColumn& past_column) const {
+  /// Adds what a block of W0 gains, by its unit's factors and the past that `bring_past` brought.
+  __device__ __forceinline__ void add_gradients(Weights& w, Beside& beside,
+                                                const ChipBlock& block) const {
+    const std::uint32_t* x = past_columns();
     const auto u = static_cast<int>(block.what & 0xff);
-    const std::uint32_t* x = scale_past(block, past_column);
     const int count = ages(u);
-#pragma unroll 2
+#pragma unroll 1
     for (int age = 0; age < count; ++age) {
-      add_outer(f, listed_row(S::d0, u, age), values(x + age * columns), S::rest);
+      add_outer(w, beside, listed_row(S::d0, u, age), factor(u, age), values(x + age * columns),
+                S::rest);
     }
   }
-  /// A streamed block of W0, whose tiles are in `w`.
-  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, const Weights& w,
-                                                std::uint32_t* /*rest*/) const {
-    const PastColumn past_column = load_past_column(block);
-    Folding f = begin_fold(w, master_of(block), S::rest);
-    add_gradients(f, block, past_column);
-    end_fold(f, master_of(block), S::rest);
+  /// A block of W0 whose tiles are in `w`, when its past has been brought.
+  __device__ __forceinline__ void fold_prepared(const ChipBlock& block, Weights& w,
+                                                std::uint32_t* rest) const {
+    auto* rows = reinterpret_cast<float*>(rest);
+    Beside beside = load_beside(rows, S::rest);
+    add_gradients(w, beside, block);
+    store_beside(rows, beside, S::rest);
   }
-  /// A block of W0.
-  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
-                                             std::uint32_t* rest) const {
-    const PastColumn past_column = load_past_column(block);
-    Folding f = begin_fold(master_of(block), S::rest);
-    add_gradients(f, block, past_column);
-    end_fold(f, to, S::rest);
-    w = f.w;
-    if (rest == nullptr || row() >= S::rest) return;
+  __device__ __forceinline__ void fold(const ChipBlock& block, Weights& w,
+                                       std::uint32_t* rest) const {
+    bring_past(block);
+    fold_prepared(block, w, rest);
+  }
+  /// To device memory, where the block is read again in the next step.
+  template <class Block>
+  __device__ __forceinline__ void store_streamed(const Block& block, const Weights& w) const {
+    auto* to = reinterpret_cast<float4*>(master_of(block)) + lane();
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      *reinterpret_cast<float2*>(rest + row() * columns + pair() + 8 * k) = f.beside[k];
-    }
+    for (int i = 0; i < words; ++i) store_held(to + i * 32, w.tiles[i], policy());
   }
-  __device__ __forceinline__ void add_wide_gradients(Folding& f, int u, const float* list) const {
+  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, Weights& w,
+                                                std::uint32_t* rest) const {
+    fold(block, w, rest);
+    store_streamed(block, w);
+  }
+  /// What a block of W1 gains, whose d1 are in its list.
+  __device__ __forceinline__ void add_wide_gradients(Weights& w, Beside& beside, int u,
+                                                     const float* list) const {
     const int count = ages(u);
-#pragma unroll 2
+#pragma unroll 1
     for (int age = 0; age < count; ++age) {
-      const int e = this->column_of(age);
-      const float c = factor(u, age);
-      Values x;
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        x.of[k] = *reinterpret_cast<const float2*>(list + list_place(e, 8 * k + pair()));
-        x.of[k].x *= c;
-        x.of[k].y *= c;
-      }
-      add_outer(f, listed_row(S::hidden, u, age), x, S::rest + 1);
+      const float* d1 = list + list_place(this->column_of(age), pair());
+      const Values x = {{*reinterpret_cast<const float2*>(d1),
+                         *reinterpret_cast<const float2*>(d1 + list_place(0, 8))}};
+      add_outer(w, beside, listed_row(S::hidden, u, age), factor(u, age), x, S::rest + 1);
     }
   }
-  /// The rows beside W1's tiles stand in the list, too.
-  __device__ __forceinline__ void list_rows(const Folding& f, float* list) const {
+  /// The rows beside W1's tiles, which are the first of its list.
+  __device__ __forceinline__ float2* listed_beside(float* list, int k) const {
+    return reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair()));
+  }
+  __device__ __forceinline__ Beside load_listed(float* list) const {
+    Beside beside{};
+    if (row() > S::rest) return beside;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) beside.of[k] = *listed_beside(list, k);
+    return beside;
+  }
+  __device__ __forceinline__ void store_listed(float* list, const Beside& beside) const {
     if (row() > S::rest) return;
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      *reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair())) = f.beside[k];
+    for (int k = 0; k < 2; ++k) *listed_beside(list, k) = beside.of[k];
+  }
+  /// A block of W1 whose tiles are in `w`.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
+    auto* list = reinterpret_cast<float*>(list_of(block.out));
+    Beside beside = load_listed(list);
+    add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff), list);
+    store_listed(list, beside);
+    if (block.where == in_memory) {
+      store_streamed(block, w);
+    } else {
+      write_tiles(in_shared(block.where), w);
     }
   }
-  /// A streamed block of W1, whose tiles are in `w`.
-  __device__ __forceinline__ void fold_wide_streamed(const ChipWideBlock& block,
-                                                     const Weights& w) const {
-    auto* list = reinterpret_cast<float*>(list_of(block.out));
-    Folding f = begin_fold(w, master_of(block), S::rest + 1);
-    add_wide_gradients(f, static_cast<int>(block.what & 0xff), list);
-    end_fold(f, master_of(block), S::rest + 1);
-    list_rows(f, list);
+  /// W of a block by its unit's factors, to `to`; the block stays what it is.
+  __device__ __forceinline__ void materialise(const ChipBlock& block, float* to) const {
+    Weights w;
+    load_master(w, master_of(block));
+    Beside beside = load_beside(master_of(block) + S::tile_floats, S::rest);
+    bring_past(block);
+    add_gradients(w, beside, block);
+    store_master(to, w);
+    store_beside(to + S::tile_floats, beside, S::rest);
   }
-  /// A block of W1, whose d1 are in its list.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, float* to,
-                                            bool keep) const {
+  __device__ __forceinline__ void materialise(const ChipWideBlock& block, float* to) const {
+    Weights w;
+    load_master(w, master_of(block));
+    Beside beside = load_beside(master_of(block) + S::tile_floats, S::rest + 1);
+    add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff),
+                       reinterpret_cast<const float*>(list_of(block.out)));
+    store_master(to, w);
+    store_beside(to + S::tile_floats, beside, S::rest + 1);
+  }
+
+  // -------------------------------------------------------------- a launch's end
+
+  /// The rows beside the tiles, from where folds keep them, to device memory.
+  __device__ __forceinline__ void store_rest(const ChipBlock& block,
+                                             const std::uint32_t* rest) const {
+    float* rows = master_of(block) + S::tile_floats;
+    store_beside(rows, load_beside(reinterpret_cast<const float*>(rest), S::rest), S::rest);
+  }
+  __device__ __forceinline__ void store_rest(const ChipWideBlock& block) const {
     auto* list = reinterpret_cast<float*>(list_of(block.out));
-    Folding f = begin_fold(master_of(block), S::rest + 1);
-    add_wide_gradients(f, static_cast<int>(block.what & 0xff), list);
-    end_fold(f, to, S::rest + 1);
-    if (!keep) return;
-    store_wide(block, f.w);
-    list_rows(f, list);
+    store_beside(master_of(block) + S::tile_floats, load_listed(list), S::rest + 1);
   }
 };
 

@@ -61,13 +61,14 @@ __global__ void __launch_bounds__(S::threads, S::together)
           block.past(t - 1 + ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
       if (block.lane() < sums) products = __uint_as_float(__ldcg(record + block.lane()));
     } else {
-      products = block.primary_products(u, t - 2);
+      products = block.primary_products(u, t - 2, block.ask_primary(u, t - 2, 0));
     }
     if (block.lane() < sums) block.primary_sums(u, t + 1)[block.lane()] = products;
     if (my.patch != not_a_patch) block.read_patch(u, 0);
   }
   __syncthreads();
   block.run(held);
+  if constexpr (S::whole) block.store_weights(held);
   block.store_results();
   // The last one advances the cursor: all have read it then.
   if (threadIdx.x == 0 && atomicAdd(a.barrier, 1U) == gridDim.x - 1) {
@@ -110,13 +111,12 @@ __global__ void __launch_bounds__(S::threads, S::together)
 #pragma unroll 1
     for (int k = 0; k < block.my_count(); ++k) {
       if (static_cast<int>(blocks[k].what >> 8 & 0xff) != phase) continue;
-      typename Worker<Precision, Hidden, home>::Weights w;
-      block.fold_block(blocks[k], to + (block.master_of(blocks[k]) - a.master), w, nullptr);
+      block.materialise(blocks[k], to + (block.master_of(blocks[k]) - a.master));
     }
 #pragma unroll 1
     for (std::uint32_t k = block.p.wide_start[warp]; k < block.p.wide_start[warp + 1]; ++k) {
       if (static_cast<int>(wide[k].what >> 8 & 0xff) != phase) continue;
-      block.fold_wide(wide[k], to + (block.master_of(wide[k]) - a.master), false);
+      block.materialise(wide[k], to + (block.master_of(wide[k]) - a.master));
     }
   }
 }

@@ -200,9 +200,11 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock& block = blocks[k];
       const float* master = master_of(block);
-      Weights w;
-      this->load_master(w, master);
-      this->store_wide(block, w);
+      if (!S::whole || block.where != in_memory) {
+        Weights w;
+        this->load_master(w, master);
+        this->store_wide(block, w);
+      }
       const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
       const std::uint32_t out = my.all_out + block.out - my.out;
       this->store_list(list_of(block.out), [&](int e, int o) -> const float* {
@@ -288,26 +290,40 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     }
     return out;
   }
-  /// The sum over the primary sources of a unit of the products that they sent in step `step`.
-  __device__ __forceinline__ float primary_products(int u, unsigned long long step) const {
+  /// A piece that may not be there yet, and where it comes to, if anywhere.
+  struct Asked {
+    const std::uint32_t* at;
+    uint4 piece;
+  };
+  /// Asks for this lane's piece of what some of a unit's primary sources, from number `from`, send
+  /// in step `step`.
+  __device__ __forceinline__ Asked ask_primary(int u, unsigned long long step,
+                                               std::uint32_t from) const {
     const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
+    const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
+    if (s >= panel.count || lane() >= panel_slots * S::product_pieces) return {nullptr, {}};
+    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[panel.first + s]);
+    return {at, receive_piece(at)};
+  }
+  /// The sum over the primary sources of a unit of the products that they sent in step `step`, the
+  /// first of which were asked for.
+  __device__ __forceinline__ float primary_products(int u, unsigned long long step,
+                                                    Asked asked) const {
+    const std::uint32_t count = list<ChipPanel>(p.panels)[unit(u).first_panel].count;
     const float ones[3] = {1, 1, 1};
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
-    for (std::uint32_t from = 0; from < panel.count; from += panel_slots) {
-      const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
-      if (s < panel.count && lane() < panel_slots * S::product_pieces) {
-        add_products(sum, wait_for_products(panel.first + s, step), ones);
+    for (std::uint32_t from = 0;;) {
+      if (asked.at != nullptr) {
+        while (asked.piece.w != static_cast<std::uint32_t>(step + 1)) {
+          asked.piece = receive_piece(asked.at);
+        }
+        add_products(sum, asked.piece, ones);
       }
+      from += panel_slots;
+      if (from >= count) return over_sources(sum);
+      asked = ask_primary(u, step, from);
     }
-    return over_sources(sum);
-  }
-  __device__ __forceinline__ uint4 wait_for_products(std::uint32_t slot,
-                                                     unsigned long long step) const {
-    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[slot]);
-    uint4 piece = receive_piece(at);
-    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
-    return piece;
   }
   /// Of the products of the primary sources, or of a patch, by age.
   __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
@@ -322,7 +338,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const std::uint32_t first = patch ? 0 : 1;
     const std::uint32_t* sent = past(t - 1 + ring);
     const auto mark = static_cast<std::uint32_t>(t);
-    constexpr int at_once = 3;
+    constexpr int at_once = S::streams ? 3 : 4;
+    Asked primary{};
+    if (!patch) primary = ask_primary(u, t - 1, 0);
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
     for (std::uint32_t from = first; from < my.panels; from += at_once) {
@@ -349,7 +367,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     if (patch) {
       if (lane() < sums) products = primary_sums(u, t)[lane()];
     } else {
-      products = primary_products(u, t - 1);
+      products = primary_products(u, t - 1, primary);
       if (lane() < sums) primary_sums(u, t)[lane()] = products;
     }
     if (lane() < S::terms) {
@@ -644,6 +662,48 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     }
   }
 
+  // -------------------------------------------------------------- W1
+
+  /// The way through a warp's blocks of W1, unit by unit.
+  struct WideWalk {
+    typename Base::Rows h;
+    typename Base::Sums sum;
+    typename Base::ListSums more;
+    bool first = true;  ///< of its unit
+  };
+  /// y(t) of a block whose tiles are in `w`, and what it has of W1^T d1 and of d1(j).d1, the latter
+  /// with its coefficients.
+  __device__ __forceinline__ void learn_block(WideWalk& on, const ChipWideBlock& block,
+                                              const Weights& w) const {
+    const int u = static_cast<int>(block.what & 0xff);
+    const int phase = static_cast<int>(block.what >> 8 & 0xff);
+    if (on.first) on.h = this->rows(area(u) + S::raw);
+    const std::uint32_t* list = list_of(block.out);
+    const auto d1 = this->values(shared + p.d1 + block.out);
+    const typename Base::ListSums beside = this->multiply_list(list, d1);
+    typename Base::ColumnSums y;
+    this->multiply_listed_rows(y, list, this->listed_of(u, phase));
+    this->multiply_wide(on.sum, y, w, d1, on.h);
+    this->write_outputs(y, outputs_of(now().step, block.out, block.block * columns),
+                        [&](float v) { return activate(v); });
+    const float* weights = weights_of(u, phase);
+#pragma unroll
+    for (int i = 0; i < Base::listed_places; ++i) {
+      on.more.v[i] += weights[table_place(this->place_of(i))] * beside.v[i];
+    }
+    on.first = block.what >> run_shift == 1;
+    if (on.first) hand_over(u, on.sum, on.more);
+  }
+  /// This warp's part of both of the latter, to the warp that makes d0 of it.
+  __device__ __forceinline__ void hand_over(int u, typename Base::Sums& sum,
+                                            typename Base::ListSums& more) const {
+    float* to = float_area(u) + S::part1 + warp() * S::part1_words;
+    this->write_tiles(sum, to);
+    this->write_list(more, to + S::tiles * 8);
+    sum = {};
+    more = {};
+  }
+
   // -------------------------------------------------------------- gradients
 
   /// d0(t) of a unit: one warp's work.
@@ -695,6 +755,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     static_assert(Floats <= 32 * line);
     if (lane() * line < Floats) prefetch_line(master + lane() * line);
   }
+
   // -------------------------------------------------------------- the step
 
   /// Nobody writes over what the slowest may still read.

@@ -441,7 +441,7 @@ class Plan {
     p.units = place(draft.units.size() * sizeof(ChipUnit) / 4);
     p.panels = place(draft.panels.size() * sizeof(ChipPanel) / 4);
     p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
-    p.blocks = place(count * sizeof(ChipBlock) / 4);
+    p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // what follows the last is looked at
     p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
     p.products = place(draft.products.size());
     p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
@@ -554,7 +554,7 @@ class Plan {
     put(p.units, draft.units);
     put(p.panels, draft.panels);
     put(p.slots, draft.slots);
-    put(p.blocks, blocks_of_all);
+    put(p.blocks, blocks_of_all);  // and zeros
     put(p.wide_blocks, wide_of_all);
     put(p.products, draft.products);
     put(p.targets, draft.targets);
@@ -592,7 +592,7 @@ class Plan {
   /// of an H200 busy for as long.
   void deal(Draft& draft, const std::vector<Folding>& foldings) {
     const auto share_of = [&](std::size_t w) {
-      return S::streams ? 1 : shares[static_cast<std::size_t>(role(draft, w))];
+      return S::streams ? 1 : S::shares[static_cast<std::size_t>(role(draft, w))];
     };
     const auto load = [&](std::size_t w) {
       return static_cast<double>(draft.blocks[w].size()) / share_of(w);

@@ -10,8 +10,9 @@
 ///   gather    x(t) from what the units sent in step t - 1, and write the factors of folds,
 ///   learn     after their part of W0 x(t): d1(t) = g(y(t-2)) e, W1^T d1(t), the next patches,
 ///   y(t);
-/// all multiply, and fold the blocks whose turn it is. Barriers are between those that need each
-/// other; no warp waits for the end of a step.
+/// all multiply, and fold the blocks whose turn it is; in fp32 those that are streamed fold while
+/// they are there. Barriers are between those that need each other; no warp waits for the end of a
+/// step.
 
 #include <cuda_runtime.h>
 
@@ -50,6 +51,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     }
 #pragma unroll 1
     for (int k = S::held_blocks; k < count; ++k) {
+      if (S::whole && blocks[k].where == in_memory) continue;
       Weights w;
       this->load_master(w, master_of(blocks[k]));
       this->store(blocks[k], w);
@@ -57,6 +59,33 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) this->load_rest(rest_of(k), master_of(blocks[k]));
     this->load_wide_weights();
+  }
+  /// fp32 weights that were on the chip, to device memory.
+  __device__ __forceinline__ void store_weights(const Held& held) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+#pragma unroll
+    for (int k = 0; k < S::held_blocks; ++k) {
+      if (k < count) this->store_master(master_of(blocks[k]), held[k]);
+    }
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      this->store_rest(blocks[k], rest_of(k));
+      if (k >= S::held_blocks) store_shared(blocks[k]);
+    }
+    const auto* wide = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      this->store_rest(wide[k]);
+      store_shared(wide[k]);
+    }
+  }
+  template <class Block>
+  __device__ __forceinline__ void store_shared(const Block& block) const {
+    if (block.where == in_memory) return;
+    Weights w;
+    this->load(w, block);
+    this->store_master(master_of(block), w);
   }
 
   // -------------------------------------------------------------- forward
@@ -67,64 +96,120 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
     if (first < streamed_to) this->load_streamed(next, this->streamed(my_blocks()[first]));
     if constexpr (S::sent_for > 0) {
-      for (int k = first + 1; k < min(first + 1 + S::sent_for, streamed_to); ++k) send_for(k);
+      for (int k = first + 1; k < min(first + 1 + S::sent_for, streamed_to); ++k) {
+        send_for(my_blocks()[k].block);
+      }
     }
   }
-  /// Brings this warp's k-th block to the second-level cache.
-  __device__ __forceinline__ void send_for(int k) const {
-    this->template prefetch<S::tile_floats>(master_of(my_blocks()[0]) + k * S::master0);
+  /// Whether this warp's k-th block folds while it is streamed.
+  __device__ __forceinline__ bool folds_in_pass(int k) const {
+    return S::whole && k >= S::held_blocks && k < static_cast<int>(p.streamed_to[warp()]);
   }
-  /// What this warp's blocks have of W0 x, unit by unit. What the next block is multiplied by is on
-  /// its way while one is multiplied, and so is `next`, the next of those that are streamed.
+  /// Where the list of this warp's blocks that fold in this step starts, and behind it, ends.
+  __device__ __forceinline__ const std::uint32_t* folding_now() const {
+    return list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
+  }
+  /// The first of those that fold in this step, or null. What it gains needs the past of its
+  /// inputs, which are asked for before others are waited for.
+  __device__ __forceinline__ const ChipBlock* first_to_fold() const {
+    const std::uint32_t* start = folding_now();
+    const std::uint32_t* mine = list<std::uint32_t>(p.folding);
+    std::uint32_t i = start[0];
+    while (i < start[1] && !folds_in_pass(static_cast<int>(mine[i]))) ++i;
+    return i < start[1] ? my_blocks() + mine[i] : nullptr;
+  }
+  /// Whether a block of W0 or W1 gains anything in this step.
+  __device__ __forceinline__ bool folds(std::uint32_t what) const {
+    return static_cast<int>(what >> 8 & 0xff) == now().phase &&
+           gains(static_cast<int>(what & 0xff)) != 0;
+  }
+  /// A block that is being streamed, if it is its turn.
+  __device__ __forceinline__ void fold_next(const ChipBlock& block, Weights& next,
+                                            std::uint32_t* rest) const {
+    if (!folds(block.what)) return;
+    if (*this->prepared() != block.block) this->bring_past(block);
+    this->fold_prepared(block, next, rest);
+    this->store_streamed(block, next);
+  }
+  /// Brings block `number` to the second-level cache.
+  __device__ __forceinline__ void send_for(std::uint32_t number) const {
+    this->template prefetch<S::tile_floats>(a.master +
+                                            static_cast<std::size_t>(number) * S::master0);
+  }
+  /// The way through a warp's blocks, unit by unit: what the next one is multiplied by is on its
+  /// way while one is multiplied.
+  struct Walk {
+    const ChipBlock* block;
+    std::uint32_t* rest;
+    unsigned parity;
+    typename Base::Values x;
+    const std::uint32_t* after;
+    typename Base::Sums sum;
+  };
+  __device__ __forceinline__ const std::uint32_t* input_of(const ChipBlock& block,
+                                                           unsigned parity) const {
+    return shared + (block.x >> parity & 0xffffU);
+  }
+  __device__ __forceinline__ Walk begin_walk() const {
+    const ChipBlock* block = my_blocks();
+    const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
+    return {block,
+            rest_of(0),
+            parity,
+            this->values(input_of(block[0], parity)),
+            input_of(block[1], parity),
+            {}};
+  }
+  template <class Multiply>
+  __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
+    const auto x = on.x;
+    const auto rest = this->rest_weights(on.rest);
+    on.x = this->values(on.after);
+    on.after = input_of(on.block[2], on.parity);
+    multiply(x);
+    this->multiply_rest(on.sum, rest, x);
+    const std::uint32_t what = on.block->what;
+    ++on.block;
+    on.rest += S::rest_words;
+    if (what >> run_shift > 1) return;
+    this->write_sums(on.sum,
+                     float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
+    on.sum = {};
+  }
+  /// What this warp's blocks have of W0 x. `next` is the next of those that are streamed, which in
+  /// fp32 fold meanwhile.
   __device__ __forceinline__ void forward(const Held& held, Weights& next) const {
     const ChipBlock* blocks = my_blocks();
-    const int count = my_count();
-    if (count == 0) return;
-    const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
-    const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
-    const auto* stream = this->streamed(blocks[0]);
-    const auto place = [&](int k) {
-      return shared + (blocks[min(k, count - 1)].x >> parity & 0xffffU);
-    };
-    const std::uint32_t* beside = rest_of(0);
-    auto x = this->values(place(0));
-    auto rest = this->rest_weights(beside);
-    const std::uint32_t* after = place(1);
-#pragma unroll 1
-    for (int begin = 0, end = 0; begin < count; begin = end) {
-      const std::uint32_t what = blocks[begin].what;
-      end = begin + static_cast<int>(what >> run_shift);
-      typename Base::Sums sum;
-      const auto multiply_block = [&](int k, auto&& multiply) {
-        const auto values = x;
-        const auto rest_here = rest;
-        x = this->values(after);
-        after = place(k + 2);
-        rest = this->rest_weights(beside + min(k + 1, count - 1) * S::rest_words);
-        multiply(values);
-        this->multiply_rest(sum, rest_here, values);
-      };
+    const ChipBlock* end = blocks + my_count();
+    Walk on = begin_walk();
 #pragma unroll
-      for (int k = 0; k < S::held_blocks; ++k) {
-        if (k < begin || k >= end) continue;
-        multiply_block(k, [&](const auto& v) { this->multiply(sum, held[k], v); });
+    for (int k = 0; k < S::held_blocks; ++k) {
+      if (blocks + k < end) {
+        walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
       }
+    }
+    const ChipBlock* streamed_to = blocks + p.streamed_to[warp()];
 #pragma unroll 1
-      for (int k = max(begin, S::held_blocks); k < min(end, streamed_to); ++k) {
-        const auto* from = stream + min(k + 1, streamed_to - 1) * S::stream_words / 4;
-        if constexpr (S::sent_for > 0) {
-          if (k + 1 + S::sent_for < streamed_to) send_for(k + 1 + S::sent_for);
+    while (on.block < streamed_to) {
+      if (S::sent_for > 0 && on.block + 1 + S::sent_for < streamed_to) {
+        send_for(on.block->block + 1 + S::sent_for);
+      }
+      const auto* after = on.block + (on.block + 1 < streamed_to ? 1 : 0);
+      walk(on, [&](const auto& x) {
+        if constexpr (S::whole) {
+          this->multiply(on.sum, next, x);
+          fold_next(*on.block, next, on.rest);
+          this->load_streamed(next, this->streamed(*after));
+        } else {
+          this->multiply_and_load(on.sum, next, x, this->streamed(*after));
         }
-        multiply_block(k, [&](const auto& v) { this->multiply_and_load(sum, next, v, from); });
-      }
+      });
+    }
 #pragma unroll 1
-      for (int k = max(begin, streamed_to); k < end; ++k) {
-        multiply_block(k, [&](const auto& v) {
-          this->multiply_shared(sum, this->in_shared(blocks[k].where), v);
-        });
-      }
-      this->write_sums(sum,
-                       float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
+    while (on.block < end) {
+      walk(on, [&](const auto& x) {
+        this->multiply_shared(on.sum, this->in_shared(on.block->where), x);
+      });
     }
   }
 
@@ -150,12 +235,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
 #pragma unroll
       for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
-      if (block.what >> run_shift > 1) continue;
-      float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-      this->write_tiles(sum, to);
-      this->write_list(more, to + S::tiles * 8);
-      sum = {};
-      more = {};
+      if (block.what >> run_shift == 1) this->hand_over(u, sum, more);
     }
   }
 
@@ -181,31 +261,58 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       this->write_outputs(sum, y, [&](float v) { return activate(v); });
       begin_phase();
       if (phase == next_phase) this->template prefetch<S::master1>(master_of(block));
-      if (phase == now().phase && gains(u) != 0) this->fold_wide(block, master_of(block), true);
+      if (folds(block.what)) this->fold_wide(block);
+    }
+  }
+
+  /// Both in one pass, by ordinary arithmetic, which would rather read W1 once.
+  __device__ __forceinline__ void learn_wide() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    typename Base::WideWalk on;
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      Weights w;
+      this->load(w, blocks[k]);
+      this->learn_block(on, blocks[k], w);
+    }
+  }
+  /// And those of this warp's blocks fold whose turn it is.
+  __device__ __forceinline__ void fold_wide_blocks() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock block = blocks[k];
+      if (!folds(block.what)) continue;
+      Weights w;
+      this->load(w, block);
+      this->fold_wide(block, w);
     }
   }
 
   // -------------------------------------------------------------- folds
 
-  /// This warp's blocks of W0 whose turn it is; those that come next are sent for.
+  /// This warp's blocks of W0 whose turn it is and that were not folded while they were streamed;
+  /// those that come next are sent for.
   __device__ __forceinline__ void fold_blocks(Held& held) const {
     const ChipBlock* blocks = my_blocks();
-    const std::uint32_t* start =
-        list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
+    const std::uint32_t* start = folding_now();
     const std::uint32_t* mine = list<std::uint32_t>(p.folding);
     const std::uint32_t* next = now().phase + 1 == a.period ? start - now().phase : start + 1;
+    if constexpr (!S::whole) {
 #pragma unroll 1
-    for (std::uint32_t i = next[0]; i < next[1]; ++i) {
-      this->template prefetch<S::master0>(master_of(blocks[mine[i]]));
+      for (std::uint32_t i = next[0]; i < next[1]; ++i) {
+        this->template prefetch<S::master0>(master_of(blocks[mine[i]]));
+      }
     }
 #pragma unroll 1
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
       const auto k = static_cast<int>(mine[i]);
       const ChipBlock block = blocks[k];
-      if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
+      if (folds_in_pass(k) || gains(static_cast<int>(block.what & 0xff)) == 0) continue;
       begin_phase();
       Weights w;
-      this->fold_block(block, master_of(block), w, rest_of(k));
+      if constexpr (S::whole) w = chosen(held, k, block);
+      this->fold(block, w, rest_of(k));
 #pragma unroll
       for (int h = 0; h < S::held_blocks; ++h) {
         if (h == k) held[h] = w;
@@ -213,16 +320,40 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       if (k >= S::held_blocks) this->store(block, w);
     }
   }
+  __device__ __forceinline__ Weights chosen(const Held& held, int k, const ChipBlock& block) const {
+    Weights w = held[0];
+#pragma unroll
+    for (int h = 1; h < S::held_blocks; ++h) {
+      if (h == k) w = held[h];
+    }
+    if (k >= S::held_blocks) this->load(w, block);
+    return w;
+  }
 
   // -------------------------------------------------------------- the step
 
-  /// The barriers of a step but for the one that all wait at.
-  enum : int { sums_made = 1, errors_made, gradients_made, hidden_made, tables_open, patch_read };
+  /// The barriers of a step. What the warps that begin units make of the listed gradients is needed
+  /// for h(t) only: the others wait until these have begun, and multiply meanwhile.
+  enum Barriers : int {
+    tables_open = 1,
+    units_begun,
+    gathered,
+    sums_made,
+    errors_made,
+    gradients_made,
+    hidden_made,
+    patch_read
+  };
 
   __device__ __forceinline__ void run(Held& held) {
 #pragma unroll 1
     for (;;) {
       begin_phase();
+      typename Base::Past past{};
+      if constexpr (S::whole) {
+        if (const ChipBlock* block = first_to_fold()) past = this->ask_past(*block);
+        begin_phase();
+      }
       if (warp() < unit_count()) {
         begin_unit(warp());
       } else {
@@ -234,18 +365,38 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       begin_phase();
       Weights next;
       begin_stream(next);
-      if (thread == S::threads - 1) this->wait_for_slowest();
-      __syncthreads();
+      if constexpr (S::whole) {
+        const ChipBlock* block = first_to_fold();
+        if (block != nullptr) this->keep_past(past);
+        if (lane() == 0) *this->prepared() = block != nullptr ? block->block : ~0U;
+        __syncwarp();
+      }
+      if (warp() < unit_count()) {
+        sync_warps(gathered, S::threads);
+      } else {
+        if (thread == S::threads - 1) this->wait_for_slowest();
+        arrive_warps(gathered, S::threads);
+        sync_warps(units_begun, S::threads);
+      }
       if (thread == 0) this->prepare_step();
       forward(held, next);
       begin_phase();
       if (warp() < unit_count()) {
-        finish(warp());
+        finish_hidden(warp());
       } else {
         learn();
       }
       begin_phase();
-      fold_blocks(held);
+      if constexpr (S::whole) {
+        fold_wide_blocks();
+        begin_phase();
+        fold_blocks(held);
+        begin_phase();
+        finish_gradients();
+      } else {
+        finish_gradients();
+        fold_blocks(held);
+      }
       const bool last = now().frame + 1 == launch().count;
       turn ^= 1;
       if (last) break;
@@ -256,6 +407,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ void begin_unit(int u) const {
     this->open_tables(u);
     arrive_warps(tables_open, 2 * unit_threads());
+    arrive_warps(units_begun, S::threads);
     if (unit(u).patch != not_a_patch && now().frame > 0) sync_warps(patch_read + u, 64);
     this->listed_share(u);
   }
@@ -267,28 +419,46 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     this->write_factors(u, folds_of(u));
   }
-  /// And the rest that one warp does.
-  __device__ __forceinline__ void finish(int u) const {
+  __device__ __forceinline__ void finish_hidden(int u) const {
     sync_warps(sums_made, S::threads);
     this->finish_unit(u);
-    arrive_warps(hidden_made, S::threads);
     begin_phase();
-    sync_warps(gradients_made, S::threads);
-    this->finish_gradient(u);
+    if constexpr (S::whole) {
+      sync_warps(hidden_made, S::threads);
+    } else {
+      arrive_warps(hidden_made, S::threads);
+    }
   }
-  /// What the other warps do meanwhile.
+  /// What the other warps do meanwhile. Tensor cores make W1^T d1 while hidden values are waited
+  /// for; in fp32 both products are made in one pass over W1.
   __device__ __forceinline__ void learn() const {
     arrive_warps(sums_made, S::threads);
     this->errors(thread - unit_threads(), other_threads());
     begin_phase();
-    sync_warps(errors_made, other_threads());
-    backward();
-    arrive_warps(gradients_made, S::threads);
+    if constexpr (S::whole) {
+      sync_warps(hidden_made, S::threads);
+      read_patches();
+      begin_phase();
+      learn_wide();
+      arrive_warps(gradients_made, S::threads);
+    } else {
+      sync_warps(errors_made, other_threads());
+      backward();
+      arrive_warps(gradients_made, S::threads);
+      begin_phase();
+      sync_warps(hidden_made, S::threads);
+      read_patches();
+      begin_phase();
+      outputs();
+    }
+  }
+  /// Gradients of the units that warps finish. In fp32 W1^T d1 comes late: folds go before.
+  __device__ __forceinline__ void finish_gradients() const {
+    if (warp() < unit_count()) {
+      sync_warps(gradients_made, S::threads);
+      this->finish_gradient(warp());
+    }
     begin_phase();
-    sync_warps(hidden_made, S::threads);
-    read_patches();
-    begin_phase();
-    outputs();
   }
   /// The next frame for units that see a patch, one for each of the first of the other warps.
   __device__ __forceinline__ void read_patches() const {

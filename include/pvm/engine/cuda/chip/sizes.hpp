@@ -32,10 +32,6 @@ inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
 inline constexpr int panel_slots = 6;     ///< context sources that fold together
 
-/// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of it:
-/// such that all warps are busy for as long.
-inline constexpr double shares[] = {1.25, 1.05, 0.8, 1.0};
-
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
 /// value i of such a record, and its words when it has `count` values:
@@ -67,12 +63,15 @@ struct Sizes {
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 5);
   /// Of those that are streamed, how many are sent for to the second-level cache beyond the one
   /// that is on its way to registers: 16-bit weights that do not fit the chip are there already.
-  static constexpr int sent_for = streams ? (whole ? 1 : 4) : (whole ? 2 : 0);
+  static constexpr int sent_for = streams ? (whole ? 0 : 1) : (whole ? 2 : 0);
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
   static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.6 : 2.1);
   /// And a unit, whatever its blocks.
-  static constexpr double unit_cost = streams ? 8 : 24;
+  static constexpr double unit_cost = streams ? 28 : 24;
+  /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of
+  /// it: such that all warps are busy for as long.
+  static constexpr double shares[] = {whole ? 0.9 : 1.25, 1.05, whole ? 0.9 : 0.8, 1.0};
   /// Of a multiprocessor: on the chip other warps write their factors.
   static constexpr std::size_t most_units = streams ? 255 : warps / 2;
   /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
@@ -133,7 +132,7 @@ struct Sizes {
   /// weights operands, made of some words more than a row has, of others the coefficients.
   static constexpr std::uint32_t fold0 = d0 + history * values + 16;
   static constexpr int factor_words = whole ? sums : operands * 128;
-  static constexpr int scratch_words = whole ? terms * columns : 0;  ///< of a warp that folds
+  static constexpr int scratch_words = whole ? terms * columns + 4 : 0;  ///< of a warp that folds
   static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
   static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any

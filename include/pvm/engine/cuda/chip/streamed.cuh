@@ -54,6 +54,10 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     }
     this->load_wide_weights();
   }
+  /// What of fp32 weights folds keep beside them: the first rows of W1's lists.
+  __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
+    for (int k = 0; k < my_wide_count(); ++k) this->store_rest(my_wide_blocks()[k]);
+  }
 
   // -------------------------------------------------------------- on their way
 
@@ -107,7 +111,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       const auto rest_here = rest;
       const int after = min(k + 1, count - 1);
       const auto* from = this->streamed(blocks[after]);
-      send_for_block(k + 1 + S::sent_for);
+      if constexpr (S::sent_for > 0) send_for_block(k + 1 + S::sent_for);
       x = this->values(place(after));
       rest = this->rest_weights(rest_of(after));
       if (folds(what)) {
@@ -127,46 +131,18 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
 
   // -------------------------------------------------------------- W1
 
-  /// y(t), and what this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its
-  /// coefficients; then those fold whose turn it is.
+  /// One pass over this warp's blocks, which fold if it is their turn.
   __device__ __forceinline__ void learn(Weights& next) const {
     const ChipWideBlock* blocks = my_wide_blocks();
     const int count = my_wide_count();
-    typename Base::Rows h;
-    typename Base::Sums sum;
-    typename Base::ListSums more;
-    int place[Base::listed_places];
-#pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
-    bool first = true;  // of its unit
+    typename Base::WideWalk on;
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      send_for_wide(k + 1 + S::sent_for);
-      if (first) h = this->rows(area(u) + S::raw);
-      const std::uint32_t* list = list_of(block.out);
-      const auto d1 = this->values(shared + p.d1 + block.out);
-      const typename Base::ListSums beside = this->multiply_list(list, d1);
-      typename Base::ColumnSums y;
-      this->multiply_listed_rows(y, list, this->listed_of(u, phase));
-      this->multiply(sum, next, d1);
-      this->multiply_rows(y, next, h);
-      this->write_outputs(y, this->outputs_of(now().step, block.out, block.block * columns),
-                          [&](float v) { return activate(v); });
-      const float* weights = weights_of(u, phase);
-#pragma unroll
-      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
-      if (folds(block.what)) this->fold_wide_streamed(block, next);
+      if constexpr (S::sent_for > 0) send_for_wide(k + 1 + S::sent_for);
+      this->learn_block(on, block, next);
+      if (folds(block.what)) this->fold_wide(block, next);
       this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
-      first = block.what >> run_shift == 1;
-      if (!first) continue;
-      float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-      this->write_tiles(sum, to);
-      this->write_list(more, to + S::tiles * 8);
-      sum = {};
-      more = {};
     }
   }
 
