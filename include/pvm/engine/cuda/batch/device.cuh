@@ -45,7 +45,7 @@ struct Arguments {
   unsigned char* pixels;       ///< [frames][pixels] c(pixel)
   unsigned char* ones;         ///< [1]
   unsigned char* d0;           ///< [terms][hidden]
-  unsigned char* d1;           ///< [terms][outputs]
+  unsigned char* d1;           ///< [terms][outputs]; swept: only of a block's last steps
   unsigned char* kept;         ///< [ring][hidden] h as kept, rows of Kept
   unsigned char* y;            ///< [4][outputs] as kept
   const float* tables;         ///< [frames][table]
@@ -194,13 +194,11 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
   }
 }
 
-/// Where a warp of a sweep leaves its sums of a part: [7 tiles of n][32 lanes], in the order of the
-/// accumulators.
+/// Where a sweep leaves the sums of a part: [warps along the depth][56][Bp].
 template <int Bp>
-__device__ __forceinline__ float4* sweep_part(const Arguments& a, std::uint32_t part, int warp) {
-  return reinterpret_cast<float4*>(a.scratch) +
-         (static_cast<std::size_t>(part) * SweepWarps<Bp>::kept + static_cast<std::size_t>(warp)) *
-             (panel_tiles * 32);
+__device__ __forceinline__ float* sweep_part(const Arguments& a, std::uint32_t part) {
+  using W = SweepWarps<Bp>;
+  return a.scratch + static_cast<std::size_t>(part) * (W::kept / W::across * panel_width * Bp);
 }
 
 /// 16 bytes of the row at `place`, or zeros.

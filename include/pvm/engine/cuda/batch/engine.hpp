@@ -186,7 +186,9 @@ class CudaBatchEngine {
     Staging& slot = staging_[blocks_ % staging_.size()];
     auto* tables = reinterpret_cast<float*>(slot.tables.get());
     for (std::size_t i = 0; i < count(block.steps); ++i) {
-      rates_.write(step_ + i, mode == Mode::learn, schedule_, tables + i * rates_.size());
+      float* table = tables + i * rates_.size();
+      rates_.write(step_ + i, mode == Mode::learn, schedule_, table);
+      if (i + count(shape_.terms) >= count(block.steps)) table[1] = 1;  // d1 may be asked for
     }
     upload(slot, block);
     launch(slot, block.steps);
@@ -413,7 +415,7 @@ class CudaBatchEngine {
 
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
   [[nodiscard]] std::size_t work_words() const {
-    if (swept()) return plan_.copies * detail::batch::copy_words;
+    if (swept()) return 2 * plan_.copies * detail::batch::copy_words;
     return (plan_.w0_blocks + 2 * plan_.w1_blocks) * detail::batch::block_words;
   }
   /// Places of the score, of three sums each.
@@ -531,7 +533,7 @@ class CudaBatchEngine {
     a.states = states_.get();
     a.weights = plan_.master;
     a.work = work_.get();
-    a.flip = plan_.w1_blocks * detail::batch::block_words;
+    a.flip = swept() ? work_words() / 2 : plan_.w1_blocks * detail::batch::block_words;
     a.copy = copy_.get();
     a.arena = bytes(arena_.get());
     a.squeezed = bytes(squeezed_);
@@ -696,7 +698,12 @@ class CudaBatchEngine {
     update_(arguments_now(), detail::batch::Task::read, compute_.get());
     return download(copy_.get(), plan_.master);
   }
-  void publish() { update_(arguments_now(), detail::batch::Task::publish, compute_.get()); }
+  void publish() {
+    using detail::batch::Task;
+    if (!swept()) return update_(arguments_now(), Task::publish, compute_.get());
+    sweep(Task::publish);
+    synchronize();  // another sweep would read masters while this one stores them
+  }
 
   /// The momentum is forgotten: W stays as it is and nothing is listed.
   void settle() {
@@ -705,6 +712,7 @@ class CudaBatchEngine {
       write(master_.get(), materialise());
       rates_.clear();
       write_last_table();
+      if (swept()) publish();
     } else if (states_.size() > 0) {
       detail::cuda_check(
           cudaMemsetAsync(states_.get(), 0, states_.size() * sizeof(float), compute_.get()),
@@ -960,7 +968,7 @@ class CudaBatchEngine {
     write_cursors();
     owed_ = false;
     write_last_table();
-    if (!swept()) publish();  // a sweep makes all copies itself
+    publish();
     synchronize();
   }
   /// The past of a new run: all ones, but the hidden values that x(0) squeezes are c(1).

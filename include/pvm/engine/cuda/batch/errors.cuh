@@ -124,24 +124,38 @@ class ErrorMath {
   unsigned real_, scored_;
 };
 
-/// d0 of row `row`, sequences b to b + 3, of W1^T d1.
+/// Four neighbouring values of a kept row.
+template <class M>
+struct KeptQuad {
+  alignas(4 * sizeof(typename M::Kept::Type)) typename M::Kept::Type kept[4];
+};
+/// h of two steps ago of row `row`, sequences b to b + 3.
+template <class M>
+__device__ __forceinline__ KeptQuad<M> hidden_before(const Arguments& a, const Cursor& now,
+                                                     std::size_t row, std::size_t b) {
+  const Shape& s = a.shape;
+  const std::size_t at =
+      (slot_before(now.hidden, s.ring, 2) * static_cast<std::size_t>(s.hidden) + row) *
+          static_cast<std::size_t>(s.padded) +
+      b;
+  return *reinterpret_cast<const KeptQuad<M>*>(
+      reinterpret_cast<const typename M::Kept::Type*>(a.kept) + at);
+}
+/// d0 of row `row`, sequences b to b + 3, of W1^T d1, where `h` is that of two steps ago.
 template <class M>
 __device__ __forceinline__ void publish_gradient(const Arguments& a, const Cursor& now,
                                                  std::size_t row, std::size_t b,
-                                                 const float (&sum)[4]) {
-  using Kept = typename M::Kept;
+                                                 const KeptQuad<M>& h, const float (&sum)[4]) {
   const Shape& s = a.shape;
-  const auto hidden = static_cast<std::size_t>(s.hidden);
-  const auto padded = static_cast<std::size_t>(s.padded);
-  const std::size_t at = row * padded + b;
-  const auto* h = reinterpret_cast<const typename Kept::Type*>(a.kept) +
-                  slot_before(now.hidden, s.ring, 2) * hidden * padded + at;
+  const std::size_t at = (now.gradient * static_cast<std::size_t>(s.hidden) + row) *
+                             static_cast<std::size_t>(s.padded) +
+                         b;
   float d[4];
   with_derivative<M>(s.activation, now.step, [&](auto activation) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) d[k] = activation.derivative(Kept::decode(h[k])) * sum[k];
+    for (int k = 0; k < 4; ++k) d[k] = activation.derivative(M::Kept::decode(h.kept[k])) * sum[k];
   });
-  store_operands<M>(a.d0 + (now.gradient * hidden * padded + at) * sizeof(typename M::Word), d);
+  store_operands<M>(a.d0 + at * sizeof(typename M::Word), d);
 }
 
 /// The rows of d1, made stage by stage: targets and y(t-2) come into shared memory, the first where
@@ -304,8 +318,10 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
     const int b = i % (Slice / 4) * 4;
     const float4 u = read_sum<M, Slice>(pipe, n, b);
     const float sum[4] = {u.x, u.y, u.z, u.w};
-    publish_gradient<M>(a, state.cursor, p.out + static_cast<std::size_t>(n),
-                        slice * Slice + static_cast<std::size_t>(b), sum);
+    const std::size_t row = p.out + static_cast<std::size_t>(n);
+    const std::size_t sequence = slice * Slice + static_cast<std::size_t>(b);
+    publish_gradient<M>(a, state.cursor, row, sequence,
+                        hidden_before<M>(a, state.cursor, row, sequence), sum);
   }
   if (p.parts != 0) add_score(rows.sums(), state, a.score + (slice * a.score_slice + p.score) * 3);
 }

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/product_core.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 
@@ -22,6 +22,25 @@ struct Uploaded {
   std::uint32_t slot;                 ///< of the first frame
 };
 
+/// Pixels `first` to `first + 3` of a frame of `count`, squeezed, as far as they exist.
+__device__ __forceinline__ void read_pixels(float (&v)[4], const Uploaded& from, std::size_t frame,
+                                            int first, int count) {
+  if (from.squeezed != nullptr) {
+    const float* squeezed = from.squeezed + frame * static_cast<std::size_t>(count);
+    for (int k = 0; k < 4; ++k) v[k] = first + k < count ? squeezed[first + k] : 0.0F;
+    return;
+  }
+  const std::uint8_t* pixels = from.frames[frame] + first;
+  if (first + 3 < count && reinterpret_cast<std::uintptr_t>(pixels) % 4 == 0) {
+    const std::uint32_t four = *reinterpret_cast<const std::uint32_t*>(pixels);
+    for (int k = 0; k < 4; ++k) v[k] = squeeze_pixel(static_cast<float>(four >> 8 * k & 255U));
+    return;
+  }
+  for (int k = 0; k < 4; ++k) {
+    if (first + k < count) v[k] = squeeze_pixel(static_cast<float>(pixels[k]));
+  }
+}
+
 /// Grid: (pixels / 64, Bp / 32, steps), 256 threads.
 template <class M>
 __global__ void __launch_bounds__(256)
@@ -33,29 +52,32 @@ __global__ void __launch_bounds__(256)
   const int first_pixel = static_cast<int>(blockIdx.x) * 64;
   const int first_sequence = static_cast<int>(blockIdx.y) * 32;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < 32 * 64; i += 256) {
-    const int b = first_sequence + i / 64;
-    const int pixel = first_pixel + i % 64;
-    float v = 0.0F;
-    if (b < s.batch && pixel < s.pixels) {
+#pragma unroll
+  for (int i = thread; i < 32 * 16; i += 256) {
+    const int b = first_sequence + i / 16;
+    const int pixel = first_pixel + i % 16 * 4;
+    float v[4] = {};
+    if (b < s.batch) {
       const std::size_t frame =
           step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b);
-      v = from.squeezed != nullptr ? from.squeezed[frame * static_cast<std::size_t>(s.pixels) +
-                                                   static_cast<std::size_t>(pixel)]
-                                   : squeeze_pixel(static_cast<float>(from.frames[frame][pixel]));
+      read_pixels(v, from, frame, pixel, s.pixels);
     }
-    tile[i / 64][i % 64] = v;
+    for (int k = 0; k < 4; ++k) tile[i / 16][i % 16 * 4 + k] = v[k];
   }
   __syncthreads();
   auto* rows = reinterpret_cast<typename M::Word*>(a.pixels) +
                slot * static_cast<std::size_t>(s.pixels) * static_cast<std::size_t>(s.padded);
-  for (int i = thread; i < 32 * 64; i += 256) {
-    const int b = first_sequence + i % 32;
-    const int pixel = first_pixel + i / 32;
-    if (b < s.padded && pixel < s.pixels) {
-      rows[static_cast<std::size_t>(pixel) * static_cast<std::size_t>(s.padded) +
-           static_cast<std::size_t>(b)] = M::operand(tile[i % 32][i / 32]);
-    }
+#pragma unroll
+  for (int i = thread; i < 8 * 64; i += 256) {
+    const int own = i % 8 * 4;  // of four sequences
+    const int b = first_sequence + own;
+    const int pixel = first_pixel + i / 8;
+    if (b >= s.padded || pixel >= s.pixels) continue;
+    const float v[4] = {tile[own][i / 8], tile[own + 1][i / 8], tile[own + 2][i / 8],
+                        tile[own + 3][i / 8]};
+    store_operands<M>(rows + static_cast<std::size_t>(pixel) * static_cast<std::size_t>(s.padded) +
+                          static_cast<std::size_t>(b),
+                      v);
   }
   if (blockIdx.x != 0 || blockIdx.y != 0) return;
   auto* scored = const_cast<std::uint8_t*>(a.scored) + slot * static_cast<std::size_t>(s.padded);

@@ -239,8 +239,9 @@ class Plan {
   /// for one thing after the other, however few rows there are.
   [[nodiscard]] std::size_t cost(const Panel& panel, std::size_t m) const {
     const std::size_t padded = count(swept_.padded);
-    if (panel.work == Panel::none) return 5000 + padded * (22 + 3 * ceil(m, 16) / 2);
-    return 10000 + padded * (65 + 7 * ceil(m, 16));
+    const std::size_t rows = ceil(m, 16);
+    if (panel.work == Panel::none) return 5200 + padded * 25 / 2 + padded * padded * rows / 135;
+    return 13500 + padded * (12 + 9 * rows);
   }
   /// A tile of a sweep: `m` rows of a panel from `first` on, and whose it is.
   struct Piece {

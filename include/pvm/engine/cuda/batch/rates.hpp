@@ -47,7 +47,8 @@ enum class RateKind {
   listed    ///< for each gradient, youngest first, what the master gains of it and what W has of it
 };
 
-/// A table is [1 if the step learns, 3 unused], then what each layer has.
+/// A table is [1 if the step learns, 1 if its d1 may be asked for, 2 unused], then what each layer
+/// has.
 class RateTables {
  public:
   RateTables(std::size_t layers, int terms, RateKind kind, float share)

@@ -4,11 +4,12 @@
 
 /// The first kernel of a step where products are of 16 bits, the momentum dies out soon and W1 is
 /// no wider than a panel: one pass over the master weights that makes everything but sums of parts.
-/// What the step before left to learn moves a tile of them, and while W(t) is in the multiprocessor
-/// it is multiplied: W0 with x(t); W1, which needs nothing of this step's h, with d1(t), made on
-/// the spot of the targets and y(t-2). So the two hide each other's latencies, and no copy of W0 is
-/// ever written. y(t-1) = f(W1(t-1) r(t-1)) is made before its tile of W1 learns, from a copy in 16
-/// bits that the warp left for itself the step before.
+/// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
+/// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
+/// nothing of this step's h: d1(t), made on the spot of the targets and y(t-2), is multiplied with
+/// W1(t) and teaches it at once, so that no other step needs d1. W1(t) is a copy in 16 bits that
+/// the warp left for itself the step before; the one of the step before that makes
+/// y(t-1) = f(W1(t-1) r(t-1)). The tiles of both hide each other's latencies.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// What the older ones would add is less than the rounding of the 16-bit copy
@@ -25,8 +26,8 @@
 namespace pvm::inline v0::detail::batch {
 
 /// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
-/// 16 m each, and two or four that bring what they need. Rows come in stages: for the gradient all
-/// m and a chunk of the sequences; for the product a part of the m and all sequences, W1 with as
+/// 16 m each, and two or four that bring what they need. Rows come in stages: for a gradient of W0
+/// all m and a chunk of the sequences; for a product a part of the m and all sequences, W1 with as
 /// much of y(t-2) in the next stage; and for y(t-1) all of r.
 template <int Bp>
 struct SweepShape : SweepWarps<Bp> {
@@ -46,6 +47,8 @@ struct SweepShape : SweepWarps<Bp> {
   /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
   static constexpr bool moved = row_bytes >= 128;
   static constexpr bool grouped = moved && multiplies_in_groups;
+  /// Whether a gradient of W1 needs errors that other warps make than those that make it as one.
+  static constexpr bool shares_errors = grouped ? chunks > 1 : across > 1;
   static constexpr int row_stride = moved ? 128 : row_bytes + 16;  // shorter ones have a gap
   /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
   template <int Rows>
@@ -89,18 +92,27 @@ struct Turns {
   [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i / Count) & 1U; }
 };
 
+/// What rows are read for: each sees the streams a step further back than the one before it.
+enum SweepView {
+  forward_view,   ///< the product
+  outputs_view,   ///< y of the step before
+  gradient_view,  ///< what the step teaches W1
+  before_view,    ///< what the step before left W0 to learn
+  sweep_views
+};
+
 /// What a block of threads shares beside that.
 template <int Bp>
 struct SweepState {
   using S = SweepShape<Bp>;
   Cursor cursor;
-  std::uint32_t gradient[static_cast<int>(Stream::count)];  ///< places as the update sees them
-  std::uint32_t forward[static_cast<int>(Stream::count)];   ///< ... the product
-  std::uint32_t before[static_cast<int>(Stream::count)];    ///< ... and y of the step before
-  float rates[most_swept_layers][2];  ///< what the master gains of a gradient, what W has beside it
+  std::uint32_t places[sweep_views][static_cast<int>(Stream::count)];
+  /// What the master gains of a gradient and what W has beside it, of the step before and of this.
+  float rates[2][most_swept_layers][2];
+  bool keeps;  ///< whether d1 is stored, for a checkpoint or whoever reads the weights
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   CopyBarrier masters[S::warps];  ///< of each warp, full
-  CopyBarrier fresh;
+  CopyBarrier fresh, errors;
   double score[S::warps][2];  ///< what each warp's predictions and outputs missed
   std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };
@@ -116,6 +128,7 @@ class SweepRole {
         state_(state),
         shared_(shared),
         settles_(task == Task::settle),
+        publishes_(task == Task::publish),
         first_(a.sweep_starts[blockIdx.x]),
         count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
 
@@ -144,7 +157,7 @@ class SweepRole {
   const Arguments& a_;
   SweepState<Bp>& state_;
   unsigned char* shared_;
-  const bool settles_;
+  const bool settles_, publishes_;
   const unsigned first_;
   const int count_;
 };
@@ -175,12 +188,10 @@ class Bringer : SweepRole<M, Bp> {
       barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
       const SweepTile& t = Base::tile_at(i);
       const auto* words = reinterpret_cast<const std::uint32_t*>(Base::slot_of(i) + sizeof(t));
-      if (me_ == 0) expect_masters(t);
-      if (t.begins != 0) bring_n(words + S::rows);
       if (t.forward != 0) {
-        bring_w0(words, Base::rows_of(t));
+        bring_w0(t, words);
       } else {
-        bring_w1(words, Base::rows_of(t), t.outputs);
+        bring_w1(t, words);
       }
       bring_tile(i + 2);
       __syncwarp();
@@ -200,44 +211,47 @@ class Bringer : SweepRole<M, Bp> {
                     a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * S::tile_bytes,
                     S::tile_bytes, &exchange.full);
   }
-  /// Asks for the tile's masters up to the second-level cache: the warps, who have room for those
-  /// of one tile only, then wait for that cache and not for device memory.
-  __device__ void expect_masters(const SweepTile& t) const {
-    const Panel& p = t.panel;
-    const int rows = (Base::rows_of(t) + 15) / 16 * 16;
-    prefetch_bulk(a_.master + p.master + static_cast<std::size_t>(p.first) * p.n,
-                  static_cast<unsigned>(rows) * p.n * 4);
-  }
-
   // The tile that `words` are of may be gone after its last stage.
 
-  __device__ void bring_w0(const std::uint32_t* words, int rows) {
+  __device__ void bring_w0(const SweepTile& t, const std::uint32_t* words) {
+    const int rows = Base::rows_of(t);
+    if (t.begins != 0) bring_n(words, before_view);
+    if (Base::publishes_) return;
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
-      bring_gradient(chunk, listed(words, state_.gradient));
+      bring_stage<S::rows, S::chunk_bytes>(listed(words, before_view),
+                                           a_.arena + chunk * S::chunk_bytes);
     }
     if (Base::settles_) return;
     for (int part = 0; part < Base::parts_of(rows); ++part) {
-      bring_part(listed(words + part * S::part_rows, state_.forward), a_.arena);
+      bring_part(listed(words + part * S::part_rows, forward_view), a_.arena);
     }
   }
-  /// `outputs`: row of y and d1 of the tile's first m.
-  __device__ void bring_w1(const std::uint32_t* words, int rows, std::uint32_t outputs) {
+  __device__ void bring_w1(const SweepTile& t, const std::uint32_t* words) {
+    const int rows = Base::rows_of(t);
+    const std::uint32_t outputs = t.outputs;  // row of y and d1 of the tile's first m
     if (state_.cursor.owed != 0) {
-      bring_stage<panel_width, S::row_bytes>(listed(words + S::rows, state_.before), a_.arena);
+      bring_stage<panel_width, S::row_bytes>(listed(words + S::rows, outputs_view), a_.arena);
     }
-    const auto d1 = state_.gradient[static_cast<int>(Stream::output_gradient)] + outputs * unit;
-    for (int chunk = 0; chunk < S::chunks; ++chunk) bring_gradient(chunk, range(d1, 0, rows));
+    if (t.begins != 0) bring_n(words, Base::publishes_ ? before_view : gradient_view);
     if (Base::settles_) return;
     const std::uint32_t y = Base::y_place(2, outputs);
+    const std::uint32_t d1 =
+        state_.places[before_view][static_cast<int>(Stream::output_gradient)] + outputs * unit;
     for (int part = 0; part < Base::parts_of(rows); ++part) {
-      bring_part(listed(words + part * S::part_rows, state_.forward), a_.arena);
-      bring_part(range(y, part * S::part_rows, rows), a_.y);
+      const int first = part * S::part_rows;
+      if (Base::publishes_) {
+        bring_part(range(d1, first, rows), a_.arena);
+      } else {
+        bring_part(listed(words + first, forward_view), a_.arena);
+        bring_part(range(y, first, rows), a_.y);
+      }
     }
   }
 
   // Where a row lies, by its number.
 
-  __device__ static auto listed(const std::uint32_t* words, const std::uint32_t* streams) {
+  __device__ auto listed(const std::uint32_t* words, SweepView view) const {
+    const std::uint32_t* streams = state_.places[view];
     return [=](int row) { return row_place(streams, words[row], unit); };
   }
   /// Those that follow row `first` behind `start`, where there are `count`.
@@ -249,20 +263,16 @@ class Bringer : SweepRole<M, Bp> {
   }
 
   /// The rows of n, once a panel, whole.
-  __device__ void bring_n(const std::uint32_t* words) {
+  __device__ void bring_n(const std::uint32_t* words, SweepView view) {
     const Turns<S::n_buffers> turn{panel_++};
     Exchange& exchange = state_.n[turn.place()];
     std::uint32_t places[rows_a_lane<panel_width>];
-    find_rows<panel_width>(places, listed(words, state_.gradient));
+    find_rows<panel_width>(places, listed(words + S::rows, view));
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
     bring_rows<panel_width, S::row_bytes>(places, a_.arena,
                                           shared_ + S::n_start + turn.place() * S::n_bytes);
     copies_arrive(&exchange.full);
-  }
-  template <class Place>
-  __device__ void bring_gradient(int chunk, Place&& place) {
-    bring_stage<S::rows, S::chunk_bytes>(place, a_.arena + chunk * S::chunk_bytes);
   }
   template <class Place>
   __device__ void bring_part(Place&& place, const unsigned char* from) {
@@ -351,15 +361,37 @@ class Sweeper : SweepRole<M, Bp> {
   [[nodiscard]] __device__ int lane() const { return me_ & 31; }
 
   __device__ void work(Sums<1>& sums, const SweepTile& t) {
-    if (t.forward == 0 && state_.cursor.owed != 0) make_outputs(t);
+    if (t.forward != 0) {
+      work_w0(sums, t);
+    } else {
+      work_w1(sums, t);
+    }
+  }
+  __device__ void work_w0(Sums<1>& sums, const SweepTile& t) {
+    if (Base::publishes_) return pass(t);
     Fragment g;
     clear(g);
     gradient(g, t);
     move(g, t);
     if (Base::settles_) return bring_next_masters(t);
-    if (t.forward == 0) store_copy(t.panel, g);
     multiply(sums, g, t);
     if (t.ends != 0) finish(sums, t);
+  }
+  __device__ void work_w1(Sums<1>& sums, const SweepTile& t) {
+    if (!Base::settles_ && !Base::publishes_) put_copy(t.panel);
+    if (state_.cursor.owed != 0) make_outputs(t);
+    if (Base::settles_) return pass(t);
+    errors(sums, t);
+    bring_next_masters(t);
+    if (!Base::publishes_ && t.ends != 0) finish(sums, t);
+  }
+  /// A tile that the task leaves as it is.
+  __device__ void pass(const SweepTile& t) {
+    begin_phase();
+    (void)rows_of_n(t);
+    leave_n(t);
+    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    bring_next_masters(t);
   }
 
   // Where a lane finds a piece of errors: 16 rows a time, two pieces of the warp's sequences in
@@ -387,7 +419,7 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void make_outputs(const SweepTile& t) {
     begin_phase();
     std::uint32_t w[2 * panel_tiles];
-    if (exists(t.panel)) load_copy(w, t.panel);
+    if (exists(t.panel)) load_copy(w, t.panel, 1);
     with_stage([&](const unsigned char* r) {
       if (exists(t.panel)) multiply_outputs(w, r, t);
     });
@@ -459,15 +491,20 @@ class Sweeper : SweepRole<M, Bp> {
     return odd ? make_uint2(got, second) : make_uint2(first, got);
   }
 
-  // W1's working copy of a warp's m: the first operand of y = W1 r as it lies in registers.
+  // W1's working copies of a warp's m, of steps in turns: the first operand of y = W1 r as it lies
+  // in registers.
 
-  __device__ unsigned char* copy_of(const Panel& p) const {
+  /// The copy of the step `back` steps ago; of the next step where the one before's was.
+  __device__ unsigned char* copy_of(const Panel& p, unsigned back) const {
+    const auto slot = (static_cast<unsigned>(state_.cursor.step) + back) & 1U;
     return reinterpret_cast<unsigned char*>(
-        a_.work + static_cast<std::size_t>(p.work + p.first / 16 + static_cast<unsigned>(warp())) *
-                      copy_words);
+        a_.work + slot * a_.flip +
+        static_cast<std::size_t>(p.work + p.first / 16 + static_cast<unsigned>(warp())) *
+            copy_words);
   }
-  __device__ void load_copy(std::uint32_t (&w)[2 * panel_tiles], const Panel& p) const {
-    const unsigned char* from = copy_of(p);
+  __device__ void load_copy(std::uint32_t (&w)[2 * panel_tiles], const Panel& p,
+                            unsigned back) const {
+    const unsigned char* from = copy_of(p, back);
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from) + i * 32 + lane());
@@ -483,7 +520,7 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
     const unsigned long long policy = leaves_last();
-    unsigned char* to = copy_of(p);
+    unsigned char* to = copy_of(p, Base::publishes_ ? 0 : 1);
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const float* even = w[2 * i];
@@ -507,37 +544,67 @@ class Sweeper : SweepRole<M, Bp> {
     return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
   }
 
+  /// The rows of n of the tile's panel, once they are there.
+  __device__ const unsigned char* rows_of_n(const SweepTile& t) {
+    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
+    if (t.begins != 0) barrier_wait(&state_.n[turn.place()].full, turn.parity());
+    return shared_ + S::n_start + turn.place() * S::n_bytes;
+  }
+  __device__ void leave_n(const SweepTile& t) const {
+    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
+    if (t.ends != 0) arrive(&state_.n[turn.place()].empty);
+  }
+
+  /// g of a tile of W0, chunk by chunk of the sequences.
   __device__ void gradient(Fragment& g, const SweepTile& t) {
     begin_phase();
-    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
-    Exchange& exchange = state_.n[turn.place()];
-    if (t.begins != 0) barrier_wait(&exchange.full, turn.parity());
-    const unsigned char* n = shared_ + S::n_start + turn.place() * S::n_bytes;
+    const unsigned char* n = rows_of_n(t);
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
       with_stage([&](const unsigned char* rows) {
         begin_phase();
         if constexpr (S::grouped) {
-          if (group_exists(t.panel))
-            multiply_group_gradient(g, rows, n + chunk * panel_width * 128);
-        } else {
-          if (exists(t.panel)) multiply_gradient(g, rows, n, chunk * S::chunk_bytes);
+          if (group_exists(t.panel)) {
+            multiply_group_gradient<S::rows, 1>(g, rows + group() * 64 * 128,
+                                                n + chunk * panel_width * 128);
+          }
+        } else if (exists(t.panel)) {
+          multiply_gradient<S::rows>(g, rows, warp() * 16, 0, n, chunk * S::chunk_bytes);
         }
       });
     }
-    if (t.ends != 0) arrive(&exchange.empty);
+    leave_n(t);
+  }
+  /// ... of W1, where the part of its rows has the warp's.
+  __device__ void part_gradient(Fragment& g, const unsigned char* rows, const unsigned char* n,
+                                int part) const {
+    const int row = first_row() - part * S::part_rows;
+    if constexpr (S::grouped) {
+      multiply_group_gradient<S::part_rows, S::chunks>(g, rows + row * 128, n);
+    } else {
+      for (int start = 0; start < S::row_bytes; start += S::chunk_bytes) {
+        multiply_gradient<S::part_rows>(g, rows, row, start, n, start);
+      }
+    }
+  }
+  /// First m of the warps that make a gradient as one.
+  [[nodiscard]] __device__ int first_row() const { return S::grouped ? group() * 64 : warp() * 16; }
+  [[nodiscard]] __device__ bool learns(const SweepTile& t, int part) const {
+    return first_row() / S::part_rows == part && first_row() < Base::rows_of(t);
   }
 
-  /// g += rows_m rows_n over a chunk of the sequences, which starts at byte `start` of rows_n.
-  __device__ void multiply_gradient(Fragment& g, const unsigned char* rows,
-                                    const unsigned char* n_rows, int start) const {
+  /// g += rows_m rows_n over a chunk of the sequences: byte `m_start` of rows `row` and on of
+  /// `Rows`, byte `n_start` of rows_n.
+  template <int Rows>
+  __device__ void multiply_gradient(Fragment& g, const unsigned char* rows, int row, int m_start,
+                                    const unsigned char* n_rows, int n_start) const {
     const int l = lane();
     const auto n_at = [&](int n, int byte) {
-      return n_rows + S::template at<panel_width>(n, start + byte + (l >> 3 & 1) * 16);
+      return n_rows + S::template at<panel_width>(n, n_start + byte + (l >> 3 & 1) * 16);
     };
 #pragma unroll
     for (int k = 0; k < S::chunk_bytes; k += 32) {
       std::uint32_t a[4], b0, b1;
-      load_matrices(a, rows + S::template at<S::rows>(warp() * 16 + (l & 15), k + (l >> 4) * 16));
+      load_matrices(a, rows + S::template at<Rows>(row + (l & 15), m_start + k + (l >> 4) * 16));
 #pragma unroll
       for (int i = 0; i < panel_tiles - 1; i += 2) {
         std::uint32_t b[4];
@@ -549,18 +616,22 @@ class Sweeper : SweepRole<M, Bp> {
       M::multiply(g[panel_tiles - 1], a, b0, b1);
     }
   }
-  /// The same by four warps, straight from shared memory; `n_rows`: from the chunk on.
+  /// The same by four warps, straight from shared memory, over `Chunks` chunks of `Rows` rows.
+  template <int Rows, int Chunks>
   __device__ void multiply_group_gradient(Fragment& g, const unsigned char* rows,
                                           const unsigned char* n_rows) const {
-    const GroupOperand m = group_operand(rows + group() * 64 * 128);
+    const GroupOperand m = group_operand(rows);
     const GroupOperand n = group_operand(n_rows);
     __syncwarp();
     show_to_products();
     products_begin();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      M::template multiply_group<false>(g, m + 2 * static_cast<unsigned>(k),
-                                        n + 2 * static_cast<unsigned>(k));
+    for (unsigned chunk = 0; chunk < Chunks; ++chunk) {
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k) {
+        M::template multiply_group<false>(g, m + chunk * (Rows * 8) + 2 * k,
+                                          n + chunk * (panel_width * 8) + 2 * k);
+      }
     }
     products_end();
   }
@@ -585,7 +656,8 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void move(Fragment& g, const SweepTile& t) {
     begin_phase();
     const Panel& p = t.panel;
-    const float gain = state_.rates[p.layer][0], share = state_.rates[p.layer][1];
+    const float* rates = state_.rates[t.forward == 0 && !Base::publishes_ ? 1 : 0][p.layer];
+    const float gain = rates[0], share = rates[1];
     barrier_wait(&state_.masters[warp()], t.number & 1U);
     if (!exists(p)) return;
     float* z_at = masters();
@@ -607,7 +679,7 @@ class Sweeper : SweepRole<M, Bp> {
     __syncwarp();
   }
 
-  /// sums += what the tile adds, W(t) of which is `w`, to h or to W1^T d1.
+  /// sums += what the tile of W0 adds, W(t) of which is `w`, to h.
   __device__ void multiply(Sums<1>& sums, const Fragment& w, const SweepTile& t) {
     begin_phase();
     barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
@@ -615,19 +687,13 @@ class Sweeper : SweepRole<M, Bp> {
     arrive(&state_.fresh);
     bring_next_masters(t);
     barrier_wait(&state_.fresh, 0);
-    ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
       begin_phase();
-      if (t.forward == 0) {
-        multiply_errors(sums, score, t, part);
-      } else {
-        with_stage([&](const unsigned char* rows) {
-          if (works(t, part)) multiply_rows(sums, rows, part);
-        });
-      }
+      with_stage([&](const unsigned char* rows) {
+        if (works(t, part)) multiply_rows(sums, rows, part);
+      });
     }
     arrive(&state_.fresh);
-    if (t.forward == 0) add_score(score);
   }
   /// First m of the warp's share of the depth of a product's part.
   [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * S::part_depth; }
@@ -643,8 +709,30 @@ class Sweeper : SweepRole<M, Bp> {
     clear<1>(sums);
   }
 
-  /// The warp's targets become d1, where they are, and are multiplied.
-  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const SweepTile& t, int part) {
+  /// sums += what a tile of W1 adds to W1^T d1, and it learns from d1.
+  __device__ void errors(Sums<1>& sums, const SweepTile& t) {
+    begin_phase();
+    const unsigned char* n = rows_of_n(t);
+    if (!Base::publishes_) barrier_wait(&state_.fresh, 0);
+    ErrorSums score;
+    for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
+      begin_phase();
+      if (Base::publishes_) {
+        const Turns<S::stages> turn{stage_++};
+        barrier_wait(&state_.stages[turn.place()].full, turn.parity());
+        learn(turn, n, t, part);
+      } else {
+        multiply_errors(sums, score, n, t, part);
+      }
+    }
+    leave_n(t);
+    if (Base::publishes_) return;
+    arrive(&state_.fresh);
+    add_score(score);
+  }
+  /// The warp's targets become d1, where they are, and are multiplied with W(t) and with r.
+  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const unsigned char* n,
+                                  const SweepTile& t, int part) {
     const Turns<S::stages> turn{stage_}, next{stage_ + 1};
     stage_ += 2;
     Exchange& targets = state_.stages[turn.place()];
@@ -659,8 +747,25 @@ class Sweeper : SweepRole<M, Bp> {
       show_to_products();
       sync_warps(1 + group(), 128);  // they read each other's errors
     }
+    if constexpr (S::shares_errors) arrive(&state_.errors);
     if (mine) multiply_rows(sums, rows, part);
-    arrive(&targets.empty);
+    if constexpr (S::shares_errors) {
+      if (learns(t, part)) barrier_wait(&state_.errors, errors_);
+      errors_ ^= 1U;
+    }
+    learn(turn, n, t, part);
+  }
+  /// Where the stage, d1 of a part, has the warp's m, they learn from it.
+  __device__ void learn(const Turns<S::stages>& turn, const unsigned char* n, const SweepTile& t,
+                        int part) {
+    Exchange& exchange = state_.stages[turn.place()];
+    if (!learns(t, part)) return arrive(&exchange.empty);
+    Fragment g;
+    clear(g);
+    part_gradient(g, shared_ + turn.place() * S::stage_bytes, n, part);
+    arrive(&exchange.empty);
+    move(g, t);
+    store_copy(t.panel, g);
   }
   __device__ void turn_into_errors(ErrorSums& score, unsigned char* rows, const unsigned char* y,
                                    const SweepTile& t, int part) {
@@ -690,7 +795,7 @@ class Sweeper : SweepRole<M, Bp> {
         then.bits = *reinterpret_cast<const uint4*>(y + at);
         if (row < pixels) math.score_prediction(target, then);
         *piece = math.gradient(activation, target, then);
-        *reinterpret_cast<uint4*>(d1 + row * S::row_bytes) = *piece;
+        if (state_.keeps) *reinterpret_cast<uint4*>(d1 + row * S::row_bytes) = *piece;
       }
     });
     score = math.sums;
@@ -715,16 +820,30 @@ class Sweeper : SweepRole<M, Bp> {
 
   /// W(t) of the tile, [m][56], for all warps after the next barrier.
   __device__ void put_fresh(const Fragment& w) const {
+    put_pairs([&](int n, int k) { return M::pair(w[n][2 * k], w[n][2 * k + 1]); });
+  }
+  /// pair(tile of 8, row of two) being two columns of it.
+  template <class Pair>
+  __device__ void put_pairs(Pair&& pair) const {
     unsigned char* to = shared_ + S::fresh_start + (warp() * 16 + (lane() >> 2)) * S::fresh_stride +
                         (lane() & 3) * 4;
     const int move = S::moved ? lane() >> 2 : 0;
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
       const int at = (n ^ move) * 16;
-      *reinterpret_cast<std::uint32_t*>(to + at) = M::pair(w[n][0], w[n][1]);
-      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + at) = M::pair(w[n][2], w[n][3]);
+      *reinterpret_cast<std::uint32_t*>(to + at) = pair(n, 0);
+      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + at) = pair(n, 1);
     }
     if constexpr (S::grouped) show_to_products();
+  }
+  /// The same of W1, from its copy.
+  __device__ void put_copy(const Panel& p) {
+    begin_phase();
+    std::uint32_t w[2 * panel_tiles] = {};
+    if (exists(p)) load_copy(w, p, 0);
+    barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
+    put_pairs([&](int n, int k) { return w[2 * n + k]; });
+    arrive(&state_.fresh);
   }
 
   /// sums += rows W for a part of the tile's m: a warp's 16 sequences and its share of the depth.
@@ -803,17 +922,23 @@ class Sweeper : SweepRole<M, Bp> {
   /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
   __device__ void store_part(const SweepTile& t, const Sums<1>& sums) const {
     if (warp() >= S::kept) return;
-    const unsigned long long policy = leaves_last();
-    float4* to = sweep_part<Bp>(a_, t.part, warp()) + lane();
+    float* to = sweep_part<Bp>(a_, t.part) +
+                (warp() / S::across * panel_width + (lane() & 3) * 2) * Bp +
+                warp() % S::across * 16 + (lane() >> 2);
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
       const float* v = sums[0][n];
-      store_held(to + n * 32, make_float4(v[0], v[1], v[2], v[3]), policy);
+      float* at = to + n * 8 * Bp;
+      at[0] = v[0];
+      at[Bp] = v[1];
+      at[8] = v[2];
+      at[Bp + 8] = v[3];
     }
   }
 
   int me_ = thread_number();
   int stage_ = 0;
+  unsigned errors_ = 0;  ///< parity of the next errors that warps share
 };
 
 /// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel.
@@ -835,6 +960,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     for (Exchange& exchange : state.tiles) prepare(exchange, 1);
     for (CopyBarrier& masters : state.masters) barrier_init(&masters, 1);
     barrier_init(&state.fresh, S::warps);
+    barrier_init(&state.errors, S::warps);
   }
   if (i < S::warps) state.score[i][0] = state.score[i][1] = 0;
   __syncthreads();
@@ -854,18 +980,21 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     state.who[i] =
         static_cast<std::uint16_t>(ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8));
   }
-  if (i < static_cast<int>(Stream::count)) {
-    state.gradient[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 3, 1);
-    state.forward[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 0, 0);
-    state.before[i] = stream_place<M>(a, static_cast<Stream>(i), cursor, 1, 1);
+  static_assert(S::threads / 32 >= static_cast<int>(Stream::count));
+  if (i / 32 < static_cast<int>(Stream::count) && i % 32 < sweep_views) {  // a warp does not part
+    const auto stream = static_cast<Stream>(i / 32);
+    const int back = i % 32;  // of the view
+    state.places[back][i / 32] = stream_place<M>(a, stream, cursor, back, back == 0 ? 0 : 1);
   }
-  if (i < a.shape.layers) {
-    const float* rates = a.tables +
-                         static_cast<std::size_t>(slot_before(cursor.frame, a.shape.frames, 1)) *
-                             static_cast<std::size_t>(a.shape.table) +
-                         4 + i * 2 * a.shape.terms;
-    state.rates[i][0] = cursor.owed != 0 ? rates[0] : 0.0F;
-    state.rates[i][1] = rates[1];
+  if (i < 2 * a.shape.layers) {
+    const int layer = i >> 1, now = i & 1;
+    const float* table =
+        a.tables + static_cast<std::size_t>(slot_before(cursor.frame, a.shape.frames, 1 - now)) *
+                       static_cast<std::size_t>(a.shape.table);
+    const float* rates = table + 4 + layer * 2 * a.shape.terms;
+    state.rates[now][layer][0] = now != 0 || cursor.owed != 0 ? rates[0] : 0.0F;
+    state.rates[now][layer][1] = rates[1];
+    if (i == 1) state.keeps = table[1] != 0.0F;
   }
   __syncthreads();
   if (brings) {

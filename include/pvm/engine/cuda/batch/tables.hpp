@@ -143,7 +143,7 @@ struct Cursor {
   std::uint32_t now;                         ///< which of W1's two working copies is W1(step)
   std::uint32_t then;                        ///< ... and which was W1(step - 1)
   std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed and, swept,
-                                             ///< what step - 1 teaches still to be learned
+                                             ///< what it taught W0 still to be learned
   std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
   std::uint32_t pad;
 };
