@@ -294,13 +294,6 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 #endif
 }
 
-/// Brings a multiple of 16 bytes, aligned to 16, up to the second-level cache.
-__device__ __forceinline__ void prefetch_bulk(const void* global, unsigned int bytes) {
-#if PVM_BULK_COPIES
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-#endif
-}
-
 /// What this thread wrote to shared memory is what bulk copies read that are asked for later.
 __device__ __forceinline__ void show_to_copies() {
 #if PVM_BULK_COPIES

@@ -210,12 +210,6 @@ inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes
   copy_bulk_async(shared, global, bytes, barrier);
 }
 
-inline void prefetch_bulk(const void* global, unsigned int bytes) {
-  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
-    emulated_cuda::fail("a prefetch that is not aligned to 16 bytes");
-  }
-}
-
 inline void show_to_copies() {}
 /// They are read as late as they may be.
 inline void store_bulk_async(void* global, const void* shared, unsigned int bytes,
