@@ -422,12 +422,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ void finish_hidden(int u) const {
     sync_warps(sums_made, S::threads);
     this->finish_unit(u);
-    begin_phase();
-    if constexpr (S::whole) {
-      sync_warps(hidden_made, S::threads);
-    } else {
-      arrive_warps(hidden_made, S::threads);
-    }
+    arrive_warps(hidden_made, S::threads);
   }
   /// What the other warps do meanwhile. Tensor cores make W1^T d1 while hidden values are waited
   /// for; in fp32 both products are made in one pass over W1.

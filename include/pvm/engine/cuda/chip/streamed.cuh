@@ -111,7 +111,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       const auto rest_here = rest;
       const int after = min(k + 1, count - 1);
       const auto* from = this->streamed(blocks[after]);
-      if constexpr (S::sent_for > 0) send_for_block(k + 1 + S::sent_for);
+      send_for_block(k + 1 + S::sent_for);
       x = this->values(place(after));
       rest = this->rest_weights(rest_of(after));
       if (folds(what)) {
@@ -139,7 +139,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       const ChipWideBlock block = blocks[k];
-      if constexpr (S::sent_for > 0) send_for_wide(k + 1 + S::sent_for);
+      send_for_wide(k + 1 + S::sent_for);
       this->learn_block(on, block, next);
       if (folds(block.what)) this->fold_wide(block, next);
       this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
