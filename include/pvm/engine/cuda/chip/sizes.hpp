@@ -62,7 +62,8 @@ struct Sizes {
   /// Blocks of W0 in the registers of each warp.
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 5);
   /// Of those that are streamed, how many are sent for to the second-level cache beyond the one
-  /// that is on its way to registers: 16-bit weights that do not fit the chip are there already.
+  /// that comes to registers next: 16-bit weights that do not fit the chip are there already. Where
+  /// all is streamed, that next one is sent for, too.
   static constexpr int sent_for = streams ? (whole ? 0 : 1) : (whole ? 2 : 0);
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.

@@ -21,9 +21,9 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
   using Weights = typename Base::Weights;
   struct Held {};  // nothing is held from step to step
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
-      Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count,
-      Base::gains, Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of, Base::master_of,
-      Base::list_of, Base::weights_of, Base::table_place, Base::activate;
+      Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::gains,
+      Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of, Base::master_of,
+      Base::list_of;
 
   __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
     return this->template list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
