@@ -118,15 +118,10 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     while (i < start[1] && !folds_in_pass(static_cast<int>(mine[i]))) ++i;
     return i < start[1] ? my_blocks() + mine[i] : nullptr;
   }
-  /// Whether a block of W0 or W1 gains anything in this step.
-  __device__ __forceinline__ bool folds(std::uint32_t what) const {
-    return static_cast<int>(what >> 8 & 0xff) == now().phase &&
-           gains(static_cast<int>(what & 0xff)) != 0;
-  }
   /// A block that is being streamed, if it is its turn.
   __device__ __forceinline__ void fold_next(const ChipBlock& block, Weights& next,
                                             std::uint32_t* rest) const {
-    if (!folds(block.what)) return;
+    if (!this->folds(block.what)) return;
     if (*this->prepared() != block.block) this->bring_past(block);
     this->fold_prepared(block, next, rest);
     this->store_streamed(block, next);
@@ -261,7 +256,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       this->write_outputs(sum, y, [&](float v) { return activate(v); });
       begin_phase();
       if (phase == next_phase) this->template prefetch<S::master1>(master_of(block));
-      if (folds(block.what)) this->fold_wide(block);
+      if (this->folds(block.what)) this->fold_wide(block);
     }
   }
 
@@ -282,7 +277,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
-      if (!folds(block.what)) continue;
+      if (!this->folds(block.what)) continue;
       Weights w;
       this->load(w, block);
       this->fold_wide(block, w);

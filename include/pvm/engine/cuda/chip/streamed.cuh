@@ -31,13 +31,6 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ __forceinline__ int my_wide_count() const {
     return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
   }
-  /// Whether it is a block's turn to fold, of W0 or of W1.
-  __device__ __forceinline__ bool has_turn(std::uint32_t what) const {
-    return static_cast<int>(what >> 8 & 0xff) == now().phase;
-  }
-  __device__ __forceinline__ bool folds(std::uint32_t what) const {
-    return has_turn(what) && gains(static_cast<int>(what & 0xff)) != 0;
-  }
 
   /// Copies of 16-bit weights, and W1's lists, from what is in device memory from launch to launch.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const {
@@ -71,7 +64,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     if (k >= my_count()) return;
     const ChipBlock& block = my_blocks()[k];
     send_for<S::stream_words>(this->streamed(block) - this->lane());
-    if (!S::whole && has_turn(block.what)) send_for<S::master0>(master_of(block));
+    if (!S::whole && this->has_turn(block.what)) send_for<S::master0>(master_of(block));
   }
   /// And of W1, with its list.
   __device__ __forceinline__ void send_for_wide(int k) const {
@@ -79,7 +72,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     const ChipWideBlock& block = my_wide_blocks()[k];
     send_for<S::block_words>(this->streamed(block) - this->lane());
     send_for<S::list_words>(list_of(block.out));
-    if (!S::whole && has_turn(block.what)) send_for<S::master1>(master_of(block));
+    if (!S::whole && this->has_turn(block.what)) send_for<S::master1>(master_of(block));
   }
   __device__ __forceinline__ void begin_pass(Weights& next) const {
     if (my_count() == 0) return;
@@ -114,7 +107,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       send_for_block(k + 1 + S::sent_for);
       x = this->values(place(after));
       rest = this->rest_weights(rest_of(after));
-      if (folds(what)) {
+      if (this->folds(what)) {
         this->multiply(sum, next, values);
         this->fold_streamed(blocks[k], next, rest_of(k));
         this->load_streamed(next, from);
@@ -141,7 +134,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       const ChipWideBlock block = blocks[k];
       send_for_wide(k + 1 + S::sent_for);
       this->learn_block(on, block, next);
-      if (folds(block.what)) this->fold_wide(block, next);
+      if (this->folds(block.what)) this->fold_wide(block, next);
       this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
     }
   }

@@ -88,6 +88,14 @@ struct View {
     return area(u)[S::gains + static_cast<std::uint32_t>(turn)];
   }
 
+  /// Whether it is the turn of a block of W0 or W1 to fold, and whether it then gains anything.
+  __device__ __forceinline__ bool has_turn(std::uint32_t what) const {
+    return static_cast<int>(what >> 8 & 0xff) == now().phase;
+  }
+  __device__ __forceinline__ bool folds(std::uint32_t what) const {
+    return has_turn(what) && gains(static_cast<int>(what & 0xff)) != 0;
+  }
+
   // -------------------------------------------------------------- blocks of weights
 
   __device__ __forceinline__ const ChipBlock* my_blocks() const {
