@@ -109,12 +109,11 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static int rest_place(int row_beside, int i) {
     return row_beside * 8 + i % 4 * 2 + i / 4;
   }
-  /// The rows beside the tiles of a block of W0.
-  __device__ __forceinline__ void load_rest(std::uint32_t* to, const float* master) const {
-    const float* from = master + S::tile_floats;
-    for (int i = lane(); i < S::rest_words; i += 32) {
-      to[rest_place(i / 8, i % 8)] = Math::pair(__ldcg(from + 2 * i), __ldcg(from + 2 * i + 1));
-    }
+  __device__ __forceinline__ static int rest_place(int i) { return rest_place(i / 8, i % 8); }
+  /// Word i of the rows beside the tiles of a block of W0, which goes to rest_place(i).
+  __device__ __forceinline__ static std::uint32_t rest_word(const float* master, int i) {
+    const float* from = master + S::tile_floats + 2 * i;
+    return Math::pair(__ldcg(from), __ldcg(from + 1));
   }
   /// W1's tiles lie in shared memory such that the same words are read as operands of products over
   /// its outputs, and over its hidden values (transposed).

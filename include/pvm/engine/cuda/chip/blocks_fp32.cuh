@@ -87,11 +87,11 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       write_tiles(in_shared(block.where), w);
     }
   }
-  __device__ __forceinline__ void load_rest(std::uint32_t* to, const float* master) const {
-    for (int i = lane(); i < S::rest_words; i += 32) {
-      to[i] = __float_as_uint(__ldcg(master + S::tile_floats + i));
-    }
+  /// Word i of the rows beside the tiles of a block of W0, which goes to rest_place(i).
+  __device__ __forceinline__ static std::uint32_t rest_word(const float* master, int i) {
+    return __float_as_uint(__ldcg(master + S::tile_floats + i));
   }
+  __device__ __forceinline__ static int rest_place(int i) { return i; }
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
     store(block, w);
   }
@@ -108,11 +108,14 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   }
   template <class Value>
   __device__ __forceinline__ void store_list(std::uint32_t* list, Value value_of) const {
-    for (int i = 0; i < 4; ++i) {
-      const int e = row() + i / 2 * 8, o = i % 2 * 8 + pair();
-      const float* from = value_of(e, o);
-      list[list_place(e, o)] = __float_as_uint(__ldcg(from));
-      list[list_place(e, o + 1)] = __float_as_uint(__ldcg(from + 1));
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      v[i] = __ldcg(value_of(row() + i / 4 * 8, i / 2 % 2 * 8 + pair()) + i % 2);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      list_value(list, row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2, v[i]);
     }
   }
   __device__ __forceinline__ static void list_value(std::uint32_t* list, int e, int o, float v) {

@@ -35,7 +35,10 @@ __device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const Chip
   const auto* header = reinterpret_cast<const ChipProgram*>(from);
   const std::uint32_t words = header->words;
   std::uint32_t* program = shared + header->start;
-  for (std::uint32_t i = threadIdx.x; i < words; i += S::threads) program[i] = from[i];
+  copy_each(
+      static_cast<int>(words / 4), thread_number(), S::threads,
+      [&](int i) { return __ldg(reinterpret_cast<const uint4*>(from) + i); },
+      [&](int i, uint4 v) { reinterpret_cast<uint4*>(program)[i] = v; });
   __syncthreads();
   return {{{{a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0}}}};
 }

@@ -127,26 +127,19 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     *a.cursor = end;
   }
 
-  /// Calls copy(y in shared memory, y in device memory) for both rows of a unit's.
-  template <class Copy>
-  __device__ __forceinline__ void copy_outputs(const ChipUnit& my, Copy copy) const {
-    for (std::uint32_t o = static_cast<std::uint32_t>(thread); o < 2 * my.padded; o += S::threads) {
-      for (int k = 0; k < 2; ++k) {
-        copy(floats(p.y)[k * p.out_count + my.out + o],
-             a.y[static_cast<std::size_t>(k) * a.output_row + my.all_out + o]);
-      }
-    }
+  /// Outputs of the last two steps, where this multiprocessor has them and where all are.
+  __device__ __forceinline__ float& own_output(int i) const { return floats(p.y)[i]; }
+  __device__ __forceinline__ float& all_output(int i) const {
+    const std::uint32_t o = static_cast<std::uint32_t>(i) % p.out_count;
+    const std::uint32_t odd = static_cast<std::uint32_t>(i) / p.out_count;
+    const std::uint32_t first = list<ChipTarget>(p.targets)[o / columns].out;
+    return a.y[static_cast<std::size_t>(odd) * a.output_row + first + o % columns];
   }
   /// The past from device memory to shared memory.
   __device__ __forceinline__ void load_past() const {
     const unsigned long long t = now().step;
     for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
       shared[p.x + i] = 0;
-    if constexpr (!S::streams) {
-      for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < 2 * p.out_count;
-           i += S::threads)
-        floats(p.y)[i] = 0;
-    }
     constexpr int parts = (S::warps + 1) * S::values + S::warps * S::part1_words;
     if (thread < unit_count()) area(thread)[S::opened] = ~0U;
     for (int i = thread; i < unit_count() * parts; i += S::threads) {
@@ -157,42 +150,70 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
           a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i];
     }
     __syncthreads();
+    const auto step_of = [&](int i) { return t - 1 - static_cast<unsigned>(i) + 2 * ring; };
+    struct Values {
+      float hidden, d0;
+      std::uint32_t squeezed;
+    };
+    copy_each(
+        unit_count() * history * Hidden, thread, S::threads,
+        [&](int k) -> Values {
+          const unsigned long long step = step_of(k / Hidden % history);
+          const int i = k % Hidden;
+          const std::uint32_t number = unit(k / Hidden / history).unit;
+          const std::size_t at = number * Hidden + i;
+          return {
+              __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at),
+              __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at),
+              __ldcg(past(step) + number * S::record + in_pieces(i))};
+        },
+        [&](int k, Values v) {
+          const unsigned long long step = step_of(k / Hidden % history);
+          const int i = k % Hidden, u = k / Hidden / history;
+          history_row(S::hidden, u, step)[i] = v.hidden;
+          history_row(S::d0, u, step)[i] = v.d0;
+          history_row(S::squeezed, u, step)[i] = Words::unpack(v.squeezed);
+          if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
+        });
+    if constexpr (!S::streams) {
+      copy_each(
+          static_cast<int>(2 * p.out_count), thread, S::threads,
+          [&](int i) { return __ldcg(&all_output(i)); },
+          [&](int i, float v) { own_output(i) = v; });
+    }
     for (int u = 0; u < unit_count(); ++u) {
       const ChipUnit& my = unit(u);
-      for (int k = thread; k < history * Hidden; k += S::threads) {
-        const unsigned long long step = t - 1 - static_cast<unsigned>(k / Hidden) + 2 * ring;
-        const int i = k % Hidden;
-        const std::size_t at = my.unit * Hidden + i;
-        history_row(S::hidden, u, step)[i] =
-            __ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at);
-        history_row(S::d0, u, step)[i] =
-            __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at);
-        history_row(S::squeezed, u, step)[i] =
-            Words::unpack(__ldcg(past(step) + my.unit * S::record + in_pieces(i)));
-        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
-      }
-      if constexpr (!S::streams)
-        copy_outputs(my, [](float& own, float& all) { own = __ldcg(&all); });
       if (thread == 0) shared[my.one] = Words::pack(1.0F);
-      const std::uint32_t* from = past(t - 1 + ring);  // what is B now
-      if (my.patch != not_a_patch) {
-        for (std::uint32_t k = static_cast<std::uint32_t>(thread); k < my.base; k += S::threads) {
-          shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + k] =
-              __ldcg(from + a.first_patch + my.patch * a.patch_record + in_pieces(k));
-        }
-        for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < history * my.base;
-             i += S::threads) {
-          const unsigned long long step = t - 1 - i / my.base + 2 * ring;
-          const std::uint32_t k = i % my.base;
-          seen(my, step)[k] = Words::unpack(
-              __ldcg(past(step) + a.first_patch + my.patch * a.patch_record + in_pieces(k)));
-        }
-      }
+      if (my.patch == not_a_patch) continue;
+      const auto base = static_cast<int>(my.base);
+      const auto pixel_of = [&](int back, int k) {
+        return __ldcg(past(step_of(back)) + a.first_patch + my.patch * a.patch_record +
+                      in_pieces(k));
+      };
+      copy_each(
+          history * base, thread, S::threads, [&](int i) { return pixel_of(i / base, i % base); },
+          [&](int i, std::uint32_t v) {
+            seen(my, step_of(i / base))[i % base] = Words::unpack(v);
+            // The last is B now.
+            if (i < base) shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + i] = v;
+          });
     }
     // Primary sources of step t - 1 are c(h(t-2)).
     gather_values(t - 2, (t & 1) == 0, thread, S::threads);
   }
 
+  /// The rows beside the tiles of this warp's blocks of W0.
+  __device__ __forceinline__ void load_rests() const {
+    copy_each(
+        this->my_count() * S::rest_words, lane(), 32,
+        [&](int i) {
+          const ChipBlock& block = this->my_blocks()[i / S::rest_words];
+          return this->rest_word(master_of(block), i % S::rest_words);
+        },
+        [&](int i, std::uint32_t word) {
+          this->rest_of(i / S::rest_words)[this->rest_place(i % S::rest_words)] = word;
+        });
+  }
   /// W1, its last rows, and the listed d1 beside them.
   __device__ __forceinline__ void load_wide_weights() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
@@ -344,7 +365,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     Products sum = {{0, 0, 0}};
 #pragma unroll 1
     for (std::uint32_t from = first; from < my.panels; from += at_once) {
-      uint4 piece[at_once];
+      uint4 piece[at_once] = {};
       std::uint32_t at[at_once];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -666,24 +687,27 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   /// The way through a warp's blocks of W1, unit by unit.
   struct WideWalk {
-    typename Base::Rows h;
+    typename Base::Rows h{};
     typename Base::Sums sum;
     typename Base::ListSums more;
     bool first = true;  ///< of its unit
   };
   /// y(t) of a block whose tiles are in `w`, and what it has of W1^T d1 and of d1(j).d1, the latter
-  /// with its coefficients.
-  __device__ __forceinline__ void learn_block(WideWalk& on, const ChipWideBlock& block,
-                                              const Weights& w) const {
+  /// with its coefficients. `load_next` is called when the tiles have been multiplied: others may
+  /// come to their place while sums are added up.
+  template <class LoadNext>
+  __device__ __forceinline__ void learn_block(WideWalk& on, const ChipWideBlock& block, Weights& w,
+                                              LoadNext load_next) const {
     const int u = static_cast<int>(block.what & 0xff);
     const int phase = static_cast<int>(block.what >> 8 & 0xff);
     if (on.first) on.h = this->rows(area(u) + S::raw);
-    const std::uint32_t* list = list_of(block.out);
     const auto d1 = this->values(shared + p.d1 + block.out);
-    const typename Base::ListSums beside = this->multiply_list(list, d1);
     typename Base::ColumnSums y;
-    this->multiply_listed_rows(y, list, this->listed_of(u, phase));
     this->multiply_wide(on.sum, y, w, d1, on.h);
+    load_next();
+    const std::uint32_t* list = list_of(block.out);
+    const typename Base::ListSums beside = this->multiply_list(list, d1);
+    this->multiply_listed_rows(y, list, this->listed_of(u, phase));
     this->write_outputs(y, outputs_of(now().step, block.out, block.block * columns),
                         [&](float v) { return activate(v); });
     const float* weights = weights_of(u, phase);
@@ -777,8 +801,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     add_one_relaxed(a.begun + n.step % rounds);
   }
   __device__ __forceinline__ void store_results() const {
-    for (int u = 0; u < unit_count() && !S::streams; ++u) {
-      copy_outputs(unit(u), [](float own, float& all) { all = own; });
+    for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {
+      all_output(i) = own_output(i);
     }
     for (int i = thread; i < S::warps * 3; i += S::threads) {
       a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i] =

@@ -489,14 +489,16 @@ class Plan {
       if (target.seen != no_pixel) target.seen += draft.p.seen;
     }
   }
-  /// W1, which is read twice a step, goes before W0. Of fp32 weights there may be more than there
-  /// is room for; 16-bit ones are nowhere else, if they are on the chip.
+  /// W1 goes before W0, but for the first of each warp's, if so many are to be streamed. Of fp32
+  /// weights there may be more than there is room for; 16-bit ones are nowhere else, if they are on
+  /// the chip.
   void place_wide(Draft& draft, std::size_t shared_words_there, Places& place) {
     for (auto& list : draft.wide) {
-      for (ChipWideBlock& block : list) {
-        const bool room = place.at + S::block_words <= shared_words_there;
-        block.where = !S::streams && (room || !S::whole) ? place(S::block_words) : in_memory;
-        if (block.where == in_memory) ++wide_streamed;
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        const bool room = k >= S::wide_ahead && place.at + S::block_words <= shared_words_there;
+        const bool stays = !S::streams && (room || !S::whole);
+        list[k].where = stays ? place(S::block_words) : in_memory;
+        if (!stays) ++wide_streamed;
       }
     }
   }

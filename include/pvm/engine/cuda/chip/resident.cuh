@@ -49,15 +49,19 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       held[k] = Weights{};
       if (k < count) this->load_master(held[k], master_of(blocks[k]));
     }
+    // fp32 weights that are streamed are in their place already.
+    const int first = S::whole ? static_cast<int>(p.streamed_to[warp()]) : S::held_blocks;
 #pragma unroll 1
-    for (int k = S::held_blocks; k < count; ++k) {
-      if (S::whole && blocks[k].where == in_memory) continue;
-      Weights w;
-      this->load_master(w, master_of(blocks[k]));
-      this->store(blocks[k], w);
+    for (int k = max(first, S::held_blocks); k < count; k += 2) {
+      Weights w[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        this->load_master(w[i], master_of(blocks[min(k + i, count - 1)]));
+      }
+      this->store(blocks[k], w[0]);
+      if (k + 1 < count) this->store(blocks[k + 1], w[1]);
     }
-#pragma unroll 1
-    for (int k = 0; k < count; ++k) this->load_rest(rest_of(k), master_of(blocks[k]));
+    this->load_rests();
     this->load_wide_weights();
   }
   /// fp32 weights that were on the chip, to device memory.
@@ -238,7 +242,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ void outputs() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
     const int next_phase = now().phase + 1 == a.period ? 0 : now().phase + 1;
-    typename Base::Rows h;
+    typename Base::Rows h{};
     int held = -1;  // whose hidden values are in h
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
@@ -260,15 +264,22 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     }
   }
 
+  /// The first of this warp's blocks.
+  __device__ __forceinline__ void begin_wide(Weights& next) const {
+    const std::uint32_t first = p.wide_start[warp()];
+    if (first < p.wide_start[warp() + 1]) {
+      this->load(next, list<ChipWideBlock>(p.wide_blocks)[first]);
+    }
+  }
   /// Both in one pass, by ordinary arithmetic, which would rather read W1 once.
-  __device__ __forceinline__ void learn_wide() const {
+  __device__ __forceinline__ void learn_wide(Weights& next) const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    const std::uint32_t end = p.wide_start[warp() + 1];
     typename Base::WideWalk on;
 #pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      Weights w;
-      this->load(w, blocks[k]);
-      this->learn_block(on, blocks[k], w);
+    for (std::uint32_t k = p.wide_start[warp()]; k < end; ++k) {
+      this->learn_block(on, blocks[k], next,
+                        [&] { this->load(next, blocks[min(k + 1, end - 1)]); });
     }
   }
   /// And those of this warp's blocks fold whose turn it is.
@@ -358,7 +369,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
         write_all_factors();
       }
       begin_phase();
-      Weights next;
+      Weights next{};
       begin_stream(next);
       if constexpr (S::whole) {
         const ChipBlock* block = first_to_fold();
@@ -423,13 +434,15 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   /// for; in fp32 both products are made in one pass over W1.
   __device__ __forceinline__ void learn() const {
     arrive_warps(sums_made, S::threads);
+    Weights next{};
+    if constexpr (S::whole) begin_wide(next);
     this->errors(thread - unit_threads(), other_threads());
     begin_phase();
     if constexpr (S::whole) {
       sync_warps(hidden_made, S::threads);
       read_patches();
       begin_phase();
-      learn_wide();
+      learn_wide(next);
       arrive_warps(gradients_made, S::threads);
     } else {
       sync_warps(errors_made, other_threads());

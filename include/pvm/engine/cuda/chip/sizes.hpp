@@ -65,6 +65,9 @@ struct Sizes {
   /// that comes to registers next: 16-bit weights that do not fit the chip are there already. Where
   /// all is streamed, that next one is sent for, too.
   static constexpr int sent_for = streams ? (whole ? 0 : 1) : (whole ? 2 : 0);
+  /// Blocks of W1 that each warp streams although there is room: they come while errors are made,
+  /// when nothing else does, and what of W0 takes their place need not come while all wait for it.
+  static constexpr std::size_t wide_ahead = whole ? 1 : 0;
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
   static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.6 : 2.1);

@@ -42,8 +42,8 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
         Weights w;
         this->load_master(w, master_of(blocks[k]));
         this->store(blocks[k], w);
-        this->load_rest(rest_of(k), master_of(blocks[k]));
       }
+      this->load_rests();
     }
     this->load_wide_weights();
   }
@@ -133,9 +133,14 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     for (int k = 0; k < count; ++k) {
       const ChipWideBlock block = blocks[k];
       send_for_wide(k + 1 + S::sent_for);
-      this->learn_block(on, block, next);
-      if (this->folds(block.what)) this->fold_wide(block, next);
-      this->load_streamed(next, this->streamed(blocks[min(k + 1, count - 1)]));
+      const auto* after = this->streamed(blocks[min(k + 1, count - 1)]);
+      const bool folds = this->folds(block.what);
+      this->learn_block(on, block, next, [&] {
+        if (!folds) this->load_streamed(next, after);
+      });
+      if (!folds) continue;
+      this->fold_wide(block, next);
+      this->load_streamed(next, after);
     }
   }
 

@@ -15,6 +15,23 @@
 
 namespace pvm::inline v0::detail::chip {
 
+/// Calls store(i, load(i)) for all i below `count`, the work of `threads` threads of which this is
+/// number `me`, with several loads under way at once: a launch begins with many trips to memory.
+template <class Load, class Store>
+__device__ __forceinline__ void copy_each(int count, int me, int threads, Load load, Store store) {
+  constexpr int at_once = 8;
+#pragma unroll 1
+  for (int first = me; first < count; first += at_once * threads) {
+    decltype(load(0)) v[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) v[k] = load(min(first + k * threads, count - 1));
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      if (first + k * threads < count) store(first + k * threads, v[k]);
+    }
+  }
+}
+
 /// One thread's view. Every function is inlined.
 template <class Precision, int Hidden, Home home>
 struct View {
