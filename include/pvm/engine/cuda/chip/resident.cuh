@@ -388,20 +388,9 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       forward(held, next);
       begin_phase();
       if (warp() < unit_count()) {
-        finish_hidden(warp());
+        finish(warp(), held);
       } else {
-        learn();
-      }
-      begin_phase();
-      if constexpr (S::whole) {
-        fold_wide_blocks();
-        begin_phase();
-        fold_blocks(held);
-        begin_phase();
-        finish_gradients();
-      } else {
-        finish_gradients();
-        fold_blocks(held);
+        learn(held);
       }
       const bool last = now().frame + 1 == launch().count;
       turn ^= 1;
@@ -425,25 +414,37 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     this->write_factors(u, folds_of(u));
   }
-  __device__ __forceinline__ void finish_hidden(int u) const {
+  /// What a unit's warp does when all have their part of W0 x(t). In fp32 W1^T d1 comes late: folds
+  /// go before.
+  __device__ __forceinline__ void finish(int u, Held& held) const {
     sync_warps(sums_made, S::threads);
     this->finish_unit(u);
     arrive_warps(hidden_made, S::threads);
+    begin_phase();
+    if constexpr (S::whole) fold_blocks(held);
+    sync_warps(gradients_made, S::threads);
+    this->finish_gradient(warp());
+    begin_phase();
+    if constexpr (!S::whole) fold_blocks(held);
   }
   /// What the other warps do meanwhile. Tensor cores make W1^T d1 while hidden values are waited
-  /// for; in fp32 both products are made in one pass over W1.
-  __device__ __forceinline__ void learn() const {
+  /// for; in fp32 that is when blocks of W0 fold, and both products are made in one pass over W1.
+  __device__ __forceinline__ void learn(Held& held) const {
     arrive_warps(sums_made, S::threads);
-    Weights next{};
-    if constexpr (S::whole) begin_wide(next);
     this->errors(thread - unit_threads(), other_threads());
     begin_phase();
     if constexpr (S::whole) {
+      fold_blocks(held);
+      begin_phase();
+      Weights next{};
+      begin_wide(next);
       sync_warps(hidden_made, S::threads);
       read_patches();
       begin_phase();
       learn_wide(next);
       arrive_warps(gradients_made, S::threads);
+      begin_phase();
+      fold_wide_blocks();
     } else {
       sync_warps(errors_made, other_threads());
       backward();
@@ -453,15 +454,9 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       read_patches();
       begin_phase();
       outputs();
+      begin_phase();
+      fold_blocks(held);
     }
-  }
-  /// Gradients of the units that warps finish. In fp32 W1^T d1 comes late: folds go before.
-  __device__ __forceinline__ void finish_gradients() const {
-    if (warp() < unit_count()) {
-      sync_warps(gradients_made, S::threads);
-      this->finish_gradient(warp());
-    }
-    begin_phase();
   }
   /// The next frame for units that see a patch, one for each of the first of the other warps.
   __device__ __forceinline__ void read_patches() const {
