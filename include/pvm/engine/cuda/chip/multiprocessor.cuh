@@ -221,11 +221,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock& block = blocks[k];
       const float* master = master_of(block);
-      if (!S::whole || block.where != in_memory) {
-        Weights w;
-        this->load_master(w, master);
-        this->store_wide(block, w);
-      }
+      const bool here = !S::whole || block.where != in_memory;
+      Weights w{};
+      if (here) this->load_master(w, master);
       const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
       const std::uint32_t out = my.all_out + block.out - my.out;
       this->store_list(list_of(block.out), [&](int e, int o) -> const float* {
@@ -233,6 +231,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
         const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
         return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
       });
+      if (here) this->store_wide(block, w);
     }
   }
 

@@ -317,7 +317,7 @@ class Plan {
     std::array<std::vector<ChipBlock>, S::warps> blocks;
     std::array<std::vector<ChipWideBlock>, S::warps> wide;
     std::vector<ChipTarget> targets;
-    std::vector<std::uint32_t> folding, folding_start, products;
+    std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
     std::uint32_t patches = 0;     ///< so far
   };
@@ -329,8 +329,8 @@ class Plan {
     for (const std::size_t u : units) add_unit(draft, u, folding);
     deal(draft, foldings);
     deal_wide(draft);
-    if (!S::streams) list_folding(draft);
     place_all(draft, shared_words_there);
+    if (!S::streams) list_folding(draft);
     append(draft);
   }
 
@@ -445,8 +445,11 @@ class Plan {
     p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
     p.products = place(draft.products.size());
     p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
-    p.folding = place(draft.folding.size());
-    p.folding_start = place(draft.folding_start.size());
+    if constexpr (!S::streams) {
+      p.folding = place(count);
+      p.folding_start = place(S::warps * (period_ + 1));
+      p.first_in_pass = place(S::whole ? S::warps * period_ : 0);
+    }
     p.start = start;
     p.words = place.at - start;
     p.x = place(draft.x);
@@ -562,6 +565,7 @@ class Plan {
     put(p.targets, draft.targets);
     put(p.folding, draft.folding);
     put(p.folding_start, draft.folding_start);
+    put(p.first_in_pass, draft.first_in_pass);
   }
 
   static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
@@ -691,14 +695,23 @@ class Plan {
     for (auto& list : draft.wide) count_runs(list);
   }
 
-  /// Each warp's blocks of W0 by the phase in which they fold.
+  /// Each warp's blocks of W0 by the phase in which they fold; of fp32 weights those that are
+  /// streamed fold in their pass, and of them only the first of each phase is noted.
   void list_folding(Draft& draft) const {
-    for (const auto& list : draft.blocks) {
+    for (std::size_t w = 0; w < S::warps; ++w) {
+      const auto& list = draft.blocks[w];
       for (std::size_t phase = 0; phase <= period_; ++phase) {
         draft.folding_start.push_back(narrow(draft.folding.size()));
+        std::uint32_t first = no_block;
         for (std::size_t k = 0; k < list.size(); ++k) {
-          if ((list[k].what >> 8 & 0xff) == phase) draft.folding.push_back(narrow(k));
+          if ((list[k].what >> 8 & 0xff) != phase) continue;
+          if (!S::whole || k < S::held_blocks || k >= draft.p.streamed_to[w]) {
+            draft.folding.push_back(narrow(k));
+          } else if (first == no_block) {
+            first = narrow(k);
+          }
         }
+        if (S::whole && phase < period_) draft.first_in_pass.push_back(first);
       }
     }
   }

@@ -28,6 +28,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using Held = Weights[S::held_blocks];
+  using Coming = Weights[S::under_way];
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
       Base::unit_count, Base::gains, Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of,
@@ -95,32 +96,25 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   // -------------------------------------------------------------- forward
 
   /// Asks for the first of this warp's blocks that are streamed.
-  __device__ __forceinline__ void begin_stream(Weights& next) const {
-    constexpr int first = S::held_blocks;
+  __device__ __forceinline__ void begin_stream(Coming& coming) const {
+    constexpr int first = S::held_blocks, behind = first + S::under_way;
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
-    if (first < streamed_to) this->load_streamed(next, this->streamed(my_blocks()[first]));
-    if constexpr (S::sent_for > 0) {
-      for (int k = first + 1; k < min(first + 1 + S::sent_for, streamed_to); ++k) {
-        send_for(my_blocks()[k].block);
+#pragma unroll
+    for (int k = first; k < behind; ++k) {
+      if (k < streamed_to) {
+        this->load_streamed(coming[k - first], this->streamed(my_blocks()[k]));
       }
     }
+    for (int k = behind; k < min(behind + S::sent_for, streamed_to); ++k) {
+      send_for(my_blocks()[k].block);
+    }
   }
-  /// Whether this warp's k-th block folds while it is streamed.
-  __device__ __forceinline__ bool folds_in_pass(int k) const {
-    return S::whole && k >= S::held_blocks && k < static_cast<int>(p.streamed_to[warp()]);
-  }
-  /// Where the list of this warp's blocks that fold in this step starts, and behind it, ends.
-  __device__ __forceinline__ const std::uint32_t* folding_now() const {
-    return list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
-  }
-  /// The first of those that fold in this step, or null. What it gains needs the past of its
-  /// inputs, which are asked for before others are waited for.
-  __device__ __forceinline__ const ChipBlock* first_to_fold() const {
-    const std::uint32_t* start = folding_now();
-    const std::uint32_t* mine = list<std::uint32_t>(p.folding);
-    std::uint32_t i = start[0];
-    while (i < start[1] && !folds_in_pass(static_cast<int>(mine[i]))) ++i;
-    return i < start[1] ? my_blocks() + mine[i] : nullptr;
+  /// The first of this warp's blocks that fold while they are streamed in this step, or null. What
+  /// it gains needs the past of its inputs, which are asked for before others are waited for.
+  __device__ __forceinline__ const ChipBlock* first_in_pass() const {
+    const auto* first = list<std::uint32_t>(p.first_in_pass) + warp() * a.period;
+    const std::uint32_t k = first[now().phase];
+    return k == no_block ? nullptr : my_blocks() + k;
   }
   /// A block that is being streamed, if it is its turn.
   __device__ __forceinline__ void fold_next(const ChipBlock& block, Weights& next,
@@ -175,9 +169,26 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
                      float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
     on.sum = {};
   }
-  /// What this warp's blocks have of W0 x. `next` is the next of those that are streamed, which in
-  /// fp32 fold meanwhile.
-  __device__ __forceinline__ void forward(const Held& held, Weights& next) const {
+  /// A streamed block, which is in `next`; the one that comes to its place is asked for.
+  __device__ __forceinline__ void walk_streamed(Walk& on, Weights& next,
+                                                const ChipBlock* streamed_to) const {
+    constexpr int ahead = S::under_way + S::sent_for;
+    if (S::sent_for > 0 && on.block + ahead < streamed_to) send_for(on.block->block + ahead);
+    const bool more = on.block + S::under_way < streamed_to;
+    const ChipBlock& after = more ? on.block[S::under_way] : streamed_to[-1];
+    walk(on, [&](const auto& x) {
+      if constexpr (S::whole) {
+        this->multiply(on.sum, next, x);
+        fold_next(*on.block, next, on.rest);
+        this->load_streamed(next, this->streamed(after));
+      } else {
+        this->multiply_and_load(on.sum, next, x, this->streamed(after));
+      }
+    });
+  }
+  /// What this warp's blocks have of W0 x. `coming` are the next of those that are streamed, which
+  /// in fp32 fold meanwhile.
+  __device__ __forceinline__ void forward(const Held& held, Coming& coming) const {
     const ChipBlock* blocks = my_blocks();
     const ChipBlock* end = blocks + my_count();
     Walk on = begin_walk();
@@ -190,19 +201,10 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     const ChipBlock* streamed_to = blocks + p.streamed_to[warp()];
 #pragma unroll 1
     while (on.block < streamed_to) {
-      if (S::sent_for > 0 && on.block + 1 + S::sent_for < streamed_to) {
-        send_for(on.block->block + 1 + S::sent_for);
+#pragma unroll
+      for (int i = 0; i < S::under_way; ++i) {
+        if (on.block < streamed_to) walk_streamed(on, coming[i], streamed_to);
       }
-      const auto* after = on.block + (on.block + 1 < streamed_to ? 1 : 0);
-      walk(on, [&](const auto& x) {
-        if constexpr (S::whole) {
-          this->multiply(on.sum, next, x);
-          fold_next(*on.block, next, on.rest);
-          this->load_streamed(next, this->streamed(*after));
-        } else {
-          this->multiply_and_load(on.sum, next, x, this->streamed(*after));
-        }
-      });
     }
 #pragma unroll 1
     while (on.block < end) {
@@ -301,7 +303,8 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   /// those that come next are sent for.
   __device__ __forceinline__ void fold_blocks(Held& held) const {
     const ChipBlock* blocks = my_blocks();
-    const std::uint32_t* start = folding_now();
+    const std::uint32_t* start =
+        list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
     const std::uint32_t* mine = list<std::uint32_t>(p.folding);
     const std::uint32_t* next = now().phase + 1 == a.period ? start - now().phase : start + 1;
     if constexpr (!S::whole) {
@@ -314,7 +317,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
       const auto k = static_cast<int>(mine[i]);
       const ChipBlock block = blocks[k];
-      if (folds_in_pass(k) || gains(static_cast<int>(block.what & 0xff)) == 0) continue;
+      if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
       begin_phase();
       Weights w;
       if constexpr (S::whole) w = chosen(held, k, block);
@@ -357,7 +360,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       begin_phase();
       typename Base::Past past{};
       if constexpr (S::whole) {
-        if (const ChipBlock* block = first_to_fold()) past = this->ask_past(*block);
+        if (const ChipBlock* block = first_in_pass()) past = this->ask_past(*block);
         begin_phase();
       }
       if (warp() < unit_count()) {
@@ -369,10 +372,10 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
         write_all_factors();
       }
       begin_phase();
-      Weights next{};
-      begin_stream(next);
+      Coming coming{};
+      begin_stream(coming);
       if constexpr (S::whole) {
-        const ChipBlock* block = first_to_fold();
+        const ChipBlock* block = first_in_pass();
         if (block != nullptr) this->keep_past(past);
         if (lane() == 0) *this->prepared() = block != nullptr ? block->block : ~0U;
         __syncwarp();
@@ -385,7 +388,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
         sync_warps(units_begun, S::threads);
       }
       if (thread == 0) this->prepare_step();
-      forward(held, next);
+      forward(held, coming);
       begin_phase();
       if (warp() < unit_count()) {
         finish(warp(), held);

@@ -60,22 +60,23 @@ struct Sizes {
   static constexpr bool whole = std::same_as<Precision, fp32>;
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
   /// Blocks of W0 in the registers of each warp.
-  static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 5);
-  /// Of those that are streamed, how many are sent for to the second-level cache beyond the one
-  /// that comes to registers next: 16-bit weights that do not fit the chip are there already. Where
-  /// all is streamed, that next one is sent for, too.
-  static constexpr int sent_for = streams ? (whole ? 0 : 1) : (whole ? 2 : 0);
+  static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 6);
+  /// Of those that are streamed, how many are on their way to registers while one is multiplied.
+  static constexpr int under_way = whole && !streams ? 2 : 1;
+  /// And how many beyond those are sent for to the second-level cache: 16-bit weights that do not fit
+  /// the chip are there already.
+  static constexpr int sent_for = streams ? 1 : (whole ? 2 : 0);
   /// Blocks of W1 that each warp streams although there is room: they come while errors are made,
   /// when nothing else does, and what of W0 takes their place need not come while all wait for it.
   static constexpr std::size_t wide_ahead = whole ? 1 : 0;
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
-  static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.6 : 2.1);
+  static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 2.1);
   /// And a unit, whatever its blocks.
-  static constexpr double unit_cost = streams ? 28 : 24;
+  static constexpr double unit_cost = streams || whole ? 28 : 24;
   /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of
   /// it: such that all warps are busy for as long.
-  static constexpr double shares[] = {whole ? 0.9 : 1.25, 1.05, whole ? 0.9 : 0.8, 1.0};
+  static constexpr double shares[] = {whole ? 1.0 : 1.25, 1.05, whole ? 0.9 : 0.8, 1.0};
   /// Of a multiprocessor: on the chip other warps write their factors.
   static constexpr std::size_t most_units = streams ? 255 : warps / 2;
   /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
@@ -190,6 +191,8 @@ struct ChipBlock {
 inline constexpr int run_shift = 20;
 inline constexpr std::uint32_t in_memory = ~0U;
 
+inline constexpr std::uint32_t no_block = ~0U;
+
 /// A block of W1.
 struct ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
@@ -227,6 +230,7 @@ struct ChipProgram {
   std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
+  std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
   /// Of a warp's blocks the first are held; then come those that are not on the chip, then others.
   std::uint32_t streamed_to[most_warps];
