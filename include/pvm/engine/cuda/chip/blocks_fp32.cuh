@@ -403,7 +403,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void add_wide_gradients(Weights& w, Beside& beside, int u,
                                                      const float* list) const {
     const int count = ages(u);
-#pragma unroll 1
+#pragma unroll 2
     for (int age = 0; age < count; ++age) {
       const float* d1 = list + list_place(this->column_of(age), pair());
       const Values x = {{*reinterpret_cast<const float2*>(d1),
