@@ -418,7 +418,7 @@ class Sweeper : SweepRole<M, Bp> {
   /// y(t-1) of the warp's m.
   __device__ void make_outputs(const SweepTile& t) {
     begin_phase();
-    std::uint32_t w[2 * panel_tiles];
+    std::uint32_t w[2 * panel_tiles] = {};  // or the compiler keeps registers for it at all times
     if (exists(t.panel)) load_copy(w, t.panel, 1);
     with_stage([&](const unsigned char* r) {
       if (exists(t.panel)) multiply_outputs(w, r, t);
