@@ -146,6 +146,12 @@ TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::
   CHECK(largest_difference(apart, doubles(trained(exact ? 12 : 9, true))) < (exact ? 1e-6 : 1e-4));
 }
 #else
+TEMPLATE_TEST_CASE("chip: they have over 11,240 steps and all rate switches", "[gpu]",
+                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
+                   pvm::CudaStreamEngine<pvm::fp32>) {
+  if (skipped()) return;
+  pvm_test::same_bits<TestType>(1, hidden_49(), 40);
+}
 TEST_CASE("chip: small.json stays within the rounding of the weights", "[gpu]") {
   if (skipped()) return;
   auto spec = hidden_49();

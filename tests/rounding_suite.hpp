@@ -106,14 +106,15 @@ inline void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
 }
 
 /// A run in one piece against one that is captured, saved and resumed midway, over all rate
-/// switches.
+/// switches, in 281 steps or so many times as many.
 template <class E>
-void same_bits(int batch, pvm::Spec spec = early_tiny()) {
+void same_bits(int batch, pvm::Spec spec = early_tiny(), int longer = 1) {
   const int scale = 10 / steps_of(10, 1);  // on the emulated device all is ten times sooner
-  spec.delay_each_layer_learning = 40 / scale;
-  spec.delay_final_learning_rate = 150 / scale;
+  const auto steps = [&](int n) { return static_cast<std::uint64_t>(n * longer / scale); };
+  spec.delay_each_layer_learning = steps(40);
+  spec.delay_final_learning_rate = steps(150);
   spec.final_learning_rate = 0.001;
-  spec.delay_intermediate_learning_rate = 190 / scale;
+  spec.delay_intermediate_learning_rate = steps(190);
   spec.intermediate_learning_rate = 0.004;
   const auto start = some_weights(pvm::make_connectome(spec).weights);
   pvm::EngineOptions eager_options;
@@ -121,8 +122,7 @@ void same_bits(int batch, pvm::Spec spec = early_tiny()) {
   E captured(spec, batch), eager(spec, batch, eager_options), resumed(spec, batch);
   captured.restore(start_from(start, batch));
   eager.restore(start_from(start, batch));
-  const auto first = static_cast<std::uint64_t>(131 / scale);
-  const auto second = static_cast<std::uint64_t>(150 / scale);
+  const std::uint64_t first = steps(131), second = steps(150);
   run_steps(captured, spec, first, 8);
   const auto middle = captured.save();
   run_steps(captured, spec, second, 7);
