@@ -186,12 +186,12 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       if (thread == 0) shared[my.one] = Words::pack(1.0F);
       if (my.patch == not_a_patch) continue;
       const auto base = static_cast<int>(my.base);
-      const auto pixel_of = [&](int back, int k) {
-        return __ldcg(past(step_of(back)) + a.first_patch + my.patch * a.patch_record +
-                      in_pieces(k));
-      };
       copy_each(
-          history * base, thread, S::threads, [&](int i) { return pixel_of(i / base, i % base); },
+          history * base, thread, S::threads,
+          [&](int i) {
+            return __ldcg(past(step_of(i / base)) + a.first_patch + my.patch * a.patch_record +
+                          in_pieces(i % base));
+          },
           [&](int i, std::uint32_t v) {
             seen(my, step_of(i / base))[i % base] = Words::unpack(v);
             // The last is B now.
@@ -695,8 +695,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// with its coefficients. `load_next` is called when the tiles have been multiplied: others may
   /// come to their place while sums are added up.
   template <class LoadNext>
-  __device__ __forceinline__ void learn_block(WideWalk& on, const ChipWideBlock& block, Weights& w,
-                                              LoadNext load_next) const {
+  __device__ __forceinline__ void learn_block(WideWalk& on, const ChipWideBlock& block,
+                                              const Weights& w, LoadNext load_next) const {
     const int u = static_cast<int>(block.what & 0xff);
     const int phase = static_cast<int>(block.what >> 8 & 0xff);
     if (on.first) on.h = this->rows(area(u) + S::raw);

@@ -63,8 +63,8 @@ struct Sizes {
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 6);
   /// Of those that are streamed, how many are on their way to registers while one is multiplied.
   static constexpr int under_way = whole && !streams ? 2 : 1;
-  /// And how many beyond those are sent for to the second-level cache: 16-bit weights that do not fit
-  /// the chip are there already.
+  /// And how many beyond those are sent for to the second-level cache: 16-bit weights that do not
+  /// fit the chip are there already.
   static constexpr int sent_for = streams ? 1 : (whole ? 2 : 0);
   /// Blocks of W1 that each warp streams although there is room: they come while errors are made,
   /// when nothing else does, and what of W0 takes their place need not come while all wait for it.
