@@ -372,6 +372,8 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
         write_all_factors();
       }
       begin_phase();
+      // What is loaded under a condition starts as zeros, here and elsewhere: for undefined values
+      // the compiler keeps registers from the launch's start.
       Coming coming{};
       begin_stream(coming);
       if constexpr (S::whole) {
