@@ -446,7 +446,7 @@ class Plan {
     p.products = place(draft.products.size());
     p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
     if constexpr (!S::streams) {
-      p.folding = place(count);
+      p.folding = place(count);  // at most: what is streamed is known when all have their place
       p.folding_start = place(S::warps * (period_ + 1));
       p.first_in_pass = place(S::whole ? S::warps * period_ : 0);
     }

@@ -190,7 +190,7 @@ struct ChipBlock {
 /// In `what`: how many blocks of its unit a warp has from here.
 inline constexpr int run_shift = 20;
 inline constexpr std::uint32_t in_memory = ~0U;
-
+/// Among the numbers of a warp's blocks: none.
 inline constexpr std::uint32_t no_block = ~0U;
 
 /// A block of W1.
