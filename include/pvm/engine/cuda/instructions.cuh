@@ -369,6 +369,12 @@ __device__ __forceinline__ void multiply_fp16(float (&c)[4], const std::uint32_t
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/// Two values as fp16, the first in the lower half, cut towards 0.
+__device__ __forceinline__ std::uint32_t pair_cut_to_fp16(float first, float second) {
+  std::uint32_t pair;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
 __device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4],
                                               std::uint32_t b0, std::uint32_t b1) {
   asm volatile(

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of 16-bit weights: products on tensor cores, folds into fp32 masters in device memory.
+/// Blocks of 16-bit weights: products on tensor cores, folds into masters in device memory, where
+/// the rounded weights are, too.
 /// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
 /// eight rows where a vector has one. Only the weights are rounded to 16 bits.
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/masters.cuh>
 #include <pvm/engine/cuda/chip/view.cuh>
 #include <pvm/engine/cuda/instructions.cuh>
 
@@ -23,6 +25,7 @@ struct Blocks : View<Precision, Hidden, home> {
   using Base = View<Precision, Hidden, home>;
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
+  using M = Masters<Precision, home>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now, Base::past;
 
   struct Weights {
@@ -57,21 +60,14 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<uint4*>(shared + where) + lane();
   }
-  __device__ __forceinline__ uint4* streamed(const ChipBlock& block) const {
-    return reinterpret_cast<uint4*>(a.copy +
-                                    static_cast<std::size_t>(block.block) * S::stream_words) +
-           lane();
-  }
-  __device__ __forceinline__ uint4* streamed(const ChipWideBlock& block) const {
-    return reinterpret_cast<uint4*>(a.wide_copy +
-                                    static_cast<std::size_t>(block.block) * S::block_words) +
-           lane();
+  template <class Block>
+  __device__ __forceinline__ uint4* streamed(const Block& block) const {
+    return reinterpret_cast<uint4*>(this->words_of(block)) + lane();
   }
   /// Where the rows beside the tiles of this warp's k-th block are.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     if constexpr (S::streams) {
-      return a.copy + static_cast<std::size_t>(this->my_blocks()[k].block) * S::stream_words +
-             S::block_words;
+      return this->words_of(this->my_blocks()[k]) + S::block_words;
     }
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
@@ -86,41 +82,47 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32);
   }
+  /// Where a block is multiplied from, if not from registers.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
-    if (block.where == in_memory) {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) streamed(block)[i * 32] = w.tiles[i];
-    } else {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) in_shared(block.where)[i * 32] = w.tiles[i];
-    }
+    write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
   }
-  /// Rounds one block's fp32 weights.
-  __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
-    const float4* from = reinterpret_cast<const float4*>(master) + lane();
+  __device__ __forceinline__ static void write_tiles(uint4* to, const Weights& w) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) to[i * 32] = w.tiles[i];
+  }
+  /// Where the masters are of weights that start at word `start` of all.
+  __device__ __forceinline__ std::uint32_t* masters_of(std::uint32_t* weights,
+                                                       std::size_t start) const {
+    return weights + a.masters + start * M::to_a_word;
+  }
+  template <class Block>
+  __device__ __forceinline__ const std::uint32_t* masters_of(const Block& block) const {
+    return masters_of(a.weights, this->start_of(block));
+  }
+  /// A block that goes to the chip, and word i of the rows beside its tiles.
+  template <class Block>
+  __device__ __forceinline__ void load_resident(Weights& w, const Block& block) const {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      const float4 low = __ldcg(from + 2 * i * 32), high = __ldcg(from + (2 * i + 1) * 32);
-      w.tiles[i] = make_uint4(Math::pair(low.x, low.y), Math::pair(high.x, high.y),
-                              Math::pair(low.z, low.w), Math::pair(high.z, high.w));
+      w.tiles[i] = M::rounded(M::load(masters_of(block), i, lane()));
     }
   }
-  /// Where pair i of the columns of a row beside the tiles is: a lane's two pairs side by side.
-  __device__ __forceinline__ static int rest_place(int row_beside, int i) {
-    return row_beside * 8 + i % 4 * 2 + i / 4;
+  template <class Block>
+  __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
+    const auto at = static_cast<std::size_t>(S::block_words + i);
+    if constexpr (S::streams) {
+      return __ldcg(this->words_of(block) + at);
+    } else {
+      return M::rounded_word(masters_of(block), at);
+    }
   }
-  __device__ __forceinline__ static int rest_place(int i) { return rest_place(i / 8, i % 8); }
-  /// Word i of the rows beside the tiles of a block of W0, which goes to rest_place(i).
-  __device__ __forceinline__ static std::uint32_t rest_word(const float* master, int i) {
-    const float* from = master + S::tile_floats + 2 * i;
-    return Math::pair(__ldcg(from), __ldcg(from + 1));
-  }
+  /// Where a lane's two pairs of columns of a row beside the tiles are: side by side.
+  __device__ __forceinline__ int beside_at(int row_beside) const { return row_beside * 8 + pair(); }
   /// W1's tiles lie in shared memory such that the same words are read as operands of products over
   /// its outputs, and over its hidden values (transposed).
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
     if constexpr (S::streams) {
-#pragma unroll
-      for (int i = 0; i < S::pairs; ++i) streamed(block)[i * 32] = w.tiles[i];
+      write_tiles(streamed(block), w);
     } else {
 #pragma unroll
       for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.tiles[i]);
@@ -153,14 +155,21 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static uint4 transposed(uint4 w) {
     return make_uint4(transpose(w.x), transpose(w.y), transpose(w.z), transpose(w.w));
   }
-  /// Fills a list: `value_of(e, o)` points to row e, columns o and o + 1.
+  /// Fills the list of a block of W1: its rows beside the tiles, then what `value_of(e, o)` points
+  /// to, row e, columns o and o + 1.
   template <class Value>
-  __device__ __forceinline__ void store_list(std::uint32_t* list, Value value_of) const {
+  __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
+                                             Value value_of) const {
     std::uint32_t v[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // tile i / 2, half of the columns i % 2
-      const float* from = value_of(row() + i / 2 * 8, i % 2 * 8 + pair());
-      v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
+      const int e = row() + i / 2 * 8;
+      if (e <= S::rest) {
+        v[i] = beside_word(block, beside_at(e) + i % 2);
+      } else {
+        const float* from = value_of(e, i % 2 * 8 + pair());
+        v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
+      }
     }
     store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
   }
@@ -213,7 +222,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// The rows beside the tiles are some of eight: what lanes make of others is not looked at.
   __device__ __forceinline__ uint2 rest_weights(const std::uint32_t* rest) const {
     const int mine = S::rest == 1 ? 0 : min(row(), S::rest - 1);
-    return *reinterpret_cast<const uint2*>(rest + rest_place(mine, lane() & 3));
+    return *reinterpret_cast<const uint2*>(rest + beside_at(mine));
   }
   __device__ __forceinline__ static void multiply_rest(Sums& sum, uint2 w, const Values& x) {
     Math::multiply(sum.v[S::tiles], x.v, w.x, w.y);
@@ -342,28 +351,31 @@ struct Blocks : View<Precision, Hidden, home> {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
 
-  /// Adds the sum over the list of factors times columns to a block of fp32 weights, and rounds it.
-  /// `more` rows lie beside the tiles; `columns_then(b)` gives the columns as operands. `w` gets
-  /// the tiles, `beside(half, words)` two columns of one of the other rows.
+  /// What a step folds lies in the second-level cache when its turn comes.
+  template <int Words, class Block>
+  __device__ __forceinline__ void prefetch_masters(const Block& block) const {
+    this->template prefetch<Words * M::to_a_word>(masters_of(block));
+  }
+  /// Adds the sum over the list of factors times columns to the masters of a block whose tiles are
+  /// in `w` and which has `more` rows beside them; the masters go to `to`, laid out like all
+  /// weights. `columns_then(b)` gives the columns as operands; `beside` gets the words of the rows.
   template <class Columns, class Beside>
-  __device__ __forceinline__ void fold(const float* master, float* to, int more,
+  __device__ __forceinline__ void fold(std::size_t start, std::uint32_t* to, int more,
                                        const uint4* factors, Columns columns_then, Weights& w,
                                        Beside beside) const {
-    const float4* from = reinterpret_cast<const float4*>(master) + lane();
-    float4* sink = reinterpret_cast<float4*>(to) + lane();
-    const int at = S::tile_floats + row() * columns + pair();
-    float4 old[S::pairs][2];
-    float2 old_beside[2];
+    const std::uint32_t* from = masters_of(a.weights, start);
+    std::uint32_t* sink = masters_of(to, start);
+    const std::size_t at = static_cast<std::size_t>(S::block_words + beside_at(row()));
+    typename M::Tiles tiles[S::pairs];
+    typename M::Beside rows{};
+    uint2 w_beside{};
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) old[i][half] = __ldcg(from + (2 * i + half) * 32);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      old_beside[half] = row() < more
-                             ? __ldcg(reinterpret_cast<const float2*>(master + at + 8 * half))
-                             : make_float2(0, 0);
+    for (int i = 0; i < S::pairs; ++i) tiles[i] = M::load(from, i, lane());
+    if (row() < more) {
+      rows = __ldcg(reinterpret_cast<const typename M::Beside*>(from + at * M::to_a_word));
+      if constexpr (S::streams) {
+        w_beside = __ldcg(reinterpret_cast<const uint2*>(a.weights + start + at));
+      }
     }
     std::uint32_t b[2][2];
     columns_then(b);
@@ -371,28 +383,19 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int i = 0; i < S::operands; ++i) {
       const uint4 u = factors[i * 32];
       const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
+      // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
+      Gains gain = {};
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
-        float gain[4] = {0, 0, 0, 0};
-        Math::multiply(gain, v, b[half][0], b[half][1]);
-        if (i == S::pairs) {
-          const float2 before = old_beside[half];
-          const float2 sum = make_float2(before.x + gain[0], before.y + gain[1]);
-          if (row() < more) {
-            *reinterpret_cast<float2*>(to + at + 8 * half) = sum;
-            beside(half, Math::pair(sum.x, sum.y));
-          }
-        } else {
-          float4& sum = old[i][half];
-          sum = make_float4(sum.x + gain[0], sum.y + gain[1], sum.z + gain[2], sum.w + gain[3]);
-          sink[(2 * i + half) * 32] = sum;
-        }
+      for (int side = 0; side < 2; ++side) Math::multiply(gain[side], v, b[side][0], b[side][1]);
+      if (i < S::pairs) {
+        M::add(w.tiles[i], tiles[i], gain);
+        M::store(sink, i, lane(), tiles[i]);
+      } else if (row() < more) {
+        M::add_row(w_beside, rows, gain);
+        *reinterpret_cast<typename M::Beside*>(sink + at * M::to_a_word) = rows;
+        if constexpr (S::streams) *reinterpret_cast<uint2*>(to + start + at) = w_beside;
+        beside(w_beside);
       }
-      if (i == S::pairs) continue;
-      w.tiles[i] =
-          make_uint4(Math::pair(old[i][0].x, old[i][0].y), Math::pair(old[i][1].x, old[i][1].y),
-                     Math::pair(old[i][0].z, old[i][0].w), Math::pair(old[i][1].z, old[i][1].w));
     }
   }
 
@@ -405,14 +408,13 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int half = 0; half < 2; ++half) {
       at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
     }
+    const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto age = static_cast<unsigned>(place_of(i));
-      const std::uint32_t* then = past(now().step + 2 * ring - block.back - age);
+      const auto age = static_cast<std::uint32_t>(min(place_of(i), S::terms - 1));  // else times 0
+      const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        word[half][i] = age < S::terms ? __ldcg(then + at[half]) : 0U;
-      }
+      for (int half = 0; half < 2; ++half) word[half][i] = __ldcg(a.past + (at[half] + then));
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -421,50 +423,56 @@ struct Blocks : View<Precision, Hidden, home> {
     }
   }
 
-  /// A block of W0, by the factors of its unit: masters to `to`, the tiles to `w`.
-  __device__ __forceinline__ void fold_block(const ChipBlock& block, float* to, Weights& w,
-                                             std::uint32_t* rest) const {
+  /// A block of W0 whose tiles are in `w`, by the factors of its unit, to `to`.
+  template <class Beside>
+  __device__ __forceinline__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
+                                             Beside beside) const {
     fold(
-        this->master_of(block), to, S::rest,
+        this->start_of(block), to, S::rest,
         in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
-        [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w,
-        [&](int half, std::uint32_t words) {
-          if (rest != nullptr) rest[rest_place(row(), half * 4 + pair() / 2)] = words;
-        });
+        [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
   }
   __device__ __forceinline__ void fold(const ChipBlock& block, Weights& w,
                                        std::uint32_t* rest) const {
-    fold_block(block, this->master_of(block), w, rest);
+    fold_block(block, a.weights, w,
+               [&](uint2 words) { *reinterpret_cast<uint2*>(rest + beside_at(row())) = words; });
   }
-  /// Streamed blocks, whose masters are not what is streamed.
+  /// A streamed block, the rows beside whose tiles are in device memory, too.
   __device__ __forceinline__ void fold_streamed(const ChipBlock& block, Weights& w,
-                                                std::uint32_t* rest) const {
-    fold(block, w, rest);
+                                                std::uint32_t* /*rest*/) const {
+    fold_block(block, a.weights, w, [](uint2) {});
     store(block, w);
   }
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block) const {
-    fold_wide_block(block, this->master_of(block), true);
+  /// A block of W1 whose tiles are in `w`.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
+    fold_wide_block(block, a.weights, w, true);
   }
-  /// A block of W1; its masters are what folds.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& /*w*/) const {
-    fold_wide(block);
+  /// And one in shared memory.
+  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block) const {
+    Weights w;
+    load_wide(w, block);
+    fold_wide(block, w);
   }
   /// W of a block by its unit's factors, to `to`; the block stays what it is.
-  __device__ __forceinline__ void materialise(const ChipBlock& block, float* to) const {
+  __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* to) const {
     Weights w;
-    fold_block(block, to, w, nullptr);
+    load_streamed(w, streamed(block));
+    fold_block(block, to, w, [](uint2) {});
+    write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
   }
-  __device__ __forceinline__ void materialise(const ChipWideBlock& block, float* to) const {
-    fold_wide_block(block, to, false);
+  __device__ __forceinline__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const {
+    Weights w;
+    load_streamed(w, streamed(block));
+    fold_wide_block(block, to, w, false);
+    write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
   }
   /// A block of W1, whose d1 are in its list.
-  __device__ __forceinline__ void fold_wide_block(const ChipWideBlock& block, float* to,
-                                                  bool keep) const {
+  __device__ __forceinline__ void fold_wide_block(const ChipWideBlock& block, std::uint32_t* to,
+                                                  Weights& w, bool keep) const {
     std::uint32_t* list = this->list_of(block.out);
     uint4 beside = tiles_at(list);
-    Weights w;
     fold(
-        this->master_of(block), to, S::rest + 1,
+        this->start_of(block), to, S::rest + 1,
         in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
         [&](std::uint32_t(&b)[2][2]) {
           const uint4 listed = transposed_tiles_at(list);
@@ -473,7 +481,11 @@ struct Blocks : View<Precision, Hidden, home> {
           b[1][0] = listed.y;
           b[1][1] = listed.w;
         },
-        w, [&](int half, std::uint32_t words) { (half == 0 ? beside.x : beside.y) = words; });
+        w,
+        [&](uint2 words) {
+          beside.x = words.x;
+          beside.y = words.y;
+        });
     if (!keep) return;
     __syncwarp();  // all lanes have read
     store_wide(block, w);

@@ -22,7 +22,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   using Base = View<fp32, Hidden, home>;
   using S = typename Base::S;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::now,
-      Base::list_of, Base::master_of, Base::listed_row;
+      Base::list_of, Base::listed_row;
 
   /// Of tiles 2 i and 2 i + 1, columns 8 k + pair and the next: word 2 i + k.
   static constexpr int words = 2 * S::pairs;
@@ -49,10 +49,14 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   };
   __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
 
-  static_assert(S::master0 % 4 == 0);
+  static_assert(S::words0 % 4 == 0);
 
   // -------------------------------------------------------------- where weights are
 
+  template <class Block>
+  __device__ __forceinline__ float* master_of(const Block& block) const {
+    return reinterpret_cast<float*>(this->words_of(block));
+  }
   __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<float4*>(shared + where) + lane();
   }
@@ -72,6 +76,15 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
     load_streamed(w, reinterpret_cast<const float4*>(master) + lane());
   }
+  /// A block that goes to the chip, and word i of the rows beside its tiles.
+  template <class Block>
+  __device__ __forceinline__ void load_resident(Weights& w, const Block& block) const {
+    load_master(w, master_of(block));
+  }
+  template <class Block>
+  __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
+    return __ldcg(this->words_of(block) + S::block_words + i);
+  }
   __device__ __forceinline__ static void write_tiles(float4* to, const Weights& w) {
 #pragma unroll
     for (int i = 0; i < words; ++i) to[i * 32] = w.tiles[i];
@@ -87,18 +100,13 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       write_tiles(in_shared(block.where), w);
     }
   }
-  /// Word i of the rows beside the tiles of a block of W0, which goes to rest_place(i).
-  __device__ __forceinline__ static std::uint32_t rest_word(const float* master, int i) {
-    return __float_as_uint(__ldcg(master + S::tile_floats + i));
-  }
-  __device__ __forceinline__ static int rest_place(int i) { return i; }
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
     store(block, w);
   }
   /// Where the rows beside the tiles of this warp's k-th block are.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     if constexpr (S::streams) {
-      return reinterpret_cast<std::uint32_t*>(master_of(this->my_blocks()[k]) + S::tile_floats);
+      return reinterpret_cast<std::uint32_t*>(master_of(this->my_blocks()[k]) + S::block_words);
     }
     return shared + this->p.rest_first[warp()] + k * S::rest_words;
   }
@@ -106,12 +114,17 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ static int list_place(int e, int o) {
     return ((o >> 3) * 32 + (e & 7) * 4 + (o & 7) / 2) * 4 + (e >> 3) * 2 + (o & 1);
   }
+  /// Fills the list of a block of W1: its rows beside the tiles, then what `value_of(e, o)` points
+  /// to, row e, columns o and o + 1.
   template <class Value>
-  __device__ __forceinline__ void store_list(std::uint32_t* list, Value value_of) const {
+  __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
+                                             Value value_of) const {
+    const float* beside = master_of(block) + S::block_words;
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      v[i] = __ldcg(value_of(row() + i / 4 * 8, i / 2 % 2 * 8 + pair()) + i % 2);
+      const int e = row() + i / 4 * 8, o = i / 2 % 2 * 8 + pair();
+      v[i] = __ldcg((e <= S::rest ? beside + e * columns + o : value_of(e, o)) + i % 2);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -440,23 +453,26 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     }
   }
   /// W of a block by its unit's factors, to `to`; the block stays what it is.
-  __device__ __forceinline__ void materialise(const ChipBlock& block, float* to) const {
+  __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* all) const {
+    auto* to = reinterpret_cast<float*>(all + this->start_of(block));
     Weights w;
     load_master(w, master_of(block));
-    Beside beside = load_beside(master_of(block) + S::tile_floats, S::rest);
+    Beside beside = load_beside(master_of(block) + S::block_words, S::rest);
     bring_past(block);
     add_gradients(w, beside, block);
     store_master(to, w);
-    store_beside(to + S::tile_floats, beside, S::rest);
+    store_beside(to + S::block_words, beside, S::rest);
   }
-  __device__ __forceinline__ void materialise(const ChipWideBlock& block, float* to) const {
+  __device__ __forceinline__ void materialise(const ChipWideBlock& block,
+                                              std::uint32_t* all) const {
+    auto* to = reinterpret_cast<float*>(all + this->start_of(block));
     Weights w;
     load_master(w, master_of(block));
-    Beside beside = load_beside(master_of(block) + S::tile_floats, S::rest + 1);
+    Beside beside = load_beside(master_of(block) + S::block_words, S::rest + 1);
     add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff),
                        reinterpret_cast<const float*>(list_of(block.out)));
     store_master(to, w);
-    store_beside(to + S::tile_floats, beside, S::rest + 1);
+    store_beside(to + S::block_words, beside, S::rest + 1);
   }
 
   // -------------------------------------------------------------- a launch's end
@@ -464,12 +480,12 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// The rows beside the tiles, from where folds keep them, to device memory.
   __device__ __forceinline__ void store_rest(const ChipBlock& block,
                                              const std::uint32_t* rest) const {
-    float* rows = master_of(block) + S::tile_floats;
+    float* rows = master_of(block) + S::block_words;
     store_beside(rows, load_beside(reinterpret_cast<const float*>(rest), S::rest), S::rest);
   }
   __device__ __forceinline__ void store_rest(const ChipWideBlock& block) const {
     auto* list = reinterpret_cast<float*>(list_of(block.out));
-    store_beside(master_of(block) + S::tile_floats, load_listed(list), S::rest + 1);
+    store_beside(master_of(block) + S::block_words, load_listed(list), S::rest + 1);
   }
 };
 

@@ -19,6 +19,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/chip/launcher.hpp>
+#include <pvm/engine/cuda/chip/masters.cuh>
 #include <pvm/engine/cuda/chip/plan.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/launched.hpp>
@@ -37,6 +38,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   using Plan = detail::chip::Plan<Precision, Hidden, home>;
   using Sizes = detail::chip::Sizes<Precision, Hidden, home>;
   using Words = detail::chip::Split<Precision>;
+  using Stored = detail::chip::StoredWeights<Precision, Hidden, home>;
   friend Base;
   static_assert(detail::CudaTuning{}.block_steps <= detail::chip::launch_steps);
 
@@ -73,7 +75,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// W(step), reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
-    to_reference(this->download(weights_now_), out);
+    to_reference(Stored(this->download(weights_now_)), out);
   }
   /// The prediction for two steps ahead, [side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
@@ -99,7 +101,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
-    to_reference(this->download(master_), state.folded);
+    to_reference(Stored(this->download(weights_)), state.folded);
     save_past(state);
     return state;
   }
@@ -123,11 +125,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::chip;
-    const std::size_t words =
-        2 * layout_.weight_floats() + copy_words() + wide_copy_words() + list_words() +
-        area_words() + count(ring) * (layout_.row_words + hidden_row()) +
-        count(history) * (hidden_row() + layout_.outputs) + 2 * layout_.outputs +
-        layout_.programs.size() + layout_.program_start.size() + detail::chip::rounds;
+    const std::size_t words = 2 * stored_words() + list_words() + area_words() +
+                              count(ring) * (layout_.row_words + hidden_row()) +
+                              count(history) * (hidden_row() + layout_.outputs) +
+                              2 * layout_.outputs + layout_.programs.size() +
+                              layout_.program_start.size() + detail::chip::rounds;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
 
@@ -144,11 +146,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     throw Error(Fault::usage,
                 "this network cannot be run by whole units: " + why + "; use another engine");
   }
-  [[nodiscard]] std::size_t copy_words() const {
-    return Sizes::whole || layout_.streamed == 0 ? 4 : layout_.blocks * Sizes::stream_words;
-  }
-  [[nodiscard]] std::size_t wide_copy_words() const {
-    return Sizes::whole || !Sizes::streams ? 4 : layout_.wide_blocks * Sizes::block_words;
+  /// Of all weights and their masters.
+  [[nodiscard]] std::size_t stored_words() const {
+    return layout_.weight_words() * Stored::to_a_word;
   }
   [[nodiscard]] std::size_t list_words() const { return Sizes::streams ? layout_.list_words : 4; }
   [[nodiscard]] std::size_t area_words() const {
@@ -180,11 +180,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->allocate_staging(score_size());
     this->put(programs_, layout_.programs);
     this->put(program_start_, layout_.program_start);
-    master_ = Array<float>(layout_.weight_floats());
-    weights_now_ = Array<float>(layout_.weight_floats());
+    weights_ = Array<std::uint32_t>(stored_words());
+    weights_now_ = Array<std::uint32_t>(stored_words());
     this->clear(weights_now_);  // it is downloaded whole, with the padding that no kernel writes
-    copy_ = Array<std::uint32_t>(copy_words());
-    wide_copy_ = Array<std::uint32_t>(wide_copy_words());
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
@@ -219,10 +217,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.output_row = static_cast<unsigned>(layout_.outputs);
     a.programs = programs_.get();
     a.program_start = program_start_.get();
-    a.master = master_.get();
+    a.weights = weights_.get();
     a.first_wide = layout_.first_wide();
-    a.copy = copy_.get();
-    a.wide_copy = wide_copy_.get();
+    a.masters = layout_.weight_words();
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();
     a.begun = begun_.get();
@@ -245,20 +242,23 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   void fold_everything() {
     materialise();
-    this->copy(master_, weights_now_);
+    this->copy(weights_, weights_now_);
   }
-  void to_reference(const std::vector<float>& own, std::span<float> out) const {
-    layout_.visit_weights([&](std::size_t at, std::size_t reference) { out[reference] = own[at]; });
+  void to_reference(const Stored& own, std::span<float> out) const {
+    layout_.visit_weights([&](std::size_t block, std::size_t i, std::size_t reference) {
+      out[reference] = own.get({block, i});
+    });
   }
 
   /// Everything on the device as of step_: the masters (reference order) and the past, of `state`
   /// or new.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
-    std::vector<float> master(master_.size());
-    layout_.visit_weights(
-        [&](std::size_t at, std::size_t reference) { master[at] = folded[reference]; });
-    this->fill(master_, master);
+    Stored weights(layout_.weight_words());
+    layout_.visit_weights([&](std::size_t block, std::size_t i, std::size_t reference) {
+      weights.put({block, i}, folded[reference]);
+    });
+    this->fill(weights_, weights.words());
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {
       std::uint32_t* words = past.data() + row * layout_.row_words;
@@ -392,8 +392,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   Plan layout_;
   detail::chip::ChipLauncher<Precision, Hidden, home> launcher_;
   Array<std::uint32_t> programs_, program_start_;
-  Array<float> master_, weights_now_;  // fp32 weights without the listed gradients; W when read
-  Array<std::uint32_t> copy_, wide_copy_, lists_, unit_areas_, past_;
+  Array<std::uint32_t> weights_, weights_now_;  // without the listed gradients; W when read
+  Array<std::uint32_t> lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
   Array<unsigned int> begun_;
 };

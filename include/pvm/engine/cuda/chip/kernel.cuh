@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::together)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
-                const std::uint32_t* index, const float* coefficients, float* to) {
+                const std::uint32_t* index, const float* coefficients, std::uint32_t* to) {
   const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin(step);
@@ -114,12 +114,12 @@ __global__ void __launch_bounds__(S::threads, S::together)
 #pragma unroll 1
     for (int k = 0; k < block.my_count(); ++k) {
       if (static_cast<int>(blocks[k].what >> 8 & 0xff) != phase) continue;
-      block.materialise(blocks[k], to + (block.master_of(blocks[k]) - a.master));
+      block.materialise(blocks[k], to);
     }
 #pragma unroll 1
     for (std::uint32_t k = block.p.wide_start[warp]; k < block.p.wide_start[warp + 1]; ++k) {
       if (static_cast<int>(wide[k].what >> 8 & 0xff) != phase) continue;
-      block.materialise(wide[k], to + (block.master_of(wide[k]) - a.master));
+      block.materialise(wide[k], to);
     }
   }
 }

@@ -35,7 +35,7 @@ class ChipLauncher {
                "launching a step");
   }
   void materialise(const ChipArguments& arguments, unsigned long long step,
-                   const std::uint32_t* index, const float* coefficients, float* to,
+                   const std::uint32_t* index, const float* coefficients, std::uint32_t* to,
                    cudaStream_t stream) const {
     cuda_check(launch(chip::materialise<Precision, Hidden, home>, shape(stream), arguments, step,
                       index, coefficients, to),

@@ -33,7 +33,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
       Base::unit_count, Base::past, Base::history_row, Base::seen, Base::weights_of, Base::folds_of,
-      Base::master_of, Base::list_of, Base::age_of, Base::table_place, Base::outputs_of;
+      Base::list_of, Base::age_of, Base::table_place, Base::outputs_of;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -208,10 +208,10 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
         this->my_count() * S::rest_words, lane(), 32,
         [&](int i) {
           const ChipBlock& block = this->my_blocks()[i / S::rest_words];
-          return this->rest_word(master_of(block), i % S::rest_words);
+          return this->beside_word(block, i % S::rest_words);
         },
         [&](int i, std::uint32_t word) {
-          this->rest_of(i / S::rest_words)[this->rest_place(i % S::rest_words)] = word;
+          this->rest_of(i / S::rest_words)[i % S::rest_words] = word;
         });
   }
   /// W1, its last rows, and the listed d1 beside them.
@@ -220,18 +220,18 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock& block = blocks[k];
-      const float* master = master_of(block);
-      const bool here = !S::whole || block.where != in_memory;
-      Weights w{};
-      if (here) this->load_master(w, master);
       const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
       const std::uint32_t out = my.all_out + block.out - my.out;
-      this->store_list(list_of(block.out), [&](int e, int o) -> const float* {
-        if (e <= S::rest) return master + S::tile_floats + e * columns + o;
+      this->store_list(list_of(block.out), block, [&](int e, int o) {
         const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
         return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
       });
-      if (here) this->store_wide(block, w);
+      if constexpr (!S::streams) {
+        if (block.where == in_memory) continue;
+        Weights w;
+        this->load_resident(w, block);
+        this->store_wide(block, w);
+      }
     }
   }
 
@@ -767,16 +767,6 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       to[32 * k] = d0;
       row[32 * k] = d0;
     }
-  }
-
-  // -------------------------------------------------------------- folds
-
-  /// What a step folds lies in the second-level cache when its turn comes.
-  template <int Floats>
-  __device__ __forceinline__ void prefetch(const float* master) const {
-    constexpr int line = 32;
-    static_assert(Floats <= 32 * line);
-    if (lane() * line < Floats) prefetch_line(master + lane() * line);
   }
 
   // -------------------------------------------------------------- the step

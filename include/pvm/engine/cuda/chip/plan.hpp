@@ -99,7 +99,8 @@ class Plan {
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
-  /// Calls visit(index in the fp32 weights, index in reference order) for all of them.
+  /// Calls visit(first weight of its block, number there, index in reference order) for all
+  /// weights.
   template <class Visit>
   void visit_weights(Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
@@ -109,7 +110,8 @@ class Plan {
         const std::size_t column = padded_column(u, k);
         const std::size_t block = number_[first_block_[u] + column / columns];
         for (std::size_t i = 0; i < Hidden; ++i) {
-          visit(block * S::master0 + element(i, column % columns), unit.w0 + i * inputs + k);
+          visit(block * weights_in(S::words0), element(i, column % columns),
+                unit.w0 + i * inputs + k);
         }
       }
       const std::size_t p = base(u);
@@ -117,16 +119,15 @@ class Plan {
         const std::size_t column = o < p ? o : padded(u) + o - p;
         const std::size_t block = (output_start[u] + column) / columns;
         for (std::size_t i = 0; i <= Hidden; ++i) {
-          visit(first_wide() + block * S::master1 + element(i, column % columns),
+          visit(weights_in(first_wide() + block * S::words1), element(i, column % columns),
                 unit.w1 + o * (Hidden + 1) + i);
         }
       }
     }
   }
-  [[nodiscard]] std::size_t first_wide() const { return blocks * S::master0; }
-  [[nodiscard]] std::size_t weight_floats() const {
-    return first_wide() + wide_blocks * S::master1;
-  }
+  /// Words of W0, and of all weights as they are multiplied, rounded or not.
+  [[nodiscard]] std::size_t first_wide() const { return blocks * S::words0; }
+  [[nodiscard]] std::size_t weight_words() const { return first_wide() + wide_blocks * S::words1; }
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:
@@ -135,11 +136,18 @@ class Plan {
     return static_cast<std::size_t>(net_.units[u].base);
   }
 
-  /// Where a weight is in its block: row i (the bias of W1 is row Hidden), column c.
+  static constexpr std::size_t weights_in(std::size_t words) { return words * S::in_a_word; }
+  /// Where a weight is in its block: row i (the bias of W1 is row Hidden), column c. A lane's words
+  /// of a tile, and of a row beside the tiles, lie side by side.
   static std::size_t element(std::size_t i, std::size_t c) {
-    if (i >= S::tiles * 8) return S::tile_floats + (i - S::tiles * 8) * columns + c;
-    const std::size_t lane = i % 8 * 4 + c % 8 / 2;
-    return ((i / 16 * 2 + c / 8) * 32 + lane) * 4 + (i % 16 >= 8 ? 2 : 0) + c % 2;
+    const std::size_t pair = c % 8 / 2, side = c / 8;
+    const std::size_t lane = i % 8 * 4 + pair, lower = i % 16 / 8;
+    if (i >= S::tiles * 8) {
+      const std::size_t row = weights_in(S::block_words) + (i - S::tiles * 8) * columns;
+      return S::whole ? row + c : row + pair * 4 + side * 2 + c % 2;
+    }
+    return S::whole ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
+                    : (i / 16 * 32 + lane) * 8 + lower * 4 + side * 2 + c % 2;
   }
 
   /// One panel of context: its slots, and its columns with padding.

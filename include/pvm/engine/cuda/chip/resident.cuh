@@ -32,7 +32,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
       Base::unit_count, Base::gains, Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of,
-      Base::master_of, Base::list_of, Base::weights_of, Base::table_place, Base::activate;
+      Base::list_of, Base::weights_of, Base::table_place, Base::activate;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -48,16 +48,14 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
       held[k] = Weights{};
-      if (k < count) this->load_master(held[k], master_of(blocks[k]));
+      if (k < count) this->load_resident(held[k], blocks[k]);
     }
-    // fp32 weights that are streamed are in their place already.
-    const int first = S::whole ? static_cast<int>(p.streamed_to[warp()]) : S::held_blocks;
 #pragma unroll 1
-    for (int k = max(first, S::held_blocks); k < count; k += 2) {
+    for (int k = max(static_cast<int>(p.streamed_to[warp()]), S::held_blocks); k < count; k += 2) {
       Weights w[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        this->load_master(w[i], master_of(blocks[min(k + i, count - 1)]));
+        this->load_resident(w[i], blocks[min(k + i, count - 1)]);
       }
       this->store(blocks[k], w[0]);
       if (k + 1 < count) this->store(blocks[k + 1], w[1]);
@@ -71,7 +69,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     const int count = my_count();
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
-      if (k < count) this->store_master(master_of(blocks[k]), held[k]);
+      if (k < count) this->store_master(this->master_of(blocks[k]), held[k]);
     }
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
@@ -90,7 +88,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     if (block.where == in_memory) return;
     Weights w;
     this->load(w, block);
-    this->store_master(master_of(block), w);
+    this->store_master(this->master_of(block), w);
   }
 
   // -------------------------------------------------------------- forward
@@ -126,8 +124,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// Brings block `number` to the second-level cache.
   __device__ __forceinline__ void send_for(std::uint32_t number) const {
-    this->template prefetch<S::tile_floats>(a.master +
-                                            static_cast<std::size_t>(number) * S::master0);
+    this->template prefetch<S::block_words>(a.weights + this->start_of(number));
   }
   /// The way through a warp's blocks, unit by unit: what the next one is multiplied by is on its
   /// way while one is multiplied.
@@ -261,7 +258,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
       this->write_outputs(sum, y, [&](float v) { return activate(v); });
       begin_phase();
-      if (phase == next_phase) this->template prefetch<S::master1>(master_of(block));
+      if (phase == next_phase) this->template prefetch_masters<S::words1>(block);
       if (this->folds(block.what)) this->fold_wide(block);
     }
   }
@@ -310,7 +307,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     if constexpr (!S::whole) {
 #pragma unroll 1
       for (std::uint32_t i = next[0]; i < next[1]; ++i) {
-        this->template prefetch<S::master0>(master_of(blocks[mine[i]]));
+        this->template prefetch_masters<S::words0>(blocks[mine[i]]);
       }
     }
 #pragma unroll 1
@@ -322,11 +319,16 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       Weights w;
       if constexpr (S::whole) w = chosen(held, k, block);
       this->fold(block, w, rest_of(k));
+      if (k >= S::held_blocks) {
+        this->store(block, w);
+        continue;
+      }
 #pragma unroll
       for (int h = 0; h < S::held_blocks; ++h) {
-        if (h == k) held[h] = w;
+        if (h != k) continue;
+        held[h] = w;
+        __syncwarp();  // or all of them would be selections, which every fold would go through
       }
-      if (k >= S::held_blocks) this->store(block, w);
     }
   }
   __device__ __forceinline__ Weights chosen(const Held& held, int k, const ChipBlock& block) const {

@@ -95,17 +95,14 @@ struct Sizes {
   static constexpr int terms = lags - 1;
   static constexpr int most_period = terms;
 
-  /// Floats of a block of the fp32 weights: tiles, then the rows beside them.
-  static constexpr int tile_floats = tiles * 8 * columns;
-  static constexpr int master0 = tile_floats + rest * columns;
-  static constexpr int master1 = tile_floats + (rest + 1) * columns;
   /// 32-bit words of a block's tiles, of the rows beside those of W0, and of W1's list.
-  static constexpr int block_words = tile_floats / in_a_word;
+  static constexpr int block_words = tiles * 8 * columns / in_a_word;
   static constexpr int rest_words = rest * columns / in_a_word;
   static constexpr int list_words = 16 * columns / in_a_word;
-  /// From one streamed block of a warp to its next: of fp32 weights they are the masters, of others
-  /// a copy, in which the rows beside the tiles are where they are not on the chip.
-  static constexpr int stream_words = whole ? master0 : block_words + (streams ? rest_words : 0);
+  /// Of a block of W0 and of W1 in device memory: tiles, then the rows beside them. Of 16-bit
+  /// weights that is what is multiplied; as many words for what rounding left out are elsewhere.
+  static constexpr int words0 = block_words + rest_words;
+  static constexpr int words1 = block_words + rest_words + columns / in_a_word;
 
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;
@@ -171,14 +168,14 @@ struct ChipPanel {
 
 /// A source: where its record starts in a row of the past, and the word where its values go on even
 /// (low half) and odd steps.
-struct ChipSlot {
+struct alignas(8) ChipSlot {
   std::uint32_t from, to;
 };
 
 /// A block of W0, as the warp that has it sees it. Its inputs are values of one or two records of a
 /// row of the past: column c is value `from` + c of the first, from column `cut` on value c - cut
 /// of the second.
-struct ChipBlock {
+struct alignas(16) ChipBlock {
   std::uint32_t x;      ///< word of its first input on even (low half) and odd steps
   std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
   std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
@@ -194,7 +191,7 @@ inline constexpr std::uint32_t in_memory = ~0U;
 inline constexpr std::uint32_t no_block = ~0U;
 
 /// A block of W1.
-struct ChipWideBlock {
+struct alignas(16) ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
   std::uint32_t out;    ///< first of its outputs among this multiprocessor's
   std::uint32_t where;  ///< word in shared memory, or, of fp32 weights, `in_memory`
@@ -202,7 +199,7 @@ struct ChipWideBlock {
 };
 
 /// Sixteen outputs, and what they are to become.
-struct ChipTarget {
+struct alignas(16) ChipTarget {
   std::uint32_t x;      ///< word of the first target on even (low half) and odd steps
   std::uint32_t count;  ///< outputs; the others are padding
   std::uint32_t out;    ///< the first, among all outputs

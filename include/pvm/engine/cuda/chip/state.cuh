@@ -10,37 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
 #include <pvm/engine/cuda/cursor.hpp>
 
 namespace pvm::inline v0::detail::chip {
-
-/// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that
-/// unpack(pack(v)) packs to the same word.
-template <class Precision>
-struct Split {
-  using Math = batch::Math<Precision>;
-  PVM_HOST_DEVICE static std::uint32_t pack(float v) {
-    const auto large = Math::operand(v);
-    const float rest = v - Math::value(large);
-    auto small_part = Math::operand(rest);
-    const float rounded = Math::value(small_part);
-    if ((rounded < 0 ? -rounded : rounded) > (rest < 0 ? -rest : rest)) --small_part;
-    return large | static_cast<std::uint32_t>(small_part) << 16;
-  }
-  PVM_HOST_DEVICE static float unpack(std::uint32_t word) {
-    return Math::value(static_cast<std::uint16_t>(word & 0xffffU)) +
-           Math::value(static_cast<std::uint16_t>(word >> 16));
-  }
-};
-
-/// In fp32 a value is its own word.
-template <>
-struct Split<fp32> {
-  PVM_HOST_DEVICE static std::uint32_t pack(float v) { return batch::Math<fp32>::operand(v); }
-  PVM_HOST_DEVICE static float unpack(std::uint32_t word) { return batch::Math<fp32>::value(word); }
-};
 
 struct ChipArguments {
   ChipAreas areas;
@@ -55,17 +28,15 @@ struct ChipArguments {
   int most_steps;  ///< of this launch
   const std::uint32_t* programs;
   const std::uint32_t* program_start;
-  float* master;  ///< blocks of W0, then of W1, in fp32
-  unsigned long long first_wide;
-  std::uint32_t* copy;  ///< of 16-bit weights, the blocks of W0 that are not on the chip, by block
-  /// Where everything is streamed: the same of W1, W1's lists, and the areas of all units.
-  std::uint32_t *wide_copy, *lists, *unit_areas;
-  std::uint32_t* past;  ///< [ring]: units' records, patches' records, 0, 1
-  float* hidden;        ///< [ring][units][Hidden]
-  float* d0;            ///< [history][units][Hidden]
-  float* d1;            ///< [history][outputs]
-  float* y;             ///< [2][outputs]
-  double* score;        ///< [multiprocessors][warps][3]
+  std::uint32_t* weights;                  ///< blocks of W0, from word `first_wide` on those of W1
+  unsigned long long first_wide, masters;  ///< and from `masters` on those of 16-bit weights
+  std::uint32_t *lists, *unit_areas;       ///< where all is streamed: of W1, and of all units
+  std::uint32_t* past;                     ///< [ring]: units' records, patches' records, 0, 1
+  float* hidden;                           ///< [ring][units][Hidden]
+  float* d0;                               ///< [history][units][Hidden]
+  float* d1;                               ///< [history][outputs]
+  float* y;                                ///< [2][outputs]
+  double* score;                           ///< [multiprocessors][warps][3]
   Cursor* cursor;
   unsigned int* barrier;  ///< multiprocessors that have ended
   unsigned int* begun;    ///< [rounds]: how often step i, i + rounds and so on began, in all

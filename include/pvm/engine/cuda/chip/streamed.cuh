@@ -22,8 +22,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
   struct Held {};  // nothing is held from step to step
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::gains,
-      Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of, Base::master_of,
-      Base::list_of;
+      Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of, Base::words_of, Base::list_of;
 
   __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
     return this->template list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
@@ -32,21 +31,8 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
   }
 
-  /// Copies of 16-bit weights, and W1's lists, from what is in device memory from launch to launch.
-  __device__ __forceinline__ void load_weights(Held& /*held*/) const {
-    if constexpr (!S::whole) {
-      const ChipBlock* blocks = my_blocks();
-      const int count = my_count();
-#pragma unroll 1
-      for (int k = 0; k < count; ++k) {
-        Weights w;
-        this->load_master(w, master_of(blocks[k]));
-        this->store(blocks[k], w);
-      }
-      this->load_rests();
-    }
-    this->load_wide_weights();
-  }
+  /// W1's lists, from what is in device memory from launch to launch.
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
   /// What of fp32 weights folds keep beside them: the first rows of W1's lists.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
     for (int k = 0; k < my_wide_count(); ++k) this->store_rest(my_wide_blocks()[k]);
@@ -54,25 +40,24 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
 
   // -------------------------------------------------------------- on their way
 
-  /// To the second-level cache: the words of a block that will be streamed, or of its masters.
-  template <int Words>
-  __device__ __forceinline__ void send_for(const void* words) const {
-    this->template prefetch<Words>(static_cast<const float*>(words));
-  }
-  /// This warp's k-th block of W0, whose masters are needed where it folds.
+  /// To the second-level cache: this warp's k-th block of W0, and its smaller halves if it folds.
   __device__ __forceinline__ void send_for_block(int k) const {
     if (k >= my_count()) return;
     const ChipBlock& block = my_blocks()[k];
-    send_for<S::stream_words>(this->streamed(block) - this->lane());
-    if (!S::whole && this->has_turn(block.what)) send_for<S::master0>(master_of(block));
+    this->template prefetch<S::words0>(words_of(block));
+    if constexpr (!S::whole) {
+      if (this->has_turn(block.what)) this->template prefetch_masters<S::words0>(block);
+    }
   }
   /// And of W1, with its list.
   __device__ __forceinline__ void send_for_wide(int k) const {
     if (k >= my_wide_count()) return;
     const ChipWideBlock& block = my_wide_blocks()[k];
-    send_for<S::block_words>(this->streamed(block) - this->lane());
-    send_for<S::list_words>(list_of(block.out));
-    if (!S::whole && this->has_turn(block.what)) send_for<S::master1>(master_of(block));
+    this->template prefetch<S::block_words>(words_of(block));
+    this->template prefetch<S::list_words>(list_of(block.out));
+    if constexpr (!S::whole) {
+      if (this->has_turn(block.what)) this->template prefetch_masters<S::words1>(block);
+    }
   }
   __device__ __forceinline__ void begin_pass(Weights& next) const {
     if (my_count() == 0) return;

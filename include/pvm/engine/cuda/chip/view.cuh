@@ -121,6 +121,13 @@ struct View {
   __device__ __forceinline__ int my_count() const {
     return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
   }
+  /// To the second-level cache, by a warp.
+  template <int Words>
+  __device__ __forceinline__ void prefetch(const std::uint32_t* words) const {
+    constexpr int line = 32;
+    static_assert(Words <= 32 * line);
+    if (lane() * line < Words) prefetch_line(words + lane() * line);
+  }
   /// Outputs of step t: the first is number `local` of this multiprocessor's, `all` of all.
   __device__ __forceinline__ float* outputs_of(unsigned long long t, std::uint32_t local,
                                                std::uint32_t all) const {
@@ -128,11 +135,19 @@ struct View {
     if constexpr (S::streams) return a.y + static_cast<std::size_t>(odd) * a.output_row + all;
     return floats(p.y) + odd * p.out_count + local;
   }
-  __device__ __forceinline__ float* master_of(const ChipBlock& block) const {
-    return a.master + static_cast<std::size_t>(block.block) * S::master0;
+  /// Where they start among all weights.
+  __device__ __forceinline__ static std::size_t start_of(std::uint32_t block) {
+    return static_cast<std::size_t>(block) * S::words0;
   }
-  __device__ __forceinline__ float* master_of(const ChipWideBlock& block) const {
-    return a.master + a.first_wide + static_cast<std::size_t>(block.block) * S::master1;
+  __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
+    return start_of(block.block);
+  }
+  __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
+    return a.first_wide + static_cast<std::size_t>(block.block) * S::words1;
+  }
+  template <class Block>
+  __device__ __forceinline__ std::uint32_t* words_of(const Block& block) const {
+    return a.weights + start_of(block);
   }
   /// Where in a row of the past the input of a block's column is.
   __device__ __forceinline__ static std::uint32_t place_in_past(const ChipBlock& block,

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -352,6 +353,14 @@ inline void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4], std::uint3
       return emulated_cuda::half_from_table(word >> (16 * i) & 0xffffU);
     });
   });
+}
+inline std::uint32_t pair_cut_to_fp16(float first, float second) {
+  const auto cut = [](float v) {
+    unsigned short bits = emulated_cuda::half_bits(v);
+    if (std::fabs(emulated_cuda::half_value(bits)) > std::fabs(v)) --bits;
+    return static_cast<std::uint32_t>(bits);
+  };
+  return cut(first) | cut(second) << 16;
 }
 /// The tensor cores read the upper 19 bits of an operand.
 inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Numbers as two of 16 bits. Values, so that products lose nothing of them: two in a word. And
+/// fp32 weights: the larger half is what is multiplied, the smaller one what rounding left out. A
+/// master beside the working copy then costs two bytes, and nothing is read or written twice.
+
+#include <cstdint>
+#include <cstring>
+
+#include <pvm/core/config.hpp>
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+/// A 16-bit operand, cut towards 0.
+template <class Precision>
+PVM_HOST_DEVICE inline std::uint16_t cut_operand(float v) {
+  using Math = batch::Math<Precision>;
+  std::uint16_t cut = Math::operand(v);
+  const float rounded = Math::value(cut);
+  if ((rounded < 0 ? -rounded : rounded) > (v < 0 ? -v : v)) --cut;
+  return cut;
+}
+
+/// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that
+/// unpack(pack(v)) packs to the same word.
+template <class Precision>
+struct Split {
+  using Math = batch::Math<Precision>;
+  PVM_HOST_DEVICE static std::uint32_t pack(float v) {
+    const auto large = Math::operand(v);
+    return large | static_cast<std::uint32_t>(cut_operand<Precision>(v - Math::value(large))) << 16;
+  }
+  PVM_HOST_DEVICE static float unpack(std::uint32_t word) {
+    return Math::value(static_cast<std::uint16_t>(word & 0xffffU)) +
+           Math::value(static_cast<std::uint16_t>(word >> 16));
+  }
+};
+
+/// In fp32 a value is its own word.
+template <>
+struct Split<fp32> {
+  PVM_HOST_DEVICE static std::uint32_t pack(float v) { return batch::Math<fp32>::operand(v); }
+  PVM_HOST_DEVICE static float unpack(std::uint32_t word) { return batch::Math<fp32>::value(word); }
+};
+
+/// The halves of two weights, the first in the lower 16 bits.
+struct WordPair {
+  std::uint32_t high, low;
+};
+struct WeightPair {
+  float first, second;
+};
+
+template <class Precision>
+struct Halves;
+
+/// Exact: the bits of the weight, 2^15 larger, so that cutting them rounds the upper half to
+/// nearest.
+template <>
+struct Halves<bf16> {
+  static constexpr std::uint32_t half = 0x8000U;
+
+  PVM_HOST_DEVICE static WordPair split(WeightPair w) {
+    const std::uint32_t first = bits_of(w.first) + half, second = bits_of(w.second) + half;
+    return {upper_halves(first, second), lower_halves(first, second)};
+  }
+  PVM_HOST_DEVICE static WeightPair join(WordPair p) {
+    return {float_of(lower_halves(p.low, p.high) - half),
+            float_of(upper_halves(p.low, p.high) - half)};
+  }
+
+ private:
+  PVM_HOST_DEVICE static std::uint32_t bits_of(float v) {
+    std::uint32_t bits;
+    memcpy(&bits, &v, sizeof(bits));
+    return bits;
+  }
+  PVM_HOST_DEVICE static float float_of(std::uint32_t bits) {
+    float v;
+    memcpy(&v, &bits, sizeof(v));
+    return v;
+  }
+  PVM_HOST_DEVICE static std::uint32_t lower_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(a, b, 0x5410);
+#else
+    return (a & 0xffffU) | b << 16;
+#endif
+  }
+  PVM_HOST_DEVICE static std::uint32_t upper_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(a, b, 0x7632);
+#else
+    return a >> 16 | (b & 0xffff0000U);
+#endif
+  }
+};
+
+/// To a unit in the last place, or to 2^-36: the larger half is rounded to nearest, and what is
+/// left is cut to fp16, 2^12 times as large, because fp16 ends at 2^-24. It is cut, not rounded, so
+/// that joined halves are split into the same ones again.
+template <>
+struct Halves<fp16> {
+  using Math = batch::Math<fp16>;
+  static constexpr float scale = 0x1p12F;
+
+  PVM_HOST_DEVICE static WordPair split(WeightPair w) {
+    const std::uint32_t high = rounded(w);
+    return {high, cut({(w.first - first_of(high)) * scale, (w.second - second_of(high)) * scale})};
+  }
+  PVM_HOST_DEVICE static WeightPair join(WordPair p) {
+    return {first_of(p.high) + first_of(p.low) * (1 / scale),
+            second_of(p.high) + second_of(p.low) * (1 / scale)};
+  }
+
+ private:
+  PVM_HOST_DEVICE static float first_of(std::uint32_t word) {
+    return Math::value(static_cast<std::uint16_t>(word & 0xffffU));
+  }
+  PVM_HOST_DEVICE static float second_of(std::uint32_t word) {
+    return Math::value(static_cast<std::uint16_t>(word >> 16));
+  }
+  PVM_HOST_DEVICE static std::uint32_t rounded(WeightPair w) {
+#if defined(__CUDA_ARCH__)
+    return Math::pair(w.first, w.second);
+#else
+    return Math::operand(w.first) | static_cast<std::uint32_t>(Math::operand(w.second)) << 16;
+#endif
+  }
+  PVM_HOST_DEVICE static std::uint32_t cut(WeightPair w) {
+#if defined(__CUDA_ARCH__)
+    return pair_cut_to_fp16(w.first, w.second);
+#else
+    return cut_operand<fp16>(w.first) | static_cast<std::uint32_t>(cut_operand<fp16>(w.second))
+                                            << 16;
+#endif
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip

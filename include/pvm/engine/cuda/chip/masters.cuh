@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The masters of 16-bit weights, to which folds add. Beside weights that stay on the chip they are
+/// fp32 numbers: a fold there is bound by its instructions. Beside weights that are streamed they
+/// are what rounding left out (halves.hpp): those folds are bound by their bytes. All weights lie
+/// in device memory one behind the other as they are multiplied, rounded, where those that stay on
+/// the chip are not kept up to date; behind them, block by block in the same order, the masters.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/config.hpp>
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/halves.hpp>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// What is gained by the weights of a lane's word of two tiles, or of one beside them: of the left
+/// and right eight columns, upper rows and lower ones.
+using Gains = float[2][4];
+
+template <class Precision, Home home>
+struct Masters {
+  using Math = batch::Math<Precision>;
+  static constexpr int to_a_word = 2;  ///< words of masters beside one of weights
+  /// Of a lane's two tiles, eight rows each.
+  struct Tiles {
+    float4 upper, lower;
+  };
+  using Beside = float4;
+
+  __device__ __forceinline__ static Tiles load(const std::uint32_t* masters, int i, int lane) {
+    const float4* from = reinterpret_cast<const float4*>(masters) + 2 * i * 32 + lane;
+    return {__ldcg(from), __ldcg(from + 32)};
+  }
+  __device__ __forceinline__ static void store(std::uint32_t* masters, int i, int lane,
+                                               const Tiles& m) {
+    float4* to = reinterpret_cast<float4*>(masters) + 2 * i * 32 + lane;
+    to[0] = m.upper;
+    to[32] = m.lower;
+  }
+  /// A lane's words of two tiles, and a word beside them, as they are multiplied.
+  __device__ __forceinline__ static uint4 rounded(const Tiles& m) {
+    const uint2 upper = rounded(m.upper), lower = rounded(m.lower);
+    return make_uint4(upper.x, upper.y, lower.x, lower.y);
+  }
+  __device__ __forceinline__ static std::uint32_t rounded_word(const std::uint32_t* masters,
+                                                               std::size_t at) {
+    const float2 m = __ldcg(reinterpret_cast<const float2*>(masters) + at);
+    return Math::pair(m.x, m.y);
+  }
+  __device__ __forceinline__ static void add(uint4& w, Tiles& m, const Gains& gain) {
+    add(m.upper, gain, 0);
+    add(m.lower, gain, 2);
+    w = rounded(m);
+  }
+  __device__ __forceinline__ static void add_row(uint2& w, Beside& m, const Gains& gain) {
+    add(m, gain, 0);
+    w = rounded(m);
+  }
+
+ private:
+  __device__ __forceinline__ static uint2 rounded(const float4& m) {
+    return make_uint2(Math::pair(m.x, m.y), Math::pair(m.z, m.w));
+  }
+  __device__ __forceinline__ static void add(float4& m, const Gains& gain, int row) {
+    m = make_float4(m.x + gain[0][row], m.y + gain[0][row + 1], m.z + gain[1][row],
+                    m.w + gain[1][row + 1]);
+  }
+};
+
+template <class Precision>
+struct Masters<Precision, Home::memory> {
+  static constexpr int to_a_word = 1;
+  using Tiles = uint4;
+  using Beside = uint2;
+
+  __device__ __forceinline__ static Tiles load(const std::uint32_t* masters, int i, int lane) {
+    return __ldcg(reinterpret_cast<const uint4*>(masters) + i * 32 + lane);
+  }
+  __device__ __forceinline__ static void store(std::uint32_t* masters, int i, int lane,
+                                               const Tiles& m) {
+    reinterpret_cast<uint4*>(masters)[i * 32 + lane] = m;
+  }
+  __device__ __forceinline__ static void add(uint4& w, Tiles& m, const Gains& gain) {
+    add_pair(w.x, m.x, gain[0][0], gain[0][1]);
+    add_pair(w.y, m.y, gain[1][0], gain[1][1]);
+    add_pair(w.z, m.z, gain[0][2], gain[0][3]);
+    add_pair(w.w, m.w, gain[1][2], gain[1][3]);
+  }
+  __device__ __forceinline__ static void add_row(uint2& w, Beside& m, const Gains& gain) {
+    add_pair(w.x, m.x, gain[0][0], gain[0][1]);
+    add_pair(w.y, m.y, gain[1][0], gain[1][1]);
+  }
+
+ private:
+  __device__ __forceinline__ static void add_pair(std::uint32_t& high, std::uint32_t& low,
+                                                  float first, float second) {
+    const WeightPair w = Halves<Precision>::join({high, low});
+    const WordPair sum = Halves<Precision>::split({w.first + first, w.second + second});
+    high = sum.high;
+    low = sum.low;
+  }
+};
+
+/// fp32 weights are their own.
+template <>
+struct Masters<fp32, Home::chip> {
+  static constexpr int to_a_word = 0;
+};
+template <>
+struct Masters<fp32, Home::memory> {
+  static constexpr int to_a_word = 0;
+};
+
+/// A weight in device memory: the first of its block's, and its number among them.
+struct WeightPlace {
+  std::size_t block, i;
+};
+
+/// All weights and masters as they lie in device memory, on the host.
+template <class Precision, int Hidden, Home home>
+class StoredWeights {
+  using S = Sizes<Precision, Hidden, home>;
+  static constexpr bool halved = !S::whole && S::streams;
+
+ public:
+  /// Words beside one of those that are multiplied, and that one.
+  static constexpr std::size_t to_a_word = 1 + Masters<Precision, home>::to_a_word;
+
+  /// Zeros; `count` words are multiplied.
+  explicit StoredWeights(std::size_t count) : words_(count * to_a_word) {
+    if constexpr (halved) {
+      const WordPair zero = Halves<Precision>::split({0, 0});
+      for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
+    }
+  }
+  explicit StoredWeights(std::vector<std::uint32_t> words) : words_(std::move(words)) {}
+  [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
+
+  [[nodiscard]] float get(WeightPlace at) const {
+    if constexpr (halved) {
+      const std::size_t k = (at.block + at.i) / 2;
+      const WeightPair pair = Halves<Precision>::join({words_[k], words_[masters() + k]});
+      return at.i % 2 == 0 ? pair.first : pair.second;
+    } else {
+      return batch::Math<fp32>::value(words_[whole(at)]);
+    }
+  }
+  void put(WeightPlace at, float weight) {
+    const std::size_t k = (at.block + at.i) / 2;
+    if constexpr (halved) {
+      const WordPair halves = Halves<Precision>::split({weight, weight});
+      put_half(k, at, halves.high);
+      put_half(masters() + k, at, halves.low);
+    } else {
+      words_[whole(at)] = batch::Math<fp32>::operand(weight);
+      if (!S::whole) put_half(k, at, batch::Math<Precision>::operand(weight));
+    }
+  }
+
+ private:
+  [[nodiscard]] std::size_t masters() const { return words_.size() / to_a_word; }
+  /// Where an fp32 number is: see Masters::load.
+  [[nodiscard]] std::size_t whole(WeightPlace at) const {
+    const std::size_t i = at.i;
+    if (S::whole) return at.block + i;
+    const bool in_tiles = i < 2 * static_cast<std::size_t>(S::block_words);
+    return masters() + at.block +
+           (in_tiles ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i);
+  }
+  /// The lower half of `half` to where `at` has it in word k.
+  void put_half(std::size_t k, WeightPlace at, std::uint32_t half) {
+    const unsigned shift = at.i % 2 == 0 ? 0 : 16;
+    words_[k] = (words_[k] & ~(0xffffU << shift)) | (half & 0xffffU) << shift;
+  }
+
+  std::vector<std::uint32_t> words_;
+};
+
+}  // namespace pvm::inline v0::detail::chip
