@@ -31,29 +31,31 @@ struct Blocks : View<Precision, Hidden, home> {
   struct Weights {
     uint4 tiles[S::pairs];
   };
-  /// Sixteen values as operand: even rows are the larger parts, odd rows the rest.
+  /// Sixteen values as operand: even columns are the larger parts, odd columns the rest.
   struct Values {
-    std::uint32_t v[4];
+    std::uint32_t v[2];
   };
   /// A unit's values as operands of products over its rows.
   struct Rows {
     Values of[S::pairs];
   };
-  /// Of rows, tile by tile, then of those beside the tiles.
+  /// Of rows, two tiles at a time, then of those beside the tiles: of the larger parts and the rest
+  /// of rows `row()`, then of those eight on.
   struct Sums {
-    float v[S::tiles + 1][4] = {};
+    float v[S::pairs + 1][4] = {};
   };
   /// Of the columns of a block.
   struct ColumnSums {
-    float v[2][4] = {};
+    float v[4] = {};
   };
   /// What a lane has of sums over the columns of the list beside W1.
-  static constexpr int listed_places = 4;
+  static constexpr int listed_places = 2;
   struct ListSums {
     float v[listed_places] = {};
   };
-  /// Place i of the list as this lane has it.
-  __device__ __forceinline__ int place_of(int i) const { return i / 2 * 8 + pair() + i % 2; }
+  /// Place i of the list as this lane has it, and as it has it of an operand that lists sum over.
+  __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
+  __device__ __forceinline__ int operand_place(int i) const { return i / 2 * 8 + pair() + i % 2; }
 
   // -------------------------------------------------------------- where weights are
 
@@ -146,14 +148,20 @@ struct Blocks : View<Precision, Hidden, home> {
     load_matrices(r, from + lane() * 4);
     return make_uint4(r[0], r[1], r[2], r[3]);
   }
+  /// For products over hidden values: the two tiles of the left columns are apart in operands.
   __device__ __forceinline__ uint4 transposed_tiles_at(const std::uint32_t* from) const {
-    if constexpr (S::streams) return transposed(tiles_at(from));
-    std::uint32_t r[4];
-    load_matrices_transposed(r, from + lane() * 4);
-    return make_uint4(r[0], r[1], r[2], r[3]);
+    if constexpr (S::streams) {
+      return transposed(tiles_at(from));
+    } else {
+      std::uint32_t r[4];
+      const int tile = lane() >> 3;
+      const int other = (tile & 1) * 2 + (tile >> 1);
+      load_matrices_transposed(r, from + other * 32 + (lane() & 7) * 4);
+      return make_uint4(r[0], r[1], r[2], r[3]);
+    }
   }
   __device__ __forceinline__ static uint4 transposed(uint4 w) {
-    return make_uint4(transpose(w.x), transpose(w.y), transpose(w.z), transpose(w.w));
+    return make_uint4(transpose(w.x), transpose(w.z), transpose(w.y), transpose(w.w));
   }
   /// Fills the list of a block of W1: its rows beside the tiles, then what `value_of(e, o)` points
   /// to, row e, columns o and o + 1.
@@ -162,19 +170,19 @@ struct Blocks : View<Precision, Hidden, home> {
                                              Value value_of) const {
     std::uint32_t v[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // tile i / 2, half of the columns i % 2
-      const int e = row() + i / 2 * 8;
+    for (int i = 0; i < 4; ++i) {  // half of the columns i / 2, tile i % 2
+      const int e = row() + i % 2 * 8;
       if (e <= S::rest) {
-        v[i] = beside_word(block, beside_at(e) + i % 2);
+        v[i] = beside_word(block, beside_at(e) + i / 2);
       } else {
-        const float* from = value_of(e, i % 2 * 8 + pair());
+        const float* from = value_of(e, i / 2 * 8 + pair());
         v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
       }
     }
     store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
   }
   __device__ __forceinline__ void list_value(std::uint32_t* list, int e, int o, float v) const {
-    const int tile = (e >> 3) * 2 + (o >> 3), place = (e & 7) * 4 + (o & 7) / 2;
+    const int tile = (o >> 3) * 2 + (e >> 3), place = (e & 7) * 4 + (o & 7) / 2;
     auto* words = reinterpret_cast<std::uint16_t*>(
         list + (S::streams ? place * 4 + tile : tile * 32 + place));
     words[o & 1] = Math::operand(v);
@@ -188,7 +196,7 @@ struct Blocks : View<Precision, Hidden, home> {
     const uint2 high = *reinterpret_cast<const uint2*>(x + pair() + 8);
     const std::uint32_t first = __byte_perm(low.x, low.y, select);
     const std::uint32_t second = __byte_perm(high.x, high.y, select);
-    return {{first, first, second, second}};
+    return {{first, second}};
   }
   __device__ __forceinline__ Rows rows(const std::uint32_t* h) const {
     Rows r;
@@ -196,74 +204,86 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int i = 0; i < S::pairs; ++i) r.of[i] = values(h + i * 16);
     return r;
   }
-  __device__ __forceinline__ static void multiply_pair(Sums& sum, int i, uint4 w, const Values& x) {
-    Math::multiply(sum.v[2 * i], x.v, w.x, w.y);
-    Math::multiply(sum.v[2 * i + 1], x.v, w.z, w.w);
+  __device__ __forceinline__ static void multiply_tiles(float (&sum)[4], uint4 w, const Values& x) {
+    const std::uint32_t a[4] = {w.x, w.y, w.z, w.w};
+    Math::multiply(sum, a, x.v[0], x.v[1]);
   }
   __device__ __forceinline__ static void multiply(Sums& sum, const Weights& w, const Values& x) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) multiply_pair(sum, i, w.tiles[i], x);
+    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.tiles[i], x);
   }
   /// By weights in shared memory.
   __device__ __forceinline__ static void multiply_shared(Sums& sum, const uint4* from,
                                                          const Values& x) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) multiply_pair(sum, i, from[i * 32], x);
+    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], from[i * 32], x);
   }
   /// And asks for the weights that come into their place.
   __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
                                                            const uint4* next) {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      multiply_pair(sum, i, w.tiles[i], x);
+      multiply_tiles(sum.v[i], w.tiles[i], x);
       w.tiles[i] = load_word(next + i * 32);
     }
   }
-  /// The rows beside the tiles are some of eight: what lanes make of others is not looked at.
+  /// The rows beside the tiles are some of sixteen: what lanes make of others is not looked at.
   __device__ __forceinline__ uint2 rest_weights(const std::uint32_t* rest) const {
     const int mine = S::rest == 1 ? 0 : min(row(), S::rest - 1);
     return *reinterpret_cast<const uint2*>(rest + beside_at(mine));
   }
   __device__ __forceinline__ static void multiply_rest(Sums& sum, uint2 w, const Values& x) {
-    Math::multiply(sum.v[S::tiles], x.v, w.x, w.y);
+    multiply_tiles(sum.v[S::pairs], make_uint4(w.x, w.x, w.y, w.y), x);
   }
-  /// The sum of both parts; every lane gets those of its pair of columns.
-  __device__ __forceinline__ static float both_parts(float v) {
-    return v + __shfl_xor_sync(every_lane, v, 4);
+  /// Sum i over both parts, eight rows each; the four lanes of a row have the same.
+  __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
+    return v[2 * i] + v[2 * i + 1];
   }
-  __device__ __forceinline__ void write_pair(float low, float high, float* to, bool exists) const {
-    const float2 v = make_float2(both_parts(low), both_parts(high));
-    if (row() == 0 && exists) *reinterpret_cast<float2*>(to + pair()) = v;
-  }
-  __device__ __forceinline__ void write_tiles(const Sums& sum, float* to) const {
+  /// Writes eight rows of each of `Count` sums, of the last `last`, four sums at a time: lane i of
+  /// a row writes that of sum i.
+  template <int last = 8, int Count>
+  __device__ __forceinline__ void write_rows(const float (&sum)[Count], float* to) const {
 #pragma unroll
-    for (int i = 0; i < S::tiles; ++i) write_pair(sum.v[i][0], sum.v[i][1], to + 8 * i, true);
+    for (int i = 0; i < Count; i += 4) {
+      const auto value = [&](int k) { return sum[min(i + k, Count - 1)]; };
+      const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
+      const float first = odd ? value(1) : value(0), second = odd ? value(3) : value(2);
+      const int mine = i + (lane() & 3);
+      const bool exists = mine < Count - 1 || (mine == Count - 1 && row() < last);
+      if (exists) to[mine * 8 + row()] = upper ? second : first;
+    }
   }
-  /// And of the rows beside them.
+  /// And of the rows beside the tiles, which are fewer than eight.
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
-    write_tiles(sum, to);
-    write_pair(sum.v[S::tiles][0], sum.v[S::tiles][1], to + 8 * S::tiles, pair() < S::rest);
+    float v[S::tiles + 1];
+#pragma unroll
+    for (int i = 0; i <= S::tiles; ++i) v[i] = both_parts(sum.v[i / 2], i % 2);
+    write_rows<S::rest>(v, to);
+  }
+  /// Of W1: its tiles, then the list.
+  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,
+                                                  float* to) const {
+    float v[S::tiles + 2];
+#pragma unroll
+    for (int i = 0; i < S::tiles; ++i) v[i] = both_parts(sum.v[i / 2], i % 2);
+    v[S::tiles] = more.v[0];
+    v[S::tiles + 1] = more.v[1];
+    write_rows(v, to);
   }
 
   __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
                                                     const Values& d1) const {
-    const uint4 w = tiles_at(list);
-    float sum[2][4] = {};
-    Math::multiply(sum[0], d1.v, w.x, w.y);
-    Math::multiply(sum[1], d1.v, w.z, w.w);
-    return {{sum[0][0], sum[0][1], sum[1][0], sum[1][1]}};
-  }
-  __device__ __forceinline__ void write_list(const ListSums& sum, float* to) const {
-    write_pair(sum.v[0], sum.v[1], to, true);
-    write_pair(sum.v[2], sum.v[3], to + 8, true);
+    float sum[4] = {};
+    multiply_tiles(sum, tiles_at(list), d1);
+    return {{both_parts(sum, 0), both_parts(sum, 1)}};
   }
   /// What a block of W1 whose tiles are in `w` has of W1^T d1 and of W1 r.
   __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
                                                        const Values& d1, const Rows& h) {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      multiply_pair(sum, i, w.tiles[i], d1);
-      multiply_transposed(y, transposed(w.tiles[i]), h.of[i]);
+      multiply_tiles(sum.v[i], w.tiles[i], d1);
+      multiply_tiles(y.v, transposed(w.tiles[i]), h.of[i]);
     }
   }
   __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
@@ -275,33 +295,20 @@ struct Blocks : View<Precision, Hidden, home> {
                                                 const Rows& h) const {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      multiply_columns(sum, shared + block.where + i * 128, h.of[i]);
+      multiply_tiles(sum.v, transposed_tiles_at(shared + block.where + i * 128), h.of[i]);
     }
   }
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
                                                        const std::uint32_t* listed) const {
-    multiply_columns(sum, list, values(listed));
+    multiply_tiles(sum.v, transposed_tiles_at(list), values(listed));
   }
-  __device__ __forceinline__ void multiply_columns(ColumnSums& sum, const std::uint32_t* tiles,
-                                                   const Values& x) const {
-    multiply_transposed(sum, transposed_tiles_at(tiles), x);
-  }
-  __device__ __forceinline__ static void multiply_transposed(ColumnSums& sum, uint4 w,
-                                                             const Values& x) {
-    Math::multiply(sum.v[0], x.v, w.x, w.z);
-    Math::multiply(sum.v[1], x.v, w.y, w.w);
-  }
-  /// Rows of the sums are alike but for even and odd: the first makes half of the outputs, the
-  /// second the other half.
+  /// Of the four lanes of a row one makes its output, another the one eight on.
   template <class Activate>
   __device__ __forceinline__ void write_outputs(const ColumnSums& sum, float* y,
                                                 Activate activate) const {
-    const bool second = (row() & 1) != 0;
-    const float low[2] = {both_parts(sum.v[0][0]), both_parts(sum.v[0][1])};
-    const float high[2] = {both_parts(sum.v[1][0]), both_parts(sum.v[1][1])};
-    const float2 made =
-        make_float2(activate(second ? high[0] : low[0]), activate(second ? high[1] : low[1]));
-    if (row() < 2) *reinterpret_cast<float2*>(y + 8 * row() + pair()) = made;
+    const bool second = (lane() & 1) != 0;
+    const float made = activate(second ? both_parts(sum.v, 1) : both_parts(sum.v, 0));
+    if ((lane() & 2) == 0) y[(second ? 8 : 0) + row()] = made;
   }
 
   // -------------------------------------------------------------- folds
@@ -316,8 +323,8 @@ struct Blocks : View<Precision, Hidden, home> {
     const float* from[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      weight[i] = weight_of(place_of(i));
-      from[i] = row_of(place_of(i));
+      weight[i] = weight_of(operand_place(i));
+      from[i] = row_of(operand_place(i));
     }
     uint4* to = in_shared_factors(which, u);
 #pragma unroll
@@ -411,7 +418,8 @@ struct Blocks : View<Precision, Hidden, home> {
     const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto age = static_cast<std::uint32_t>(min(place_of(i), S::terms - 1));  // else times 0
+      const auto age =
+          static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // else times 0
       const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
       for (int half = 0; half < 2; ++half) word[half][i] = __ldcg(a.past + (at[half] + then));
@@ -484,7 +492,7 @@ struct Blocks : View<Precision, Hidden, home> {
         w,
         [&](uint2 words) {
           beside.x = words.x;
-          beside.y = words.y;
+          beside.z = words.y;
         });
     if (!keep) return;
     __syncwarp();  // all lanes have read

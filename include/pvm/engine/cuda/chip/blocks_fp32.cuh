@@ -206,9 +206,6 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
     write_rows<S::tiles + 1>(sum, to);
   }
-  __device__ __forceinline__ void write_tiles(const Sums& sum, float* to) const {
-    write_rows<S::tiles>(sum, to);
-  }
 
   template <class Block>
   __device__ __forceinline__ void load(Weights& w, const Block& block) const {
@@ -230,9 +227,12 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     }
     return sum;
   }
-  __device__ __forceinline__ void write_list(const ListSums& sum, float* to) const {
-    const float v = over_columns(sum.v[0], sum.v[1], 0, 0);
-    if ((lane() & 3) < listed_places) to[(lane() & 3) * 8 + row()] = v;
+  /// Of W1: its tiles, then the list.
+  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,
+                                                  float* to) const {
+    write_rows<S::tiles>(sum, to);
+    const float v = over_columns(more.v[0], more.v[1], 0, 0);
+    if ((lane() & 3) < listed_places) to[(S::tiles + (lane() & 3)) * 8 + row()] = v;
   }
   /// Products over hidden values.
   __device__ __forceinline__ static void multiply_rows_word(ColumnSums& sum, int k, float4 w,

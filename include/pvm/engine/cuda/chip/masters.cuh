@@ -31,9 +31,9 @@ template <class Precision, Home home>
 struct Masters {
   using Math = batch::Math<Precision>;
   static constexpr int to_a_word = 2;  ///< words of masters beside one of weights
-  /// Of a lane's two tiles, eight rows each.
+  /// Of a lane's two tiles, eight columns each.
   struct Tiles {
-    float4 upper, lower;
+    float4 left, right;
   };
   using Beside = float4;
 
@@ -44,13 +44,13 @@ struct Masters {
   __device__ __forceinline__ static void store(std::uint32_t* masters, int i, int lane,
                                                const Tiles& m) {
     float4* to = reinterpret_cast<float4*>(masters) + 2 * i * 32 + lane;
-    to[0] = m.upper;
-    to[32] = m.lower;
+    to[0] = m.left;
+    to[32] = m.right;
   }
   /// A lane's words of two tiles, and a word beside them, as they are multiplied.
   __device__ __forceinline__ static uint4 rounded(const Tiles& m) {
-    const uint2 upper = rounded(m.upper), lower = rounded(m.lower);
-    return make_uint4(upper.x, upper.y, lower.x, lower.y);
+    const uint2 left = rounded(m.left), right = rounded(m.right);
+    return make_uint4(left.x, left.y, right.x, right.y);
   }
   __device__ __forceinline__ static std::uint32_t rounded_word(const std::uint32_t* masters,
                                                                std::size_t at) {
@@ -58,12 +58,12 @@ struct Masters {
     return Math::pair(m.x, m.y);
   }
   __device__ __forceinline__ static void add(uint4& w, Tiles& m, const Gains& gain) {
-    add(m.upper, gain, 0);
-    add(m.lower, gain, 2);
+    add(m.left, gain[0][0], gain[0][1], gain[0][2], gain[0][3]);
+    add(m.right, gain[1][0], gain[1][1], gain[1][2], gain[1][3]);
     w = rounded(m);
   }
   __device__ __forceinline__ static void add_row(uint2& w, Beside& m, const Gains& gain) {
-    add(m, gain, 0);
+    add(m, gain[0][0], gain[0][1], gain[1][0], gain[1][1]);
     w = rounded(m);
   }
 
@@ -71,9 +71,8 @@ struct Masters {
   __device__ __forceinline__ static uint2 rounded(const float4& m) {
     return make_uint2(Math::pair(m.x, m.y), Math::pair(m.z, m.w));
   }
-  __device__ __forceinline__ static void add(float4& m, const Gains& gain, int row) {
-    m = make_float4(m.x + gain[0][row], m.y + gain[0][row + 1], m.z + gain[1][row],
-                    m.w + gain[1][row + 1]);
+  __device__ __forceinline__ static void add(float4& m, float x, float y, float z, float w) {
+    m = make_float4(m.x + x, m.y + y, m.z + z, m.w + w);
   }
 };
 
@@ -92,8 +91,8 @@ struct Masters<Precision, Home::memory> {
   }
   __device__ __forceinline__ static void add(uint4& w, Tiles& m, const Gains& gain) {
     add_pair(w.x, m.x, gain[0][0], gain[0][1]);
-    add_pair(w.y, m.y, gain[1][0], gain[1][1]);
-    add_pair(w.z, m.z, gain[0][2], gain[0][3]);
+    add_pair(w.y, m.y, gain[0][2], gain[0][3]);
+    add_pair(w.z, m.z, gain[1][0], gain[1][1]);
     add_pair(w.w, m.w, gain[1][2], gain[1][3]);
   }
   __device__ __forceinline__ static void add_row(uint2& w, Beside& m, const Gains& gain) {

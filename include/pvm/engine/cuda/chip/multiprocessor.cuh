@@ -721,8 +721,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ void hand_over(int u, typename Base::Sums& sum,
                                             typename Base::ListSums& more) const {
     float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-    this->write_tiles(sum, to);
-    this->write_list(more, to + S::tiles * 8);
+    this->write_wide_sums(sum, more, to);
     sum = {};
     more = {};
   }

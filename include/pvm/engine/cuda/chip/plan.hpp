@@ -147,7 +147,7 @@ class Plan {
       return S::whole ? row + c : row + pair * 4 + side * 2 + c % 2;
     }
     return S::whole ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
-                    : (i / 16 * 32 + lane) * 8 + lower * 4 + side * 2 + c % 2;
+                    : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
   }
 
   /// One panel of context: its slots, and its columns with padding.
