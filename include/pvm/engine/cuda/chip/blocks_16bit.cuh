@@ -69,7 +69,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Where the rows beside the tiles of this warp's k-th block are.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     if constexpr (S::streams) {
-      return this->words_of(this->my_blocks()[k]) + S::block_words;
+      return a.weights + this->beside_of(this->my_blocks()[k]);
     }
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
@@ -111,11 +111,11 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
-    const auto at = static_cast<std::size_t>(S::block_words + i);
+    const std::size_t start = this->beside_of(block);
     if constexpr (S::streams) {
-      return __ldcg(this->words_of(block) + at);
+      return __ldcg(a.weights + start + i);
     } else {
-      return M::rounded_word(masters_of(block), at);
+      return M::rounded_word(masters_of(a.weights, start), static_cast<std::size_t>(i));
     }
   }
   /// Where a lane's two pairs of columns of a row beside the tiles are: side by side.
@@ -359,29 +359,29 @@ struct Blocks : View<Precision, Hidden, home> {
   }
 
   /// What a step folds lies in the second-level cache when its turn comes.
-  template <int Words, class Block>
+  template <class Block>
   __device__ __forceinline__ void prefetch_masters(const Block& block) const {
-    this->template prefetch<Words * M::to_a_word>(masters_of(block));
+    this->template prefetch<S::block_words * M::to_a_word>(masters_of(block));
   }
   /// Adds the sum over the list of factors times columns to the masters of a block whose tiles are
   /// in `w` and which has `more` rows beside them; the masters go to `to`, laid out like all
   /// weights. `columns_then(b)` gives the columns as operands; `beside` gets the words of the rows.
-  template <class Columns, class Beside>
-  __device__ __forceinline__ void fold(std::size_t start, std::uint32_t* to, int more,
+  template <class Block, class Columns, class Beside>
+  __device__ __forceinline__ void fold(const Block& block, std::uint32_t* to, int more,
                                        const uint4* factors, Columns columns_then, Weights& w,
                                        Beside beside) const {
-    const std::uint32_t* from = masters_of(a.weights, start);
-    std::uint32_t* sink = masters_of(to, start);
-    const std::size_t at = static_cast<std::size_t>(S::block_words + beside_at(row()));
+    const std::uint32_t* from = masters_of(block);
+    std::uint32_t* sink = masters_of(to, this->start_of(block));
+    const std::size_t at = this->beside_of(block) + static_cast<unsigned>(beside_at(row()));
     typename M::Tiles tiles[S::pairs];
     typename M::Beside rows{};
     uint2 w_beside{};
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) tiles[i] = M::load(from, i, lane());
     if (row() < more) {
-      rows = __ldcg(reinterpret_cast<const typename M::Beside*>(from + at * M::to_a_word));
+      rows = __ldcg(reinterpret_cast<const typename M::Beside*>(masters_of(a.weights, at)));
       if constexpr (S::streams) {
-        w_beside = __ldcg(reinterpret_cast<const uint2*>(a.weights + start + at));
+        w_beside = __ldcg(reinterpret_cast<const uint2*>(a.weights + at));
       }
     }
     std::uint32_t b[2][2];
@@ -399,8 +399,8 @@ struct Blocks : View<Precision, Hidden, home> {
         M::store(sink, i, lane(), tiles[i]);
       } else if (row() < more) {
         M::add_row(w_beside, rows, gain);
-        *reinterpret_cast<typename M::Beside*>(sink + at * M::to_a_word) = rows;
-        if constexpr (S::streams) *reinterpret_cast<uint2*>(to + start + at) = w_beside;
+        *reinterpret_cast<typename M::Beside*>(masters_of(to, at)) = rows;
+        if constexpr (S::streams) *reinterpret_cast<uint2*>(to + at) = w_beside;
         beside(w_beside);
       }
     }
@@ -436,8 +436,7 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
                                              Beside beside) const {
     fold(
-        this->start_of(block), to, S::rest,
-        in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
+        block, to, S::rest, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
         [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
   }
   __device__ __forceinline__ void fold(const ChipBlock& block, Weights& w,
@@ -480,8 +479,7 @@ struct Blocks : View<Precision, Hidden, home> {
     std::uint32_t* list = this->list_of(block.out);
     uint4 beside = tiles_at(list);
     fold(
-        this->start_of(block), to, S::rest + 1,
-        in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
+        block, to, S::rest + 1, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
         [&](std::uint32_t(&b)[2][2]) {
           const uint4 listed = transposed_tiles_at(list);
           b[0][0] = listed.x;

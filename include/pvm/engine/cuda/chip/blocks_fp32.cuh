@@ -49,13 +49,15 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   };
   __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
 
-  static_assert(S::words0 % 4 == 0);
-
   // -------------------------------------------------------------- where weights are
 
   template <class Block>
   __device__ __forceinline__ float* master_of(const Block& block) const {
     return reinterpret_cast<float*>(this->words_of(block));
+  }
+  template <class Block>
+  __device__ __forceinline__ float* rows_of(const Block& block) const {
+    return reinterpret_cast<float*>(a.weights + this->beside_of(block));
   }
   __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<float4*>(shared + where) + lane();
@@ -83,7 +85,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   }
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
-    return __ldcg(this->words_of(block) + S::block_words + i);
+    return __ldcg(a.weights + this->beside_of(block) + i);
   }
   __device__ __forceinline__ static void write_tiles(float4* to, const Weights& w) {
 #pragma unroll
@@ -106,7 +108,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// Where the rows beside the tiles of this warp's k-th block are.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     if constexpr (S::streams) {
-      return reinterpret_cast<std::uint32_t*>(master_of(this->my_blocks()[k]) + S::block_words);
+      return a.weights + this->beside_of(this->my_blocks()[k]);
     }
     return shared + this->p.rest_first[warp()] + k * S::rest_words;
   }
@@ -119,7 +121,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   template <class Value>
   __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
                                              Value value_of) const {
-    const float* beside = master_of(block) + S::block_words;
+    const float* beside = rows_of(block);
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -454,25 +456,23 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   }
   /// W of a block by its unit's factors, to `to`; the block stays what it is.
   __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* all) const {
-    auto* to = reinterpret_cast<float*>(all + this->start_of(block));
     Weights w;
     load_master(w, master_of(block));
-    Beside beside = load_beside(master_of(block) + S::block_words, S::rest);
+    Beside beside = load_beside(rows_of(block), S::rest);
     bring_past(block);
     add_gradients(w, beside, block);
-    store_master(to, w);
-    store_beside(to + S::block_words, beside, S::rest);
+    store_master(reinterpret_cast<float*>(all + this->start_of(block)), w);
+    store_beside(reinterpret_cast<float*>(all + this->beside_of(block)), beside, S::rest);
   }
   __device__ __forceinline__ void materialise(const ChipWideBlock& block,
                                               std::uint32_t* all) const {
-    auto* to = reinterpret_cast<float*>(all + this->start_of(block));
     Weights w;
     load_master(w, master_of(block));
-    Beside beside = load_beside(master_of(block) + S::block_words, S::rest + 1);
+    Beside beside = load_beside(rows_of(block), S::rest + 1);
     add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff),
                        reinterpret_cast<const float*>(list_of(block.out)));
-    store_master(to, w);
-    store_beside(to + S::block_words, beside, S::rest + 1);
+    store_master(reinterpret_cast<float*>(all + this->start_of(block)), w);
+    store_beside(reinterpret_cast<float*>(all + this->beside_of(block)), beside, S::rest + 1);
   }
 
   // -------------------------------------------------------------- a launch's end
@@ -480,12 +480,12 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// The rows beside the tiles, from where folds keep them, to device memory.
   __device__ __forceinline__ void store_rest(const ChipBlock& block,
                                              const std::uint32_t* rest) const {
-    float* rows = master_of(block) + S::block_words;
+    float* rows = rows_of(block);
     store_beside(rows, load_beside(reinterpret_cast<const float*>(rest), S::rest), S::rest);
   }
   __device__ __forceinline__ void store_rest(const ChipWideBlock& block) const {
     auto* list = reinterpret_cast<float*>(list_of(block.out));
-    store_beside(master_of(block) + S::block_words, load_listed(list), S::rest + 1);
+    store_beside(rows_of(block), load_listed(list), S::rest + 1);
   }
 };
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pvm/core/error.hpp>
@@ -75,7 +76,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// W(step), reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
-    to_reference(Stored(this->download(weights_now_)), out);
+    to_reference(this->download(weights_now_), out);
   }
   /// The prediction for two steps ahead, [side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
@@ -101,7 +102,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
-    to_reference(Stored(this->download(weights_)), state.folded);
+    to_reference(this->download(weights_), state.folded);
     save_past(state);
     return state;
   }
@@ -218,7 +219,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.programs = programs_.get();
     a.program_start = program_start_.get();
     a.weights = weights_.get();
-    a.first_wide = layout_.first_wide();
+    a.wide = layout_.first_wide();
+    a.beside = layout_.first_beside();
+    a.wide_beside = layout_.first_wide_beside();
     a.masters = layout_.weight_words();
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();
@@ -244,20 +247,19 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     materialise();
     this->copy(weights_, weights_now_);
   }
-  void to_reference(const Stored& own, std::span<float> out) const {
-    layout_.visit_weights([&](std::size_t block, std::size_t i, std::size_t reference) {
-      out[reference] = own.get({block, i});
-    });
+  void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
+    const Stored own(std::move(words), layout_.first_beside());
+    layout_.visit_weights(
+        [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
   }
 
   /// Everything on the device as of step_: the masters (reference order) and the past, of `state`
   /// or new.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
-    Stored weights(layout_.weight_words());
-    layout_.visit_weights([&](std::size_t block, std::size_t i, std::size_t reference) {
-      weights.put({block, i}, folded[reference]);
-    });
+    Stored weights(layout_.weight_words(), layout_.first_beside());
+    layout_.visit_weights(
+        [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
     this->fill(weights_, weights.words());
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {

@@ -120,11 +120,6 @@ struct Masters<fp32, Home::memory> {
   static constexpr int to_a_word = 0;
 };
 
-/// A weight in device memory: the first of its block's, and its number among them.
-struct WeightPlace {
-  std::size_t block, i;
-};
-
 /// All weights and masters as they lie in device memory, on the host.
 template <class Precision, int Hidden, Home home>
 class StoredWeights {
@@ -135,31 +130,33 @@ class StoredWeights {
   /// Words beside one of those that are multiplied, and that one.
   static constexpr std::size_t to_a_word = 1 + Masters<Precision, home>::to_a_word;
 
-  /// Zeros; `count` words are multiplied.
-  explicit StoredWeights(std::size_t count) : words_(count * to_a_word) {
+  /// Zeros, or what has been downloaded: `count` words are multiplied, of which so many are tiles.
+  StoredWeights(std::size_t count, std::size_t tiles)
+      : words_(count * to_a_word), count_(count), tiles_(tiles) {
     if constexpr (halved) {
       const WordPair zero = Halves<Precision>::split({0, 0});
       for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
     }
   }
-  explicit StoredWeights(std::vector<std::uint32_t> words) : words_(std::move(words)) {}
+  StoredWeights(std::vector<std::uint32_t> words, std::size_t tiles)
+      : words_(std::move(words)), count_(words_.size() / to_a_word), tiles_(tiles) {}
   [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
 
-  [[nodiscard]] float get(WeightPlace at) const {
+  [[nodiscard]] float get(std::size_t at) const {
     if constexpr (halved) {
-      const std::size_t k = (at.block + at.i) / 2;
-      const WeightPair pair = Halves<Precision>::join({words_[k], words_[masters() + k]});
-      return at.i % 2 == 0 ? pair.first : pair.second;
+      const std::size_t k = at / 2;
+      const WeightPair pair = Halves<Precision>::join({words_[k], words_[count_ + k]});
+      return at % 2 == 0 ? pair.first : pair.second;
     } else {
       return batch::Math<fp32>::value(words_[whole(at)]);
     }
   }
-  void put(WeightPlace at, float weight) {
-    const std::size_t k = (at.block + at.i) / 2;
+  void put(std::size_t at, float weight) {
+    const std::size_t k = at / 2;
     if constexpr (halved) {
       const WordPair halves = Halves<Precision>::split({weight, weight});
       put_half(k, at, halves.high);
-      put_half(masters() + k, at, halves.low);
+      put_half(count_ + k, at, halves.low);
     } else {
       words_[whole(at)] = batch::Math<fp32>::operand(weight);
       if (!S::whole) put_half(k, at, batch::Math<Precision>::operand(weight));
@@ -167,22 +164,20 @@ class StoredWeights {
   }
 
  private:
-  [[nodiscard]] std::size_t masters() const { return words_.size() / to_a_word; }
   /// Where an fp32 number is: see Masters::load.
-  [[nodiscard]] std::size_t whole(WeightPlace at) const {
-    const std::size_t i = at.i;
-    if (S::whole) return at.block + i;
-    const bool in_tiles = i < 2 * static_cast<std::size_t>(S::block_words);
-    return masters() + at.block +
-           (in_tiles ? i / 256 * 256 + i % 8 / 4 * 128 + i % 256 / 8 * 4 + i % 4 : i);
+  [[nodiscard]] std::size_t whole(std::size_t at) const {
+    if (S::whole) return at;
+    const bool in_tiles = at < 2 * tiles_;
+    return count_ + (in_tiles ? at / 256 * 256 + at % 8 / 4 * 128 + at % 256 / 8 * 4 + at % 4 : at);
   }
   /// The lower half of `half` to where `at` has it in word k.
-  void put_half(std::size_t k, WeightPlace at, std::uint32_t half) {
-    const unsigned shift = at.i % 2 == 0 ? 0 : 16;
+  void put_half(std::size_t k, std::size_t at, std::uint32_t half) {
+    const unsigned shift = at % 2 == 0 ? 0 : 16;
     words_[k] = (words_[k] & ~(0xffffU << shift)) | (half & 0xffffU) << shift;
   }
 
   std::vector<std::uint32_t> words_;
+  std::size_t count_, tiles_;
 };
 
 }  // namespace pvm::inline v0::detail::chip

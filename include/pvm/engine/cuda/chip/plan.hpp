@@ -99,8 +99,7 @@ class Plan {
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
 
-  /// Calls visit(first weight of its block, number there, index in reference order) for all
-  /// weights.
+  /// Calls visit(index as they lie in device memory, index in reference order) for all weights.
   template <class Visit>
   void visit_weights(Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
@@ -110,7 +109,9 @@ class Plan {
         const std::size_t column = padded_column(u, k);
         const std::size_t block = number_[first_block_[u] + column / columns];
         for (std::size_t i = 0; i < Hidden; ++i) {
-          visit(block * weights_in(S::words0), element(i, column % columns),
+          visit(in_tiles(i) ? weights_in(block * S::block_words) + element(i, column % columns)
+                            : weights_in(first_beside() + block * S::rest_words) +
+                                  element_beside(i, column % columns),
                 unit.w0 + i * inputs + k);
         }
       }
@@ -119,15 +120,27 @@ class Plan {
         const std::size_t column = o < p ? o : padded(u) + o - p;
         const std::size_t block = (output_start[u] + column) / columns;
         for (std::size_t i = 0; i <= Hidden; ++i) {
-          visit(weights_in(first_wide() + block * S::words1), element(i, column % columns),
+          visit(in_tiles(i) ? weights_in(first_wide() + block * S::block_words) +
+                                  element(i, column % columns)
+                            : weights_in(first_wide_beside() + block * S::wide_rest_words) +
+                                  element_beside(i, column % columns),
                 unit.w1 + o * (Hidden + 1) + i);
         }
       }
     }
   }
-  /// Words of W0, and of all weights as they are multiplied, rounded or not.
-  [[nodiscard]] std::size_t first_wide() const { return blocks * S::words0; }
-  [[nodiscard]] std::size_t weight_words() const { return first_wide() + wide_blocks * S::words1; }
+  /// Words before W1's tiles, before the rows beside those of W0, and beside those of W1; and all,
+  /// as they are multiplied, rounded or not, in whole lines.
+  [[nodiscard]] std::size_t first_wide() const { return blocks * S::block_words; }
+  [[nodiscard]] std::size_t first_beside() const {
+    return first_wide() + wide_blocks * S::block_words;
+  }
+  [[nodiscard]] std::size_t first_wide_beside() const {
+    return first_beside() + blocks * S::rest_words;
+  }
+  [[nodiscard]] std::size_t weight_words() const {
+    return round_up(first_wide_beside() + wide_blocks * S::wide_rest_words, S::line_words);
+  }
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:
@@ -137,17 +150,19 @@ class Plan {
   }
 
   static constexpr std::size_t weights_in(std::size_t words) { return words * S::in_a_word; }
-  /// Where a weight is in its block: row i (the bias of W1 is row Hidden), column c. A lane's words
-  /// of a tile, and of a row beside the tiles, lie side by side.
+  static constexpr bool in_tiles(std::size_t i) {
+    return i < static_cast<std::size_t>(S::tiles) * 8;
+  }
+  /// Where a weight is in its tiles: row i, column c. A lane's words lie side by side.
   static std::size_t element(std::size_t i, std::size_t c) {
-    const std::size_t pair = c % 8 / 2, side = c / 8;
-    const std::size_t lane = i % 8 * 4 + pair, lower = i % 16 / 8;
-    if (i >= S::tiles * 8) {
-      const std::size_t row = weights_in(S::block_words) + (i - S::tiles * 8) * columns;
-      return S::whole ? row + c : row + pair * 4 + side * 2 + c % 2;
-    }
+    const std::size_t lane = i % 8 * 4 + c % 8 / 2, lower = i % 16 / 8, side = c / 8;
     return S::whole ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
                     : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
+  }
+  /// And in the rows beside them, of which the bias of W1 is the last.
+  static std::size_t element_beside(std::size_t i, std::size_t c) {
+    const std::size_t row = (i - S::tiles * 8) * columns;
+    return row + (S::whole ? c : c % 8 / 2 * 4 + c / 8 * 2 + c % 2);
   }
 
   /// One panel of context: its slots, and its columns with padding.

@@ -258,7 +258,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
       this->write_outputs(sum, y, [&](float v) { return activate(v); });
       begin_phase();
-      if (phase == next_phase) this->template prefetch_masters<S::words1>(block);
+      if (phase == next_phase) this->prefetch_masters(block);
       if (this->folds(block.what)) this->fold_wide(block);
     }
   }
@@ -307,7 +307,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     if constexpr (!S::whole) {
 #pragma unroll 1
       for (std::uint32_t i = next[0]; i < next[1]; ++i) {
-        this->template prefetch_masters<S::words0>(blocks[mine[i]]);
+        this->prefetch_masters(blocks[mine[i]]);
       }
     }
 #pragma unroll 1

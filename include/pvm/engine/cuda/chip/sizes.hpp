@@ -99,10 +99,11 @@ struct Sizes {
   static constexpr int block_words = tiles * 8 * columns / in_a_word;
   static constexpr int rest_words = rest * columns / in_a_word;
   static constexpr int list_words = 16 * columns / in_a_word;
-  /// Of a block of W0 and of W1 in device memory: tiles, then the rows beside them. Of 16-bit
-  /// weights that is what is multiplied; as many words for what rounding left out are elsewhere.
-  static constexpr int words0 = block_words + rest_words;
-  static constexpr int words1 = block_words + rest_words + columns / in_a_word;
+  /// Of the rows beside the tiles of W1 in device memory, which are one more. Tiles lie there apart
+  /// from such rows, so that they begin with a line of the second-level cache.
+  static constexpr int wide_rest_words = rest_words + columns / in_a_word;
+  static constexpr int line_words = 32;
+  static_assert(block_words % line_words == 0);
 
   /// Words of a unit's values in a row, one more for the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;

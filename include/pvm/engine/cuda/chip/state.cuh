@@ -28,15 +28,16 @@ struct ChipArguments {
   int most_steps;  ///< of this launch
   const std::uint32_t* programs;
   const std::uint32_t* program_start;
-  std::uint32_t* weights;                  ///< blocks of W0, from word `first_wide` on those of W1
-  unsigned long long first_wide, masters;  ///< and from `masters` on those of 16-bit weights
-  std::uint32_t *lists, *unit_areas;       ///< where all is streamed: of W1, and of all units
-  std::uint32_t* past;                     ///< [ring]: units' records, patches' records, 0, 1
-  float* hidden;                           ///< [ring][units][Hidden]
-  float* d0;                               ///< [history][units][Hidden]
-  float* d1;                               ///< [history][outputs]
-  float* y;                                ///< [2][outputs]
-  double* score;                           ///< [multiprocessors][warps][3]
+  std::uint32_t* weights;  ///< tiles of W0, of W1, then the rows beside them, in this order
+  unsigned long long wide, beside, wide_beside;  ///< where the latter three begin
+  unsigned long long masters;                    ///< and the same of the masters of 16-bit weights
+  std::uint32_t *lists, *unit_areas;             ///< where all is streamed: of W1, and of all units
+  std::uint32_t* past;                           ///< [ring]: units' records, patches' records, 0, 1
+  float* hidden;                                 ///< [ring][units][Hidden]
+  float* d0;                                     ///< [history][units][Hidden]
+  float* d1;                                     ///< [history][outputs]
+  float* y;                                      ///< [2][outputs]
+  double* score;                                 ///< [multiprocessors][warps][3]
   Cursor* cursor;
   unsigned int* barrier;  ///< multiprocessors that have ended
   unsigned int* begun;    ///< [rounds]: how often step i, i + rounds and so on began, in all

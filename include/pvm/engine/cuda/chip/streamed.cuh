@@ -44,9 +44,9 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ __forceinline__ void send_for_block(int k) const {
     if (k >= my_count()) return;
     const ChipBlock& block = my_blocks()[k];
-    this->template prefetch<S::words0>(words_of(block));
+    this->template prefetch<S::block_words>(words_of(block));
     if constexpr (!S::whole) {
-      if (this->has_turn(block.what)) this->template prefetch_masters<S::words0>(block);
+      if (this->has_turn(block.what)) this->prefetch_masters(block);
     }
   }
   /// And of W1, with its list.
@@ -56,7 +56,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     this->template prefetch<S::block_words>(words_of(block));
     this->template prefetch<S::list_words>(list_of(block.out));
     if constexpr (!S::whole) {
-      if (this->has_turn(block.what)) this->template prefetch_masters<S::words1>(block);
+      if (this->has_turn(block.what)) this->prefetch_masters(block);
     }
   }
   __device__ __forceinline__ void begin_pass(Weights& next) const {

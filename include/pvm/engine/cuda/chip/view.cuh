@@ -135,15 +135,22 @@ struct View {
     if constexpr (S::streams) return a.y + static_cast<std::size_t>(odd) * a.output_row + all;
     return floats(p.y) + odd * p.out_count + local;
   }
-  /// Where they start among all weights.
+  /// Where their tiles start among all weights.
   __device__ __forceinline__ static std::size_t start_of(std::uint32_t block) {
-    return static_cast<std::size_t>(block) * S::words0;
+    return static_cast<std::size_t>(block) * S::block_words;
   }
   __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
     return start_of(block.block);
   }
   __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
-    return a.first_wide + static_cast<std::size_t>(block.block) * S::words1;
+    return a.wide + start_of(block.block);
+  }
+  /// And the rows beside them.
+  __device__ __forceinline__ std::size_t beside_of(const ChipBlock& block) const {
+    return a.beside + static_cast<std::size_t>(block.block) * S::rest_words;
+  }
+  __device__ __forceinline__ std::size_t beside_of(const ChipWideBlock& block) const {
+    return a.wide_beside + static_cast<std::size_t>(block.block) * S::wide_rest_words;
   }
   template <class Block>
   __device__ __forceinline__ std::uint32_t* words_of(const Block& block) const {
