@@ -7,6 +7,8 @@
 
 #include "catch.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -82,6 +84,55 @@ pvm::Spec one_layer(double momentum) {
 }
 
 }  // namespace
+
+/// Weights of all sizes, signs and neighbourhoods of what 16 bits can say.
+template <class Visit>
+void visit_sizes(Visit visit) {
+  for (float size = 0x1p-30F; size < 8; size *= 2) {
+    for (int step = 0; step < 4096; ++step) {
+      const float weight = size * (1 + static_cast<float>(step) / 4096 + 0x1.8p-20F);
+      visit(weight);
+      visit(-weight);
+      visit(size * (1 + static_cast<float>(step) / 4096));  // halfway between two, too
+    }
+  }
+  visit(0.0F);
+}
+
+TEST_CASE("chip: the halves of bf16 weights are the weights") {
+  using Halves = pvm::detail::chip::Halves<pvm::bf16>;
+  using Math = pvm::detail::batch::Math<pvm::bf16>;
+  bool exact = true, nearest = true;
+  visit_sizes([&](float weight) {
+    const auto words = Halves::split({weight, -weight});
+    const auto back = Halves::join(words);
+    exact = exact && back.first == weight && back.second == -weight;
+    const float rounded = Math::value(static_cast<std::uint16_t>(words.high & 0xffffU));
+    const float best = Math::value(Math::operand(weight));
+    nearest = nearest && std::abs(rounded - weight) <= std::abs(best - weight);
+  });
+  CHECK(exact);
+  CHECK(nearest);
+}
+
+TEST_CASE("chip: the halves of fp16 weights are the weights to a unit in the last place") {
+  using Halves = pvm::detail::chip::Halves<pvm::fp16>;
+  bool close = true, same_again = true, rounded = true;
+  visit_sizes([&](float weight) {
+    const auto words = Halves::split({weight, -weight});
+    const auto back = Halves::join(words);
+    const float bound = std::max(0x1p-36F, std::abs(weight) * 0x1p-23F);
+    close = close && std::abs(back.first - weight) <= bound && back.second == -back.first;
+    const auto again = Halves::split(back);
+    const bool same_half = ((again.high ^ words.high) & 0xffffU) == 0;
+    same_again = same_again && same_half && Halves::join(again).first == back.first;
+    rounded =
+        rounded && (words.high & 0xffffU) == pvm::detail::batch::Math<pvm::fp16>::operand(weight);
+  });
+  CHECK(close);
+  CHECK(same_again);
+  CHECK(rounded);
+}
 
 TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]",
                    pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,

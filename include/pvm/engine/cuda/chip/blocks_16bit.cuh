@@ -4,8 +4,9 @@
 
 /// Blocks of 16-bit weights: products on tensor cores, folds into masters in device memory, where
 /// the rounded weights are, too.
-/// Values are multiplied as sums of two 16-bit numbers, which costs nothing: a tensor core has
-/// eight rows where a vector has one. Only the weights are rounded to 16 bits.
+/// Weights are the first operand, 16 rows of them; the second is a vector's values, as sums of two
+/// 16-bit numbers, which costs nothing: a tensor core has eight columns where a vector is one. Only
+/// the weights are rounded to 16 bits.
 
 #include <cuda_runtime.h>
 

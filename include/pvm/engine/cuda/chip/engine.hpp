@@ -20,8 +20,8 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/chip/launcher.hpp>
-#include <pvm/engine/cuda/chip/masters.cuh>
 #include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/chip/stored_weights.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/launched.hpp>
 #include <pvm/engine/engine.hpp>

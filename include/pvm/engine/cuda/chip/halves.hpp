@@ -103,7 +103,7 @@ struct Halves<bf16> {
 
 /// To a unit in the last place, or to 2^-36: the larger half is rounded to nearest, and what is
 /// left is cut to fp16, 2^12 times as large, because fp16 ends at 2^-24. It is cut, not rounded, so
-/// that joined halves are split into the same ones again.
+/// that joined halves are rounded as the weight was.
 template <>
 struct Halves<fp16> {
   using Math = batch::Math<fp16>;

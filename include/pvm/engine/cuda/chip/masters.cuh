@@ -4,18 +4,14 @@
 
 /// The masters of 16-bit weights, to which folds add. Beside weights that stay on the chip they are
 /// fp32 numbers: a fold there is bound by its instructions. Beside weights that are streamed they
-/// are what rounding left out (halves.hpp): those folds are bound by their bytes. All weights lie
-/// in device memory one behind the other as they are multiplied, rounded, where those that stay on
-/// the chip are not kept up to date; behind them, block by block in the same order, the masters.
+/// are what rounding left out (halves.hpp): those folds are bound by their bytes. In device memory
+/// all weights lie as they are multiplied, rounded (of those that stay on the chip these are not
+/// kept up to date), and behind them, in the same order, their masters.
 
 #include <cuda_runtime.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <utility>
-#include <vector>
 
-#include <pvm/core/config.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/halves.hpp>
@@ -44,8 +40,8 @@ struct Masters {
   __device__ __forceinline__ static void store(std::uint32_t* masters, int i, int lane,
                                                const Tiles& m) {
     float4* to = reinterpret_cast<float4*>(masters) + 2 * i * 32 + lane;
-    to[0] = m.left;
-    to[32] = m.right;
+    __stcs(to, m.left);  // they are not read again before the next fold
+    __stcs(to + 32, m.right);
   }
   /// A lane's words of two tiles, and a word beside them, as they are multiplied.
   __device__ __forceinline__ static uint4 rounded(const Tiles& m) {
@@ -118,66 +114,6 @@ struct Masters<fp32, Home::chip> {
 template <>
 struct Masters<fp32, Home::memory> {
   static constexpr int to_a_word = 0;
-};
-
-/// All weights and masters as they lie in device memory, on the host.
-template <class Precision, int Hidden, Home home>
-class StoredWeights {
-  using S = Sizes<Precision, Hidden, home>;
-  static constexpr bool halved = !S::whole && S::streams;
-
- public:
-  /// Words beside one of those that are multiplied, and that one.
-  static constexpr std::size_t to_a_word = 1 + Masters<Precision, home>::to_a_word;
-
-  /// Zeros, or what has been downloaded: `count` words are multiplied, of which so many are tiles.
-  StoredWeights(std::size_t count, std::size_t tiles)
-      : words_(count * to_a_word), count_(count), tiles_(tiles) {
-    if constexpr (halved) {
-      const WordPair zero = Halves<Precision>::split({0, 0});
-      for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
-    }
-  }
-  StoredWeights(std::vector<std::uint32_t> words, std::size_t tiles)
-      : words_(std::move(words)), count_(words_.size() / to_a_word), tiles_(tiles) {}
-  [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
-
-  [[nodiscard]] float get(std::size_t at) const {
-    if constexpr (halved) {
-      const std::size_t k = at / 2;
-      const WeightPair pair = Halves<Precision>::join({words_[k], words_[count_ + k]});
-      return at % 2 == 0 ? pair.first : pair.second;
-    } else {
-      return batch::Math<fp32>::value(words_[whole(at)]);
-    }
-  }
-  void put(std::size_t at, float weight) {
-    const std::size_t k = at / 2;
-    if constexpr (halved) {
-      const WordPair halves = Halves<Precision>::split({weight, weight});
-      put_half(k, at, halves.high);
-      put_half(count_ + k, at, halves.low);
-    } else {
-      words_[whole(at)] = batch::Math<fp32>::operand(weight);
-      if (!S::whole) put_half(k, at, batch::Math<Precision>::operand(weight));
-    }
-  }
-
- private:
-  /// Where an fp32 number is: see Masters::load.
-  [[nodiscard]] std::size_t whole(std::size_t at) const {
-    if (S::whole) return at;
-    const bool in_tiles = at < 2 * tiles_;
-    return count_ + (in_tiles ? at / 256 * 256 + at % 8 / 4 * 128 + at % 256 / 8 * 4 + at % 4 : at);
-  }
-  /// The lower half of `half` to where `at` has it in word k.
-  void put_half(std::size_t k, std::size_t at, std::uint32_t half) {
-    const unsigned shift = at % 2 == 0 ? 0 : 16;
-    words_[k] = (words_[k] & ~(0xffffU << shift)) | (half & 0xffffU) << shift;
-  }
-
-  std::vector<std::uint32_t> words_;
-  std::size_t count_, tiles_;
 };
 
 }  // namespace pvm::inline v0::detail::chip

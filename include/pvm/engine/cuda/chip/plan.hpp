@@ -12,6 +12,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pvm/engine/cuda/chip/sizes.hpp>
@@ -339,6 +340,7 @@ class Plan {
     std::vector<ChipSlot> slots;
     std::array<std::vector<ChipBlock>, S::warps> blocks;
     std::array<std::vector<ChipWideBlock>, S::warps> wide;
+    std::array<std::vector<unsigned>, S::warps> due;  ///< blocks of a warp that fold, by phase
     std::vector<ChipTarget> targets;
     std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
@@ -615,10 +617,10 @@ class Plan {
     return w < 2 * finishing ? Role::writes : Role::others;
   }
 
-  /// Blocks to warps in turn, in the order in which they fold, so that the folds of a step are
-  /// spread over all warps; each warp then has its own ordered by unit, one behind the other in
-  /// device memory. The shares make the warps
-  /// of an H200 busy for as long.
+  /// Blocks to warps, in the order in which they fold, to the one that has least; in 16 bits of
+  /// those that fold least in that step, because it takes as long as the warp that folds most.
+  /// (Most fp32 blocks fold while they are streamed.) Each warp then has its own ordered by unit,
+  /// one behind the other in device memory. The shares make the warps of an H200 busy for as long.
   void deal(Draft& draft, const std::vector<Folding>& foldings) {
     const auto share_of = [&](std::size_t w) {
       return S::streams ? 1 : S::shares[static_cast<std::size_t>(role(draft, w))];
@@ -626,15 +628,20 @@ class Plan {
     const auto load = [&](std::size_t w) {
       return static_cast<double>(draft.blocks[w].size()) / share_of(w);
     };
+    for (auto& due : draft.due) due.assign(period_, 0);
     for (std::size_t phase = 0; phase < period_; ++phase) {
+      const auto before = [&](std::size_t a, std::size_t b) {
+        return std::pair(draft.due[a][phase], load(a)) < std::pair(draft.due[b][phase], load(b));
+      };
       for (const Folding& f : foldings) {
         if (f.phase != phase) continue;
         for (std::size_t b = 0; b < f.blocks; ++b) {
           std::size_t to = S::warps - 1;
           for (std::size_t w = 0; w < S::warps; ++w) {
-            if (load(w) < load(to)) to = w;
+            if (before(w, to)) to = w;
           }
           draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
+          if constexpr (!S::whole) ++draft.due[to][phase];
         }
       }
     }
@@ -710,12 +717,29 @@ class Plan {
     for (std::size_t u = 0; u < draft.units.size(); ++u) {
       const ChipUnit& unit = draft.units[u];
       for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-        draft.wide[to[next * to.size() / count]].push_back({narrow(u | next % period_ << 8),
-                                                            unit.out + b * columns, 0,
-                                                            unit.all_out / columns + b});
+        draft.wide[to[next * to.size() / count]].push_back(
+            {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
       }
     }
-    for (auto& list : draft.wide) count_runs(list);
+    for (std::size_t w = 0; w < S::warps; ++w) {
+      for (ChipWideBlock& block : draft.wide[w]) block.what |= narrow(free_phase(draft, w) << 8);
+      count_runs(draft.wide[w]);
+    }
+  }
+  /// The phase in which a warp folds least, and of these the one in which all do.
+  [[nodiscard]] static std::size_t free_phase(Draft& draft, std::size_t w) {
+    auto& mine = draft.due[w];
+    const auto of_all = [&](std::size_t phase) {
+      unsigned sum = 0;
+      for (const auto& due : draft.due) sum += due[phase];
+      return sum;
+    };
+    std::size_t best = 0;
+    for (std::size_t phase = 1; phase < mine.size(); ++phase) {
+      if (std::pair(mine[phase], of_all(phase)) < std::pair(mine[best], of_all(best))) best = phase;
+    }
+    ++mine[best];
+    return best;
   }
 
   /// Each warp's blocks of W0 by the phase in which they fold; of fp32 weights those that are

@@ -240,7 +240,6 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
   /// y(t) of this warp's blocks, and the folds of those whose turn it is.
   __device__ __forceinline__ void outputs() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    const int next_phase = now().phase + 1 == a.period ? 0 : now().phase + 1;
     typename Base::Rows h{};
     int held = -1;  // whose hidden values are in h
 #pragma unroll 1
@@ -258,7 +257,6 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
       this->write_outputs(sum, y, [&](float v) { return activate(v); });
       begin_phase();
-      if (phase == next_phase) this->prefetch_masters(block);
       if (this->folds(block.what)) this->fold_wide(block);
     }
   }
@@ -296,20 +294,12 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- folds
 
-  /// This warp's blocks of W0 whose turn it is and that were not folded while they were streamed;
-  /// those that come next are sent for.
+  /// This warp's blocks of W0 whose turn it is and that were not folded while they were streamed.
   __device__ __forceinline__ void fold_blocks(Held& held) const {
     const ChipBlock* blocks = my_blocks();
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
     const std::uint32_t* mine = list<std::uint32_t>(p.folding);
-    const std::uint32_t* next = now().phase + 1 == a.period ? start - now().phase : start + 1;
-    if constexpr (!S::whole) {
-#pragma unroll 1
-      for (std::uint32_t i = next[0]; i < next[1]; ++i) {
-        this->prefetch_masters(blocks[mine[i]]);
-      }
-    }
 #pragma unroll 1
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
       const auto k = static_cast<int>(mine[i]);

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Weights on the host as engines with whole units have them in device memory.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/chip/halves.hpp>
+#include <pvm/engine/cuda/chip/masters.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// All of them, as they are multiplied, and their masters.
+template <class Precision, int Hidden, Home home>
+class StoredWeights {
+  using S = Sizes<Precision, Hidden, home>;
+  static constexpr bool halved = !S::whole && S::streams;
+
+ public:
+  /// Words beside one of those that are multiplied, and that one.
+  static constexpr std::size_t to_a_word = 1 + Masters<Precision, home>::to_a_word;
+
+  /// Zeros, or what has been downloaded: `count` words are multiplied, of which so many are tiles.
+  StoredWeights(std::size_t count, std::size_t tiles)
+      : words_(count * to_a_word), count_(count), tiles_(tiles) {
+    if constexpr (halved) {
+      const WordPair zero = Halves<Precision>::split({0, 0});
+      for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
+    }
+  }
+  StoredWeights(std::vector<std::uint32_t> words, std::size_t tiles)
+      : words_(std::move(words)), count_(words_.size() / to_a_word), tiles_(tiles) {}
+  [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
+
+  [[nodiscard]] float get(std::size_t at) const {
+    if constexpr (halved) {
+      const std::size_t k = at / 2;
+      const WeightPair pair = Halves<Precision>::join({words_[k], words_[count_ + k]});
+      return at % 2 == 0 ? pair.first : pair.second;
+    } else {
+      return batch::Math<fp32>::value(words_[whole(at)]);
+    }
+  }
+  void put(std::size_t at, float weight) {
+    const std::size_t k = at / 2;
+    if constexpr (halved) {
+      const WordPair halves = Halves<Precision>::split({weight, weight});
+      put_half(k, at, halves.high);
+      put_half(count_ + k, at, halves.low);
+    } else {
+      words_[whole(at)] = batch::Math<fp32>::operand(weight);
+      if (!S::whole) put_half(k, at, batch::Math<Precision>::operand(weight));
+    }
+  }
+
+ private:
+  /// Where an fp32 number is: see Masters::load.
+  [[nodiscard]] std::size_t whole(std::size_t at) const {
+    if (S::whole) return at;
+    const bool in_tiles = at < 2 * tiles_;
+    return count_ + (in_tiles ? at / 256 * 256 + at % 8 / 4 * 128 + at % 256 / 8 * 4 + at % 4 : at);
+  }
+  /// The lower half of `half` to where `at` has it in word k.
+  void put_half(std::size_t k, std::size_t at, std::uint32_t half) {
+    const unsigned shift = at % 2 == 0 ? 0 : 16;
+    words_[k] = (words_[k] & ~(0xffffU << shift)) | (half & 0xffffU) << shift;
+  }
+
+  std::vector<std::uint32_t> words_;
+  std::size_t count_, tiles_;
+};
+
+}  // namespace pvm::inline v0::detail::chip
