@@ -523,7 +523,7 @@ class Plan {
   void place_wide(Draft& draft, std::size_t shared_words_there, Places& place) {
     for (auto& list : draft.wide) {
       for (std::size_t k = 0; k < list.size(); ++k) {
-        const bool room = k >= S::wide_ahead && place.at + S::block_words <= shared_words_there;
+        const bool room = k + 1 > S::wide_ahead && place.at + S::block_words <= shared_words_there;
         const bool stays = !S::streams && (room || !S::whole);
         list[k].where = stays ? place(S::block_words) : in_memory;
         if (!stays) ++wide_streamed;
