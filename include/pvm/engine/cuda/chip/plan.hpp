@@ -355,7 +355,7 @@ class Plan {
     deal(draft, foldings);
     deal_wide(draft);
     place_all(draft, shared_words_there);
-    if (!S::streams) list_folding(draft);
+    if constexpr (!S::streams) list_folding(draft);
     append(draft);
   }
 
