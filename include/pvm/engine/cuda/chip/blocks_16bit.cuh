@@ -27,7 +27,7 @@ struct Blocks : View<Precision, Hidden, home> {
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
   using M = Masters<Precision, home>;
-  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now, Base::past;
+  using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now;
 
   struct Weights {
     uint4 tiles[S::pairs];
@@ -96,7 +96,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Where the masters are of weights that start at word `start` of all.
   __device__ __forceinline__ std::uint32_t* masters_of(std::uint32_t* weights,
                                                        std::size_t start) const {
-    return weights + a.masters + start * M::to_a_word;
+    return weights + a.masters + start * S::masters_to_a_word;
   }
   template <class Block>
   __device__ __forceinline__ const std::uint32_t* masters_of(const Block& block) const {
@@ -362,7 +362,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// What a step folds lies in the second-level cache when its turn comes.
   template <class Block>
   __device__ __forceinline__ void prefetch_masters(const Block& block) const {
-    this->template prefetch<S::block_words * M::to_a_word>(masters_of(block));
+    this->template prefetch<S::block_words * S::masters_to_a_word>(masters_of(block));
   }
   /// Adds the sum over the list of factors times columns to the masters of a block whose tiles are
   /// in `w` and which has `more` rows beside them; the masters go to `to`, laid out like all

@@ -75,13 +75,10 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     if constexpr (S::streams) return leaves_first();
     return partly_stays<S::stays_percent>();
   }
-  __device__ __forceinline__ void load_master(Weights& w, const float* master) const {
-    load_streamed(w, reinterpret_cast<const float4*>(master) + lane());
-  }
   /// A block that goes to the chip, and word i of the rows beside its tiles.
   template <class Block>
   __device__ __forceinline__ void load_resident(Weights& w, const Block& block) const {
-    load_master(w, master_of(block));
+    load_streamed(w, streamed(block));
   }
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
@@ -212,7 +209,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   template <class Block>
   __device__ __forceinline__ void load(Weights& w, const Block& block) const {
     if (block.where == in_memory) {
-      load_master(w, master_of(block));
+      load_streamed(w, streamed(block));
     } else {
 #pragma unroll
       for (int i = 0; i < words; ++i) w.tiles[i] = in_shared(block.where)[i * 32];
@@ -457,7 +454,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// W of a block by its unit's factors, to `to`; the block stays what it is.
   __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* all) const {
     Weights w;
-    load_master(w, master_of(block));
+    load_streamed(w, streamed(block));
     Beside beside = load_beside(rows_of(block), S::rest);
     bring_past(block);
     add_gradients(w, beside, block);
@@ -467,7 +464,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void materialise(const ChipWideBlock& block,
                                               std::uint32_t* all) const {
     Weights w;
-    load_master(w, master_of(block));
+    load_streamed(w, streamed(block));
     Beside beside = load_beside(rows_of(block), S::rest + 1);
     add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff),
                        reinterpret_cast<const float*>(list_of(block.out)));

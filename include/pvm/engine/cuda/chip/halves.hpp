@@ -7,7 +7,6 @@
 /// master beside the working copy then costs two bytes, and nothing is read or written twice.
 
 #include <cstdint>
-#include <cstring>
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/tags.hpp>
@@ -63,28 +62,20 @@ struct Halves;
 /// nearest.
 template <>
 struct Halves<bf16> {
+  using Bits = batch::Math<fp32>;
   static constexpr std::uint32_t half = 0x8000U;
 
   PVM_HOST_DEVICE static WordPair split(WeightPair w) {
-    const std::uint32_t first = bits_of(w.first) + half, second = bits_of(w.second) + half;
+    const std::uint32_t first = Bits::operand(w.first) + half,
+                        second = Bits::operand(w.second) + half;
     return {upper_halves(first, second), lower_halves(first, second)};
   }
   PVM_HOST_DEVICE static WeightPair join(WordPair p) {
-    return {float_of(lower_halves(p.low, p.high) - half),
-            float_of(upper_halves(p.low, p.high) - half)};
+    return {Bits::value(lower_halves(p.low, p.high) - half),
+            Bits::value(upper_halves(p.low, p.high) - half)};
   }
 
  private:
-  PVM_HOST_DEVICE static std::uint32_t bits_of(float v) {
-    std::uint32_t bits;
-    memcpy(&bits, &v, sizeof(bits));
-    return bits;
-  }
-  PVM_HOST_DEVICE static float float_of(std::uint32_t bits) {
-    float v;
-    memcpy(&v, &bits, sizeof(v));
-    return v;
-  }
   PVM_HOST_DEVICE static std::uint32_t lower_halves(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(a, b, 0x5410);

@@ -26,7 +26,6 @@ using Gains = float[2][4];
 template <class Precision, Home home>
 struct Masters {
   using Math = batch::Math<Precision>;
-  static constexpr int to_a_word = 2;  ///< words of masters beside one of weights
   /// Of a lane's two tiles, eight columns each.
   struct Tiles {
     float4 left, right;
@@ -74,7 +73,6 @@ struct Masters {
 
 template <class Precision>
 struct Masters<Precision, Home::memory> {
-  static constexpr int to_a_word = 1;
   using Tiles = uint4;
   using Beside = uint2;
 
@@ -104,16 +102,6 @@ struct Masters<Precision, Home::memory> {
     high = sum.high;
     low = sum.low;
   }
-};
-
-/// fp32 weights are their own.
-template <>
-struct Masters<fp32, Home::chip> {
-  static constexpr int to_a_word = 0;
-};
-template <>
-struct Masters<fp32, Home::memory> {
-  static constexpr int to_a_word = 0;
 };
 
 }  // namespace pvm::inline v0::detail::chip

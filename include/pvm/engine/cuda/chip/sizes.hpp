@@ -59,6 +59,8 @@ struct Sizes {
   /// Whether weights are fp32, which need no masters beside them.
   static constexpr bool whole = std::same_as<Precision, fp32>;
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
+  /// Words of masters beside one of weights: see masters.cuh.
+  static constexpr int masters_to_a_word = whole ? 0 : (streams ? 1 : 2);
   /// Blocks of W0 in the registers of each warp.
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 6);
   /// Of those that are streamed, how many are on their way to registers while one is multiplied.

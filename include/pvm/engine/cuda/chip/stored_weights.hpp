@@ -11,7 +11,6 @@
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/halves.hpp>
-#include <pvm/engine/cuda/chip/masters.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
 
 namespace pvm::inline v0::detail::chip {
@@ -24,7 +23,7 @@ class StoredWeights {
 
  public:
   /// Words beside one of those that are multiplied, and that one.
-  static constexpr std::size_t to_a_word = 1 + Masters<Precision, home>::to_a_word;
+  static constexpr std::size_t to_a_word = 1 + S::masters_to_a_word;
 
   /// Zeros, or what has been downloaded: `count` words are multiplied, of which so many are tiles.
   StoredWeights(std::size_t count, std::size_t tiles)

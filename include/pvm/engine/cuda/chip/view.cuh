@@ -124,9 +124,8 @@ struct View {
   /// To the second-level cache, by a warp.
   template <int Words>
   __device__ __forceinline__ void prefetch(const std::uint32_t* words) const {
-    constexpr int line = 32;
-    static_assert(Words <= 32 * line);
-    if (lane() * line < Words) prefetch_line(words + lane() * line);
+    static_assert(Words <= 32 * S::line_words);
+    if (lane() * S::line_words < Words) prefetch_line(words + lane() * S::line_words);
   }
   /// Outputs of step t: the first is number `local` of this multiprocessor's, `all` of all.
   __device__ __forceinline__ float* outputs_of(unsigned long long t, std::uint32_t local,
