@@ -318,8 +318,6 @@ __device__ __forceinline__ void stores_have_read() {
 #endif
 }
 
-#undef PVM_BULK_COPIES
-
 // -------------------------------------------------------------- matrices across a warp
 
 /// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
@@ -345,12 +343,23 @@ __device__ __forceinline__ void load_two_matrices_transposed(std::uint32_t& r0, 
                : "=r"(r0), "=r"(r1)
                : "r"(shared_address(row)));
 }
+/// Back to where `load_matrices` took them from; from compute capability 9.0 on.
+__device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&r)[4]) {
+#if PVM_BULK_COPIES
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
+                   shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+#endif
+}
 /// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.
 __device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
   std::uint32_t out;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
   return out;
 }
+
+#undef PVM_BULK_COPIES
 
 /// c += a b: 16 x 16 by 16 x 8, or by 8 of tf32, sums in fp32.
 __device__ __forceinline__ void multiply_bf16(float (&c)[4], const std::uint32_t (&a)[4],

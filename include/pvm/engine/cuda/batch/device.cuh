@@ -19,7 +19,7 @@ enum class Task {
   learn,    ///< the step's update
   publish,  ///< only write all working copies, of the weights as they are
   read,     ///< only write W to `copy`
-  settle,   ///< only what the last step left, to learn and y; the sweep kernel's
+  settle,   ///< only what the last step left W0 to learn; the sweep kernel's
 };
 
 /// Pointers to device memory; rows are [Bp] operands unless said otherwise.
@@ -36,7 +36,7 @@ struct Arguments {
   float* master;              ///< panels one behind the other
   float* states;              ///< the rule's floats, each as long as the master
   std::size_t weights;        ///< length of the master
-  std::uint32_t* work;        ///< working copies; W1's second ones lie `flip` words on
+  std::uint32_t* work;        ///< working copies; W1's others lie `flip` words on
   std::size_t flip;
   float* copy;                 ///< W, when somebody reads it
   unsigned char* arena;        ///< all rows that are gathered; what follows lies in it
@@ -47,7 +47,7 @@ struct Arguments {
   unsigned char* d0;           ///< [terms][hidden]
   unsigned char* d1;           ///< [terms][outputs]; swept: only of a block's last steps
   unsigned char* kept;         ///< [ring][hidden] h as kept, rows of Kept
-  unsigned char* y;            ///< [4][outputs] as kept
+  unsigned char* y;            ///< [y_slots][outputs] as kept; swept: when somebody reads it
   const float* tables;         ///< [frames][table]
   const float* now_table;      ///< what to use in place of the step's table, if anything
   const std::uint8_t* scored;  ///< [frames][Bp]
@@ -80,7 +80,7 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
           slot_after(now.frame, s.frames),
           slot_after(now.gradient, s.terms),
           slot_after(now.y, y_slots),
-          0};
+          now.given - (now.given != 0 ? 1 : 0)};
 }
 
 /// Where in the arena, in units of 16 bytes, the rows of `stream` start as the step `back` before

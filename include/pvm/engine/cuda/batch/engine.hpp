@@ -27,6 +27,7 @@
 #include <pvm/engine/cuda/batch/products.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/batch/sweep.cuh>
+#include <pvm/engine/cuda/batch/sweep_outputs.cuh>
 #include <pvm/engine/cuda/batch/update.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/compute_time.hpp>
@@ -415,8 +416,12 @@ class CudaBatchEngine {
 
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
   [[nodiscard]] std::size_t work_words() const {
-    if (swept()) return 2 * plan_.copies * detail::batch::copy_words;
+    if (swept()) return detail::batch::y_slots * swept_words();
     return (plan_.w0_blocks + 2 * plan_.w1_blocks) * detail::batch::block_words;
+  }
+  /// Of W1's copies of a step.
+  [[nodiscard]] std::size_t swept_words() const {
+    return plan_.copies * detail::batch::copy_words;
   }
   /// Places of the score, of three sums each.
   [[nodiscard]] std::size_t score_places() const {
@@ -533,7 +538,7 @@ class CudaBatchEngine {
     a.states = states_.get();
     a.weights = plan_.master;
     a.work = work_.get();
-    a.flip = swept() ? work_words() / 2 : plan_.w1_blocks * detail::batch::block_words;
+    a.flip = swept() ? swept_words() : plan_.w1_blocks * detail::batch::block_words;
     a.copy = copy_.get();
     a.arena = bytes(arena_.get());
     a.squeezed = bytes(squeezed_);
@@ -557,8 +562,8 @@ class CudaBatchEngine {
     return a;
   }
 
-  /// One step: all products with W(step), then the updates to W(step + 1). Swept, the updates of
-  /// the step before and its y come with the products, and then their sums.
+  /// One step: all products with W(step), then the updates to W(step + 1). Swept, what the step
+  /// before left to learn comes with the products, and then their sums.
   void launch_step() {
     const detail::batch::Arguments a = arguments();
     if constexpr (half) {
@@ -653,6 +658,11 @@ class CudaBatchEngine {
     counted_.outputs += count(block.steps) * count(batch_) * net_.outputs;
   }
 
+  /// How many of the last two y before the step `back` steps ago this run has made itself; the
+  /// others a checkpoint gave, or they are a new run's past.
+  [[nodiscard]] int made_outputs(std::uint64_t back) const {
+    return static_cast<int>(std::min<std::uint64_t>(2, step_ - back - start_));
+  }
   /// The cursor `back` steps ago, with nothing owed.
   [[nodiscard]] detail::batch::Cursor cursor(std::uint64_t back) const {
     const auto at = [&](int ring) { return static_cast<std::uint32_t>(ring_slot(back, ring)); };
@@ -664,7 +674,7 @@ class CudaBatchEngine {
             at(shape_.frames),
             at(shape_.terms),
             at(detail::batch::y_slots),
-            0};
+            static_cast<std::uint32_t>(2 - made_outputs(back))};
   }
   /// Arguments for tasks outside of steps: a table and a cursor as of the last step.
   [[nodiscard]] detail::batch::Arguments arguments_now() {
@@ -677,8 +687,7 @@ class CudaBatchEngine {
     a.second = cursors_.get() + 2;
     return a;
   }
-  /// After a sweep the last step's gradients have not been learned yet, and its y is not there: now
-  /// they are.
+  /// After a sweep W0 has not learned the last step's gradients yet: now it does.
   void catch_up() {
     if (!std::exchange(owed_, false)) return;
     sweep(detail::batch::Task::settle);
@@ -721,15 +730,25 @@ class CudaBatchEngine {
     if (!listed_) rates_.clear();
   }
 
+  /// Makes y of the last step, and a sweep, which makes it when it is two steps old, also that of
+  /// the one before.
+  void make_outputs() {
+    if constexpr (half) {
+      if (swept()) {
+        const auto blocks = static_cast<unsigned int>(plan_.sweep_tiles);
+        for (int back = 1; back <= made_outputs(0); ++back) {
+          detail::batch::make_swept_outputs<Math>(arguments(), back, blocks, compute_.get());
+        }
+        return;
+      }
+    }
+    const auto first = static_cast<unsigned int>(plan_.first_output);
+    products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
+              compute_.get());
+  }
   /// y of the last step, [outputs][Bp].
   [[nodiscard]] std::vector<KeptType> last_outputs() {
-    if (swept()) {
-      catch_up();
-    } else {
-      const auto first = static_cast<unsigned int>(plan_.first_output);
-      products_(arguments(), first, static_cast<unsigned int>(plan_.products.size()) - first, false,
-                compute_.get());
-    }
+    make_outputs();
     return download(y_.get() + ring_slot(1, detail::batch::y_slots) * output_words(),
                     output_words());
   }
@@ -886,7 +905,7 @@ class CudaBatchEngine {
   };
 
   void save_past(EngineState& state) {
-    (void)last_outputs();
+    make_outputs();
     const std::size_t terms = count(shape_.terms);
     const std::size_t hidden = count(batch_) * count(shape_.hidden);
     const std::size_t outputs = count(batch_) * net_.outputs;
@@ -953,6 +972,7 @@ class CudaBatchEngine {
   void start_state(const EngineState* state) {
     const bool same = state != nullptr && own(*state);
     if (same) restore_rates(*state);
+    start_ = step_;
     if (state != nullptr)
       write(master_.get(), import_weights(same ? state->folded : state->weights));
     for (std::size_t k = 0; k < (listed_ ? 0 : Rule::state); ++k) {
@@ -1026,9 +1046,10 @@ class CudaBatchEngine {
   std::vector<std::uint32_t> stored_;
   Score counted_;
   std::uint64_t step_ = 0;
+  std::uint64_t start_ = 0;  // the first step of the run, or since a state was restored
   std::uint64_t blocks_ = 0;
   bool learned_ = false;  // whether there may be momentum
-  bool owed_ = false;     // whether the last step's gradients and y are still to be made
+  bool owed_ = false;     // whether W0 has still to learn from the last step
 };
 
 }  // namespace pvm::inline v0

@@ -35,6 +35,44 @@ struct ErrorSums {
   float prediction = 0, persistence = 0, loss = 0;
 };
 
+/// d1 of some sequences of a row, where bits of `real` say which of them exist: padding of the batch
+/// has no error.
+template <int Count, class Activation>
+__device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
+                                            Activation activation, const float (&target)[Count],
+                                            const float (&y)[Count], unsigned real, bool sign) {
+  float e[Count];
+#pragma unroll
+  for (int i = 0; i < Count; ++i) e[i] = target[i] - y[i];
+  if (real != (1U << Count) - 1) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) e[i] = (real >> i & 1U) != 0 ? e[i] : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < Count; ++i) sums.loss += e[i] * e[i];
+  if (sign) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) e[i] = (real >> i & 1U) != 0 ? copysignf(1.0F, e[i]) : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < Count; ++i) d1[i] = activation.derivative(y[i]) * e[i];
+}
+/// Adds what was said of some sequences of a row of pixels and missed, where bits of `scored` say
+/// so.
+template <int Count>
+__device__ __forceinline__ void add_missed(float& sum, const float (&target)[Count],
+                                           const float (&said)[Count], unsigned scored) {
+  float missed[Count];
+#pragma unroll
+  for (int i = 0; i < Count; ++i) missed[i] = unsqueeze(said[i]) - unsqueeze(target[i]);
+  if (scored != (1U << Count) - 1) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) missed[i] = (scored >> i & 1U) != 0 ? missed[i] : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < Count; ++i) sum += missed[i] * missed[i];
+}
+
 /// The arithmetic of errors, for 16 bytes' worth of sequences.
 template <class M>
 class ErrorMath {
@@ -68,56 +106,44 @@ class ErrorMath {
   template <class Activation>
   __device__ uint4 gradient(Activation activation, const Octet<M>& target,
                             const KeptOctet<M>& then) {
-    float e[size], d[size];
-#pragma unroll
-    for (int i = 0; i < size; ++i) {
-      const float v = M::Kept::decode(then.kept[i]);
-      e[i] = M::value(target.operand[i]) - v;
-      d[i] = activation.derivative(v);
-    }
-    if (real_ != (1U << size) - 1) {  // padding of the batch has no error
-#pragma unroll
-      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? e[i] : 0.0F;
-    }
-#pragma unroll
-    for (int i = 0; i < size; ++i) sums.loss += e[i] * e[i];
-    if (sign_) {
-#pragma unroll
-      for (int i = 0; i < size; ++i) e[i] = (real_ >> i & 1U) != 0 ? copysignf(1.0F, e[i]) : 0.0F;
-    }
+    float wanted[size], said[size], d[size];
+    read(wanted, target);
+    read(said, then);
+    make_errors(d, sums, activation, wanted, said, real_, sign_);
     Octet<M> out;
     if constexpr (size == 8) {
-      out.bits = make_uint4(M::pair(d[0] * e[0], d[1] * e[1]), M::pair(d[2] * e[2], d[3] * e[3]),
-                            M::pair(d[4] * e[4], d[5] * e[5]), M::pair(d[6] * e[6], d[7] * e[7]));
+      out.bits = make_uint4(M::pair(d[0], d[1]), M::pair(d[2], d[3]), M::pair(d[4], d[5]),
+                            M::pair(d[6], d[7]));
     } else {
 #pragma unroll
-      for (int i = 0; i < size; ++i) out.operand[i] = M::operand(d[i] * e[i]);
+      for (int i = 0; i < size; ++i) out.operand[i] = M::operand(d[i]);
     }
     return out.bits;
   }
   /// What the prediction missed of a pixel.
   __device__ void score_prediction(const Octet<M>& target, const KeptOctet<M>& then) {
-    score(sums.prediction, target, [&](int i) { return M::Kept::decode(then.kept[i]); });
+    score(sums.prediction, target, then);
   }
   /// What the pixel moved by in two steps.
   __device__ void score_persistence(const Octet<M>& target, const Octet<M>& before) {
-    score(sums.persistence, target, [&](int i) { return M::value(before.operand[i]); });
+    score(sums.persistence, target, before);
   }
 
  private:
+  __device__ static void read(float (&to)[size], const Octet<M>& from) {
+#pragma unroll
+    for (int i = 0; i < size; ++i) to[i] = M::value(from.operand[i]);
+  }
+  __device__ static void read(float (&to)[size], const KeptOctet<M>& from) {
+#pragma unroll
+    for (int i = 0; i < size; ++i) to[i] = M::Kept::decode(from.kept[i]);
+  }
   template <class Said>
-  __device__ void score(float& sum, const Octet<M>& target, Said&& said) const {
-    float missed[size];
-#pragma unroll
-    for (int i = 0; i < size; ++i) {
-      missed[i] = unsqueeze(said(i)) - unsqueeze(M::value(target.operand[i]));
-    }
-    if (scored_ != (1U << size) - 1) {
-#pragma unroll
-      for (int i = 0; i < size; ++i) missed[i] = (scored_ >> i & 1U) != 0 ? missed[i] : 0.0F;
-    }
-#pragma unroll
-    for (int i = 0; i < size; ++i) sum += missed[i] * missed[i];
+  __device__ void score(float& sum, const Octet<M>& target, const Said& said) const {
+    float wanted[size], guess[size];
+    read(wanted, target);
+    read(guess, said);
+    add_missed(sum, wanted, guess, scored_);
   }
 
   bool sign_;

@@ -43,6 +43,7 @@ class Plan {
   std::vector<Panel> panels;
   std::vector<Tile> tiles;
   std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
+  std::size_t sweep_tiles = 0;
   std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
   std::vector<PanelSums> sums;              ///< of the panels of a sweep
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
@@ -290,6 +291,7 @@ class Plan {
   }
   void add_sweep() {
     const std::vector<Piece> pieces = share_out();
+    sweep_tiles = pieces.size();
     std::size_t number = 0, turn = 0;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Piece& piece = pieces[i];

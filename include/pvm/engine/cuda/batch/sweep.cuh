@@ -6,10 +6,11 @@
 /// no wider than a panel: one pass over the master weights that makes everything but sums of parts.
 /// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
 /// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
-/// nothing of this step's h: d1(t), made on the spot of the targets and y(t-2), is multiplied with
-/// W1(t) and teaches it at once, so that no other step needs d1. W1(t) is a copy in 16 bits that
-/// the warp left for itself the step before; the one of the step before that makes
-/// y(t-1) = f(W1(t-1) r(t-1)). The tiles of both hide each other's latencies.
+/// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no other
+/// step needs d1. It is made on the spot of the targets and of y(t-2) = f(W1(t-2) r(t-2)), which the
+/// multiprocessor makes only now: r(t-2) is there for the gradient, and no y is ever written. W1(t)
+/// and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide each other's
+/// latencies.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// What the older ones would add is less than the rounding of the 16-bit copy
@@ -20,6 +21,8 @@
 #include <pvm/engine/cuda/batch/errors.cuh>
 #include <pvm/engine/cuda/batch/fragments.cuh>
 #include <pvm/engine/cuda/batch/product_core.cuh>
+#include <pvm/engine/cuda/batch/sweep_errors.cuh>
+#include <pvm/engine/cuda/batch/sweep_outputs.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 
@@ -27,8 +30,7 @@ namespace pvm::inline v0::detail::batch {
 
 /// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
 /// 16 m each, and two or four that bring what they need. Rows come in stages: for a gradient of W0
-/// all m and a chunk of the sequences; for a product a part of the m and all sequences, W1 with as
-/// much of y(t-2) in the next stage; and for y(t-1) all of r.
+/// all m and a chunk of the sequences; for a product a part of the m and all sequences.
 template <int Bp>
 struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::warps;
@@ -47,8 +49,10 @@ struct SweepShape : SweepWarps<Bp> {
   /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
   static constexpr bool moved = row_bytes >= 128;
   static constexpr bool grouped = moved && multiplies_in_groups;
-  /// Whether a gradient of W1 needs errors that other warps make than those that make it as one.
-  static constexpr bool shares_errors = grouped ? chunks > 1 : across > 1;
+  /// Warps that make a part's errors for the same chunk, 16 m each.
+  static constexpr int makers = part_rows / 16;
+  /// Warps that multiply the same m of a part, so that they wait for each other's errors.
+  static constexpr int readers = grouped ? 4 : across;
   static constexpr int row_stride = moved ? 128 : row_bytes + 16;  // shorter ones have a gap
   /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
   template <int Rows>
@@ -92,14 +96,14 @@ struct Turns {
   [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i / Count) & 1U; }
 };
 
-/// What rows are read for: each sees the streams a step further back than the one before it.
+/// What rows are read for, and how many steps further back than the step does itself.
 enum SweepView {
   forward_view,   ///< the product
-  outputs_view,   ///< y of the step before
-  gradient_view,  ///< what the step teaches W1
+  gradient_view,  ///< y of two steps ago, and what the step teaches W1
   before_view,    ///< what the step before left W0 to learn
   sweep_views
 };
+PVM_HOST_DEVICE constexpr int steps_back(int view) { return view == forward_view ? 0 : view + 1; }
 
 /// What a block of threads shares beside that.
 template <int Bp>
@@ -145,13 +149,6 @@ class SweepRole {
   /// Parts of the product of a tile with so many m.
   [[nodiscard]] __device__ static int parts_of(int rows) {
     return (rows + S::part_rows - 1) / S::part_rows;
-  }
-  /// Row `row` of y `back` steps ago, counted in units of 16 bytes.
-  [[nodiscard]] __device__ std::uint32_t y_place(int back, std::uint32_t row) const {
-    return (slot_before(state_.cursor.y, y_slots, back) *
-                static_cast<std::uint32_t>(a_.shape.outputs) +
-            row) *
-           (S::row_bytes / 16);
   }
 
   const Arguments& a_;
@@ -223,27 +220,21 @@ class Bringer : SweepRole<M, Bp> {
     }
     if (Base::settles_) return;
     for (int part = 0; part < Base::parts_of(rows); ++part) {
-      bring_part(listed(words + part * S::part_rows, forward_view), a_.arena);
+      bring_part(listed(words + part * S::part_rows, forward_view));
     }
   }
   __device__ void bring_w1(const SweepTile& t, const std::uint32_t* words) {
     const int rows = Base::rows_of(t);
-    const std::uint32_t outputs = t.outputs;  // row of y and d1 of the tile's first m
-    if (state_.cursor.owed != 0) {
-      bring_stage<panel_width, S::row_bytes>(listed(words + S::rows, outputs_view), a_.arena);
-    }
     if (t.begins != 0) bring_n(words, Base::publishes_ ? before_view : gradient_view);
     if (Base::settles_) return;
-    const std::uint32_t y = Base::y_place(2, outputs);
     const std::uint32_t d1 =
-        state_.places[before_view][static_cast<int>(Stream::output_gradient)] + outputs * unit;
+        state_.places[before_view][static_cast<int>(Stream::output_gradient)] + t.outputs * unit;
     for (int part = 0; part < Base::parts_of(rows); ++part) {
       const int first = part * S::part_rows;
       if (Base::publishes_) {
-        bring_part(range(d1, first, rows), a_.arena);
+        bring_part(range(d1, first, rows));
       } else {
-        bring_part(listed(words + first, forward_view), a_.arena);
-        bring_part(range(y, first, rows), a_.y);
+        bring_part(listed(words + first, forward_view));
       }
     }
   }
@@ -275,8 +266,8 @@ class Bringer : SweepRole<M, Bp> {
     copies_arrive(&exchange.full);
   }
   template <class Place>
-  __device__ void bring_part(Place&& place, const unsigned char* from) {
-    bring_stage<S::part_rows, S::row_bytes>(place, from);
+  __device__ void bring_part(Place&& place) {
+    bring_stage<S::part_rows, S::row_bytes>(place, a_.arena);
   }
   template <int Rows, int Bytes, class Place>
   __device__ void bring_stage(Place&& place, const unsigned char* from) {
@@ -378,9 +369,8 @@ class Sweeper : SweepRole<M, Bp> {
     if (t.ends != 0) finish(sums, t);
   }
   __device__ void work_w1(Sums<1>& sums, const SweepTile& t) {
-    if (!Base::settles_ && !Base::publishes_) put_copy(t.panel);
-    if (state_.cursor.owed != 0) make_outputs(t);
     if (Base::settles_) return pass(t);
+    if (!Base::publishes_) put_copy(t.panel);
     errors(sums, t);
     bring_next_masters(t);
     if (!Base::publishes_ && t.ends != 0) finish(sums, t);
@@ -392,13 +382,6 @@ class Sweeper : SweepRole<M, Bp> {
     leave_n(t);
     barrier_wait(&state_.masters[warp()], t.number & 1U);
     bring_next_masters(t);
-  }
-
-  // Where a lane finds a piece of errors: 16 rows a time, two pieces of the warp's sequences in
-  // each, so that eight lanes in a row read different banks.
-  [[nodiscard]] __device__ int piece_row() const { return (lane() & 7) + (lane() >> 4) * 8; }
-  [[nodiscard]] __device__ int piece_at() const {
-    return warp() % S::across * 32 + (lane() >> 3 & 1) * 16;
   }
 
   /// Of the warp.
@@ -415,112 +398,24 @@ class Sweeper : SweepRole<M, Bp> {
     arrive(&exchange.empty);
   }
 
-  /// y(t-1) of the warp's m.
-  __device__ void make_outputs(const SweepTile& t) {
-    begin_phase();
-    std::uint32_t w[2 * panel_tiles] = {};  // or the compiler keeps registers for it at all times
-    if (exists(t.panel)) load_copy(w, t.panel, 1);
-    with_stage([&](const unsigned char* r) {
-      if (exists(t.panel)) multiply_outputs(w, r, t);
-    });
-  }
-  __device__ void multiply_outputs(const std::uint32_t (&w)[2 * panel_tiles],
-                                   const unsigned char* r, const SweepTile& t) const {
-    const int row = warp() * 16 + (lane() >> 2);
-    unsigned char* y =
-        a_.y +
-        static_cast<std::size_t>(Base::y_place(1, t.outputs + static_cast<std::uint32_t>(row))) *
-            16 +
-        (lane() & 1) * 16 + (lane() >> 1 & 1) * 8;
-    const int left = Base::rows_of(t) - row;
-    const auto r_at = [&](int n, int byte) { return r + S::template at<panel_width>(n, byte); };
-    with_activation<M>(a_.shape.activation, [&](auto activation) {
-      constexpr int pieces = S::moved ? 2 : 1;  // of 16 sequences, to wait for both at once
-#pragma unroll 1
-      for (int at = 0; at < S::row_bytes; at += pieces * 32) {
-        float sums[pieces][2][4] = {};
-#pragma unroll
-        for (int k = 0; k < 3; ++k) {
-          const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
-          std::uint32_t b[pieces][4];
-#pragma unroll
-          for (int i = 0; i < pieces; ++i) {
-            const int byte = at + i * 32 + (lane() >> 4) * 16;
-            load_matrices_transposed(b[i], r_at(k * 16 + (lane() & 15), byte));
-          }
-#pragma unroll
-          for (int i = 0; i < pieces; ++i) {
-            M::multiply(sums[i][0], a, b[i][0], b[i][1]);
-            M::multiply(sums[i][1], a, b[i][2], b[i][3]);
-          }
-        }
-        const std::uint32_t a[4] = {w[12], w[13], 0, 0};
-#pragma unroll
-        for (int i = 0; i < pieces; ++i) {
-          const int byte = at + i * 32 + (lane() >> 3 & 1) * 16;
-          std::uint32_t b0, b1;
-          load_two_matrices_transposed(b0, b1, r_at(48 + (lane() & 7), byte));
-          M::multiply(sums[i][0], a, b0, 0);
-          M::multiply(sums[i][1], a, b1, 0);
-        }
-#pragma unroll
-        for (int i = 0; i < pieces; ++i) {
-          const auto& s = sums[i];
-          const uint2 upper =
-              pair_of_lanes(kept(activation, s[0][0], s[0][1]), kept(activation, s[1][0], s[1][1]));
-          const uint2 lower =
-              pair_of_lanes(kept(activation, s[0][2], s[0][3]), kept(activation, s[1][2], s[1][3]));
-          unsigned char* to = y + at + i * 32;
-          if (left > 0) *reinterpret_cast<uint2*>(to) = upper;
-          if (left > 8) *reinterpret_cast<uint2*>(to + 8 * S::row_bytes) = lower;
-        }
-      }
-    });
-  }
-  /// Two neighbouring values of y.
-  template <class Activation>
-  __device__ static std::uint32_t kept(Activation activation, float first, float second) {
-    return static_cast<std::uint32_t>(M::Kept::encode(activation.value(first))) |
-           static_cast<std::uint32_t>(M::Kept::encode(activation.value(second))) << 16;
-  }
-  /// Of two lanes side by side, each with two sequences of every 8: one gets four of the first 8,
-  /// the other those of the second.
-  [[nodiscard]] __device__ uint2 pair_of_lanes(std::uint32_t first, std::uint32_t second) const {
-    const bool odd = (lane() & 1) != 0;
-    const std::uint32_t got = __shfl_xor_sync(~0U, odd ? first : second, 1);
-    return odd ? make_uint2(got, second) : make_uint2(first, got);
-  }
+  // W1's working copies, each 16 m as the first operand of y = W1 r lies in registers.
 
-  // W1's working copies of a warp's m, of steps in turns: the first operand of y = W1 r as it lies
-  // in registers.
-
-  /// The copy of the step `back` steps ago; of the next step where the one before's was.
-  __device__ unsigned char* copy_of(const Panel& p, unsigned back) const {
-    const auto slot = (static_cast<unsigned>(state_.cursor.step) + back) & 1U;
+  /// The copy of 16 m of the panel, from the tile's `row` on, for the step in slot `slot`.
+  __device__ unsigned char* copy_of(const Panel& p, int row, std::uint32_t slot) const {
     return reinterpret_cast<unsigned char*>(
         a_.work + slot * a_.flip +
-        static_cast<std::size_t>(p.work + p.first / 16 + static_cast<unsigned>(warp())) *
+        static_cast<std::size_t>(p.work + (p.first + static_cast<unsigned>(row)) / 16) *
             copy_words);
   }
-  __device__ void load_copy(std::uint32_t (&w)[2 * panel_tiles], const Panel& p,
-                            unsigned back) const {
-    const unsigned char* from = copy_of(p, back);
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from) + i * 32 + lane());
-      w[4 * i] = v.x;
-      w[4 * i + 1] = v.y;
-      w[4 * i + 2] = v.z;
-      w[4 * i + 3] = v.w;
-    }
-    const uint2 v = __ldcg(reinterpret_cast<const uint2*>(from + 3 * 512) + lane());
-    w[12] = v.x;
-    w[13] = v.y;
+  __device__ void load_copy(OutputWeights& w, const Panel& p, int row, int back) const {
+    read_output_weights(w, copy_of(p, row, slot_before(state_.cursor.y, y_slots, back)), lane());
   }
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
     const unsigned long long policy = leaves_last();
-    unsigned char* to = copy_of(p, Base::publishes_ ? 0 : 1);
+    const std::uint32_t now = state_.cursor.y;
+    unsigned char* to =
+        copy_of(p, warp() * 16, Base::publishes_ ? now : slot_after(now, y_slots));
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const float* even = w[2 * i];
@@ -717,12 +612,12 @@ class Sweeper : SweepRole<M, Bp> {
     ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
       begin_phase();
-      if (Base::publishes_) {
-        const Turns<S::stages> turn{stage_++};
+      const Turns<S::stages> turn{stage_++};
+      if (Base::publishes_) {  // d1 of the step before, for W1's copy alone
         barrier_wait(&state_.stages[turn.place()].full, turn.parity());
         learn(turn, n, t, part);
       } else {
-        multiply_errors(sums, score, n, t, part);
+        multiply_errors(sums, score, turn, n, t, part);
       }
     }
     leave_n(t);
@@ -730,26 +625,19 @@ class Sweeper : SweepRole<M, Bp> {
     arrive(&state_.fresh);
     add_score(score);
   }
-  /// The warp's targets become d1, where they are, and are multiplied with W(t) and with r.
-  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const unsigned char* n,
-                                  const SweepTile& t, int part) {
-    const Turns<S::stages> turn{stage_}, next{stage_ + 1};
-    stage_ += 2;
-    Exchange& targets = state_.stages[turn.place()];
-    Exchange& outputs = state_.stages[next.place()];
-    unsigned char* rows = shared_ + turn.place() * S::stage_bytes;
-    barrier_wait(&targets.full, turn.parity());
-    barrier_wait(&outputs.full, next.parity());
-    const bool mine = works(t, part);
-    if (mine) turn_into_errors(score, rows, shared_ + next.place() * S::stage_bytes, t, part);
-    arrive(&outputs.empty);
-    if constexpr (S::grouped) {
-      show_to_products();
-      sync_warps(1 + group(), 128);  // they read each other's errors
+  /// A part's targets become d1, where they are, and are multiplied with W(t) and with r.
+  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const Turns<S::stages>& turn,
+                                  const unsigned char* n, const SweepTile& t, int part) {
+    turn_into_errors(score, turn, n, t, part);
+    if constexpr (S::grouped) show_to_products();
+    if constexpr (S::readers > 1) {
+      sync_warps(1 + warp() / S::readers, S::readers * 32);
+    } else {
+      __syncwarp();
     }
-    if constexpr (S::shares_errors) arrive(&state_.errors);
-    if (mine) multiply_rows(sums, rows, part);
-    if constexpr (S::shares_errors) {
+    if constexpr (S::chunks > 1) arrive(&state_.errors);
+    if (works(t, part)) multiply_rows(sums, shared_ + turn.place() * S::stage_bytes, part);
+    if constexpr (S::chunks > 1) {  // the gradient needs those of all sequences
       if (learns(t, part)) barrier_wait(&state_.errors, errors_);
       errors_ ^= 1U;
     }
@@ -767,39 +655,58 @@ class Sweeper : SweepRole<M, Bp> {
     move(g, t);
     store_copy(t.panel, g);
   }
-  __device__ void turn_into_errors(ErrorSums& score, unsigned char* rows, const unsigned char* y,
-                                   const SweepTile& t, int part) {
-    const int first = deep_row() + piece_row();
-    const int m = Base::rows_of(t) - part * S::part_rows;
-    ErrorMath<M> math(a_.shape, state_.who[piece_at() / 16]);
-    math.sums = score;
-    const int pixels = math.scores() ? static_cast<int>(t.pixels) - part * S::part_rows : 0;
-    unsigned char* d1 = a_.d1 +
-                        (static_cast<std::size_t>(state_.cursor.gradient) *
-                             static_cast<std::size_t>(a_.shape.outputs) +
-                         t.outputs + static_cast<unsigned>(part * S::part_rows)) *
-                            S::row_bytes +
-                        piece_at();
-    with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto activation) {
+  /// Of 16 m of a part and a chunk of the sequences. Rows that do not exist came as zeros.
+  __device__ void turn_into_errors(ErrorSums& score, const Turns<S::stages>& turn,
+                                   const unsigned char* n, const SweepTile& t, int part) {
+    const int row = warp() % S::makers * 16, first = part * S::part_rows + row;
+    CopyBarrier* full = &state_.stages[turn.place()].full;
+    if (first >= Base::rows_of(t)) return barrier_wait(full, turn.parity());
+    OutputWeights w;
+    load_copy(w, t.panel, first, 2);
+    barrier_wait(full, turn.parity());
+    const int chunk = warp() / S::makers;
+    const ErrorBlock<M> block(a_.shape, lane(), Base::rows_of(t) - first,
+                              static_cast<int>(t.pixels) - first);
+    const unsigned char* r = n + chunk * panel_width * S::row_stride;
+    unsigned char* rows =
+        shared_ + turn.place() * S::stage_bytes + (chunk * S::part_rows + row) * S::row_stride;
+    const std::uint16_t* who = state_.who + chunk * (S::chunk_bytes / 16);
+    // of the first values in a slot of a ring of all outputs, 16 bytes each
+    const std::uint32_t start =
+        (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
+        static_cast<unsigned>(chunk * (S::chunk_bytes / 16));
+    with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto derivative) {
 #pragma unroll 1
-      for (int row = first; row < first + S::part_depth; row += 16) {
-        const int at = S::template at<S::part_rows>(row, piece_at());
-        auto* piece = reinterpret_cast<uint4*>(rows + at);
-        if (row >= m) {
-          *piece = make_uint4(0, 0, 0, 0);
-          continue;
+      for (int at = 0; at < S::chunk_bytes; at += 32) {
+        float y[2][4];
+        if (state_.cursor.given != 0) {
+          block.read_outputs(
+              y, a_.y + slot_bytes(slot_before(state_.cursor.y, y_slots, 2), start) + at,
+              S::row_bytes);
+        } else {
+          multiply_outputs<M>(y, w, lane(), [&](int k, int byte) {
+            return r + S::template at<panel_width>(k, at + byte);
+          });
+          activate_outputs<M>(y, ActivationOf<M, decltype(derivative)>{});
         }
-        Octet<M> target;
-        KeptOctet<M> then;
-        target.bits = *piece;
-        then.bits = *reinterpret_cast<const uint4*>(y + at);
-        if (row < pixels) math.score_prediction(target, then);
-        *piece = math.gradient(activation, target, then);
-        if (state_.keeps) *reinterpret_cast<uint4*>(d1 + row * S::row_bytes) = *piece;
+        unsigned char* piece =
+            rows + S::template at<S::part_rows>(lane() & 15, at + (lane() >> 4) * 16);
+        std::uint32_t d1[4];
+        load_matrices(d1, piece);
+        block.make(d1, score, derivative, y, who + at / 16);
+        store_matrices(piece, d1);
+        if (state_.keeps) {
+          block.keep(d1, a_.d1 + slot_bytes(state_.cursor.gradient, start) + at, S::row_bytes);
+        }
       }
     });
-    score = math.sums;
-    __syncwarp();
+  }
+  /// Bytes to the `start`-th 16 bytes of a slot of a ring of all outputs.
+  [[nodiscard]] __device__ std::size_t slot_bytes(std::uint32_t slot, std::uint32_t start) const {
+    return (static_cast<std::size_t>(slot) * static_cast<std::size_t>(a_.shape.outputs) *
+                (S::row_bytes / 16) +
+            start) *
+           16;
   }
   __device__ void add_score(ErrorSums score) const {
     for (int other = 16; other > 0; other /= 2) {
@@ -839,8 +746,8 @@ class Sweeper : SweepRole<M, Bp> {
   /// The same of W1, from its copy.
   __device__ void put_copy(const Panel& p) {
     begin_phase();
-    std::uint32_t w[2 * panel_tiles] = {};
-    if (exists(p)) load_copy(w, p, 0);
+    OutputWeights w{};
+    if (exists(p)) load_copy(w, p, warp() * 16, 0);
     barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
     put_pairs([&](int n, int k) { return w[2 * n + k]; });
     arrive(&state_.fresh);
@@ -983,8 +890,9 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
   static_assert(S::threads / 32 >= static_cast<int>(Stream::count));
   if (i / 32 < static_cast<int>(Stream::count) && i % 32 < sweep_views) {  // a warp does not part
     const auto stream = static_cast<Stream>(i / 32);
-    const int back = i % 32;  // of the view
-    state.places[back][i / 32] = stream_place<M>(a, stream, cursor, back, back == 0 ? 0 : 1);
+    const int view = i % 32;
+    state.places[view][i / 32] =
+        stream_place<M>(a, stream, cursor, steps_back(view), view == forward_view ? 0 : 1);
   }
   if (i < 2 * a.shape.layers) {
     const int layer = i >> 1, now = i & 1;

@@ -142,14 +142,14 @@ struct Cursor {
   unsigned long long step;
   std::uint32_t now;                         ///< which of W1's two working copies is W1(step)
   std::uint32_t then;                        ///< ... and which was W1(step - 1)
-  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed and, swept,
-                                             ///< what it taught W0 still to be learned
+  std::uint32_t owed;                        ///< 1: y(step - 1) is still to be computed; swept:
+                                             ///< what it taught W0 is still to be learned
   std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the rings
-  std::uint32_t pad;
+  std::uint32_t given;  ///< swept: for so many steps y(step - 2) is what a checkpoint gave
 };
 
-/// Slots of y: two that are read, one that is written.
-inline constexpr int y_slots = 4;
+/// Slots of y, and of a swept W1's copies: two that are read, one that is written.
+inline constexpr int y_slots = 3;
 
 /// Sizes that kernels need at run time.
 struct Shape {

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// d1 of 16 outputs by 16 sequences, as a sweep's warp makes them of y in the layout of
+/// accumulators: lane l holds rows l/4 and l/4 + 8, and of every 8 sequences 2(l%4) and the next.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/errors.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+template <class M>
+class ErrorBlock {
+ public:
+  /// Of the 16 rows, as many exist and as many are pixels (both may be more, or less than none).
+  __device__ ErrorBlock(const Shape& s, int lane, int rows, int pixels)
+      : row_(lane >> 2),
+        first_((lane & 3) * 2),
+        rows_(rows - row_),
+        pixels_(pixels - row_),
+        sign_(s.sign_error != 0),
+        whole_(rows >= 16 && s.batch == s.padded) {}
+
+  /// Pairs of targets become d1: in words of rows l/4 and l/4 + 8, then of the next 8 sequences.
+  /// `who`: as told by ErrorMath's `look`, for the first 8 and for the next.
+  template <class Derivative>
+  __device__ void make(std::uint32_t (&words)[4], ErrorSums& sums, Derivative derivative,
+                       const float (&y)[2][4], const std::uint16_t* who) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int lower = i & 1;
+      const bool exists = rows_ > lower * 8;
+      const bool pixel = pixels_ > lower * 8;
+      const float target[2] = {M::value(static_cast<typename M::Word>(words[i])),
+                               M::value(static_cast<typename M::Word>(words[i] >> 16))};
+      const float said[2] = {y[i >> 1][2 * lower], y[i >> 1][2 * lower + 1]};
+      unsigned real = 3;
+      if (!whole_) real = exists ? who[i >> 1] >> first_ & 3U : 0;
+      if (pixel) add_missed(sums.prediction, target, said, who[i >> 1] >> (8 + first_) & 3U);
+      float d1[2];
+      make_errors(d1, sums, derivative, target, said, real, sign_);
+      words[i] = M::pair(d1[0], d1[1]);
+    }
+  }
+
+  /// Stores them, from the block's first value on.
+  __device__ void keep(const std::uint32_t (&words)[4], unsigned char* to, int row_bytes) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (rows_ > (i & 1) * 8) {
+        *reinterpret_cast<std::uint32_t*>(to + place(i, row_bytes)) = words[i];
+      }
+    }
+  }
+  /// y as it is kept.
+  __device__ void read_outputs(float (&y)[2][4], const unsigned char* from, int row_bytes) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t pair = 0;
+      if (rows_ > (i & 1) * 8) {
+        pair = *reinterpret_cast<const std::uint32_t*>(from + place(i, row_bytes));
+      }
+      y[i >> 1][2 * (i & 1)] = M::Kept::decode(static_cast<std::uint16_t>(pair));
+      y[i >> 1][2 * (i & 1) + 1] = M::Kept::decode(static_cast<std::uint16_t>(pair >> 16));
+    }
+  }
+
+ private:
+  [[nodiscard]] __device__ int place(int word, int row_bytes) const {
+    return (row_ + (word & 1) * 8) * row_bytes + (word >> 1) * 16 + first_ * 2;
+  }
+
+  int row_, first_;    ///< the lane's upper row, and the first of its sequences of every 8
+  int rows_, pixels_;  ///< from that row on
+  bool sign_, whole_;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// y = f(W1 r) of a swept network, of W1's copies in 16 bits: 16 outputs by 16 sequences at a time,
+/// by a warp. A sweep makes y(t-2) this way where it makes errors of it; the kernel here makes the
+/// y of a step for whoever reads it, with the same bits.
+
+#include <cstdint>
+#include <type_traits>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// 16 rows of W1, the first operand of y = W1 r as it lies across a warp.
+using OutputWeights = std::uint32_t[2 * panel_tiles];
+
+/// ... from a copy, that of a step.
+__device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsigned char* copy,
+                                                    int lane) {
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(copy) + i * 32 + lane);
+    w[4 * i] = v.x;
+    w[4 * i + 1] = v.y;
+    w[4 * i + 2] = v.z;
+    w[4 * i + 3] = v.w;
+  }
+  const uint2 v = __ldcg(reinterpret_cast<const uint2*>(copy + 3 * 512) + lane);
+  w[12] = v.x;
+  w[13] = v.y;
+}
+
+/// sums = w r for two times 8 sequences, as accumulators lie across a warp. `row(k, byte)` is where
+/// row k of r is in shared memory, `byte` bytes behind the first of the 16 sequences.
+template <class M, class Row>
+__device__ __forceinline__ void multiply_outputs(float (&sums)[2][4], const OutputWeights& w,
+                                                 int lane, Row&& row) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sums[i][k] = 0.0F;
+  }
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+    const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
+    std::uint32_t b[4];
+    load_matrices_transposed(b, row(k * 16 + (lane & 15), (lane >> 4) * 16));
+    M::multiply(sums[0], a, b[0], b[1]);
+    M::multiply(sums[1], a, b[2], b[3]);
+  }
+  const std::uint32_t a[4] = {w[12], w[13], 0, 0};
+  std::uint32_t b0, b1;
+  load_two_matrices_transposed(b0, b1, row(48 + (lane & 7), (lane >> 3 & 1) * 16));
+  M::multiply(sums[0], a, b0, 0);
+  M::multiply(sums[1], a, b1, 0);
+}
+
+/// The activation whose derivative `with_derivative` chose.
+template <class M, class Derivative>
+using ActivationOf = std::conditional_t<std::is_same_v<Derivative, FastDerivative> ||
+                                            std::is_same_v<Derivative, PolynomialTrue>,
+                                        FastPolynomial<M>, Derivative>;
+/// Sums become y, as exact as it is kept: a run that goes on from a checkpoint has no other.
+template <class M, class Activation>
+__device__ __forceinline__ void activate_outputs(float (&sums)[2][4], Activation) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sums[i][k] = M::Kept::round(Activation::value(sums[i][k]));
+  }
+}
+
+/// y of the step `back` before the one to come, a block of threads for a tile of the sweep.
+template <class M>
+__global__ void __launch_bounds__(threads)
+    outputs_kernel(const __grid_constant__ Arguments a, int back) {
+  const int padded = a.shape.padded;
+  const int m_words = sweep_rows(padded);
+  const std::size_t tile_bytes =
+      sizeof(SweepTile) + static_cast<std::size_t>(m_words + panel_width) * 4;
+  const auto* tile = reinterpret_cast<const SweepTile*>(a.sweep + blockIdx.x * tile_bytes);
+  if (tile->forward != 0) return;
+  const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + m_words;
+  const Cursor now = *a.first;
+  const int row_bytes = padded * 2;
+  const int stride = row_bytes + 16;  // eight rows find different banks
+  auto* r = dynamic_shared<unsigned char>();
+  const int chunks = row_bytes / 16;
+  for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
+    const std::uint32_t word = words[i / chunks];
+    const int at = i % chunks * 16;
+    uint4 piece = make_uint4(0, 0, 0, 0);
+    if (word != zero_row) {
+      const std::size_t start =
+          stream_place<M>(a, static_cast<Stream>(word >> stream_shift), now, back, 0);
+      piece = *reinterpret_cast<const uint4*>(
+          a.arena + start * 16 +
+          static_cast<std::size_t>(word & row_mask) * static_cast<unsigned>(row_bytes) + at);
+    }
+    *reinterpret_cast<uint4*>(r + i / chunks * stride + at) = piece;
+  }
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int rows = static_cast<int>(tile->panel.m - tile->panel.first);
+  const std::uint32_t slot = slot_before(now.y, y_slots, back);
+  for (int i = static_cast<int>(threadIdx.x) >> 5; i < (rows + 15) / 16 * (padded / 16);
+       i += threads / 32) {
+    const int row = i / (padded / 16) * 16;
+    const int byte = i % (padded / 16) * 32;
+    OutputWeights w;
+    const std::size_t copy =
+        tile->panel.work + (tile->panel.first + static_cast<unsigned>(row)) / 16;
+    read_output_weights(
+        w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words),
+        lane);
+    float y[2][4];
+    multiply_outputs<M>(y, w, lane, [&](int k, int at) { return r + k * stride + byte + at; });
+    with_activation<M>(a.shape.activation,
+                       [&](auto activation) { activate_outputs<M>(y, activation); });
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int m = row + (lane >> 2) + (k >> 1 & 1) * 8;
+      if (m >= rows) continue;
+      const std::size_t line = static_cast<std::size_t>(slot) *
+                                   static_cast<std::size_t>(a.shape.outputs) +
+                               tile->outputs + static_cast<unsigned>(m);
+      auto* to = reinterpret_cast<typename M::Kept::Type*>(
+          a.y + line * static_cast<unsigned>(row_bytes) + byte);
+      to[(k >> 2) * 8 + (lane & 3) * 2 + (k & 1)] = M::Kept::encode(y[k >> 2][k & 3]);
+    }
+  }
+}
+
+/// For `tiles` tiles of the sweep.
+template <class M>
+void make_swept_outputs(const Arguments& a, int back, unsigned int tiles, cudaStream_t stream) {
+  const auto shared = static_cast<std::size_t>(panel_width * (a.shape.padded * 2 + 16));
+  cuda_check(launch(outputs_kernel<M>, {dim3(tiles), threads, shared, stream, false}, a, back),
+             "making outputs");
+}
+
+}  // namespace pvm::inline v0::detail::batch
