@@ -378,6 +378,23 @@ __device__ __forceinline__ void multiply_fp16(float (&c)[4], const std::uint32_t
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/// The same of 16 x 8 by 8 x 8.
+__device__ __forceinline__ void multiply_shallow_bf16(float (&c)[4], std::uint32_t a0,
+                                                      std::uint32_t a1, std::uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+__device__ __forceinline__ void multiply_shallow_fp16(float (&c)[4], std::uint32_t a0,
+                                                      std::uint32_t a1, std::uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
 /// Two values as fp16, the first in the lower half, cut towards 0.
 __device__ __forceinline__ std::uint32_t pair_cut_to_fp16(float first, float second) {
   std::uint32_t pair;

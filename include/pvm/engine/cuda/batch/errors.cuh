@@ -57,14 +57,16 @@ __device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
 #pragma unroll
   for (int i = 0; i < Count; ++i) d1[i] = activation.derivative(y[i]) * e[i];
 }
+/// A prediction back in [0, 1], like `unsqueeze`, in a third of the operations; NaN becomes 0.
+__device__ __forceinline__ float shown(float v) { return __saturatef((v - 0.1F) * 1.25F); }
 /// Adds what was said of some sequences of a row of pixels and missed, where bits of `scored` say
-/// so.
+/// so. (That a run has left its senses is told by the loss.)
 template <int Count>
 __device__ __forceinline__ void add_missed(float& sum, const float (&target)[Count],
                                            const float (&said)[Count], unsigned scored) {
   float missed[Count];
 #pragma unroll
-  for (int i = 0; i < Count; ++i) missed[i] = unsqueeze(said[i]) - unsqueeze(target[i]);
+  for (int i = 0; i < Count; ++i) missed[i] = shown(said[i]) - shown(target[i]);
   if (scored != (1U << Count) - 1) {
 #pragma unroll
     for (int i = 0; i < Count; ++i) missed[i] = (scored >> i & 1U) != 0 ? missed[i] : 0.0F;

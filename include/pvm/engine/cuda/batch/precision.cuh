@@ -85,6 +85,10 @@ struct Math<bf16> : SixteenBits {
                                   std::uint32_t b1) {
     multiply_bf16(c, a, b0, b1);
   }
+  __device__ static void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
+                                          std::uint32_t b) {
+    multiply_shallow_bf16(c, a0, a1, b);
+  }
   template <bool Transposed>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
     multiply_group_bf16<Transposed>(c, a, b);
@@ -103,6 +107,10 @@ struct Math<fp16> : SixteenBits {
   __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                   std::uint32_t b1) {
     multiply_fp16(c, a, b0, b1);
+  }
+  __device__ static void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
+                                          std::uint32_t b) {
+    multiply_shallow_fp16(c, a0, a1, b);
   }
   template <bool Transposed>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {

@@ -60,6 +60,10 @@ struct SweepShape : SweepWarps<Bp> {
     if constexpr (!moved) return row * row_stride + byte;
     return (byte >> 7) * (Rows * 128) + row * 128 + ((byte & 127) ^ (row & 7) << 4);
   }
+  /// `bytes` further on in the same row, a multiple of 32 and within 128.
+  __device__ static constexpr int further(int place, int bytes) {
+    return moved ? place ^ bytes : place + bytes;
+  }
   static constexpr int stage_bytes = rows * row_stride;
   static constexpr int stages = 3;
   static constexpr int part_depth = part_rows / deep;  ///< of a warp
@@ -672,34 +676,47 @@ class Sweeper : SweepRole<M, Bp> {
         shared_ + turn.place() * S::stage_bytes + (chunk * S::part_rows + row) * S::row_stride;
     const std::uint16_t* who = state_.who + chunk * (S::chunk_bytes / 16);
     // of the first values in a slot of a ring of all outputs, 16 bytes each
-    const std::uint32_t start =
-        (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
-        static_cast<unsigned>(chunk * (S::chunk_bytes / 16));
+    const std::uint32_t start = (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
+                                static_cast<unsigned>(chunk * (S::chunk_bytes / 16));
+    const bool plain = block.plain() && state_.cursor.given == 0 && !state_.keeps;
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto derivative) {
-#pragma unroll 1
-      for (int at = 0; at < S::chunk_bytes; at += 32) {
-        float y[2][4];
-        if (state_.cursor.given != 0) {
-          block.read_outputs(
-              y, a_.y + slot_bytes(slot_before(state_.cursor.y, y_slots, 2), start) + at,
-              S::row_bytes);
-        } else {
-          multiply_outputs<M>(y, w, lane(), [&](int k, int byte) {
-            return r + S::template at<panel_width>(k, at + byte);
-          });
-          activate_outputs<M>(y, ActivationOf<M, decltype(derivative)>{});
-        }
-        unsigned char* piece =
-            rows + S::template at<S::part_rows>(lane() & 15, at + (lane() >> 4) * 16);
-        std::uint32_t d1[4];
-        load_matrices(d1, piece);
-        block.make(d1, score, derivative, y, who + at / 16);
-        store_matrices(piece, d1);
-        if (state_.keeps) {
-          block.keep(d1, a_.d1 + slot_bytes(state_.cursor.gradient, start) + at, S::row_bytes);
-        }
+      if (plain) {
+        make_errors<true>(score, rows, r, w, block, who, start, derivative);
+      } else {
+        make_errors<false>(score, rows, r, w, block, who, start, derivative);
       }
     });
+  }
+  template <bool Plain, class Derivative>
+  __device__ __forceinline__ void make_errors(ErrorSums& score, unsigned char* rows,
+                                              const unsigned char* r, const OutputWeights& w,
+                                              const ErrorBlock<M>& block, const std::uint16_t* who,
+                                              std::uint32_t start, Derivative derivative) const {
+    const int l = lane();
+    const int target = S::template at<S::part_rows>(l & 15, (l >> 4) * 16);
+    const int upper = S::template at<panel_width>(l & 15, (l >> 4) * 16);
+    const int last = S::template at<panel_width>(48 + (l & 7), (l >> 3 & 1) * 16);
+#pragma unroll 1
+    for (int at = 0; at < S::chunk_bytes; at += 32) {
+      float y[2][4];
+      if (!Plain && state_.cursor.given != 0) {
+        block.read_outputs(
+            y, a_.y + slot_bytes(slot_before(state_.cursor.y, y_slots, 2), start) + at,
+            S::row_bytes);
+      } else {
+        multiply_outputs<M, 16 * S::row_stride>(y, w, r + S::further(upper, at),
+                                                r + S::further(last, at));
+        activate_outputs<M>(y, ActivationOf<M, Derivative>{});
+      }
+      unsigned char* piece = rows + S::further(target, at);
+      std::uint32_t d1[4];
+      load_matrices(d1, piece);
+      block.template make<Plain>(d1, score, derivative, y, who + at / 16);
+      store_matrices(piece, d1);
+      if (!Plain && state_.keeps) {
+        block.keep(d1, a_.d1 + slot_bytes(state_.cursor.gradient, start) + at, S::row_bytes);
+      }
+    }
   }
   /// Bytes to the `start`-th 16 bytes of a slot of a ring of all outputs.
   [[nodiscard]] __device__ std::size_t slot_bytes(std::uint32_t slot, std::uint32_t start) const {

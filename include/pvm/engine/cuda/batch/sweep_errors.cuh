@@ -21,26 +21,31 @@ class ErrorBlock {
         rows_(rows - row_),
         pixels_(pixels - row_),
         sign_(s.sign_error != 0),
-        whole_(rows >= 16 && s.batch == s.padded) {}
+        scores_(pixels > 0),
+        plain_(rows >= 16 && s.batch == s.padded && !sign_) {}
+
+  /// Whether all of it exists and errors are differences: nearly always.
+  [[nodiscard]] __device__ bool plain() const { return plain_; }
 
   /// Pairs of targets become d1: in words of rows l/4 and l/4 + 8, then of the next 8 sequences.
   /// `who`: as told by ErrorMath's `look`, for the first 8 and for the next.
-  template <class Derivative>
+  template <bool Plain, class Derivative>
   __device__ void make(std::uint32_t (&words)[4], ErrorSums& sums, Derivative derivative,
                        const float (&y)[2][4], const std::uint16_t* who) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int lower = i & 1;
-      const bool exists = rows_ > lower * 8;
-      const bool pixel = pixels_ > lower * 8;
       const float target[2] = {M::value(static_cast<typename M::Word>(words[i])),
                                M::value(static_cast<typename M::Word>(words[i] >> 16))};
       const float said[2] = {y[i >> 1][2 * lower], y[i >> 1][2 * lower + 1]};
+      if (scores_) {
+        const unsigned scored = who[i >> 1] >> (8 + first_) & 3U;
+        add_missed(sums.prediction, target, said, pixels_ > lower * 8 ? scored : 0);
+      }
       unsigned real = 3;
-      if (!whole_) real = exists ? who[i >> 1] >> first_ & 3U : 0;
-      if (pixel) add_missed(sums.prediction, target, said, who[i >> 1] >> (8 + first_) & 3U);
+      if constexpr (!Plain) real = rows_ > lower * 8 ? who[i >> 1] >> first_ & 3U : 0;
       float d1[2];
-      make_errors(d1, sums, derivative, target, said, real, sign_);
+      make_errors(d1, sums, derivative, target, said, real, !Plain && sign_);
       words[i] = M::pair(d1[0], d1[1]);
     }
   }
@@ -74,7 +79,7 @@ class ErrorBlock {
 
   int row_, first_;    ///< the lane's upper row, and the first of its sequences of every 8
   int rows_, pixels_;  ///< from that row on
-  bool sign_, whole_;
+  bool sign_, scores_, plain_;
 };
 
 }  // namespace pvm::inline v0::detail::batch

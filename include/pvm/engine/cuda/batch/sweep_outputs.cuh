@@ -34,11 +34,14 @@ __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsi
   w[13] = v.y;
 }
 
-/// sums = w r for two times 8 sequences, as accumulators lie across a warp. `row(k, byte)` is where
-/// row k of r is in shared memory, `byte` bytes behind the first of the 16 sequences.
-template <class M, class Row>
+/// sums = w r for two times 8 sequences, as accumulators lie across a warp. In shared memory lie, of
+/// r, row l % 16 for the first 8 sequences (from lane 16 on the next 8) at `rows`, the ones 16, 32
+/// rows on `Sixteen` bytes further each time, and row 48 + l % 8 (of each second 8 lanes, the next 8
+/// sequences) at `last`.
+template <class M, int Sixteen>
 __device__ __forceinline__ void multiply_outputs(float (&sums)[2][4], const OutputWeights& w,
-                                                 int lane, Row&& row) {
+                                                 const unsigned char* rows,
+                                                 const unsigned char* last) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -48,15 +51,14 @@ __device__ __forceinline__ void multiply_outputs(float (&sums)[2][4], const Outp
   for (int k = 0; k < 3; ++k) {
     const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
     std::uint32_t b[4];
-    load_matrices_transposed(b, row(k * 16 + (lane & 15), (lane >> 4) * 16));
+    load_matrices_transposed(b, rows + k * Sixteen);
     M::multiply(sums[0], a, b[0], b[1]);
     M::multiply(sums[1], a, b[2], b[3]);
   }
-  const std::uint32_t a[4] = {w[12], w[13], 0, 0};
   std::uint32_t b0, b1;
-  load_two_matrices_transposed(b0, b1, row(48 + (lane & 7), (lane >> 3 & 1) * 16));
-  M::multiply(sums[0], a, b0, 0);
-  M::multiply(sums[1], a, b1, 0);
+  load_two_matrices_transposed(b0, b1, last);
+  M::multiply_shallow(sums[0], w[12], w[13], b0);
+  M::multiply_shallow(sums[1], w[12], w[13], b1);
 }
 
 /// The activation whose derivative `with_derivative` chose.
@@ -75,21 +77,20 @@ __device__ __forceinline__ void activate_outputs(float (&sums)[2][4], Activation
 }
 
 /// y of the step `back` before the one to come, a block of threads for a tile of the sweep.
-template <class M>
+template <class M, int Bp>
 __global__ void __launch_bounds__(threads)
     outputs_kernel(const __grid_constant__ Arguments a, int back) {
-  const int padded = a.shape.padded;
-  const int m_words = sweep_rows(padded);
-  const std::size_t tile_bytes =
+  constexpr int m_words = sweep_rows(Bp);
+  constexpr std::size_t tile_bytes =
       sizeof(SweepTile) + static_cast<std::size_t>(m_words + panel_width) * 4;
   const auto* tile = reinterpret_cast<const SweepTile*>(a.sweep + blockIdx.x * tile_bytes);
   if (tile->forward != 0) return;
   const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + m_words;
   const Cursor now = *a.first;
-  const int row_bytes = padded * 2;
-  const int stride = row_bytes + 16;  // eight rows find different banks
-  auto* r = dynamic_shared<unsigned char>();
-  const int chunks = row_bytes / 16;
+  constexpr int row_bytes = Bp * 2;
+  constexpr int stride = row_bytes + 16;  // eight rows find different banks
+  __shared__ __align__(16) unsigned char r[panel_width * stride];
+  constexpr int chunks = row_bytes / 16;
   for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
     const std::uint32_t word = words[i / chunks];
     const int at = i % chunks * 16;
@@ -107,10 +108,10 @@ __global__ void __launch_bounds__(threads)
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int rows = static_cast<int>(tile->panel.m - tile->panel.first);
   const std::uint32_t slot = slot_before(now.y, y_slots, back);
-  for (int i = static_cast<int>(threadIdx.x) >> 5; i < (rows + 15) / 16 * (padded / 16);
+  for (int i = static_cast<int>(threadIdx.x) >> 5; i < (rows + 15) / 16 * (Bp / 16);
        i += threads / 32) {
-    const int row = i / (padded / 16) * 16;
-    const int byte = i % (padded / 16) * 32;
+    const int row = i / (Bp / 16) * 16;
+    const int byte = i % (Bp / 16) * 32;
     OutputWeights w;
     const std::size_t copy =
         tile->panel.work + (tile->panel.first + static_cast<unsigned>(row)) / 16;
@@ -118,7 +119,9 @@ __global__ void __launch_bounds__(threads)
         w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words),
         lane);
     float y[2][4];
-    multiply_outputs<M>(y, w, lane, [&](int k, int at) { return r + k * stride + byte + at; });
+    multiply_outputs<M, 16 * stride>(
+        y, w, r + (lane & 15) * stride + byte + (lane >> 4) * 16,
+        r + (48 + (lane & 7)) * stride + byte + (lane >> 3 & 1) * 16);
     with_activation<M>(a.shape.activation,
                        [&](auto activation) { activate_outputs<M>(y, activation); });
 #pragma unroll
@@ -138,9 +141,10 @@ __global__ void __launch_bounds__(threads)
 /// For `tiles` tiles of the sweep.
 template <class M>
 void make_swept_outputs(const Arguments& a, int back, unsigned int tiles, cudaStream_t stream) {
-  const auto shared = static_cast<std::size_t>(panel_width * (a.shape.padded * 2 + 16));
-  cuda_check(launch(outputs_kernel<M>, {dim3(tiles), threads, shared, stream, false}, a, back),
-             "making outputs");
+  with_constant<16, 32, 64, 128, 256>(a.shape.padded, [&]<int Bp>() {
+    cuda_check(launch(outputs_kernel<M, Bp>, {dim3(tiles), threads, 0, stream, false}, a, back),
+               "making outputs");
+  });
 }
 
 }  // namespace pvm::inline v0::detail::batch
