@@ -735,7 +735,7 @@ class CudaBatchEngine {
   void make_outputs() {
     if constexpr (half) {
       if (swept()) {
-        const auto blocks = static_cast<unsigned int>(plan_.sweep_tiles);
+        const auto blocks = static_cast<unsigned int>(plan_.tiles_swept);
         for (int back = 1; back <= made_outputs(0); ++back) {
           detail::batch::make_swept_outputs<Math>(arguments(), back, blocks, compute_.get());
         }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -43,7 +44,7 @@ class Plan {
   std::vector<Panel> panels;
   std::vector<Tile> tiles;
   std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
-  std::size_t sweep_tiles = 0;
+  std::size_t tiles_swept = 0;
   std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
   std::vector<PanelSums> sums;              ///< of the panels of a sweep
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
@@ -118,6 +119,7 @@ class Plan {
     std::uint32_t out, count;  ///< rows of h or d0
     std::uint32_t outputs;     ///< W1: first row of y
     std::size_t pixels;        ///< W1: so many targets are pixels of this frame
+    std::size_t unit;
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
@@ -236,94 +238,161 @@ class Plan {
     }
   }
 
-  /// What a tile of `m` rows costs a block of threads, in cycles as measured: most of it is waiting
-  /// for one thing after the other, however few rows there are.
-  [[nodiscard]] std::size_t cost(const Panel& panel, std::size_t m) const {
-    const std::size_t padded = count(swept_.padded);
-    const std::size_t rows = ceil(m, 16);
-    if (panel.work == Panel::none) return 5200 + padded * 25 / 2 + padded * padded * rows / 135;
-    return 13500 + padded * (12 + 9 * rows);
-  }
-  /// A tile of a sweep: `m` rows of a panel from `first` on, and whose it is.
-  struct Piece {
-    std::size_t panel, first, m, block;
+  /// Cycles of a block of threads: for a part, and for a tile of W0 and one of W1, at all and for 16
+  /// rows of it. Most of it is waiting for one thing after the other, however few rows there are.
+  struct Cycles {
+    std::size_t part, w0, w0_rows, w1, w1_rows;
   };
-  /// Tiles in the order of the panels, shared out so that no block of threads costs more than
-  /// `most`: one that is too much for what is left of a block is cut.
-  [[nodiscard]] std::vector<Piece> share_out(std::size_t most) const {
+  /// As measured on an H200.
+  [[nodiscard]] Cycles cycles() const {
+    switch (swept_.padded) {
+      case 16:
+        return {400, 4900, 60, 11400, 170};
+      case 32:
+        return {400, 5000, 30, 12900, 240};
+      case 64:
+        return {0, 6000, 30, 13000, 500};
+      case 128:
+        return {0, 6500, 200, 14000, 1300};
+      default:
+        return {4900, 5650, 460, 10300, 2300};
+    }
+  }
+  [[nodiscard]] static std::size_t cost(const Cycles& c, const Panel& panel, std::size_t m) {
+    const std::size_t rows = ceil(m, 16);
+    if (panel.work == Panel::none) return c.w0 + rows * c.w0_rows;
+    return c.w1 + rows * c.w1_rows;
+  }
+  /// The panels, those of units at the same height of the image one behind the other.
+  [[nodiscard]] std::vector<std::size_t> swept_order() const {
+    std::vector<std::size_t> order(panels.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto height = [&](std::size_t panel) {
+      const Unit& unit = net_.units[made_[panel].unit];
+      return (unit.row + 0.5) / spec_.layer_shapes[count(unit.layer)];
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return height(a) < height(b); });
+    return order;
+  }
+  /// A tile of a sweep: `m` rows of a panel from `first` on, and in whose share.
+  struct Piece {
+    std::size_t panel, first, m, share;
+  };
+  /// Tiles in the panels' order, shared out so that no share costs more than `most`: one that is
+  /// too much for what is left of a share is cut.
+  [[nodiscard]] std::vector<Piece> share_out(const std::vector<std::size_t>& order,
+                                             std::size_t most) const {
     const std::size_t height = count(sweep_rows(swept_.padded));
+    const Cycles c = cycles();
     std::vector<Piece> pieces;
-    std::size_t block = 0, spent = 0;
-    for (std::size_t k = 0; k < panels.size(); ++k) {
+    std::size_t share = 0, spent = 0;
+    for (const std::size_t k : order) {
       for (std::size_t first = 0; first < panels[k].m;) {
+        const std::size_t start = spent + (first == 0 || spent == 0 ? c.part : 0);
         const std::size_t m = std::min(height, panels[k].m - first);
         std::size_t fits = m;
-        while (fits > 0 && spent + cost(panels[k], fits) > most) fits = (fits - 1) / 16 * 16;
+        while (fits > 0 && start + cost(c, panels[k], fits) > most) fits = (fits - 1) / 16 * 16;
         if (fits > 0) {
-          pieces.push_back({k, first, fits, block});
-          spent += cost(panels[k], fits);
+          pieces.push_back({k, first, fits, share});
+          spent = start + cost(c, panels[k], fits);
           first += fits;
         }
         if (fits < m) {
-          ++block;
+          ++share;
           spent = 0;
         }
       }
     }
     return pieces;
   }
-  /// The same where the block of threads that costs most costs least.
+  /// Shares for each block of threads, of about 12 tiles: what all blocks work on at the same time
+  /// is then units that are neighbours, and the second-level cache has room for the rows they read.
+  [[nodiscard]] std::size_t shares_each() const {
+    const std::size_t height = count(sweep_rows(swept_.padded));
+    std::size_t tiles = 0;
+    for (const Panel& panel : panels) tiles += ceil(panel.m, height);
+    return std::max<std::size_t>(1, tiles / (12 * swept_.blocks));
+  }
+  /// The same in so many shares that the one that costs most costs least.
   [[nodiscard]] std::vector<Piece> share_out() const {
+    const std::vector<std::size_t> order = swept_order();
+    const std::size_t shares = shares_each() * swept_.blocks;
     std::size_t least = 0, most = 0;
+    const Cycles c = cycles();
     for (const Panel& panel : panels) {
-      least = std::max(least, cost(panel, 16));
-      most += ceil(panel.m, 16) * cost(panel, 16);
+      least = std::max(least, c.part + cost(c, panel, 16));
+      most += ceil(panel.m, 16) * (c.part + cost(c, panel, 16));
     }
     while (least < most) {
       const std::size_t middle = (least + most) / 2;
-      if (share_out(middle).back().block < swept_.blocks) {
+      if (share_out(order, middle).back().share < shares) {
         most = middle;
       } else {
         least = middle + 1;
       }
     }
-    return share_out(most);
+    return share_out(order, most);
+  }
+  /// A panel's pieces of the same share are one part: its number for each piece, and in `sums` where
+  /// a panel's parts are.
+  [[nodiscard]] std::vector<std::uint32_t> number_parts(const std::vector<Piece>& pieces) {
+    std::vector<std::uint32_t> parts;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Piece& piece = pieces[i];
+      if (piece.first == 0) {
+        const Made& made = made_[piece.panel];
+        const std::uint32_t gradient = panels[piece.panel].work == Panel::none ? 0 : 1;
+        sums.push_back({made.out, made.count, word(scratch), 0, gradient});
+      }
+      if (piece.first == 0 || pieces[i - 1].share != piece.share) {
+        ++sums.back().parts;
+        ++scratch;
+      }
+      parts.push_back(word(scratch - 1));
+    }
+    return parts;
   }
   void add_sweep() {
     const std::vector<Piece> pieces = share_out();
-    sweep_tiles = pieces.size();
-    std::size_t number = 0, turn = 0;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::vector<std::uint32_t> parts = number_parts(pieces);
+    for (std::size_t block = 0; block < swept_.blocks; ++block) {
+      std::vector<std::size_t> mine;
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (pieces[i].share % swept_.blocks == block) mine.push_back(i);
+      }
+      add_block(pieces, parts, mine);
+    }
+    sweep_starts.push_back(word(tiles_swept));
+  }
+  /// The tiles of a block of threads: `mine` of the pieces.
+  void add_block(const std::vector<Piece>& pieces, const std::vector<std::uint32_t>& parts,
+                 const std::vector<std::size_t>& mine) {
+    sweep_starts.push_back(word(tiles_swept));
+    std::uint32_t turn = 0;
+    for (std::size_t k = 0; k < mine.size(); ++k) {
+      const std::size_t i = mine[k];
       const Piece& piece = pieces[i];
-      const Panel& panel = panels[piece.panel];
       const Made& made = made_[piece.panel];
-      const bool starts = i == 0 || pieces[i - 1].block != piece.block;
-      const bool leaves = i + 1 == pieces.size() || pieces[i + 1].block != piece.block;
-      const bool last = piece.first + piece.m == panel.m;
-      while (sweep_starts.size() <= piece.block) sweep_starts.push_back(word(i));
+      const bool last = k + 1 == mine.size();
       SweepTile tile{};
-      tile.panel = panel;
+      tile.panel = panels[piece.panel];
       tile.panel.first = word(piece.first);
       tile.panel.m = word(piece.first + piece.m);
-      tile.forward = panel.work == Panel::none ? 1 : 0;
-      tile.begins = piece.first == 0 || starts ? 1 : 0;
-      tile.ends = leaves ? 2 : (last ? 1 : 0);
-      tile.number = word(number = starts ? 0 : number + 1);
-      tile.turn = word(turn = starts ? 0 : turn + tile.begins);
+      tile.forward = tile.panel.work == Panel::none ? 1 : 0;
+      tile.part = parts[i];
+      tile.begins = k == 0 || parts[mine[k - 1]] != tile.part ? 1 : 0;
+      tile.ends = last ? 2 : (parts[mine[k + 1]] != tile.part ? 1 : 0);
+      tile.number = word(k);
+      turn += k == 0 ? 0 : tile.begins;
+      tile.turn = turn;
       tile.outputs = made.outputs + word(piece.first);
       tile.pixels = word(std::max(made.pixels, piece.first) - piece.first);
-      if (piece.first == 0) {
-        sums.push_back({made.out, made.count, word(scratch), 0, 1 - tile.forward});
-      }
-      tile.part = word(scratch);
-      const std::uint32_t parts = tile.ends != 0 ? 1 : 0;
-      scratch += parts;
-      sums.back().parts += parts;
       add_words(tile);
       add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows(swept_.padded)));
-      add_rows(panel.n_rows, panel.n, count(panel_width));
+      add_rows(tile.panel.n_rows, tile.panel.n, count(panel_width));
+      ++tiles_swept;
     }
-    while (sweep_starts.size() <= swept_.blocks) sweep_starts.push_back(word(pieces.size()));
   }
   /// The words of `n` rows and then, up to `room`, of rows that do not exist.
   void add_rows(std::uint32_t first, std::size_t n, std::size_t room) {
@@ -352,7 +421,7 @@ class Plan {
     panel.work_y = Panel::none;
     add_panel(panel, {unit.w0 + first * inputs, 1, inputs});
     if (swept_.padded > 0) {
-      made_.push_back({x, word(u * count(net_.hidden) + first), word(n), 0, 0});
+      made_.push_back({x, word(u * count(net_.hidden) + first), word(n), 0, 0, u});
       return;
     }
     const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
@@ -396,7 +465,7 @@ class Plan {
     copies += ceil(outputs, 16);
     add_panel(panel, {unit.w1, columns, 1});
     made_.push_back({x, word(u * count(net_.hidden)), word(count(net_.hidden)), output_start[u],
-                     unit.layer == 0 ? count(unit.base) : 0});
+                     unit.layer == 0 ? count(unit.base) : 0, u});
   }
 
   void add_w1(std::size_t u, std::uint32_t x, std::uint32_t r, std::uint32_t d1) {
