@@ -107,6 +107,21 @@ __global__ void product(float* out) {
   }
 }
 
+/// Four 8 x 8 matrices, loaded and stored into another place.
+__global__ void moved_matrices(float* out) {
+  auto* from = dynamic_shared<std::uint16_t>();  // [16][16]
+  std::uint16_t* to = from + 256;
+  const auto lane = static_cast<int>(threadIdx.x);
+  for (int i = lane; i < 256; i += 32) from[i] = static_cast<std::uint16_t>(i);
+  __syncwarp();
+  const int row = lane % 16 * 16 + lane / 16 * 8;
+  std::uint32_t r[4];
+  load_matrices(r, from + row);
+  store_matrices(to + row, r);
+  __syncwarp();
+  for (int i = lane; i < 256; i += 32) out[i] = static_cast<float>(to[i]);
+}
+
 int left(int row, int column) { return (row * 3 + column * 5) % 7 - row % 3; }
 int right(int row, int column) { return (row + column * 2) % 5 - column % 4; }
 /// 64 x 64 by 64 x 56 in bf16 by four warps; transposed: both operands lie with the depth along
@@ -202,6 +217,11 @@ TEST_CASE("A product across a warp is that of its matrices") {
       CHECK(out[static_cast<std::size_t>(m * 8 + n)] == static_cast<float>(sum));
     }
   }
+}
+
+TEST_CASE("Matrices across a warp go back to where they came from") {
+  const auto out = run(moved_matrices, 32, 256);
+  for (std::size_t i = 0; i < 256; ++i) CHECK(out[i] == static_cast<float>(i));
 }
 
 TEST_CASE("A product of four warps is that of its matrices") {

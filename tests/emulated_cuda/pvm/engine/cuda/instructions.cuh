@@ -326,6 +326,23 @@ inline void load_two_matrices_transposed(std::uint32_t& r0, std::uint32_t& r1, c
   r0 = words[0];
   r1 = words[1];
 }
+inline void store_matrices(void* row, const std::uint32_t (&r)[4]) {
+  struct Given {
+    void* row;
+    std::uint32_t word[4];
+  } given{row, {r[0], r[1], r[2], r[3]}};
+  emulated_cuda::Block& block = emulated_cuda::block();
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+    emulated_cuda::fail("a row of a matrix that is not aligned");
+  }
+  const emulated_cuda::Lanes lanes = block.meet(emulated::full_warp, "stmatrix.x4", given).lanes;
+  const unsigned lane = block.now().lane;
+  for (unsigned pair = 0; pair < 4; ++pair) {
+    std::memcpy(&given, lanes[lane % 8 * 4 + pair], sizeof(given));
+    std::memcpy(static_cast<unsigned char*>(row) + pair * 4, &given.word[lane / 8], 4);
+  }
+  block.meet(emulated::full_warp, "stmatrix.x4", char{});
+}
 inline std::uint32_t transpose(std::uint32_t v) {
   emulated_cuda::Block& block = emulated_cuda::block();
   const emulated_cuda::Lanes lanes = block.meet(emulated::full_warp, "movmatrix", v).lanes;
@@ -353,6 +370,14 @@ inline void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4], std::uint3
       return emulated_cuda::half_from_table(word >> (16 * i) & 0xffffU);
     });
   });
+}
+inline void multiply_shallow_bf16(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
+                                  std::uint32_t b) {
+  multiply_bf16(c, {a0, a1, 0, 0}, b, 0);
+}
+inline void multiply_shallow_fp16(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
+                                  std::uint32_t b) {
+  multiply_fp16(c, {a0, a1, 0, 0}, b, 0);
 }
 inline std::uint32_t pair_cut_to_fp16(float first, float second) {
   const auto cut = [](float v) {
