@@ -361,6 +361,7 @@ class Sweeper : SweepRole<M, Bp> {
     } else {
       work_w1(sums, t);
     }
+    if (t.ends != 0 && !Base::settles_ && !Base::publishes_) finish(sums, t);
   }
   __device__ void work_w0(Sums<1>& sums, const SweepTile& t) {
     if (Base::publishes_) return pass(t);
@@ -370,14 +371,12 @@ class Sweeper : SweepRole<M, Bp> {
     move(g, t);
     if (Base::settles_) return bring_next_masters(t);
     multiply(sums, g, t);
-    if (t.ends != 0) finish(sums, t);
   }
   __device__ void work_w1(Sums<1>& sums, const SweepTile& t) {
     if (Base::settles_) return pass(t);
     if (!Base::publishes_) put_copy(t.panel);
     errors(sums, t);
     bring_next_masters(t);
-    if (!Base::publishes_ && t.ends != 0) finish(sums, t);
   }
   /// A tile that the task leaves as it is.
   __device__ void pass(const SweepTile& t) {
@@ -619,17 +618,17 @@ class Sweeper : SweepRole<M, Bp> {
       const Turns<S::stages> turn{stage_++};
       if (Base::publishes_) {  // d1 of the step before, for W1's copy alone
         barrier_wait(&state_.stages[turn.place()].full, turn.parity());
-        learn(turn, n, t, part);
       } else {
         multiply_errors(sums, score, turn, n, t, part);
       }
+      learn(turn, n, t, part);
     }
     leave_n(t);
     if (Base::publishes_) return;
     arrive(&state_.fresh);
     add_score(score);
   }
-  /// A part's targets become d1, where they are, and are multiplied with W(t) and with r.
+  /// A part's targets become d1, where they are, and are multiplied with W(t).
   __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const Turns<S::stages>& turn,
                                   const unsigned char* n, const SweepTile& t, int part) {
     turn_into_errors(score, turn, n, t, part);
@@ -645,7 +644,6 @@ class Sweeper : SweepRole<M, Bp> {
       if (learns(t, part)) barrier_wait(&state_.errors, errors_);
       errors_ ^= 1U;
     }
-    learn(turn, n, t, part);
   }
   /// Where the stage, d1 of a part, has the warp's m, they learn from it.
   __device__ void learn(const Turns<S::stages>& turn, const unsigned char* n, const SweepTile& t,
