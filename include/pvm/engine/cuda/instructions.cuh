@@ -346,10 +346,10 @@ __device__ __forceinline__ void load_two_matrices_transposed(std::uint32_t& r0, 
 /// Back to where `load_matrices` took them from; from compute capability 9.0 on.
 __device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&r)[4]) {
 #if PVM_BULK_COPIES
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
-                   shared_address(row)),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(row)),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
 #endif
 }
 /// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.

@@ -420,9 +420,7 @@ class CudaBatchEngine {
     return (plan_.w0_blocks + 2 * plan_.w1_blocks) * detail::batch::block_words;
   }
   /// Of W1's copies of a step.
-  [[nodiscard]] std::size_t swept_words() const {
-    return plan_.copies * detail::batch::copy_words;
-  }
+  [[nodiscard]] std::size_t swept_words() const { return plan_.copies * detail::batch::copy_words; }
   /// Places of the score, of three sums each.
   [[nodiscard]] std::size_t score_places() const {
     if (!swept()) return plan_.scores * slices();

@@ -35,8 +35,8 @@ struct ErrorSums {
   float prediction = 0, persistence = 0, loss = 0;
 };
 
-/// d1 of some sequences of a row, where bits of `real` say which of them exist: padding of the batch
-/// has no error.
+/// d1 of some sequences of a row, where bits of `real` say which of them exist: padding of the
+/// batch has no error.
 template <int Count, class Activation>
 __device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
                                             Activation activation, const float (&target)[Count],

@@ -43,7 +43,7 @@ class Plan {
   std::size_t first_output = 0;   ///< products from here on make y
   std::vector<Panel> panels;
   std::vector<Tile> tiles;
-  std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
+  std::vector<std::uint32_t> sweep;  ///< SweepTiles with their row words
   std::size_t tiles_swept = 0;
   std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
   std::vector<PanelSums> sums;              ///< of the panels of a sweep
@@ -238,8 +238,9 @@ class Plan {
     }
   }
 
-  /// Cycles of a block of threads: for a part, and for a tile of W0 and one of W1, at all and for 16
-  /// rows of it. Most of it is waiting for one thing after the other, however few rows there are.
+  /// Cycles of a block of threads: for a part, and for a tile of W0 and one of W1, at all and for
+  /// 16 rows of it. Most of it is waiting for one thing after the other, however few rows there
+  /// are.
   struct Cycles {
     std::size_t part, w0, w0_rows, w1, w1_rows;
   };
@@ -334,8 +335,8 @@ class Plan {
     }
     return share_out(order, most);
   }
-  /// A panel's pieces of the same share are one part: its number for each piece, and in `sums` where
-  /// a panel's parts are.
+  /// A panel's pieces of the same share are one part: its number for each piece, and in `sums`
+  /// where a panel's parts are.
   [[nodiscard]] std::vector<std::uint32_t> number_parts(const std::vector<Piece>& pieces) {
     std::vector<std::uint32_t> parts;
     for (std::size_t i = 0; i < pieces.size(); ++i) {

@@ -6,11 +6,11 @@
 /// no wider than a panel: one pass over the master weights that makes everything but sums of parts.
 /// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
 /// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
-/// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no other
-/// step needs d1. It is made on the spot of the targets and of y(t-2) = f(W1(t-2) r(t-2)), which the
-/// multiprocessor makes only now: r(t-2) is there for the gradient, and no y is ever written. W1(t)
-/// and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide each other's
-/// latencies.
+/// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no
+/// other step needs d1. It is made on the spot of the targets and of y(t-2) = f(W1(t-2) r(t-2)),
+/// which the multiprocessor makes only now: r(t-2) is there for the gradient, and no y is ever
+/// written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide
+/// each other's latencies.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// What the older ones would add is less than the rounding of the 16-bit copy
@@ -417,8 +417,7 @@ class Sweeper : SweepRole<M, Bp> {
     if (!exists(p)) return;
     const unsigned long long policy = leaves_last();
     const std::uint32_t now = state_.cursor.y;
-    unsigned char* to =
-        copy_of(p, warp() * 16, Base::publishes_ ? now : slot_after(now, y_slots));
+    unsigned char* to = copy_of(p, warp() * 16, Base::publishes_ ? now : slot_after(now, y_slots));
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const float* even = w[2 * i];
@@ -698,9 +697,9 @@ class Sweeper : SweepRole<M, Bp> {
     for (int at = 0; at < S::chunk_bytes; at += 32) {
       float y[2][4];
       if (!Plain && state_.cursor.given != 0) {
-        block.read_outputs(
-            y, a_.y + slot_bytes(slot_before(state_.cursor.y, y_slots, 2), start) + at,
-            S::row_bytes);
+        block.read_outputs(y,
+                           a_.y + slot_bytes(slot_before(state_.cursor.y, y_slots, 2), start) + at,
+                           S::row_bytes);
       } else {
         multiply_outputs<M, 16 * S::row_stride>(y, w, r + S::further(upper, at),
                                                 r + S::further(last, at));

@@ -34,10 +34,10 @@ __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsi
   w[13] = v.y;
 }
 
-/// sums = w r for two times 8 sequences, as accumulators lie across a warp. In shared memory lie, of
-/// r, row l % 16 for the first 8 sequences (from lane 16 on the next 8) at `rows`, the ones 16, 32
-/// rows on `Sixteen` bytes further each time, and row 48 + l % 8 (of each second 8 lanes, the next 8
-/// sequences) at `last`.
+/// sums = w r for two times 8 sequences, as accumulators lie across a warp. In shared memory lie,
+/// of r, row l % 16 for the first 8 sequences (from lane 16 on the next 8) at `rows`, the ones 16,
+/// 32 rows on `Sixteen` bytes further each time, and row 48 + l % 8 (of each second 8 lanes, the
+/// next 8 sequences) at `last`.
 template <class M, int Sixteen>
 __device__ __forceinline__ void multiply_outputs(float (&sums)[2][4], const OutputWeights& w,
                                                  const unsigned char* rows,
@@ -119,18 +119,17 @@ __global__ void __launch_bounds__(threads)
         w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words),
         lane);
     float y[2][4];
-    multiply_outputs<M, 16 * stride>(
-        y, w, r + (lane & 15) * stride + byte + (lane >> 4) * 16,
-        r + (48 + (lane & 7)) * stride + byte + (lane >> 3 & 1) * 16);
+    multiply_outputs<M, 16 * stride>(y, w, r + (lane & 15) * stride + byte + (lane >> 4) * 16,
+                                     r + (48 + (lane & 7)) * stride + byte + (lane >> 3 & 1) * 16);
     with_activation<M>(a.shape.activation,
                        [&](auto activation) { activate_outputs<M>(y, activation); });
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       const int m = row + (lane >> 2) + (k >> 1 & 1) * 8;
       if (m >= rows) continue;
-      const std::size_t line = static_cast<std::size_t>(slot) *
-                                   static_cast<std::size_t>(a.shape.outputs) +
-                               tile->outputs + static_cast<unsigned>(m);
+      const std::size_t line =
+          static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.shape.outputs) +
+          tile->outputs + static_cast<unsigned>(m);
       auto* to = reinterpret_cast<typename M::Kept::Type*>(
           a.y + line * static_cast<unsigned>(row_bytes) + byte);
       to[(k >> 2) * 8 + (lane & 3) * 2 + (k & 1)] = M::Kept::encode(y[k >> 2][k & 3]);
