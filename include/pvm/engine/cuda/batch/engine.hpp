@@ -656,10 +656,10 @@ class CudaBatchEngine {
     counted_.outputs += count(block.steps) * count(batch_) * net_.outputs;
   }
 
-  /// How many of the last two y before the step `back` steps ago this run has made itself; the
-  /// others a checkpoint gave, or they are a new run's past.
-  [[nodiscard]] int made_outputs(std::uint64_t back) const {
-    return static_cast<int>(std::min<std::uint64_t>(2, step_ - back - start_));
+  /// How many of the last two y this run has made itself; the others a checkpoint gave, or they are
+  /// a new run's past.
+  [[nodiscard]] int made_outputs() const {
+    return static_cast<int>(std::min<std::uint64_t>(2, step_ - start_));
   }
   /// The cursor `back` steps ago, with nothing owed.
   [[nodiscard]] detail::batch::Cursor cursor(std::uint64_t back) const {
@@ -672,7 +672,7 @@ class CudaBatchEngine {
             at(shape_.frames),
             at(shape_.terms),
             at(detail::batch::y_slots),
-            static_cast<std::uint32_t>(2 - made_outputs(back))};
+            static_cast<std::uint32_t>(2 - made_outputs())};
   }
   /// Arguments for tasks outside of steps: a table and a cursor as of the last step.
   [[nodiscard]] detail::batch::Arguments arguments_now() {
@@ -733,9 +733,9 @@ class CudaBatchEngine {
   void make_outputs() {
     if constexpr (half) {
       if (swept()) {
-        const auto blocks = static_cast<unsigned int>(plan_.tiles_swept);
-        for (int back = 1; back <= made_outputs(0); ++back) {
-          detail::batch::make_swept_outputs<Math>(arguments(), back, blocks, compute_.get());
+        const auto tiles = static_cast<unsigned int>(plan_.sweep_starts.back());
+        for (int back = 1; back <= made_outputs(); ++back) {
+          detail::batch::make_swept_outputs<Math>(arguments(), back, tiles, compute_.get());
         }
         return;
       }

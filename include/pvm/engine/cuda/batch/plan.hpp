@@ -43,8 +43,7 @@ class Plan {
   std::size_t first_output = 0;   ///< products from here on make y
   std::vector<Panel> panels;
   std::vector<Tile> tiles;
-  std::vector<std::uint32_t> sweep;  ///< SweepTiles with their row words
-  std::size_t tiles_swept = 0;
+  std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
   std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
   std::vector<PanelSums> sums;              ///< of the panels of a sweep
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
@@ -357,19 +356,19 @@ class Plan {
   void add_sweep() {
     const std::vector<Piece> pieces = share_out();
     const std::vector<std::uint32_t> parts = number_parts(pieces);
-    for (std::size_t block = 0; block < swept_.blocks; ++block) {
-      std::vector<std::size_t> mine;
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        if (pieces[i].share % swept_.blocks == block) mine.push_back(i);
-      }
-      add_block(pieces, parts, mine);
+    std::vector<std::vector<std::size_t>> of_blocks(swept_.blocks);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      of_blocks[pieces[i].share % swept_.blocks].push_back(i);
     }
-    sweep_starts.push_back(word(tiles_swept));
+    sweep_starts.push_back(0);
+    for (const auto& mine : of_blocks) {
+      add_block(pieces, parts, mine);
+      sweep_starts.push_back(sweep_starts.back() + word(mine.size()));
+    }
   }
   /// The tiles of a block of threads: `mine` of the pieces.
   void add_block(const std::vector<Piece>& pieces, const std::vector<std::uint32_t>& parts,
                  const std::vector<std::size_t>& mine) {
-    sweep_starts.push_back(word(tiles_swept));
     std::uint32_t turn = 0;
     for (std::size_t k = 0; k < mine.size(); ++k) {
       const std::size_t i = mine[k];
@@ -392,7 +391,6 @@ class Plan {
       add_words(tile);
       add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows(swept_.padded)));
       add_rows(tile.panel.n_rows, tile.panel.n, count(panel_width));
-      ++tiles_swept;
     }
   }
   /// The words of `n` rows and then, up to `room`, of rows that do not exist.

@@ -38,13 +38,11 @@ struct Fraction16 {
     return static_cast<float>(v) * (1.0F / 65535.0F);
 #endif
   }
-#if defined(__CUDACC__)
   /// decode(encode(v)) for v in [0, 1].
   __device__ static float round(float v) {
     constexpr float unit = 1.0F / 65535.0F;
     return __fmaf_rn(__fmaf_rn(v, 65535.0F, 8388608.0F), unit, -8388608.0F * unit);
   }
-#endif
 };
 struct PlainFloat {
   using Type = float;

@@ -70,8 +70,7 @@ struct SweepShape : SweepWarps<Bp> {
   static_assert(across * 16 == Bp && part_depth % 16 == 0);
   static constexpr int fresh_stride = moved ? 128 : panel_width * 2;  ///< of W(t) for the product
   static constexpr int tiles = 4;
-  static constexpr int words = rows + panel_width;
-  static constexpr int tile_bytes = static_cast<int>(sizeof(SweepTile)) + words * 4;
+  static constexpr int tile_bytes = sweep_tile_bytes(Bp);
   static constexpr int n_buffers = Bp <= 64 ? 2 : 1;
   static constexpr int n_bytes = panel_width * row_stride * chunks;
   static_assert(stage_bytes >= n_bytes && stage_bytes >= part_rows * row_stride * chunks);
@@ -678,17 +677,17 @@ class Sweeper : SweepRole<M, Bp> {
     const bool plain = block.plain() && state_.cursor.given == 0 && !state_.keeps;
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto derivative) {
       if (plain) {
-        make_errors<true>(score, rows, r, w, block, who, start, derivative);
+        turn_rows<true>(score, rows, r, w, block, who, start, derivative);
       } else {
-        make_errors<false>(score, rows, r, w, block, who, start, derivative);
+        turn_rows<false>(score, rows, r, w, block, who, start, derivative);
       }
     });
   }
   template <bool Plain, class Derivative>
-  __device__ __forceinline__ void make_errors(ErrorSums& score, unsigned char* rows,
-                                              const unsigned char* r, const OutputWeights& w,
-                                              const ErrorBlock<M>& block, const std::uint16_t* who,
-                                              std::uint32_t start, Derivative derivative) const {
+  __device__ __forceinline__ void turn_rows(ErrorSums& score, unsigned char* rows,
+                                            const unsigned char* r, const OutputWeights& w,
+                                            const ErrorBlock<M>& block, const std::uint16_t* who,
+                                            std::uint32_t start, Derivative derivative) const {
     const int l = lane();
     const int target = S::template at<S::part_rows>(l & 15, (l >> 4) * 16);
     const int upper = S::template at<panel_width>(l & 15, (l >> 4) * 16);

@@ -80,30 +80,27 @@ __device__ __forceinline__ void activate_outputs(float (&sums)[2][4], Activation
 template <class M, int Bp>
 __global__ void __launch_bounds__(threads)
     outputs_kernel(const __grid_constant__ Arguments a, int back) {
-  constexpr int m_words = sweep_rows(Bp);
-  constexpr std::size_t tile_bytes =
-      sizeof(SweepTile) + static_cast<std::size_t>(m_words + panel_width) * 4;
+  constexpr std::size_t tile_bytes = sweep_tile_bytes(Bp);
   const auto* tile = reinterpret_cast<const SweepTile*>(a.sweep + blockIdx.x * tile_bytes);
   if (tile->forward != 0) return;
-  const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + m_words;
+  const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + sweep_rows(Bp);
   const Cursor now = *a.first;
+  __shared__ std::uint32_t streams[static_cast<int>(Stream::count)];
+  if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
+    streams[threadIdx.x] = stream_place<M>(a, static_cast<Stream>(threadIdx.x), now, back, 0);
+  }
+  __syncthreads();
   constexpr int row_bytes = Bp * 2;
   constexpr int stride = row_bytes + 16;  // eight rows find different banks
   __shared__ __align__(16) unsigned char r[panel_width * stride];
   constexpr int chunks = row_bytes / 16;
   for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
-    const std::uint32_t word = words[i / chunks];
     const int at = i % chunks * 16;
-    uint4 piece = make_uint4(0, 0, 0, 0);
-    if (word != zero_row) {
-      const std::size_t start =
-          stream_place<M>(a, static_cast<Stream>(word >> stream_shift), now, back, 0);
-      piece = *reinterpret_cast<const uint4*>(
-          a.arena + start * 16 +
-          static_cast<std::size_t>(word & row_mask) * static_cast<unsigned>(row_bytes) + at);
-    }
-    *reinterpret_cast<uint4*>(r + i / chunks * stride + at) = piece;
+    copy_row_async(r + i / chunks * stride + at, a.arena + at,
+                   row_place(streams, words[i / chunks], row_bytes / 16));
   }
+  copies_commit();
+  copies_wait<0>();
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int rows = static_cast<int>(tile->panel.m - tile->panel.first);

@@ -125,6 +125,10 @@ struct PanelSums {
 };
 /// m of a tile: 16 for each warp of a block of threads, of which one or two fit a multiprocessor.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) { return padded == 256 ? 256 : 128; }
+/// Bytes of a tile with its row words.
+PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
+  return static_cast<int>(sizeof(SweepTile)) + (sweep_rows(padded) + panel_width) * 4;
+}
 /// How the warps of a sweep share a product: so many along the batch, 16 sequences each, and along
 /// the depth.
 template <int Bp>
