@@ -636,7 +636,10 @@ class Sweeper : SweepRole<M, Bp> {
     } else {
       __syncwarp();
     }
-    if constexpr (S::chunks > 1) arrive(&state_.errors);
+    if constexpr (S::chunks > 1) {
+      barrier_wait(&state_.errors, errors_ ^ 1U);  // or it would count for the part before
+      arrive(&state_.errors);
+    }
     if (works(t, part)) multiply_rows(sums, shared_ + turn.place() * S::stage_bytes, part);
     if constexpr (S::chunks > 1) {  // the gradient needs those of all sequences
       if (learns(t, part)) barrier_wait(&state_.errors, errors_);
