@@ -96,8 +96,13 @@ class PinnedBytes {
 /// A non-blocking stream.
 class Stream {
  public:
-  Stream() {
-    cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  /// `urgent`: its kernels get room before those of streams that are not.
+  explicit Stream(bool urgent = false) {
+    int least = 0, greatest = 0;
+    cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    cuda_check(
+        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, urgent ? greatest : least),
+        "making a stream");
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -1019,7 +1019,8 @@ class CudaBatchEngine {
   Sweeping sweep_;
   detail::batch::GatherLauncher<Math> gather_;
   detail::batch::UpdateLauncher<Math, Rule> update_;
-  detail::Stream compute_, upload_;
+  detail::Stream compute_{true};  // a step does not wait while frames to come are made rows
+  detail::Stream upload_;
   detail::ComputeTime compute_time_;
 
   Array<std::uint32_t> rows_, work_, sweep_tiles_, sweep_starts_;

@@ -845,6 +845,8 @@ class Sweeper : SweepRole<M, Bp> {
   /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
   __device__ void store_part(const SweepTile& t, const Sums<1>& sums) const {
     if (warp() >= S::kept) return;
+    // of the last rows, those that exist
+    const int rest = static_cast<int>(t.panel.n) - (panel_tiles - 1) * 8 - (lane() & 3) * 2;
     float* to = sweep_part<Bp>(a_, t.part) +
                 (warp() / S::across * panel_width + (lane() & 3) * 2) * Bp +
                 warp() % S::across * 16 + (lane() >> 2);
@@ -852,10 +854,14 @@ class Sweeper : SweepRole<M, Bp> {
     for (int n = 0; n < panel_tiles; ++n) {
       const float* v = sums[0][n];
       float* at = to + n * 8 * Bp;
-      at[0] = v[0];
-      at[Bp] = v[1];
-      at[8] = v[2];
-      at[Bp + 8] = v[3];
+      if (n + 1 < panel_tiles || rest > 0) {
+        at[0] = v[0];
+        at[8] = v[2];
+      }
+      if (n + 1 < panel_tiles || rest > 1) {
+        at[Bp] = v[1];
+        at[Bp + 8] = v[3];
+      }
     }
   }
 
