@@ -845,7 +845,7 @@ class Sweeper : SweepRole<M, Bp> {
   /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
   __device__ void store_part(const SweepTile& t, const Sums<1>& sums) const {
     if (warp() >= S::kept) return;
-    // of the last rows, those that exist
+    // of the last tile's rows, from the lane's on, those that exist: nobody reads the others
     const int rest = static_cast<int>(t.panel.n) - (panel_tiles - 1) * 8 - (lane() & 3) * 2;
     float* to = sweep_part<Bp>(a_, t.part) +
                 (warp() / S::across * panel_width + (lane() & 3) * 2) * Bp +
