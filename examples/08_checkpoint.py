@@ -26,6 +26,8 @@ def read(path):
     tensors = {}
     for name, about in header.items():
         begin, end = about["data_offsets"]
+        if end > len(data):
+            sys.exit(f"08_checkpoint.py: '{path}' is cut off: '{name}' ends behind the file's end")
         values = array.array(code[about["dtype"]])
         values.frombytes(data[begin:end])
         if sys.byteorder == "big":

@@ -61,6 +61,29 @@ Examples:
 
 Exit codes: 0 done (also when stopped by Ctrl-C, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
+/// Decimal digits alone: zeros in front make no octal number of them.
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+        const bool whole =
+            text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
+        if (!whole && !text.empty()) return pvm::quote(text) + " is not a whole number";
+        while (text.size() > sign + 1 && text[sign] == '0') text.erase(sign, 1);
+        return std::string();
+      },
+      "");
+}
+CLI::Validator number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double value = 0;
+        const bool is_number = text.empty() || CLI::detail::lexical_cast(text, value);
+        return is_number ? std::string() : pvm::quote(text) + " is not a number";
+      },
+      "");
+}
+
 void describe(CLI::App& app, Arguments& a) {
   app.option_defaults()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)  // so that scripts can be overridden
@@ -68,10 +91,13 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("-S,--spec", a.spec, "model spec; needed unless -L holds one")->type_name("FILE");
   app.add_option("-L,--load", a.load, "continue from a checkpoint (.safetensors, .bin, .zip)")
       ->type_name("FILE");
-  app.add_option("--seed", a.seed, "of the first weights and the generated frames (default 0)")
+  app.add_option("--seed", a.seed,
+                 "of the first weights and the generated frames (default: the checkpoint's, or 0)")
+      ->transform(whole_number())
       ->type_name("N");
   app.add_option("--rate", a.rate,
                  "all layers learn at rate R from the start, whatever the spec's schedule says")
+      ->check(number())
       ->type_name("R");
   app.option_defaults()->group("Frames");
   app.add_option("-f,--file", a.file,
@@ -84,6 +110,7 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--cache-mb", a.cache_mb,
                  "decoded frames are kept in at most N MB (default: a share of the free memory; "
                  "0: decode on every pass)")
+      ->transform(whole_number())
       ->type_name("N");
   app.add_option("--decode", a.decode, "of pictures and videos: auto, cpu or gpu")
       ->type_name("HOW");
@@ -91,16 +118,22 @@ void describe(CLI::App& app, Arguments& a) {
                  "write the frames as a zip in the published layout, and do nothing else")
       ->type_name("FILE");
   app.add_option("--frames", a.frames, "how many --write-zip writes (default: a pass, or 1000)")
+      ->transform(whole_number())
       ->type_name("N");
   app.option_defaults()->group("Run");
-  app.add_option("-b,--batch", a.batch, "independent sequences sharing the weights (default 1)")
+  app.add_option("-b,--batch", a.batch,
+                 "independent sequences sharing the weights (default: the checkpoint's, or 1)")
+      ->transform(whole_number())
       ->type_name("N");
-  app.add_option("--reduce", a.reduce, "how their updates become one: mean (default) or sum")
+  app.add_option("--reduce", a.reduce,
+                 "how their updates become one: mean or sum (default: the checkpoint's, or mean)")
       ->type_name("HOW");
   app.add_option("--seconds", a.seconds, "stop after N seconds, as Ctrl-C would (default: never)")
+      ->check(number())
       ->type_name("N");
   app.add_option("-n,--steps", a.steps,
                  "stop when the step counter reaches N (default: the spec's steps)")
+      ->transform(whole_number())
       ->type_name("N");
   app.add_flag("--freeze", a.freeze, "forward only: no learning, and no checkpoints unless -o");
   app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
@@ -108,6 +141,7 @@ void describe(CLI::App& app, Arguments& a) {
                  "fp32, tf32 (GPU), bf16 or fp16 (default: the checkpoint's, or fp32)")
       ->type_name("NAME");
   app.add_option("--threads", a.threads, "of the host backend (default: one per core)")
+      ->transform(whole_number())
       ->type_name("N");
   app.add_flag("-G,--no-graph", a.no_graph, "GPU: run kernels one by one");
   app.option_defaults()->group("Output");
@@ -117,6 +151,7 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("PREFIX");
   app.add_option("-s,--save-every", a.save_every,
                  "steps between checkpoints (default 100000); one more is saved at the end")
+      ->transform(whole_number())
       ->type_name("N");
   app.add_option("--metrics", a.metrics,
                  "a JSON line per interval: step, fps, loss, mse, psnr, ...")
@@ -126,6 +161,7 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("FILE");
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
+      ->transform(whole_number())
       ->type_name("N");
   app.add_flag("--report", a.report, "at the end: where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
@@ -206,6 +242,9 @@ void check(const Arguments& a) {
   }
   if (!a.file.empty() && !(a.dataset.empty() && a.path.empty())) {
     refuse("-f names one source and -d or -p a data set; give one of them");
+  }
+  if (a.frames_given && a.write_zip.empty()) {
+    refuse("--frames is for --write-zip; a run's length is -n");
   }
   check_outputs(a);
   if (a.spec.empty() && a.load.empty() && a.write_zip.empty()) {

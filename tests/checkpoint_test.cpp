@@ -204,6 +204,20 @@ TEST_CASE("A checkpoint without one of its tensors is refused", "[checkpoint]") 
   }
 }
 
+TEST_CASE("A checkpoint that says what this program does not know is refused", "[checkpoint]") {
+  const TempDir dir;
+  write_trained(dir / "a.safetensors");
+  const std::string whole = read_file(dir / "a.safetensors");
+  for (const auto& [said, other] : {std::pair{"\"reduce\":\"mean\"", "\"reduce\":\"most\""},
+                                    {"\"precision\":\"fp32\"", "\"precision\":\"int4\""}}) {
+    std::string changed = whole;
+    changed.replace(changed.find(said), std::string(said).size(), other);
+    write_file(dir / "b.safetensors", changed);
+    INFO(other);
+    CHECK(contains(error_of([&] { io::load_checkpoint(dir / "b.safetensors"); }), "does not know"));
+  }
+}
+
 TEST_CASE("Weights that are not numbers are refused", "[checkpoint]") {
   const TempDir dir;
   const auto spec = tiny_spec();

@@ -4,6 +4,7 @@
 /// The command line from outside. PVM_CLI is the program's path, set by the build.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -116,6 +117,9 @@ TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
   const std::vector<std::vector<std::string>> wrong = {{"-b", "0"},
                                                        {"-b", "-3"},
                                                        {"-b", "many"},
+                                                       {"-b", "1.5"},
+                                                       {"-n", "0x10"},
+                                                       {"--frames", "10"},
                                                        {"-n", "0"},
                                                        {"-n", "-1"},
                                                        {"-s", "0"},
@@ -153,6 +157,23 @@ TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
   write_file(dir / "brackets.json", std::string(900'000, '['));
   CHECK(run(dir, {"-S", "brackets.json"}).code == 2);
   CHECK(names_in(dir.path()).size() == 2);
+}
+
+TEST_CASE("Numbers are decimal, whatever they begin with", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "010", "-o", "run"}).code == 0);
+  CHECK(names_in(dir.path()) == std::vector<std::string>{"run_000000010.safetensors", "spec.json"});
+}
+
+TEST_CASE("A run ends about when its time is up, however long a step takes", "[cli]") {
+  const TempDir dir;
+  auto spec = tiny_spec();
+  spec.layer_shapes = {8, 4};
+  write_file(dir / "spec.json", pvm::to_json_text(spec, 2));
+  const auto start = std::chrono::steady_clock::now();
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-b", "256", "--seconds", "1"}).code == 0);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
 }
 
 TEST_CASE("Failures: one sentence, exit code 1, no files", "[cli]") {

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
+#include <sys/stat.h>
+
 #include <pvm/io/open.hpp>
 
 #include "io_helpers.hpp"
@@ -58,6 +60,13 @@ TEST_CASE("what cannot be opened is refused in a sentence", "[io]") {
   pvm::set_log_sink({});
   REQUIRE(said.size() == 1);
   CHECK(contains(said.front(), "decoded on the CPU"));
+}
+
+TEST_CASE("a pipe is no source, and nobody waits for it", "[io]") {
+  const TempDir dir;
+  REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
+  CHECK(contains(failure(pvm::Fault::source, [&] { io::open_source((dir / "pipe").string()); }),
+                 "is a pipe"));
 }
 
 TEST_CASE("the sequences of a data set are found", "[io]") {

@@ -65,6 +65,12 @@ TEST_CASE("a video cut off plays what there is of it", "[io]") {
   const std::uint64_t frames = video.count_frames();
   CHECK(frames > 0);
   CHECK(frames < 30);
+  for (const char* name : {"a.avi", "half.avi"}) {
+    const Messages messages;
+    io::Video played(dir / name);
+    (void)read_many(played, 70);
+    CHECK(messages.count("cut off") == (name == std::string("half.avi") ? 1U : 0U));
+  }
   check_resume([&] { return io::Video(dir / "half.avi"); }, static_cast<int>(frames) + 2);
 }
 

@@ -153,6 +153,10 @@ TEST_CASE("Metrics of a resumed run go on where they were", "[train][metrics]") 
   train(0, 10, pvm::Metrics{path, 10});
   CHECK(steps_of(path) == Steps{10});
   CHECK(steps_of(path.string() + ".old") == Steps{10, 20, 30, 40, 50, 52});
+  train(0, 20, pvm::Metrics{path, 10});
+  CHECK(steps_of(path) == Steps{10, 20});
+  CHECK(steps_of(path.string() + ".old") == Steps{10, 20, 30, 40, 50, 52});
+  CHECK(steps_of(path.string() + ".old2") == Steps{10});
 
   write_file(dir / "notes.txt", "my notes\n");
   CHECK(contains(error_of([&] {
@@ -309,6 +313,45 @@ TEST_CASE("Outputs are tried before a run starts", "[train]") {
   CHECK(refused(pvm::Metrics{"/proc/no/m.jsonl"}));
   CHECK(refused(pvm::Metrics{"/dev/null"}));
   CHECK(trainer.step() == 0);
+}
+
+TEST_CASE("A preview takes the place of an earlier one, and of nothing else", "[train][preview]") {
+  const TempDir dir;
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  trainer.fit(frames, pvm::Steps{4}, io::Preview{dir / "p.png", 2});
+  trainer.fit(frames, pvm::Steps{8}, io::Preview{dir / "p.png", 2});
+  for (const std::string& other :
+       {std::string("my notes"), read_file(dir / "p.png").substr(0, 18)}) {
+    write_file(dir / "other.png", other);
+    CHECK(contains(error_of([&] {
+                     trainer.fit(frames, pvm::Steps{12}, io::Preview{dir / "other.png", 2});
+                   }),
+                   "is no preview"));
+    CHECK(read_file(dir / "other.png") == other);
+  }
+  cv::imwrite((dir / "photo.png").string(), cv::Mat(40, 50, CV_8UC3, cv::Scalar::all(9)));
+  CHECK_THROWS_AS(trainer.fit(frames, pvm::Steps{12}, io::Preview{dir / "photo.png", 2}),
+                  pvm::Error);
+}
+
+TEST_CASE("The time limit looks at the clock after the first step, then once a second", "[train]") {
+  pvm::Trainer<> trainer(tiny_spec());
+  pvm::TimeLimit limit(10);
+  CHECK(limit.next(5) == 6);
+  const auto at = [&](std::uint64_t step, double seconds) {
+    pvm::Moment moment{trainer};
+    moment.begin = 5;
+    moment.step = step;
+    moment.seconds = seconds;
+    limit.at(moment);
+    return limit.next(step) - step;
+  };
+  CHECK(at(6, 4.0) == 1);           // a step takes longer than that
+  CHECK(at(105, 2.0) == 50);        // 50 a second
+  CHECK(at(1005, 0.001) == 2000);   // no more than twice what it is judged by
+  CHECK(at(1005, 9.99) == 1);       // what is left of the time
+  CHECK(limit.next(3000) == 3001);  // others may have cut further on
 }
 
 TEST_CASE("A callback may be absent", "[train]") {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -249,13 +250,26 @@ inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
   const auto batch = static_cast<std::size_t>(std::max(checkpoint.state.batch, 0));
   if (batch == 0 || positions.size() != 3 * batch || since.size() != batch ||
       names.size() != batch) {
-    file.refuse("its batch is " + std::to_string(checkpoint.state.batch) +
-                ", but it has the positions of " + std::to_string(since.size()) + " sequences");
+    file.refuse("its batch is " + std::to_string(checkpoint.state.batch) + ", but it has " +
+                std::to_string(positions.size() / 3) + " positions, " +
+                std::to_string(since.size()) + " counts of frames and " +
+                std::to_string(names.size()) + " names of sources");
   }
   for (std::size_t k = 0; k < batch; ++k) {
     const std::uint64_t* p = positions.data() + 3 * k;
     checkpoint.streams.push_back({{p[0], p[1], p[2]}, since[k], names[k]});
   }
+}
+
+/// A text of the metadata, the first of `allowed` where there is none.
+inline std::string one_of(const SafetensorsReader& file, const char* key,
+                          std::initializer_list<std::string_view> allowed) {
+  std::string value = text_or(file.metadata(), key, std::string(*allowed.begin()));
+  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
+    file.refuse("its " + std::string(key) + " is " + quote(value) +
+                ", which this program does not know");
+  }
+  return value;
 }
 
 inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec* spec) {
@@ -277,9 +291,8 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                 quote(text_or(file.metadata(), "format_version", "missing")) +
                 "; this program reads version " + std::string(checkpoint_version));
   }
-  checkpoint.precision = text_or(file.metadata(), "precision", "fp32");
-  checkpoint.reduce =
-      text_or(file.metadata(), "reduce", "mean") == "sum" ? Reduce::sum : Reduce::mean;
+  checkpoint.precision = one_of(file, "precision", {"fp32", "tf32", "bf16", "fp16"});
+  checkpoint.reduce = one_of(file, "reduce", {"mean", "sum"}) == "sum" ? Reduce::sum : Reduce::mean;
   checkpoint.seed = parse_number<std::uint64_t>(file, "seed");
   read_state(file, checkpoint);
   read_streams(file, checkpoint);

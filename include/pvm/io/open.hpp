@@ -186,6 +186,10 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
                                    "directory of pictures, a camera, or synthetic");
   }
   if (path.starts_with("/dev/video")) return Camera(path);
+  if (std::filesystem::is_fifo(path, ignored) || std::filesystem::is_socket(path, ignored)) {
+    throw Error(Fault::source, pvm::quote(path) + " is a pipe, which cannot be played again; " +
+                                   "write what comes from it to a file first");
+  }
   if (std::filesystem::is_directory(path, ignored)) {
     return detail::open_pictures<DirectoryStore, Gpu>(path, decode);
   }

@@ -5,14 +5,17 @@
 /// A picture of what a network sees, predicts and does inside. Needs OpenCV.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -189,9 +192,11 @@ class Preview {
   void begin(const Moment& moment) {
     if (path_.extension() != ".png") refuse("its name must end in .png");
     std::error_code ignored;
-    if (std::filesystem::exists(path_, ignored) &&
-        !std::filesystem::is_regular_file(path_, ignored)) {
-      refuse("it is not a file; choose another name");
+    if (std::filesystem::exists(path_, ignored)) {
+      if (!std::filesystem::is_regular_file(path_, ignored)) {
+        refuse("it is not a file; choose another name");
+      }
+      if (!holds_preview()) refuse("it exists and is no preview; choose another name");
     }
     if (const auto why = why_not_writable(path_); !why.empty()) {
       refuse(why + "; choose another place");
@@ -259,6 +264,21 @@ class Preview {
         log(Severity::warning, std::string("no preview: ") + error.what());
       }
     }
+  }
+
+  /// Whether the file is empty, or a PNG as wide as previews are.
+  [[nodiscard]] bool holds_preview() const {
+    constexpr std::string_view png = "\x89PNG\r\n\x1a\n";
+    constexpr std::size_t width_at = 16;  // four bytes, the first the highest
+    std::ifstream file(path_, std::ios::binary);
+    std::array<char, width_at + 4> start{};
+    file.read(start.data(), start.size());
+    if (file.gcount() == 0) return true;
+    std::uint32_t width = 0;
+    for (std::size_t i = width_at; i < start.size(); ++i) {
+      width = width << 8U | static_cast<unsigned char>(start[i]);
+    }
+    return std::string_view(start.data(), png.size()) == png && width == detail::Sheet::width;
   }
 
   [[noreturn]] void refuse(const std::string& why) const {

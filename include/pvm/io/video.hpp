@@ -20,6 +20,7 @@
 #include <opencv2/videoio/registry.hpp>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
@@ -155,10 +156,21 @@ class Video {
   void advance() {
     ++taken_.frame;
     if (capture_.grab()) return;
+    if (!found_length_) warn_if_cut_off();
     found_length_ = taken_.frame;
     taken_.frame = 0;
     ++taken_.pass;
     ended_ = true;
+  }
+
+  /// What files say themselves is not always right, but a tenth is much.
+  void warn_if_cut_off() const {
+    const double said = capture_.get(cv::CAP_PROP_FRAME_COUNT);
+    if (!(static_cast<double>(taken_.frame) < 0.9 * said)) return;
+    log(Severity::warning, pvm::quote(name_) + " says that it has " +
+                               std::to_string(static_cast<std::uint64_t>(said)) + " frames and " +
+                               std::to_string(taken_.frame) +
+                               " can be decoded, which are used; is it cut off?");
   }
 
   /// False where it is no 8-bit grey or colour.

@@ -37,8 +37,8 @@ namespace pvm::inline v0 {
 /// repeating the last frame, seconds (of training; a resumed run counts on). Unmeasured is null.
 ///
 /// A run that begins at step k keeps the lines up to k of a file that is there and drops later
-/// ones: those steps are run again. One that begins at 0 keeps the whole old file as FILE.old. A
-/// file that is something else is refused.
+/// ones: those steps are run again. One that begins at 0 keeps the whole old file as FILE.old, or
+/// FILE.old2 and so on, whatever name is free. A file that is something else is refused.
 class Metrics {
  public:
   /// `own`: metrics of the program's own (see MetricType), behind the others in each line. Throws
@@ -138,18 +138,29 @@ class Metrics {
     std::error_code ignored;
     io::make_directories_of(path_);
     seconds_before_ = 0;
+    bool is_ready = true;
     if (std::filesystem::exists(path_, ignored)) {
-      begin == 0 ? set_aside() : drop_after(begin);
+      if (begin == 0) {
+        is_ready = set_aside();
+      } else {
+        drop_after(begin);
+      }
     }
-    file_.emplace(path_, std::ios::app);
+    file_.emplace();
+    if (is_ready) file_->open(path_, std::ios::app);
   }
 
-  void set_aside() const {
+  /// Whether the name is free now.
+  [[nodiscard]] bool set_aside() const {
     std::error_code fault;
-    if (std::filesystem::file_size(path_, fault) == 0) return;
-    const std::filesystem::path old = path_.string() + ".old";
+    if (std::filesystem::file_size(path_, fault) == 0) return true;
+    std::filesystem::path old = path_.string() + ".old";
+    for (int n = 2; std::filesystem::exists(old, fault); ++n) {
+      old = path_.string() + ".old" + std::to_string(n);
+    }
     std::filesystem::rename(path_, old, fault);
     if (!fault) log(Severity::info, "metrics of an earlier run are kept as " + old.string());
+    return !fault;
   }
 
   void drop_after(std::uint64_t begin) {

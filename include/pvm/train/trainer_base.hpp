@@ -131,7 +131,8 @@ class TrainerBase {
     const EngineState& state = checkpoint.state;
     if (state.resumable() && state.batch != batch()) {
       throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
-                                         " sequences and this run has " + std::to_string(batch()) +
+                                         (state.batch == 1 ? " sequence" : " sequences") +
+                                         " and this run has " + std::to_string(batch()) +
                                          "; continue with a batch of " +
                                          std::to_string(state.batch));
     }

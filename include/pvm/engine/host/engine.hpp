@@ -105,8 +105,13 @@ class HostEngine {
   [[nodiscard]] int batch() const noexcept { return batch_; }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
-  /// Steps worth handing over at once; more only delays what the caller sees.
-  [[nodiscard]] int block_steps() const noexcept { return 32; }
+  /// Steps worth handing over at once, a fraction of a second on two cores; more only delays what
+  /// the caller sees, and when it can stop a run.
+  [[nodiscard]] int block_steps() const noexcept {
+    constexpr std::size_t weights = std::size_t{1} << 29;  // multiplied by a sequence's values
+    const std::size_t steps = weights / (net_.weights * static_cast<std::size_t>(batch_));
+    return static_cast<int>(std::clamp<std::size_t>(steps, 1, 32));
+  }
 
   /// Room for `steps` frames of every sequence; valid until the next call.
   [[nodiscard]] FrameBlock stage(int steps) {
@@ -409,8 +414,8 @@ class HostEngine {
     frames_.resize(rows);
     for (std::size_t row = 0; row < rows; ++row) {
       const bool stored = !block.stored.empty() && block.stored[row] != not_stored;
-      frames_[row] = stored ? store_.frame(block.stored[row])
-                            : block.pixels.data() + row * spec_.frame_size();
+      frames_[row] =
+          stored ? store_.frame(block.stored[row]) : block.pixels.data() + row * spec_.frame_size();
     }
   }
 
