@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -77,9 +78,9 @@ CLI::Validator whole_number() {
 CLI::Validator number() {
   return CLI::Validator(
       [](std::string& text) {
-        double value = 0;
-        const bool is_number = text.empty() || CLI::detail::lexical_cast(text, value);
-        return is_number ? std::string() : pvm::quote(text) + " is not a number";
+        char* end = nullptr;
+        (void)std::strtod(text.c_str(), &end);
+        return *end == '\0' ? std::string() : pvm::quote(text) + " is not a number";
       },
       "");
 }

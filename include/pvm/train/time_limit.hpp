@@ -19,6 +19,7 @@ class TimeLimit {
  public:
   explicit TimeLimit(double seconds) : seconds_(seconds) {}
 
+  void begin(const Moment&) noexcept { look_at_ = 0; }
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const noexcept {
     return std::max(look_at_, step + 1);
   }

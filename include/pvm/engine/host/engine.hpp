@@ -414,8 +414,8 @@ class HostEngine {
     frames_.resize(rows);
     for (std::size_t row = 0; row < rows; ++row) {
       const bool stored = !block.stored.empty() && block.stored[row] != not_stored;
-      frames_[row] =
-          stored ? store_.frame(block.stored[row]) : block.pixels.data() + row * spec_.frame_size();
+      frames_[row] = stored ? store_.frame(block.stored[row])
+                            : block.pixels.data() + row * spec_.frame_size();
     }
   }
 
