@@ -270,6 +270,37 @@ TEST_CASE("batch: scores and predictions are the host engine's", "[gpu]") {
   CHECK(largest_difference(q, doubles(p)) < 4e-6);
 }
 
+/// Where weights are swept, that is scored when frames come up, in blocks of any length.
+TEST_CASE("batch: what repeating the frame misses is counted where frames are scored", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const std::size_t size = spec.frame_size();
+  for (const std::size_t batch : {std::size_t{5}, std::size_t{40}}) {
+    INFO(batch);
+    pvm::CudaBatchEngine<pvm::bf16> gpu(spec, static_cast<int>(batch));
+    CHECK(gpu.description().find("swept") != std::string::npos);
+    gpu.restore(
+        start_from(some_weights(pvm::make_connectome(spec).weights), static_cast<int>(batch)));
+    const auto scores = [](std::uint64_t t, std::size_t b) { return t >= 2 && (t + b) % 3 != 0; };
+    double expected = 0;
+    for (const int steps : {1, 1, 1, 2, 3, 5}) {
+      const auto block = gpu.stage(steps);
+      pvm_test::fill(block, gpu.step(), batch, size);
+      for (std::size_t i = 0; i < block.scored.size(); ++i) {
+        const std::uint64_t t = gpu.step() + i / batch;
+        block.scored[i] = scores(t, i % batch) ? 1 : 0;
+        for (std::size_t k = 0; block.scored[i] != 0 && k < size; ++k) {
+          const double moved = static_cast<double>(pvm_test::some_pixel(k, t, i % batch)) -
+                               static_cast<double>(pvm_test::some_pixel(k, t - 2, i % batch));
+          expected += moved * moved / (255.0 * 255.0);
+        }
+      }
+      gpu.run(block, pvm::Mode::learn);
+    }
+    CHECK(std::abs(gpu.take_score().persistence / expected - 1) < 1e-3);
+  }
+}
+
 TEST_CASE("batch: frames may come squeezed", "[gpu]") {
   if (skipped()) return;
   const auto spec = early_tiny();

@@ -32,6 +32,7 @@ struct Arguments {
   const std::uint32_t* sweep_starts;  ///< first tile of each block of threads, and the end
   const PanelSums* sums;              ///< of the panels of a sweep
   unsigned int sum_count;
+  int sum_rows;               ///< of each: the hidden values of a unit
   const std::uint32_t* rows;  ///< row words
   float* master;              ///< panels one behind the other
   float* states;              ///< the rule's floats, each as long as the master
@@ -51,18 +52,20 @@ struct Arguments {
   const float* tables;         ///< [frames][table]
   const float* now_table;      ///< what to use in place of the step's table, if anything
   const std::uint8_t* scored;  ///< [frames][Bp]
-  float* scratch;              ///< partial sums [slices][part][56][slice]
-  std::size_t scratch_slice;   ///< floats of one slice's
-  unsigned int* counters;      ///< [slices][counters]
+  float* missed;               ///< swept: [frames][missed_places] of repeating the frame
+  int missed_places;
+  float* scratch;             ///< partial sums [slices][part][56][slice]
+  std::size_t scratch_slice;  ///< floats of one slice's
+  unsigned int* counters;     ///< [slices][counters]
   unsigned int counter_slice;
   double* score;             ///< [slices][scores][3]
-  unsigned int score_slice;  ///< places of a slice; swept: of the sweep
-  Cursor* first;             ///< read by the first kernel of a step, written by the second
+  unsigned int score_slice;  ///< places of a slice
+  StepStart* first;          ///< read by the first kernel of a step, written by the second
   Cursor* second;            ///< the other way round
 };
 
 /// The slot `back` steps before `slot`; back is less than the ring is long.
-__device__ __forceinline__ std::uint32_t slot_before(std::uint32_t slot, int ring, int back) {
+PVM_HOST_DEVICE inline std::uint32_t slot_before(std::uint32_t slot, int ring, int back) {
   const int at = static_cast<int>(slot) - back;
   return static_cast<std::uint32_t>(at < 0 ? at + ring : at);
 }
@@ -86,8 +89,8 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
 /// Where in the arena, in units of 16 bytes, the rows of `stream` start as the step `back` before
 /// the cursor's sees them; gradients as of `age` steps before.
 template <class M>
-__device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, const Cursor& now,
-                                             int back, int age) {
+PVM_HOST_DEVICE inline std::uint32_t stream_place(const Arguments& a, Stream stream,
+                                                  const Cursor& now, int back, int age) {
   const Shape& s = a.shape;
   const std::size_t row = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
   const unsigned char* base = a.ones;
@@ -129,6 +132,14 @@ __device__ inline std::uint32_t stream_place(const Arguments& a, Stream stream, 
   const std::size_t offset = static_cast<std::size_t>(base - a.arena) +
                              static_cast<std::size_t>(slot) * static_cast<std::size_t>(rows) * row;
   return static_cast<std::uint32_t>(offset / 16);
+}
+/// Place `i` of all that a step at `now` begins with.
+template <class M>
+PVM_HOST_DEVICE inline std::uint32_t start_place(const Arguments& a, const Cursor& now, int i) {
+  constexpr int streams = static_cast<int>(Stream::count);
+  const int view = i / streams;
+  return stream_place<M>(a, static_cast<Stream>(i % streams), now, steps_back(view),
+                         gradient_age(view));
 }
 /// Where row `word` starts; `unit`: 16 bytes of a row.
 __device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams, std::uint32_t word,

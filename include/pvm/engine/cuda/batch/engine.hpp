@@ -315,12 +315,13 @@ class CudaBatchEngine {
     return 4 * plan_.master * (2 + (listed_ ? 0 : Rule::state)) + 4 * work_words() +
            3 * count(shape_.ring) * hidden + count(shape_.frames) * count(shape_.pixels) * row +
            row + count(shape_.terms) * (hidden + outputs) + y_slots * outputs +
-           4 * scratch_floats() + frames * (spec_.frame_size() + 1 + sizeof(void*)) +
-           4 * tables * rates_.size() + count(shape_.frames) * count(shape_.padded) +
+           4 * (scratch_floats() + count(shape_.frames) * missed_places()) +
+           frames * (spec_.frame_size() + 1 + sizeof(void*)) + 4 * tables * rates_.size() +
+           count(shape_.frames) * count(shape_.padded) +
            4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
            sizeof(Tile) * plan_.tiles.size() + sizeof(PanelSums) * plan_.sums.size() +
            sizeof(Product) * plan_.products.size() + 4 * plan_.counters * slices() +
-           24 * score_places() + 3 * sizeof(Cursor);
+           24 * score_places() + sizeof(StepStart) + 2 * sizeof(Cursor);
   }
 
  private:
@@ -424,11 +425,13 @@ class CudaBatchEngine {
   /// Places of the score, of three sums each.
   [[nodiscard]] std::size_t score_places() const {
     if (!swept()) return plan_.scores * slices();
-    return swept_scores() + gather_.scores(shape_.pixels);
-  }
-  /// Every warp of the sweep has its own; what the second kernel scores comes behind.
-  [[nodiscard]] std::size_t swept_scores() const {
+    // every warp that computes has its own
     return (plan_.sweep_starts.size() - 1) * count(detail::batch::sweep_rows(shape_.padded) / 16);
+  }
+  /// Of what repeating a frame misses; not swept, errors are made where that is scored.
+  [[nodiscard]] std::size_t missed_places() const {
+    const dim3 blocks = detail::batch::frame_blocks(shape_, 1);
+    return swept() ? std::size_t{blocks.x} * blocks.y : 0;
   }
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =
@@ -497,10 +500,12 @@ class CudaBatchEngine {
     tables_ = zeros<float>(count(shape_.frames) * rates_.size());
     now_table_ = zeros<float>(rates_.size());
     scored_ = zeros<std::uint8_t>(count(shape_.frames) * count(shape_.padded));
+    missed_ = zeros<float>(count(shape_.frames) * missed_places());
     scratch_ = zeros<float>(scratch_floats());
     counters_ = zeros<unsigned int>(plan_.counters * slices());
     score_ = zeros<double>(score_places() * 3);
-    cursors_ = zeros<detail::batch::Cursor>(3);
+    step_start_ = zeros<detail::batch::StepStart>(1);
+    cursors_ = zeros<detail::batch::Cursor>(2);
     const std::size_t frames = count(block_steps()) * count(batch_);
     const std::size_t table = count(block_steps()) * rates_.size();
     for (int i = 0; i < Tuning::blocks_ahead; ++i) {
@@ -531,6 +536,7 @@ class CudaBatchEngine {
     a.sweep_starts = sweep_starts_.get();
     a.sums = sums_.get();
     a.sum_count = static_cast<unsigned int>(plan_.sums.size());
+    a.sum_rows = net_.hidden;
     a.rows = rows_.get();
     a.master = master_.get();
     a.states = states_.get();
@@ -549,14 +555,16 @@ class CudaBatchEngine {
     a.y = bytes(y_.get());
     a.tables = tables_.get();
     a.scored = scored_.get();
+    a.missed = missed_.get();
+    a.missed_places = static_cast<int>(missed_places());
     a.scratch = scratch_.get();
     a.scratch_slice = plan_.scratch * detail::batch::panel_width * count(shape_.slice);
     a.counters = counters_.get();
     a.counter_slice = static_cast<unsigned int>(plan_.counters);
     a.score = score_.get();
-    a.score_slice = static_cast<unsigned int>(swept() ? swept_scores() : plan_.scores);
-    a.first = cursors_.get();
-    a.second = cursors_.get() + 1;
+    a.score_slice = static_cast<unsigned int>(plan_.scores);
+    a.first = step_start_.get();
+    a.second = cursors_.get();
     return a;
   }
 
@@ -679,10 +687,10 @@ class CudaBatchEngine {
     std::vector<float> table(rates_.size());
     rates_.write_now(step_ - 1, table.data());
     write(now_table_.get(), table);
-    write(cursors_.get() + 2, std::vector<detail::batch::Cursor>{cursor(1)});
+    write(cursors_.get() + 1, std::vector<detail::batch::Cursor>{cursor(1)});
     detail::batch::Arguments a = arguments();
     a.now_table = now_table_.get();
-    a.second = cursors_.get() + 2;
+    a.second = cursors_.get() + 1;
     return a;
   }
   /// After a sweep W0 has not learned the last step's gradients yet: now it does.
@@ -691,7 +699,17 @@ class CudaBatchEngine {
     sweep(detail::batch::Task::settle);
     write_cursors();
   }
-  void write_cursors() { write(cursors_.get(), std::vector<detail::batch::Cursor>(2, cursor(0))); }
+  void write_cursors() {
+    const detail::batch::Arguments a = arguments();
+    detail::batch::StepStart start{cursor(0), {}};
+    std::uint32_t* places = &start.places[0][0];
+    for (int i = 0; i < static_cast<int>(std::size(start.places) * std::size(start.places[0]));
+         ++i) {
+      places[i] = detail::batch::start_place<Math>(a, start.cursor, i);
+    }
+    write(step_start_.get(), std::vector{start});
+    write(cursors_.get(), std::vector{start.cursor});
+  }
   /// A sweep reads the rates of the step before.
   void write_last_table() {
     if (!swept()) return;
@@ -1034,9 +1052,11 @@ class CudaBatchEngine {
   Array<KeptType> kept_, y_;
   Array<float> tables_, now_table_, scratch_;
   Array<std::uint8_t> scored_;
+  Array<float> missed_;
   Array<unsigned int> counters_;
   Array<double> score_;
-  Array<detail::batch::Cursor> cursors_;  // two of the run, one for tasks outside of steps
+  Array<detail::batch::StepStart> step_start_;
+  Array<detail::batch::Cursor> cursors_;  // one of the run, one for tasks outside of steps
   std::vector<Staging> staging_;
   cudaGraphExec_t one_step_ = nullptr;
   cudaGraphExec_t more_steps_ = nullptr;

@@ -114,10 +114,10 @@ class Plan {
   };
   /// What a sweep makes of a panel.
   struct Made {
-    std::uint32_t rows;        ///< first row word of x, or of the targets
-    std::uint32_t out, count;  ///< rows of h or d0
-    std::uint32_t outputs;     ///< W1: first row of y
-    std::size_t pixels;        ///< W1: so many targets are pixels of this frame
+    std::uint32_t rows;     ///< first row word of x, or of the targets
+    std::uint32_t out;      ///< first row of h or d0
+    std::uint32_t outputs;  ///< W1: first row of y
+    std::size_t pixels;     ///< W1: so many targets are pixels of this frame
     std::size_t unit;
   };
 
@@ -247,13 +247,13 @@ class Plan {
   [[nodiscard]] Cycles cycles() const {
     switch (swept_.padded) {
       case 16:
-        return {2080, 3450, 190, 5810, 600};
+        return {1750, 4040, 200, 7630, 530};
       case 32:
         return {2090, 2870, 180, 6340, 510};
       case 64:
-        return {2890, 3700, 130, 8560, 530};
+        return {3150, 3920, 150, 10950, 420};
       case 128:
-        return {4160, 3450, 420, 9230, 1390};
+        return {3820, 3810, 350, 10390, 1140};
       default:
         return {6880, 3600, 490, 5470, 1490};
     }
@@ -343,7 +343,7 @@ class Plan {
       if (piece.first == 0) {
         const Made& made = made_[piece.panel];
         const std::uint32_t gradient = panels[piece.panel].work == Panel::none ? 0 : 1;
-        sums.push_back({made.out, made.count, word(scratch), 0, gradient});
+        sums.push_back({made.out, word(scratch), 0, gradient});
       }
       if (piece.first == 0 || pieces[i - 1].share != piece.share) {
         ++sums.back().parts;
@@ -388,6 +388,13 @@ class Plan {
       tile.turn = turn;
       tile.outputs = made.outputs + word(piece.first);
       tile.pixels = word(std::max(made.pixels, piece.first) - piece.first);
+      if (!last) {
+        const Piece& next = pieces[mine[k + 1]];
+        const Panel& panel = panels[next.panel];
+        tile.next_master = panel.master + next.first * panel.n;
+        tile.next_m = word(next.m);
+        tile.next_n = panel.n;
+      }
       add_words(tile);
       add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows(swept_.padded)));
       add_rows(tile.panel.n_rows, tile.panel.n, count(panel_width));
@@ -420,7 +427,7 @@ class Plan {
     panel.work_y = Panel::none;
     add_panel(panel, {unit.w0 + first * inputs, 1, inputs});
     if (swept_.padded > 0) {
-      made_.push_back({x, word(u * count(net_.hidden) + first), word(n), 0, 0, u});
+      made_.push_back({x, word(u * count(net_.hidden) + first), 0, 0, u});
       return;
     }
     const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
@@ -463,7 +470,7 @@ class Plan {
     panel.work_y = Panel::none;
     copies += ceil(outputs, 16);
     add_panel(panel, {unit.w1, columns, 1});
-    made_.push_back({x, word(u * count(net_.hidden)), word(count(net_.hidden)), output_start[u],
+    made_.push_back({x, word(u * count(net_.hidden)), output_start[u],
                      unit.layer == 0 ? count(unit.base) : 0, u});
   }
 

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(threads, 2)
   const Product p = a.products[first + blockIdx.x];
   wait_for_previous_kernel();
   if (threadIdx.x == 0) {
-    state.cursor = *a.first;
+    state.cursor = a.first->cursor;
     if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
   }
   __syncthreads();

@@ -37,8 +37,8 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
-  static constexpr int blocks = Bp == 256 ? 1 : 2;       ///< on a multiprocessor
-  static constexpr int bringers = Bp == 256 ? 128 : 64;  ///< threads
+  static constexpr int blocks = Bp == 256 ? 1 : 2;                ///< on a multiprocessor
+  static constexpr int bringers = sweep_bringing_warps(Bp) * 32;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
@@ -85,6 +85,8 @@ struct SweepShape : SweepWarps<Bp> {
 };
 
 inline constexpr int most_swept_layers = 32;
+/// Barriers of warps (`sync_warps`); the first are of warps that make errors together.
+inline constexpr int bringers_meet = 14, sweepers_meet = 15;
 
 /// Something in shared memory that is full, or empty, in turns.
 struct Exchange {
@@ -98,15 +100,6 @@ struct Turns {
   /// What the wait for it to be full asks for; to be empty, the opposite.
   [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i / Count) & 1U; }
 };
-
-/// What rows are read for, and how many steps further back than the step does itself.
-enum SweepView {
-  forward_view,   ///< the product
-  gradient_view,  ///< y of two steps ago, and what the step teaches W1
-  before_view,    ///< what the step before left W0 to learn
-  sweep_views
-};
-PVM_HOST_DEVICE constexpr int steps_back(int view) { return view == forward_view ? 0 : view + 1; }
 
 /// What a block of threads shares beside that.
 template <int Bp>
@@ -181,6 +174,13 @@ class Bringer : SweepRole<M, Bp> {
   __device__ void start() {
     bring_tile(0);
     bring_tile(1);
+  }
+  /// Where rows start in this step.
+  __device__ void look() const {
+    constexpr int places = sweep_views * static_cast<int>(Stream::count);
+    static_assert(places <= S::bringers);
+    if (me_ < places) (&state_.places[0][0])[me_] = (&a_.first->places[0][0])[me_];
+    sync_warps(bringers_meet, S::bringers);
   }
   __device__ void run() {
     for (int i = 0; i < count_; ++i) {
@@ -330,7 +330,10 @@ class Sweeper : SweepRole<M, Bp> {
 
   /// The first masters: the kernel before does not touch them, and the one before that has ended.
   __device__ void start() {
-    if (Base::count_ > 0) bring_masters(0);
+    if (Base::count_ == 0) return;
+    wait_for_tile(0);
+    const Panel& p = Base::tile_at(0).panel;
+    if (lane() == 0) bring_masters(p.master + p.first * p.n, p.m - p.first, p.n);
   }
   __device__ void run() {
     Sums<1> sums;
@@ -342,6 +345,7 @@ class Sweeper : SweepRole<M, Bp> {
       const bool goes_on = t->ends != 2;
       arrive(&state_.tiles[number % S::tiles].empty);
       if (!goes_on) break;
+      wait_for_tile(number + 1);
       t = &Base::tile_at(number + 1);
     }
     if (!Base::settles_) publish_score();
@@ -386,6 +390,10 @@ class Sweeper : SweepRole<M, Bp> {
     bring_next_masters(t);
   }
 
+  __device__ void wait_for_tile(int tile) const {
+    const Turns<S::tiles> turn{tile};
+    barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
+  }
   /// Of the warp.
   __device__ void arrive(CopyBarrier* barrier) const {
     __syncwarp();
@@ -532,16 +540,13 @@ class Sweeper : SweepRole<M, Bp> {
     products_end();
   }
 
-  /// Asynchronously, the warp's own.
-  __device__ void bring_masters(int tile) const {
-    const Turns<S::tiles> turn{tile};
-    barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
-    const Panel& p = Base::tile_at(tile).panel;
-    if (lane() != 0) return;
-    const unsigned bytes = exists(p) ? 64 * p.n : 0;
+  /// Asynchronously, by one lane, the warp's own of a tile of m x n weights.
+  __device__ void bring_masters(std::uint64_t first, unsigned m, unsigned n) const {
+    const auto row = static_cast<unsigned>(warp() * 16);
+    const unsigned bytes = row < m ? 64 * n : 0;
     barrier_expect(&state_.masters[warp()], bytes);
     if (bytes == 0) return;
-    copy_bulk_async(masters(), a_.master + place(p), bytes, &state_.masters[warp()],
+    copy_bulk_async(masters(), a_.master + first + row * n, bytes, &state_.masters[warp()],
                     leaves_first());
   }
   __device__ float* masters() const {
@@ -570,8 +575,10 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void bring_next_masters(const SweepTile& t) {
     begin_phase();
     __syncwarp();  // all have seen the tile's masters come
-    if (lane() == 0) stores_have_read();
-    if (t.ends != 2) bring_masters(static_cast<int>(t.number) + 1);
+    if (lane() == 0) {
+      stores_have_read();
+      if (t.next_m != 0) bring_masters(t.next_master, t.next_m, t.next_n);
+    }
     __syncwarp();
   }
 
@@ -902,19 +909,17 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     sweeper.start();
   }
   wait_for_previous_kernel();
-  const Cursor cursor = *a.first;
+  if (brings) {
+    bringer.look();
+    bringer.run();
+    return;
+  }
+  const Cursor cursor = a.first->cursor;
   if (i == 0) state.cursor = cursor;
   if (i == 0 && task == Task::learn && blockIdx.x == 0) *a.second = cursor;
   if (i < Bp / 8) {
     state.who[i] =
         static_cast<std::uint16_t>(ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8));
-  }
-  static_assert(S::threads / 32 >= static_cast<int>(Stream::count));
-  if (i / 32 < static_cast<int>(Stream::count) && i % 32 < sweep_views) {  // a warp does not part
-    const auto stream = static_cast<Stream>(i / 32);
-    const int view = i % 32;
-    state.places[view][i / 32] =
-        stream_place<M>(a, stream, cursor, steps_back(view), view == forward_view ? 0 : 1);
   }
   if (i < 2 * a.shape.layers) {
     const int layer = i >> 1, now = i & 1;
@@ -926,12 +931,8 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     state.rates[now][layer][1] = rates[1];
     if (i == 1) state.keeps = table[1] != 0.0F;
   }
-  __syncthreads();
-  if (brings) {
-    bringer.run();
-  } else {
-    sweeper.run();
-  }
+  sync_warps(sweepers_meet, S::warps * 32);
+  sweeper.run();
 }
 
 /// Launches `sweep_kernel` for a batch that is known at run time.

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(threads)
   const auto* tile = reinterpret_cast<const SweepTile*>(a.sweep + blockIdx.x * tile_bytes);
   if (tile->forward != 0) return;
   const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + sweep_rows(Bp);
-  const Cursor now = *a.first;
+  const Cursor now = a.first->cursor;
   __shared__ std::uint32_t streams[static_cast<int>(Stream::count)];
   if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
     streams[threadIdx.x] = stream_place<M>(a, static_cast<Stream>(threadIdx.x), now, back, 0);

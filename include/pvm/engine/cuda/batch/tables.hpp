@@ -107,24 +107,29 @@ static_assert(sizeof(Tile) % 16 == 0);
 /// works on are one *part*.
 struct SweepTile {
   Panel panel;
-  std::uint32_t forward;  ///< 1: of W0, multiplied with x at once; 0: of W1, with d1
-  std::uint32_t begins;   ///< 1: the first tile of a part
-  std::uint32_t ends;     ///< 1: the last one; 2: and the last of the block of threads
-  std::uint32_t part;     ///< place of the part's sums
-  std::uint32_t outputs;  ///< W1: row of y and d1 of its first m
-  std::uint32_t pixels;   ///< W1: so many of its m are of pixels of this frame
-  std::uint32_t number;   ///< among the tiles of the block of threads, from 0
-  std::uint32_t turn;     ///< ... the part's among its parts
+  std::uint32_t forward;      ///< 1: of W0, multiplied with x at once; 0: of W1, with d1
+  std::uint32_t begins;       ///< 1: the first tile of a part
+  std::uint32_t ends;         ///< 1: the last one; 2: and the last of the block of threads
+  std::uint32_t part;         ///< place of the part's sums
+  std::uint32_t outputs;      ///< W1: row of y and d1 of its first m
+  std::uint32_t pixels;       ///< W1: so many of its m are of pixels of this frame
+  std::uint32_t number;       ///< among the tiles of the block of threads, from 0
+  std::uint32_t turn;         ///< ... the part's among its parts
+  std::uint64_t next_master;  ///< first float of the block's next tile
+  std::uint32_t next_m;       ///< m of that one; 0: there is none
+  std::uint32_t next_n;
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
-/// What the parts of a panel add up to.
+/// What the parts of a panel add up to, for each hidden value of a unit.
 struct PanelSums {
-  std::uint32_t out, count;   ///< rows of h, or of d0
+  std::uint32_t out;          ///< first row of h, or of d0
   std::uint32_t part, parts;  ///< places of the sums
   std::uint32_t gradient;     ///< 1: d0
 };
 /// m of a tile: 16 for each warp of a block of threads, of which one or two fit a multiprocessor.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) { return padded == 256 ? 256 : 128; }
+/// Warps that bring what others compute with.
+PVM_HOST_DEVICE constexpr int sweep_bringing_warps(int padded) { return padded == 256 ? 4 : 2; }
 /// Bytes of a tile with its row words.
 PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
   return static_cast<int>(sizeof(SweepTile)) + (sweep_rows(padded) + panel_width) * 4;
@@ -154,6 +159,24 @@ struct Cursor {
 
 /// Slots of y, and of a swept W1's copies: two that are read, one that is written.
 inline constexpr int y_slots = 3;
+
+/// What rows are read for by a sweep, and how many steps further back than the step does itself.
+enum SweepView {
+  forward_view,   ///< the product
+  gradient_view,  ///< y of two steps ago, and what the step teaches W1
+  before_view,    ///< what the step before left W0 to learn
+  sweep_views
+};
+PVM_HOST_DEVICE constexpr int steps_back(int view) { return view == forward_view ? 0 : view + 1; }
+/// How many steps before gradients are of.
+PVM_HOST_DEVICE constexpr int gradient_age(int view) { return view == forward_view ? 0 : 1; }
+
+/// What a step begins with: where the run stands, and where in the arena the rows of each stream
+/// start, in units of 16 bytes.
+struct StepStart {
+  Cursor cursor;
+  std::uint32_t places[sweep_views][static_cast<int>(Stream::count)];
+};
 
 /// Sizes that kernels need at run time.
 struct Shape {

@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(threads, update_blocks<Rule, Listed>)
   }
   const bool learns = task != Task::learn || table[0] != 0.0F;
   if (task == Task::learn && blockIdx.x == 0 && threadIdx.x == 0) {
-    *a.first = next_step(a.shape, state.cursor, learns);
+    a.first->cursor = next_step(a.shape, state.cursor, learns);
   }
   if (!learns) return;
   const int terms = Listed ? a.shape.terms : 1;
