@@ -68,6 +68,7 @@ __device__ __forceinline__ void for_each_four(const Shape& s, What&& what) {
     }
   }
 }
+/// What a step before has left there.
 template <class M>
 __device__ __forceinline__ void read_rows(FrameTile& tile, const Arguments& a, std::size_t slot) {
   const typename M::Word* rows = block_rows<M>(a, slot);

@@ -72,8 +72,9 @@ class GatheredQuad {
   const float4* from_;
 };
 
-/// What repeating the frame would have missed, as the frames' kernel has left it, by one warp.
-__device__ __forceinline__ void add_persistence(const Arguments& a) {
+/// Adds what repeating the frame would have missed, which the frames' kernel has left, to the
+/// score; by one warp.
+__device__ __forceinline__ void count_missed(const Arguments& a) {
   const auto lane = static_cast<int>(threadIdx.x) & 31;
   const float* from = a.missed + static_cast<std::size_t>(a.second->frame) * a.missed_places;
   double sum = 0;
@@ -83,7 +84,7 @@ __device__ __forceinline__ void add_persistence(const Arguments& a) {
   if (lane == 0) a.score[1] += sum;
 }
 
-/// By threads of one block.
+/// Leaves what the next sweep begins with; by the threads of one block.
 template <class M>
 __device__ __forceinline__ void begin_next_step(const Arguments& a) {
   constexpr int places = sweep_views * static_cast<int>(Stream::count);
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(threads, GatherShape<Bp>::blocks)
   let_next_kernel_start();  // not before: it may read masters at once
   if (blockIdx.x == 0) {
     begin_next_step<M>(a);
-    if (threadIdx.x >= threads - 32) add_persistence(a);
+    if (threadIdx.x >= threads - 32) count_missed(a);
   }
   if (number >= a.sum_count) return;
   GatheredQuad<M, Bp>(a, panel, quad - number * each).publish();
