@@ -702,10 +702,8 @@ class CudaBatchEngine {
   void write_cursors() {
     const detail::batch::Arguments a = arguments();
     detail::batch::StepStart start{cursor(0), {}};
-    std::uint32_t* places = &start.places[0][0];
-    for (int i = 0; i < static_cast<int>(std::size(start.places) * std::size(start.places[0]));
-         ++i) {
-      places[i] = detail::batch::start_place<Math>(a, start.cursor, i);
+    for (int i = 0; i < detail::batch::start_places; ++i) {
+      start.places[i] = detail::batch::start_place<Math>(a, start.cursor, i);
     }
     write(step_start_.get(), std::vector{start});
     write(cursors_.get(), std::vector{start.cursor});

@@ -87,11 +87,10 @@ __device__ __forceinline__ void count_missed(const Arguments& a) {
 /// Leaves what the next sweep begins with; by the threads of one block.
 template <class M>
 __device__ __forceinline__ void begin_next_step(const Arguments& a) {
-  constexpr int places = sweep_views * static_cast<int>(Stream::count);
   const auto i = static_cast<int>(threadIdx.x);
   const Cursor next = next_step(a.shape, *a.second, false);
   if (i == 0) a.first->cursor = next;
-  if (i < places) (&a.first->places[0][0])[i] = start_place<M>(a, next, i);
+  if (i < start_places) a.first->places[i] = start_place<M>(a, next, i);
 }
 
 /// The cursor goes on to the next step.

@@ -177,9 +177,8 @@ class Bringer : SweepRole<M, Bp> {
   }
   /// Where rows start in this step.
   __device__ void look() const {
-    constexpr int places = sweep_views * static_cast<int>(Stream::count);
-    static_assert(places <= S::bringers);
-    if (me_ < places) (&state_.places[0][0])[me_] = (&a_.first->places[0][0])[me_];
+    static_assert(start_places <= S::bringers);
+    if (me_ < start_places) (&state_.places[0][0])[me_] = a_.first->places[me_];
     sync_warps(bringers_meet, S::bringers);
   }
   __device__ void run() {

@@ -115,7 +115,7 @@ struct SweepTile {
   std::uint32_t pixels;       ///< W1: so many of its m are of pixels of this frame
   std::uint32_t number;       ///< among the tiles of the block of threads, from 0
   std::uint32_t turn;         ///< ... the part's among its parts
-  std::uint64_t next_master;  ///< first float of the block's next tile
+  std::uint64_t next_master;  ///< first float of the block's next tile, which may not be here yet
   std::uint32_t next_m;       ///< m of that one; 0: there is none
   std::uint32_t next_n;
 };
@@ -171,11 +171,12 @@ PVM_HOST_DEVICE constexpr int steps_back(int view) { return view == forward_view
 /// How many steps before gradients are of.
 PVM_HOST_DEVICE constexpr int gradient_age(int view) { return view == forward_view ? 0 : 1; }
 
-/// What a step begins with: where the run stands, and where in the arena the rows of each stream
-/// start, in units of 16 bytes.
+/// Where in the arena the rows of each stream start, in units of 16 bytes: views, streams of each.
+inline constexpr int start_places = sweep_views * static_cast<int>(Stream::count);
+/// What a step begins with: where the run stands, and these places.
 struct StepStart {
   Cursor cursor;
-  std::uint32_t places[sweep_views][static_cast<int>(Stream::count)];
+  std::uint32_t places[start_places];
 };
 
 /// Sizes that kernels need at run time.
