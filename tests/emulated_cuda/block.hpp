@@ -200,7 +200,7 @@ class Block {
         warps_((count_ + 31) / 32),
         shared_bytes_(shared_bytes),
         shared_(static_cast<unsigned char*>(
-            std::aligned_alloc(128, (shared_bytes + guard + 127) / 128 * 128))) {}
+            std::aligned_alloc(1024, (shared_bytes + guard + 1023) / 1024 * 1024))) {}
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   ~Block() {

@@ -128,7 +128,7 @@ int right(int row, int column) { return (row + column * 2) % 5 - column % 4; }
 /// their rows.
 template <bool Transposed>
 __global__ void group_product(float* out) {
-  unsigned char* a = aligned_dynamic_shared<1024>();
+  unsigned char* a = aligned_dynamic_shared();
   unsigned char* b = a + 64 * 128;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto put = [](unsigned char* to, int row, int column, int v) {

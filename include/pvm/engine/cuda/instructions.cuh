@@ -34,12 +34,12 @@ __device__ __forceinline__ unsigned shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-/// The launch's shared memory from a multiple of `Alignment` bytes on, at most Alignment - 16
-/// later.
-template <unsigned Alignment>
+/// The same where products of four warps want it: at a multiple of 1,024 bytes. (To find the next
+/// one instead would take part in every address.)
 __device__ __forceinline__ unsigned char* aligned_dynamic_shared() {
-  auto* start = dynamic_shared<unsigned char>();
-  return start + (0U - shared_address(start)) % Alignment;
+  extern __shared__ __align__(1024) unsigned char pvm_aligned_shared[];
+  if (shared_address(pvm_aligned_shared) % 1024 != 0) __trap();
+  return pvm_aligned_shared;
 }
 
 // -------------------------------------------------------------- the second-level cache

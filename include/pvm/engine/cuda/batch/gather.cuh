@@ -23,31 +23,32 @@ struct GatherShape {
   static constexpr int blocks = Bp == 16 ? 4 : (Bp == 32 ? 6 : 8);  ///< on a multiprocessor
 };
 
-/// Four sequences of a row of a panel, the panel's `quad`-th.
+/// Four sequences of a row of a panel, the panel's `quad`-th, in the step that `now` says.
 template <class M, int Bp>
 class GatheredQuad {
   using G = GatherShape<Bp>;
 
  public:
-  __device__ GatheredQuad(const Arguments& a, const PanelSums& panel, unsigned quad)
+  __device__ GatheredQuad(const Arguments& a, const Cursor& now, const PanelSums& panel,
+                          unsigned quad)
       : a_(a),
+        now_(now),
         panel_(panel),
         quad_(quad),
         from_(reinterpret_cast<const float4*>(sweep_part<Bp>(a, panel.part)) + quad) {}
 
-  /// h and c(h), or d0. What does not depend on the step is asked for before what the step is.
+  /// h and c(h), or d0.
   __device__ void publish() const {
     float4 sum = __ldcg(from_);
-    const Cursor now = *a_.second;
     const std::size_t row = panel_.out + quad_ / G::quads;
     const std::size_t sequence = quad_ % G::quads * 4;
     if (panel_.gradient != 0) {
-      const KeptQuad<M> h = hidden_before<M>(a_, now, row, sequence);
+      const KeptQuad<M> h = hidden_before<M>(a_, now_, row, sequence);
       add_more(sum);
-      publish_gradient<M>(a_, now, row, sequence, h, {sum.x, sum.y, sum.z, sum.w});
+      publish_gradient<M>(a_, now_, row, sequence, h, {sum.x, sum.y, sum.z, sum.w});
     } else {
       add_more(sum);
-      batch::publish<M>(a_, now.hidden, row, sequence, {sum.x, sum.y, sum.z, sum.w});
+      batch::publish<M>(a_, now_.hidden, row, sequence, {sum.x, sum.y, sum.z, sum.w});
     }
   }
 
@@ -67,6 +68,7 @@ class GatheredQuad {
   }
 
   const Arguments& a_;
+  const Cursor& now_;
   const PanelSums& panel_;
   unsigned quad_;
   const float4* from_;
@@ -74,9 +76,9 @@ class GatheredQuad {
 
 /// Adds what repeating the frame would have missed, which the frames' kernel has left, to the
 /// score; by one warp.
-__device__ __forceinline__ void count_missed(const Arguments& a) {
+__device__ __forceinline__ void count_missed(const Arguments& a, const Cursor& now) {
   const auto lane = static_cast<int>(threadIdx.x) & 31;
-  const float* from = a.missed + static_cast<std::size_t>(a.second->frame) * a.missed_places;
+  const float* from = a.missed + static_cast<std::size_t>(now.frame) * a.missed_places;
   double sum = 0;
 #pragma unroll 4
   for (int i = lane; i < a.missed_places; i += 32) sum += static_cast<double>(__ldcg(from + i));
@@ -86,9 +88,9 @@ __device__ __forceinline__ void count_missed(const Arguments& a) {
 
 /// Leaves what the next sweep begins with; by the threads of one block.
 template <class M>
-__device__ __forceinline__ void begin_next_step(const Arguments& a) {
+__device__ __forceinline__ void begin_next_step(const Arguments& a, const Cursor& now) {
   const auto i = static_cast<int>(threadIdx.x);
-  const Cursor next = next_step(a.shape, *a.second, false);
+  const Cursor next = next_step(a.shape, now, false);
   if (i == 0) a.first->cursor = next;
   if (i < start_places) a.first->places[i] = start_place<M>(a, next, i);
 }
@@ -104,13 +106,13 @@ __global__ void __launch_bounds__(threads, GatherShape<Bp>::blocks)
   PanelSums panel{};
   if (number < a.sum_count) panel = a.sums[number];
   wait_for_previous_kernel();
-  let_next_kernel_start();  // not before: it may read masters at once
+  let_next_kernel_start();       // not before: it may read masters at once
+  const Cursor now = *a.second;  // asked for before anybody waits for the panel
   if (blockIdx.x == 0) {
-    begin_next_step<M>(a);
-    if (threadIdx.x >= threads - 32) count_missed(a);
+    begin_next_step<M>(a, now);
+    if (threadIdx.x >= threads - 32) count_missed(a, now);
   }
-  if (number >= a.sum_count) return;
-  GatheredQuad<M, Bp>(a, panel, quad - number * each).publish();
+  if (number < a.sum_count) GatheredQuad<M, Bp>(a, now, panel, quad - number * each).publish();
 }
 
 /// Launches `gather_kernel` for a batch that is known at run time.

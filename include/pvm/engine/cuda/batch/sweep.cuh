@@ -77,11 +77,8 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int n_start = stages * stage_bytes;
   static constexpr int fresh_start = n_start + n_buffers * n_bytes;
   static constexpr int tiles_start = fresh_start + rows * fresh_stride;
-  static constexpr int masters_start = tiles_start + tiles * tile_bytes;
-  static constexpr int alignment = moved ? 1024 : 16;  ///< of all of it
-  static constexpr int shared_bytes(int columns) {
-    return masters_start + rows * columns * 4 + alignment - 16;
-  }
+  static constexpr int state_start = tiles_start + tiles * tile_bytes;
+  static_assert(state_start % 16 == 0);
 };
 
 inline constexpr int most_swept_layers = 32;
@@ -113,12 +110,22 @@ struct SweepState {
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   CopyBarrier masters[S::warps];  ///< of each warp, full
   CopyBarrier fresh, errors;
-  double score[S::warps][2];  ///< what each warp's predictions and outputs missed
+  double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
   std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };
 
-/// What warps of both kinds know.
-template <class M, int Bp>
+/// Where masters lie in shared memory, behind that: bulk copies to what is no multiple of 128 bytes
+/// are slower. Then how much there is of it all.
+template <int Bp>
+inline constexpr int masters_start = SweepShape<Bp>::state_start +
+                                     (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
+template <int Bp>
+constexpr int sweep_shared_bytes(int columns) {
+  return masters_start<Bp> + SweepShape<Bp>::rows * columns * 4;
+}
+
+/// What warps of both kinds know. `Steps`: all that the kernel does is steps; else it does none.
+template <class M, int Bp, bool Steps>
 class SweepRole {
  protected:
   using S = SweepShape<Bp>;
@@ -127,11 +134,12 @@ class SweepRole {
       : a_(a),
         state_(state),
         shared_(shared),
-        settles_(task == Task::settle),
-        publishes_(task == Task::publish),
+        task_(task),
         first_(a.sweep_starts[blockIdx.x]),
         count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
 
+  [[nodiscard]] __device__ bool settles() const { return !Steps && task_ == Task::settle; }
+  [[nodiscard]] __device__ bool publishes() const { return !Steps && task_ != Task::settle; }
   [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {
     return shared_ + S::tiles_start + tile % S::tiles * S::tile_bytes;
   }
@@ -150,15 +158,15 @@ class SweepRole {
   const Arguments& a_;
   SweepState<Bp>& state_;
   unsigned char* shared_;
-  const bool settles_, publishes_;
+  const Task task_;
   const unsigned first_;
   const int count_;
 };
 
 /// Brings tiles and rows, as far ahead as there is room.
-template <class M, int Bp>
-class Bringer : SweepRole<M, Bp> {
-  using Base = SweepRole<M, Bp>;
+template <class M, int Bp, bool Steps>
+class Bringer : SweepRole<M, Bp, Steps> {
+  using Base = SweepRole<M, Bp, Steps>;
   using Base::a_, Base::state_, Base::shared_, Base::count_;
   using typename Base::S;
   static constexpr int bringing_warps = S::bringers / 32;
@@ -215,25 +223,25 @@ class Bringer : SweepRole<M, Bp> {
   __device__ void bring_w0(const SweepTile& t, const std::uint32_t* words) {
     const int rows = Base::rows_of(t);
     if (t.begins != 0) bring_n(words, before_view);
-    if (Base::publishes_) return;
+    if (Base::publishes()) return;
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
       bring_stage<S::rows, S::chunk_bytes>(listed(words, before_view),
                                            a_.arena + chunk * S::chunk_bytes);
     }
-    if (Base::settles_) return;
+    if (Base::settles()) return;
     for (int part = 0; part < Base::parts_of(rows); ++part) {
       bring_part(listed(words + part * S::part_rows, forward_view));
     }
   }
   __device__ void bring_w1(const SweepTile& t, const std::uint32_t* words) {
     const int rows = Base::rows_of(t);
-    if (t.begins != 0) bring_n(words, Base::publishes_ ? before_view : gradient_view);
-    if (Base::settles_) return;
+    if (t.begins != 0) bring_n(words, Base::publishes() ? before_view : gradient_view);
+    if (Base::settles()) return;
     const std::uint32_t d1 =
         state_.places[before_view][static_cast<int>(Stream::output_gradient)] + t.outputs * unit;
     for (int part = 0; part < Base::parts_of(rows); ++part) {
       const int first = part * S::part_rows;
-      if (Base::publishes_) {
+      if (Base::publishes()) {
         bring_part(range(d1, first, rows));
       } else {
         bring_part(listed(words + first, forward_view));
@@ -317,9 +325,9 @@ class Bringer : SweepRole<M, Bp> {
 };
 
 /// A warp that computes.
-template <class M, int Bp>
-class Sweeper : SweepRole<M, Bp> {
-  using Base = SweepRole<M, Bp>;
+template <class M, int Bp, bool Steps>
+class Sweeper : SweepRole<M, Bp, Steps> {
+  using Base = SweepRole<M, Bp, Steps>;
   using Base::a_, Base::state_, Base::shared_;
   using typename Base::S;
 
@@ -327,12 +335,16 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared) {}
 
-  /// The first masters: the kernel before does not touch them, and the one before that has ended.
+  /// The first masters, and the score so far: the kernel before does not touch them, and the one
+  /// before that has ended.
   __device__ void start() {
     if (Base::count_ == 0) return;
     wait_for_tile(0);
+    if (lane() != 0) return;
     const Panel& p = Base::tile_at(0).panel;
-    if (lane() == 0) bring_masters(p.master + p.first * p.n, p.m - p.first, p.n);
+    bring_masters(p.master + p.first * p.n, p.m - p.first, p.n);
+    state_.score[warp()][0] = score_place()[0];
+    state_.score[warp()][1] = score_place()[2];
   }
   __device__ void run() {
     Sums<1> sums;
@@ -347,7 +359,7 @@ class Sweeper : SweepRole<M, Bp> {
       wait_for_tile(number + 1);
       t = &Base::tile_at(number + 1);
     }
-    if (!Base::settles_) publish_score();
+    if (!Base::settles() && !Base::publishes()) publish_score();
   }
 
  private:
@@ -363,20 +375,21 @@ class Sweeper : SweepRole<M, Bp> {
     } else {
       work_w1(sums, t);
     }
-    if (t.ends != 0 && !Base::settles_ && !Base::publishes_) finish(sums, t);
+    if (t.ends != 0 && !Base::settles() && !Base::publishes()) finish(sums, t);
   }
-  __device__ void work_w0(Sums<1>& sums, const SweepTile& t) {
-    if (Base::publishes_) return pass(t);
+  __device__ void work_w0(Sums<1>& sums, const SweepTile& shared) {
+    const SweepTile t = shared;  // or what is asked of it would be read again behind each barrier
+    if (Base::publishes()) return pass(t);
     Fragment g;
     clear(g);
     gradient(g, t);
     move(g, t);
-    if (Base::settles_) return bring_next_masters(t);
+    if (Base::settles()) return bring_next_masters(t);
     multiply(sums, g, t);
   }
   __device__ void work_w1(Sums<1>& sums, const SweepTile& t) {
-    if (Base::settles_) return pass(t);
-    if (!Base::publishes_) put_copy(t.panel);
+    if (Base::settles()) return pass(t);
+    if (!Base::publishes()) put_copy(t.panel);
     errors(sums, t);
     bring_next_masters(t);
   }
@@ -423,7 +436,7 @@ class Sweeper : SweepRole<M, Bp> {
     if (!exists(p)) return;
     const unsigned long long policy = leaves_last();
     const std::uint32_t now = state_.cursor.y;
-    unsigned char* to = copy_of(p, warp() * 16, Base::publishes_ ? now : slot_after(now, y_slots));
+    unsigned char* to = copy_of(p, warp() * 16, Base::publishes() ? now : slot_after(now, y_slots));
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const float* even = w[2 * i];
@@ -549,14 +562,14 @@ class Sweeper : SweepRole<M, Bp> {
                     leaves_first());
   }
   __device__ float* masters() const {
-    return reinterpret_cast<float*>(shared_ + S::masters_start) + warp() * 16 * a_.shape.columns;
+    return reinterpret_cast<float*>(shared_ + masters_start<Bp>) + warp() * 16 * a_.shape.columns;
   }
 
   /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g.
   __device__ void move(Fragment& g, const SweepTile& t) {
     begin_phase();
     const Panel& p = t.panel;
-    const float* rates = state_.rates[t.forward == 0 && !Base::publishes_ ? 1 : 0][p.layer];
+    const float* rates = state_.rates[t.forward == 0 && !Base::publishes() ? 1 : 0][p.layer];
     const float gain = rates[0], share = rates[1];
     barrier_wait(&state_.masters[warp()], t.number & 1U);
     if (!exists(p)) return;
@@ -615,12 +628,12 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void errors(Sums<1>& sums, const SweepTile& t) {
     begin_phase();
     const unsigned char* n = rows_of_n(t);
-    if (!Base::publishes_) barrier_wait(&state_.fresh, 0);
+    if (!Base::publishes()) barrier_wait(&state_.fresh, 0);
     ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
       begin_phase();
       const Turns<S::stages> turn{stage_++};
-      if (Base::publishes_) {  // d1 of the step before, for W1's copy alone
+      if (Base::publishes()) {  // d1 of the step before, for W1's copy alone
         barrier_wait(&state_.stages[turn.place()].full, turn.parity());
       } else {
         multiply_errors(sums, score, turn, n, t, part);
@@ -628,7 +641,7 @@ class Sweeper : SweepRole<M, Bp> {
       learn(turn, n, t, part);
     }
     leave_n(t);
-    if (Base::publishes_) return;
+    if (Base::publishes()) return;
     arrive(&state_.fresh);
     add_score(score);
   }
@@ -742,9 +755,12 @@ class Sweeper : SweepRole<M, Bp> {
   __device__ void publish_score() {
     begin_phase();
     if (lane() != 0) return;
-    double* to = a_.score + (blockIdx.x * S::warps + static_cast<unsigned>(warp())) * 3;
-    to[0] += state_.score[warp()][0];
-    to[2] += state_.score[warp()][1];
+    score_place()[0] = state_.score[warp()][0];
+    score_place()[2] = state_.score[warp()][1];
+  }
+  /// The warp's place of it.
+  [[nodiscard]] __device__ double* score_place() const {
+    return a_.score + (blockIdx.x * S::warps + static_cast<unsigned>(warp())) * 3;
   }
 
   /// W(t) of the tile, [m][56], for all warps after the next barrier.
@@ -876,13 +892,14 @@ class Sweeper : SweepRole<M, Bp> {
   unsigned errors_ = 0;  ///< parity of the next errors that warps share
 };
 
-/// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel.
-template <class M, int Bp>
+/// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel. What
+/// steps run is a kernel of its own: the instruction cache has no room for more.
+template <class M, int Bp, bool Steps>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::blocks)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
   using S = SweepShape<Bp>;
-  auto* shared = aligned_dynamic_shared<S::alignment>();
-  __shared__ SweepState<Bp> state;
+  auto* shared = aligned_dynamic_shared();
+  auto& state = *reinterpret_cast<SweepState<Bp>*>(shared + S::state_start);
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
   if (i == 0) {
@@ -897,11 +914,10 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
     barrier_init(&state.fresh, S::warps);
     barrier_init(&state.errors, S::warps);
   }
-  if (i < S::warps) state.score[i][0] = state.score[i][1] = 0;
   __syncthreads();
   const bool brings = i >= S::warps * 32;
-  Bringer<M, Bp> bringer(a, task, state, shared);
-  Sweeper<M, Bp> sweeper(a, task, state, shared);
+  Bringer<M, Bp, Steps> bringer(a, task, state, shared);
+  Sweeper<M, Bp, Steps> sweeper(a, task, state, shared);
   if (brings) {
     bringer.start();
   } else {
@@ -915,7 +931,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, SweepShape<Bp>::block
   }
   const Cursor cursor = a.first->cursor;
   if (i == 0) state.cursor = cursor;
-  if (i == 0 && task == Task::learn && blockIdx.x == 0) *a.second = cursor;
+  if (Steps && i == 0 && blockIdx.x == 0) *a.second = cursor;
   if (i < Bp / 8) {
     state.who[i] =
         static_cast<std::uint16_t>(ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8));
@@ -958,20 +974,24 @@ struct SweepLauncher {
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
-    for_batch([&]<int Bp>() { bytes = SweepShape<Bp>::shared_bytes(columns); });
+    for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>(columns); });
     return bytes;
   }
   /// Once, before the first launch.
   void prepare() const {
     for_batch([&]<int Bp>() {
-      cuda_check(cudaFuncSetAttribute(sweep_kernel<M, Bp>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes()),
-                 "preparing the sweep kernel");
+      for (const auto kernel : {sweep_kernel<M, Bp, true>, sweep_kernel<M, Bp, false>}) {
+        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        shared_bytes()),
+                   "preparing the sweep kernel");
+      }
     });
   }
   void operator()(const Arguments& a, Task task, unsigned int blocks, cudaStream_t stream) const {
     for_batch([&]<int Bp>() {
-      cuda_check(launch(sweep_kernel<M, Bp>,
+      const auto kernel =
+          task == Task::learn ? sweep_kernel<M, Bp, true> : sweep_kernel<M, Bp, false>;
+      cuda_check(launch(kernel,
                         {dim3(blocks), SweepShape<Bp>::threads,
                          static_cast<std::size_t>(shared_bytes()), stream, early},
                         a, task),

@@ -32,20 +32,14 @@ class ErrorBlock {
   template <bool Plain, class Derivative>
   __device__ void make(std::uint32_t (&words)[4], ErrorSums& sums, Derivative derivative,
                        const float (&y)[2][4], const std::uint16_t* who) const {
+    if (scores_) score(words, sums, y, who);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int lower = i & 1;
-      const float target[2] = {M::value(static_cast<typename M::Word>(words[i])),
-                               M::value(static_cast<typename M::Word>(words[i] >> 16))};
-      const float said[2] = {y[i >> 1][2 * lower], y[i >> 1][2 * lower + 1]};
-      if (scores_) {
-        const unsigned scored = who[i >> 1] >> (8 + first_) & 3U;
-        add_missed(sums.prediction, target, said, pixels_ > lower * 8 ? scored : 0);
-      }
+      const Pair pair(words[i], y, i);
       unsigned real = 3;
-      if constexpr (!Plain) real = rows_ > lower * 8 ? who[i >> 1] >> first_ & 3U : 0;
+      if constexpr (!Plain) real = rows_ > (i & 1) * 8 ? who[i >> 1] >> first_ & 3U : 0;
       float d1[2];
-      make_errors(d1, sums, derivative, target, said, real, !Plain && sign_);
+      make_errors(d1, sums, derivative, pair.target, pair.said, real, !Plain && sign_);
       words[i] = M::pair(d1[0], d1[1]);
     }
   }
@@ -73,6 +67,24 @@ class ErrorBlock {
   }
 
  private:
+  /// What was to come and what was said, of two sequences.
+  struct Pair {
+    __device__ Pair(std::uint32_t word, const float (&y)[2][4], int i)
+        : target{M::value(static_cast<typename M::Word>(word)),
+                 M::value(static_cast<typename M::Word>(word >> 16))},
+          said{y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]} {}
+    float target[2], said[2];
+  };
+  /// What is said of pixels is scored.
+  __device__ void score(const std::uint32_t (&words)[4], ErrorSums& sums, const float (&y)[2][4],
+                        const std::uint16_t* who) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Pair pair(words[i], y, i);
+      const unsigned scored = who[i >> 1] >> (8 + first_) & 3U;
+      add_missed(sums.prediction, pair.target, pair.said, pixels_ > (i & 1) * 8 ? scored : 0);
+    }
+  }
   [[nodiscard]] __device__ int place(int word, int row_bytes) const {
     return (row_ + (word & 1) * 8) * row_bytes + (word >> 1) * 16 + first_ * 2;
   }

@@ -105,7 +105,7 @@ static_assert(sizeof(Tile) % 16 == 0);
 /// A tile as the sweep kernel reads it: `sweep_rows` m of a panel, followed by the row words of
 /// those m (W0: x; W1: the targets) and of all 56 n. Tiles of a panel that one block of threads
 /// works on are one *part*.
-struct SweepTile {
+struct alignas(16) SweepTile {
   Panel panel;
   std::uint32_t forward;      ///< 1: of W0, multiplied with x at once; 0: of W1, with d1
   std::uint32_t begins;       ///< 1: the first tile of a part
@@ -121,7 +121,7 @@ struct SweepTile {
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
 /// What the parts of a panel add up to, for each hidden value of a unit.
-struct PanelSums {
+struct alignas(16) PanelSums {
   std::uint32_t out;          ///< first row of h, or of d0
   std::uint32_t part, parts;  ///< places of the sums
   std::uint32_t gradient;     ///< 1: d0

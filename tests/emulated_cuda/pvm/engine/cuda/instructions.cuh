@@ -23,11 +23,7 @@ T* dynamic_shared() {
   return reinterpret_cast<T*>(emulated_cuda::block().shared());
 }
 
-template <unsigned Alignment>
-unsigned char* aligned_dynamic_shared() {
-  auto* start = dynamic_shared<unsigned char>();
-  return start + (0U - reinterpret_cast<std::uintptr_t>(start)) % Alignment;
-}
+inline unsigned char* aligned_dynamic_shared() { return dynamic_shared<unsigned char>(); }
 
 inline int thread_number() { return static_cast<int>(threadIdx.x); }
 
