@@ -37,8 +37,8 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
-  static constexpr int blocks = Bp == 256 ? 1 : 2;                ///< on a multiprocessor
-  static constexpr int bringers = sweep_bringing_warps(Bp) * 32;  ///< threads
+  static constexpr int blocks = Bp == 256 ? 1 : 2;       ///< on a multiprocessor
+  static constexpr int bringers = Bp == 256 ? 128 : 64;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
@@ -359,7 +359,7 @@ class Sweeper : SweepRole<M, Bp, Steps> {
       wait_for_tile(number + 1);
       t = &Base::tile_at(number + 1);
     }
-    if (!Base::settles() && !Base::publishes()) publish_score();
+    if constexpr (Steps) publish_score();
   }
 
  private:
@@ -375,7 +375,7 @@ class Sweeper : SweepRole<M, Bp, Steps> {
     } else {
       work_w1(sums, t);
     }
-    if (t.ends != 0 && !Base::settles() && !Base::publishes()) finish(sums, t);
+    if (Steps && t.ends != 0) finish(sums, t);
   }
   __device__ void work_w0(Sums<1>& sums, const SweepTile& shared) {
     const SweepTile t = shared;  // or what is asked of it would be read again behind each barrier

@@ -128,8 +128,6 @@ struct alignas(16) PanelSums {
 };
 /// m of a tile: 16 for each warp of a block of threads, of which one or two fit a multiprocessor.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) { return padded == 256 ? 256 : 128; }
-/// Warps that bring what others compute with.
-PVM_HOST_DEVICE constexpr int sweep_bringing_warps(int padded) { return padded == 256 ? 4 : 2; }
 /// Bytes of a tile with its row words.
 PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
   return static_cast<int>(sizeof(SweepTile)) + (sweep_rows(padded) + panel_width) * 4;
