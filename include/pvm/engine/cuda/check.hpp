@@ -113,6 +113,17 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+/// Whether all that was handed to `stream` is done.
+inline bool is_idle(cudaStream_t stream) {
+  const cudaError_t status = cudaStreamQuery(stream);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // no failure, but kept like one
+    return false;
+  }
+  cuda_check(status, "asking whether steps are running");
+  return true;
+}
+
 /// An event without timing.
 class Event {
  public:

@@ -191,8 +191,14 @@ class CudaBatchEngine {
       rates_.write(step_ + i, mode == Mode::learn, schedule_, table);
       if (i + count(shape_.terms) >= count(block.steps)) table[1] = 1;  // d1 may be asked for
     }
-    upload(slot, block);
-    launch(slot, block.steps);
+    detail::cuda_check(cudaStreamWaitEvent(upload_.get(), slot.used.get(), 0),
+                       "ordering an upload");
+    const bool idle = detail::is_idle(compute_.get());
+    for (int first = 0, steps = 0; first < block.steps; first += steps) {
+      steps = idle ? first_steps(block.steps, first) : block.steps;
+      upload(slot, part(block, first, steps), first);
+      launch(slot, steps);
+    }
     tally(block);
     owed_ = swept();
     step_ += count(block.steps);
@@ -430,8 +436,7 @@ class CudaBatchEngine {
   }
   /// Of what repeating a frame misses; not swept, errors are made where that is scored.
   [[nodiscard]] std::size_t missed_places() const {
-    const dim3 blocks = detail::batch::frame_blocks(shape_, 1);
-    return swept() ? std::size_t{blocks.x} * blocks.y : 0;
+    return swept() ? detail::batch::tiles_along(shape_) * detail::batch::tiles_across(shape_) : 0;
   }
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =
@@ -606,34 +611,53 @@ class CudaBatchEngine {
     return made;
   }
 
-  void upload(Staging& slot, const FrameBlock& block) {
+  /// How many steps follow the first `done` of a block that an idle device waits for: they begin as
+  /// soon as an eighth of their frames is there.
+  static int first_steps(int steps, int done) {
+    return std::min(steps - done, std::max({1, steps / 8, done}));
+  }
+  [[nodiscard]] FrameBlock part(const FrameBlock& block, int first, int steps) const {
+    const std::size_t row = count(first) * count(batch_), rows = count(steps) * count(batch_);
+    const auto of = [&](auto all, std::size_t each) {
+      return all.empty() ? all : all.subspan(row * each, rows * each);
+    };
+    return {steps, of(block.pixels, spec_.frame_size()), of(block.scored, 1),
+            of(block.squeezed, spec_.frame_size()), of(block.stored, 1)};
+  }
+
+  /// `block` begins `first` steps from now, in the slot too.
+  void upload(Staging& slot, const FrameBlock& block, int first) {
+    const std::size_t row = count(first) * count(batch_);
     const std::size_t frames = count(block.steps) * count(batch_);
     const cudaStream_t stream = upload_.get();
-    detail::cuda_check(cudaStreamWaitEvent(stream, slot.used.get(), 0), "ordering an upload");
-    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
-      detail::cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
-                         "uploading frames");
+    const auto copy = [&](auto& to, const auto* from, std::size_t at, std::size_t n) {
+      detail::cuda_check(
+          cudaMemcpyAsync(to.get() + at, from, n * sizeof(*from), cudaMemcpyHostToDevice, stream),
+          "uploading frames");
     };
-    const std::size_t values = frames * spec_.frame_size();
+    const std::size_t values = spec_.frame_size();
     if (block.squeezed.empty()) {
-      auto** places = reinterpret_cast<const std::uint8_t**>(slot.places.get());
-      store_.bring(block, frames, slot.pixels_up.get(), places);
-      copy(slot.places_up.get(), places, frames * sizeof(*places));
+      auto** places = reinterpret_cast<const std::uint8_t**>(slot.places.get()) + row;
+      store_.bring(block, frames, slot.pixels_up.get() + row * values, places);
+      copy(slot.places_up, places, row, frames);
     } else {
       if (slot.squeezed_up.size() == 0) {
-        slot.squeezed_up = Array<float>(count(block_steps()) * count(batch_) * spec_.frame_size());
+        slot.squeezed_up = Array<float>(count(block_steps()) * count(batch_) * values);
       }
-      copy(slot.squeezed_up.get(), block.squeezed.data(), values * sizeof(float));
+      copy(slot.squeezed_up, block.squeezed.data(), row * values, frames * values);
       detail::cuda_check(cudaStreamSynchronize(stream), "uploading frames");  // the caller's memory
     }
-    copy(slot.scored_up.get(), slot.scored.get(), frames);
-    copy(slot.tables_up.get(), slot.tables.get(),
-         count(block.steps) * rates_.size() * sizeof(float));
+    const std::size_t rates = count(first) * rates_.size();
+    copy(slot.scored_up, slot.scored.get() + row, row, frames);
+    copy(slot.tables_up, reinterpret_cast<const float*>(slot.tables.get()) + rates, rates,
+         count(block.steps) * rates_.size());
+    const std::size_t place = ring_slot(0, shape_.frames) + count(first);
     detail::batch::convert_frames<Math>(
         arguments(),
-        {slot.places_up.get(), block.squeezed.empty() ? nullptr : slot.squeezed_up.get(),
-         slot.scored_up.get(), slot.tables_up.get(),
-         static_cast<std::uint32_t>(ring_slot(0, shape_.frames))},
+        {slot.places_up.get() + row,
+         block.squeezed.empty() ? nullptr : slot.squeezed_up.get() + row * values,
+         slot.scored_up.get() + row, slot.tables_up.get() + rates,
+         static_cast<std::uint32_t>(place % count(shape_.frames))},
         block.steps, stream);
     detail::cuda_check(cudaEventRecord(slot.uploaded.get(), stream), "ordering an upload");
   }

@@ -22,88 +22,193 @@ struct Uploaded {
   std::uint32_t slot;                 ///< of the first frame
 };
 
-/// Pixels `first` to `first + 3` of a frame of `count`, squeezed, as far as they exist.
-__device__ __forceinline__ void read_pixels(float (&v)[4], const Uploaded& from, std::size_t frame,
-                                            int first, int count) {
-  if (from.squeezed != nullptr) {
-    const float* squeezed = from.squeezed + frame * static_cast<std::size_t>(count);
-    for (int k = 0; k < 4; ++k) v[k] = first + k < count ? squeezed[first + k] : 0.0F;
-    return;
-  }
-  const std::uint8_t* pixels = from.frames[frame] + first;
-  if (first + 3 < count && reinterpret_cast<std::uintptr_t>(pixels) % 4 == 0) {
-    const std::uint32_t four = *reinterpret_cast<const std::uint32_t*>(pixels);
-    for (int k = 0; k < 4; ++k) v[k] = squeeze_pixel(static_cast<float>(four >> 8 * k & 255U));
-    return;
-  }
-  for (int k = 0; k < 4; ++k) {
-    if (first + k < count) v[k] = squeeze_pixel(static_cast<float>(pixels[k]));
-  }
+/// What a block of threads makes rows of: so many pixels of so many sequences in a step.
+inline constexpr int frame_threads = 128;
+inline constexpr int tile_pixels = 64, tile_sequences = 32;
+inline unsigned tiles_along(const Shape& s) {
+  return static_cast<unsigned>((s.pixels + tile_pixels - 1) / tile_pixels);
+}
+inline unsigned tiles_across(const Shape& s) {
+  return static_cast<unsigned>((s.padded + tile_sequences - 1) / tile_sequences);
 }
 
-/// Blocks of threads for the frame of a step.
-inline dim3 frame_blocks(const Shape& s, int steps) {
-  return dim3(static_cast<unsigned>((s.pixels + 63) / 64),
-              static_cast<unsigned>((s.padded + 31) / 32), static_cast<unsigned>(steps));
+/// squeeze_pixel of byte `k` of four, with its bits. Conversions have an eighth of the throughput
+/// of other arithmetic, so the byte becomes the end of 2^23 + byte.
+__device__ __forceinline__ float squeeze_byte(std::uint32_t four, unsigned k) {
+  constexpr float scale = 0.8F / 255.0F;
+  const float v = __uint_as_float(__byte_perm(four, 0x4b000000U, 0x7440U + k));
+  return __fadd_rn(__fmaf_rn(v, scale, -8388608.0F * scale), 0.1F);
 }
-/// 64 pixels of 32 sequences, which a block of threads makes rows of.
-using FrameTile = float[32][65];
-/// The rows of the block's tile in the frame of slot `slot`.
-template <class M>
-__device__ __forceinline__ typename M::Word* block_rows(const Arguments& a, std::size_t slot) {
-  const auto first = slot * static_cast<std::size_t>(a.shape.pixels) + blockIdx.x * 64;
-  return reinterpret_cast<typename M::Word*>(a.pixels) +
-         first * static_cast<std::size_t>(a.shape.padded) + blockIdx.y * 32;
-}
-/// Calls what(sequence, pixel) for each pixel of each four sequences of the tile that exist.
-template <class What>
-__device__ __forceinline__ void for_each_four(const Shape& s, What&& what) {
-#pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < 8 * 64; i += 256) {
-    const int own = i % 8 * 4;
-    const int pixel = i / 8;
-    if (static_cast<int>(blockIdx.y) * 32 + own < s.padded &&
-        static_cast<int>(blockIdx.x) * 64 + pixel < s.pixels) {
-      what(own, pixel);
+
+/// Neighbouring pixels of a frame, as they come: a thread's share of a tile.
+template <bool Squeezed>
+class PixelRun {
+ public:
+  static constexpr int length = tile_pixels * tile_sequences / frame_threads;
+  static_assert(length == 16);
+
+  /// Those behind `first` of a frame of `count`, as far as they exist.
+  __device__ __forceinline__ PixelRun(const Uploaded& from, std::size_t frame, int first, int count)
+      : left_(count - first) {
+    if constexpr (Squeezed) {
+      squeezed_ = from.squeezed + frame * static_cast<std::size_t>(count) + first;
+    } else {
+      const std::uint8_t* pixels = from.frames[frame] + first;
+      if (left_ >= length && reinterpret_cast<std::uintptr_t>(pixels) % length == 0) {
+        words_ = __ldg(reinterpret_cast<const uint4*>(pixels));
+      } else {
+        words_ = {four(pixels, 0), four(pixels, 4), four(pixels, 8), four(pixels, 12)};
+      }
     }
   }
-}
-/// What a step before has left there.
-template <class M>
-__device__ __forceinline__ void read_rows(FrameTile& tile, const Arguments& a, std::size_t slot) {
-  const typename M::Word* rows = block_rows<M>(a, slot);
-  for_each_four(a.shape, [&](int own, int pixel) {
+  /// Pixels 4 `quad` to 4 `quad` + 3, squeezed.
+  __device__ __forceinline__ void read(float (&v)[4], int quad) const {
+#pragma unroll
     for (int k = 0; k < 4; ++k) {
-      tile[own + k][pixel] = M::value(rows[pixel * a.shape.padded + own + k]);
+      if constexpr (Squeezed) {
+        v[k] = exists(4 * quad + k) ? squeezed_[4 * quad + k] : 0.0F;
+      } else {
+        v[k] = squeeze_byte(
+            quad < 2 ? (quad == 0 ? words_.x : words_.y) : (quad == 2 ? words_.z : words_.w),
+            static_cast<unsigned>(k));
+      }
     }
-  });
-}
-template <class M>
-__device__ __forceinline__ void write_rows(const Arguments& a, std::size_t slot,
-                                           const FrameTile& tile) {
-  typename M::Word* rows = block_rows<M>(a, slot);
-  for_each_four(a.shape, [&](int own, int pixel) {
-    const float v[4] = {tile[own][pixel], tile[own + 1][pixel], tile[own + 2][pixel],
-                        tile[own + 3][pixel]};
-    store_operands<M>(rows + pixel * a.shape.padded + own, v);
-  });
-}
-/// What repeating the frame of two steps ago misses of four values.
-template <class M>
-__device__ __forceinline__ void add_persistence(float& missed, const float (&now)[4],
-                                                const float (&older)[4]) {
-  float wanted[4], said[4];
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    wanted[k] = M::value(M::operand(now[k]));
-    said[k] = M::value(M::operand(older[k]));
   }
-  add_missed(missed, wanted, said, 15);
+
+  [[nodiscard]] __device__ bool exists(int pixel) const { return pixel < left_; }
+
+ private:
+  __device__ __forceinline__ std::uint32_t four(const std::uint8_t* pixels, int first) const {
+    if (first + 3 < left_ && reinterpret_cast<std::uintptr_t>(pixels) % 4 == 0) {
+      return *reinterpret_cast<const std::uint32_t*>(pixels + first);
+    }
+    std::uint32_t word = 0;
+    for (int k = first; k < first + 4; ++k) {
+      if (k < left_) word |= static_cast<std::uint32_t>(pixels[k]) << 8 * (k - first);
+    }
+    return word;
+  }
+
+  int left_;
+  uint4 words_{};
+  const float* squeezed_ = nullptr;
+};
+
+/// A tile's operands, [sequence][pixel]: words of one or two neighbouring pixels.
+template <class M>
+struct FrameTile {
+  static constexpr int each = 4 / sizeof(typename M::Word);  ///< pixels of a word
+  static constexpr int words = tile_pixels / each;
+  std::uint32_t of[tile_sequences][words + 1];
+};
+/// Four neighbouring pixels of a sequence.
+template <class M>
+struct FourPixels {
+  static constexpr int each = FrameTile<M>::each;
+  std::uint32_t words[4 / each];
+
+  __device__ __forceinline__ void round(const float (&v)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4 / each; ++i) {
+      if constexpr (each == 2) {
+        words[i] = M::pair(v[2 * i], v[2 * i + 1]);
+      } else {
+        words[i] = M::operand(v[i]);
+      }
+    }
+  }
+  __device__ __forceinline__ void read(float (&v)[4]) const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (each == 2) {
+        v[k] = k % 2 == 0 ? M::low_value(words[k / 2]) : M::high_value(words[k / 2]);
+      } else {
+        v[k] = M::value(words[k]);
+      }
+    }
+  }
+};
+
+/// The first halves of two words, or their second ones.
+template <int Which>
+__device__ __forceinline__ std::uint32_t halves(std::uint32_t a, std::uint32_t b) {
+  return __byte_perm(a, b, Which == 0 ? 0x5410U : 0x7632U);
 }
-/// The sum over a block of threads, to its place among those of the frame.
+/// The tile that a block of threads has to do with.
+template <class M>
+class FrameBlockTile {
+  using T = FrameTile<M>;
+  using Word = typename M::Word;
+
+ public:
+  __device__ __forceinline__ FrameBlockTile(const Arguments& a, T& tile) : a_(a), tile_(tile) {}
+
+  __device__ static int pixel() { return static_cast<int>(blockIdx.x) * tile_pixels; }
+  __device__ static int sequence() { return static_cast<int>(blockIdx.y) * tile_sequences; }
+
+  /// What a step before has left in the frame of slot `slot`.
+  __device__ __forceinline__ void read(std::size_t slot) {
+    for_each_piece(slot, [&](uint4* low, uint4* high, std::uint32_t* words) {
+      const uint4 a = *low;
+      const uint4 b = high != nullptr ? *high : a;
+      const std::uint32_t first[4] = {a.x, a.y, a.z, a.w}, second[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        words[k * (T::words + 1)] = T::each == 1
+                                        ? (k < 4 ? first[k] : second[k - 4])
+                                        : (k % 2 == 0 ? halves<0>(first[k / 2], second[k / 2])
+                                                      : halves<1>(first[k / 2], second[k / 2]));
+      }
+    });
+  }
+  __device__ __forceinline__ void write(std::size_t slot) {
+    for_each_piece(slot, [&](uint4* low, uint4* high, const std::uint32_t* words) {
+      std::uint32_t w[8];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) w[k] = words[k * (T::words + 1)];
+      if constexpr (T::each == 1) {
+        *low = {w[0], w[1], w[2], w[3]};
+        *high = {w[4], w[5], w[6], w[7]};
+      } else {
+        *low = {halves<0>(w[0], w[1]), halves<0>(w[2], w[3]), halves<0>(w[4], w[5]),
+                halves<0>(w[6], w[7])};
+        if (high == nullptr) return;
+        *high = {halves<1>(w[0], w[1]), halves<1>(w[2], w[3]), halves<1>(w[4], w[5]),
+                 halves<1>(w[6], w[7])};
+      }
+    });
+  }
+
+ private:
+  /// Calls what(low, high, words) for each word of each eight sequences: `low` and `high` are
+  /// those sequences' 16 bytes of its two pixels' rows, or all 32 bytes of its one pixel's; without
+  /// a second pixel there is no `high`.
+  template <class What>
+  __device__ __forceinline__ void for_each_piece(std::size_t slot, What&& what) {
+    const Shape& s = a_.shape;
+    const auto padded = static_cast<std::size_t>(s.padded);
+#pragma unroll
+    for (int turn = 0; turn < tile_sequences / 8 * T::words / frame_threads; ++turn) {
+      const unsigned i = threadIdx.x + turn * frame_threads;
+      const int own = static_cast<int>(i % (tile_sequences / 8)) * 8;
+      const int word = static_cast<int>(i / (tile_sequences / 8));
+      const int first = pixel() + word * T::each;
+      if (sequence() + own >= s.padded || first >= s.pixels) continue;
+      const std::size_t row = slot * static_cast<std::size_t>(s.pixels) + first;
+      Word* low = reinterpret_cast<Word*>(a_.pixels) + row * padded + sequence() + own;
+      Word* high = T::each == 1 ? low + 4 : (first + 1 < s.pixels ? low + padded : nullptr);
+      what(reinterpret_cast<uint4*>(low), reinterpret_cast<uint4*>(high), &tile_.of[own][word]);
+    }
+  }
+
+  const Arguments& a_;
+  T& tile_;
+};
+
+/// The sum over a block of threads, to its tile's place among those of the frame.
 __device__ __forceinline__ void store_persistence(const Arguments& a, std::size_t slot,
                                                   float missed) {
-  __shared__ float of_warps[8];
+  __shared__ float of_warps[frame_threads / 32];
   for (int other = 16; other > 0; other /= 2) missed += __shfl_xor_sync(~0U, missed, other);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = missed;
   __syncthreads();
@@ -113,61 +218,112 @@ __device__ __forceinline__ void store_persistence(const Arguments& a, std::size_
   a.missed[slot * static_cast<std::size_t>(a.missed_places) + blockIdx.y * gridDim.x + blockIdx.x] =
       sum;
 }
-
-/// Grid: (pixels / 64, Bp / 32, steps), 256 threads. What repeating the frame would miss is scored
-/// here, where the steps do not wait for it.
-template <class M>
-__global__ void __launch_bounds__(256)
-    frames_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Uploaded from) {
-  __shared__ FrameTile tile;
+/// What else a step of the block knows of its frames.
+__device__ __forceinline__ void copy_tables(const Arguments& a, const Uploaded& from,
+                                            std::size_t step, std::size_t slot) {
   const Shape& s = a.shape;
-  const auto step = static_cast<std::size_t>(blockIdx.z);
-  const auto batch = static_cast<std::size_t>(s.batch);
-  const std::size_t slot = (from.slot + step) % static_cast<std::size_t>(s.frames);
   const int thread = static_cast<int>(threadIdx.x);
-  const bool came_before = step < 2;  // the frame of two steps ago, with another block
-  if (a.missed != nullptr && came_before) {
-    read_rows<M>(tile, a, slot_before(static_cast<std::uint32_t>(slot), s.frames, 2));
-    __syncthreads();
-  }
-  float missed = 0;
-#pragma unroll
-  for (int i = thread; i < 32 * 16; i += 256) {
-    const int b = static_cast<int>(blockIdx.y) * 32 + i / 16;
-    const int pixel = static_cast<int>(blockIdx.x) * 64 + i % 16 * 4;
-    float* four = &tile[i / 16][i % 16 * 4];
-    float v[4] = {};
-    if (b < s.batch) {
-      const std::size_t frame = step * batch + static_cast<std::size_t>(b);
-      read_pixels(v, from, frame, pixel, s.pixels);
-      if (a.missed != nullptr && from.scored[frame] != 0) {
-        float older[4] = {};
-        if (!came_before) read_pixels(older, from, frame - 2 * batch, pixel, s.pixels);
-        for (int k = 0; k < 4; ++k) {
-          if (came_before && pixel + k < s.pixels) older[k] = four[k];
-        }
-        add_persistence<M>(missed, v, older);
-      }
-    }
-    for (int k = 0; k < 4; ++k) four[k] = v[k];
-  }
-  __syncthreads();
-  write_rows<M>(a, slot, tile);
-  if (a.missed != nullptr) store_persistence(a, slot, missed);
-  if (blockIdx.x != 0 || blockIdx.y != 0) return;
   auto* scored = const_cast<std::uint8_t*>(a.scored) + slot * static_cast<std::size_t>(s.padded);
-  for (int b = thread; b < s.batch; b += 256) {
-    scored[b] = from.scored[step * batch + static_cast<std::size_t>(b)];
+  for (int b = thread; b < s.batch; b += frame_threads) {
+    scored[b] = from.scored[step * static_cast<std::size_t>(s.batch) + static_cast<std::size_t>(b)];
   }
   auto* table = const_cast<float*>(a.tables) + slot * static_cast<std::size_t>(s.table);
-  for (int i = thread; i < s.table; i += 256) {
+  for (int i = thread; i < s.table; i += frame_threads) {
     table[i] = from.tables[step * static_cast<std::size_t>(s.table) + static_cast<std::size_t>(i)];
   }
 }
 
+/// Where the frame of two steps ago is, for the score of repeating it.
+enum class Before { nowhere, in_this_block, in_rows };
+
+/// A thread's share of a tile: words to `to`. Returns what repeating `older`, or what lies there,
+/// would miss.
+template <class M, Before Where, bool Squeezed>
+__device__ __forceinline__ float convert_run(std::uint32_t* to, const PixelRun<Squeezed>& now,
+                                             const PixelRun<Squeezed>& older) {
+  constexpr int words = 4 / FrameTile<M>::each;
+  float missed = 0;
+#pragma unroll
+  for (int quad = 0; quad < PixelRun<Squeezed>::length / 4; ++quad, to += words) {
+    float v[4], wanted[4], said[4];
+    FourPixels<M> pixels, before;
+    now.read(v, quad);
+    pixels.round(v);
+    if constexpr (Where != Before::nowhere) {
+      if constexpr (Where == Before::in_this_block) {
+        older.read(said, quad);
+        before.round(said);
+      } else {
+#pragma unroll
+        for (int i = 0; i < words; ++i) before.words[i] = to[i];
+      }
+      pixels.read(wanted);
+      before.read(said);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (Where == Before::in_rows && !now.exists(4 * quad + k)) said[k] = wanted[k];
+      }
+      add_missed(missed, wanted, said, 15);
+    }
+#pragma unroll
+    for (int i = 0; i < words; ++i) to[i] = pixels.words[i];
+  }
+  return missed;
+}
+
+/// Grid: (pixels / 64, Bp / 32, steps). What repeating the frame would miss is scored here, where
+/// the steps do not wait for it. Blocks of threads are small and short: they have the
+/// multiprocessors to themselves between two sweeps, and the next one waits for them.
+template <class M, bool Squeezed>
+__global__ void __launch_bounds__(frame_threads)
+    frames_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Uploaded from) {
+  using T = FrameTile<M>;
+  using Run = PixelRun<Squeezed>;
+  __shared__ T tile;
+  FrameBlockTile<M> rows(a, tile);
+  const Shape& s = a.shape;
+  const auto batch = static_cast<std::size_t>(s.batch);
+  const unsigned step = blockIdx.z;
+  const auto frames = static_cast<unsigned>(s.frames);
+  const unsigned slot = from.slot + step < frames ? from.slot + step : from.slot + step - frames;
+  Before before = Before::nowhere;
+  if (a.missed != nullptr) before = step < 2 ? Before::in_rows : Before::in_this_block;
+  if (before == Before::in_rows) {
+    rows.read(slot_before(slot, s.frames, 2));
+    __syncthreads();
+  }
+  constexpr unsigned runs = tile_pixels / Run::length;
+  const unsigned own = threadIdx.x / runs;
+  const int first = static_cast<int>(threadIdx.x % runs) * Run::length;
+  std::uint32_t* to = &tile.of[own][first / T::each];
+  const int b = rows.sequence() + static_cast<int>(own);
+  float missed = 0;
+  if (b < s.batch) {
+    const std::size_t frame = step * batch + static_cast<std::size_t>(b);
+    const Run now(from, frame, rows.pixel() + first, s.pixels);
+    if (before == Before::in_this_block) {  // asked for before it is known whether it is scored
+      const Run older(from, frame - 2 * batch, rows.pixel() + first, s.pixels);
+      missed = convert_run<M, Before::in_this_block>(to, now, older);
+    } else if (before == Before::in_rows) {
+      missed = convert_run<M, Before::in_rows>(to, now, now);
+    } else {
+      convert_run<M, Before::nowhere>(to, now, now);
+    }
+    if (from.scored[frame] == 0) missed = 0;
+  } else {
+    for (int i = 0; i < Run::length / T::each; ++i) to[i] = 0;
+  }
+  __syncthreads();
+  rows.write(slot);
+  if (before != Before::nowhere) store_persistence(a, slot, missed);
+  if (blockIdx.x == 0 && blockIdx.y == 0) copy_tables(a, from, step, slot);
+}
+
 template <class M>
 void convert_frames(const Arguments& a, const Uploaded& from, int steps, cudaStream_t stream) {
-  cuda_check(launch(frames_kernel<M>, {frame_blocks(a.shape, steps), threads, 0, stream}, a, from),
+  const auto kernel = from.squeezed != nullptr ? frames_kernel<M, true> : frames_kernel<M, false>;
+  const dim3 grid(tiles_along(a.shape), tiles_across(a.shape), static_cast<unsigned>(steps));
+  cuda_check(launch(kernel, {grid, frame_threads, 0, stream}, a, from),
              "launching the frames kernel");
 }
 

@@ -79,6 +79,10 @@ struct Math<bf16> : SixteenBits {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const std::uint32_t*>(&both);
   }
+  __device__ static float low_value(std::uint32_t pair) { return __uint_as_float(pair << 16); }
+  __device__ static float high_value(std::uint32_t pair) {
+    return __uint_as_float(pair & 0xffff0000U);
+  }
   __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                   std::uint32_t b1) {
     multiply_bf16(c, a, b0, b1);
@@ -101,6 +105,12 @@ struct Math<fp16> : SixteenBits {
   __device__ static std::uint32_t pair(float low, float high) {
     const __half2 both = __floats2half2_rn(low, high);
     return *reinterpret_cast<const std::uint32_t*>(&both);
+  }
+  __device__ static float low_value(std::uint32_t pair) {
+    return value(static_cast<Word>(pair & 0xffffU));
+  }
+  __device__ static float high_value(std::uint32_t pair) {
+    return value(static_cast<Word>(pair >> 16));
   }
   __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                   std::uint32_t b1) {
