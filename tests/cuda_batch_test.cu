@@ -301,26 +301,49 @@ TEST_CASE("batch: what repeating the frame misses is counted where frames are sc
   }
 }
 
-TEST_CASE("batch: frames may come squeezed", "[gpu]") {
+/// Frames of so many pixels a side, of three colours.
+pvm::Spec frames_of(int side, int block) {
+  auto spec = early_tiny();
+  spec.layer_shapes = {side / block, 1};
+  spec.input_block_size = block;
+  return spec;
+}
+
+TEMPLATE_TEST_CASE("batch: frames of any size may come squeezed", "[gpu]", pvm::fp32, pvm::bf16,
+                   pvm::fp16) {
   if (skipped()) return;
-  const auto spec = early_tiny();
-  const auto start = some_weights(pvm::make_connectome(spec).weights);
-  pvm::CudaBatchEngine<> bytes(spec, 5), floats(spec, 5);
-  bytes.restore(start_from(start, 5));
-  floats.restore(start_from(start, 5));
-  run_steps(bytes, spec, 21);
-  for (std::uint64_t done = 0; done < 21; done += 7) {
-    auto block = floats.stage(7);
-    pvm_test::fill(block, floats.step(), 5, spec.frame_size());
-    std::vector<float> values;
-    for (const auto pixel : block.pixels) {
-      values.push_back(pvm::squeeze_pixel(static_cast<float>(pixel)));
+  using E = pvm::CudaBatchEngine<TestType>;
+  // Pixels in whole runs of 16, in fours, and neither: rows of frames then begin anywhere.
+  for (const auto& spec : {frames_of(12, 3), frames_of(10, 5), frames_of(9, 3)}) {
+    for (const int batch : pvm_test::emulated ? std::vector{5} : std::vector{1, 5, 40, 70}) {
+      INFO(spec.frame_size() << " pixels, " << batch << " sequences");
+      const auto start = some_weights(pvm::make_connectome(spec).weights);
+      E bytes(spec, batch), floats(spec, batch);
+      bytes.restore(start_from(start, batch));
+      floats.restore(start_from(start, batch));
+      for (int block_steps : {1, 7, 6, 7}) {
+        for (E* engine : {&bytes, &floats}) {
+          auto block = engine->stage(block_steps);
+          pvm_test::fill(block, engine->step(), static_cast<std::size_t>(batch), spec.frame_size());
+          std::fill(block.scored.begin(), block.scored.end(), engine->step() < 2 ? 0 : 1);
+          std::vector<float> values;
+          if (engine == &floats) {
+            for (const auto pixel : block.pixels) {
+              values.push_back(pvm::squeeze_pixel(static_cast<float>(pixel)));
+            }
+            std::fill(block.pixels.begin(), block.pixels.end(), std::uint8_t{0});
+            block.squeezed = values;
+          }
+          engine->run(block, pvm::Mode::learn);
+        }
+      }
+      CHECK(weights_of(floats, spec) == weights_of(bytes, spec));
+      const pvm::Score a = bytes.take_score(), b = floats.take_score();
+      CHECK(a.prediction == b.prediction);
+      CHECK(a.persistence > 0);
+      CHECK(a.persistence == b.persistence);
     }
-    std::fill(block.pixels.begin(), block.pixels.end(), std::uint8_t{0});
-    block.squeezed = values;
-    floats.run(block, pvm::Mode::learn);
   }
-  CHECK(largest_difference(weights_of(floats, spec), doubles(weights_of(bytes, spec))) < 2e-7);
 }
 
 TEST_CASE("batch: a frozen network does not change", "[gpu]") {

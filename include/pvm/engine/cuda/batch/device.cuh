@@ -52,11 +52,9 @@ struct Arguments {
   const float* tables;         ///< [frames][table]
   const float* now_table;      ///< what to use in place of the step's table, if anything
   const std::uint8_t* scored;  ///< [frames][Bp]
-  float* missed;               ///< swept: [frames][missed_places] of repeating the frame
-  int missed_places;
-  float* scratch;             ///< partial sums [slices][part][56][slice]
-  std::size_t scratch_slice;  ///< floats of one slice's
-  unsigned int* counters;     ///< [slices][counters]
+  float* scratch;              ///< partial sums [slices][part][56][slice]
+  std::size_t scratch_slice;   ///< floats of one slice's
+  unsigned int* counters;      ///< [slices][counters]
   unsigned int counter_slice;
   double* score;             ///< [slices][scores][3]
   unsigned int score_slice;  ///< places of a slice

@@ -70,7 +70,9 @@ struct Tuning {
   /// listing pays while the rows of the gradients beyond the first are at most so many bytes.
   static constexpr int most_listed_bytes = 256;
 
-  static int block_steps(int padded) { return std::clamp(staged_frames / padded, 8, 64); }
+  static int block_steps(int padded) {
+    return std::clamp(staged_frames / padded, 8, detail::batch::most_block_steps);
+  }
   /// Rows of a part of a forward product: about two parts for every block of threads that runs at
   /// once, and whole stages of any slice.
   static int part_rows(std::size_t rows, int multiprocessors) {
@@ -205,9 +207,14 @@ class CudaBatchEngine {
     ++blocks_;
   }
 
-  void synchronize() { detail::cuda_check(cudaStreamSynchronize(compute_.get()), "running steps"); }
+  void synchronize() {
+    for (const detail::Stream* stream : {&upload_, &compute_}) {
+      detail::cuda_check(cudaStreamSynchronize(stream->get()), "running steps");
+    }
+  }
 
   [[nodiscard]] Score take_score() {
+    synchronize();
     const std::vector<double> sums = download(score_.get(), score_.size());
     Score score = std::exchange(counted_, {});
     for (std::size_t i = 0; i < sums.size(); i += 3) {
@@ -218,6 +225,7 @@ class CudaBatchEngine {
     detail::cuda_check(
         cudaMemsetAsync(score_.get(), 0, score_.size() * sizeof(double), compute_.get()),
         "clearing the score");
+    synchronize();  // both streams add to it
     return score;
   }
 
@@ -321,7 +329,7 @@ class CudaBatchEngine {
     return 4 * plan_.master * (2 + (listed_ ? 0 : Rule::state)) + 4 * work_words() +
            3 * count(shape_.ring) * hidden + count(shape_.frames) * count(shape_.pixels) * row +
            row + count(shape_.terms) * (hidden + outputs) + y_slots * outputs +
-           4 * (scratch_floats() + count(shape_.frames) * missed_places()) +
+           4 * (scratch_floats() + missed_places()) +
            frames * (spec_.frame_size() + 1 + sizeof(void*)) + 4 * tables * rates_.size() +
            count(shape_.frames) * count(shape_.padded) +
            4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
@@ -434,9 +442,11 @@ class CudaBatchEngine {
     // every warp that computes has its own
     return (plan_.sweep_starts.size() - 1) * count(detail::batch::sweep_rows(shape_.padded) / 16);
   }
-  /// Of what repeating a frame misses; not swept, errors are made where that is scored.
+  /// Of what repeating the frames of a block misses; not swept, that is scored where errors are
+  /// made.
   [[nodiscard]] std::size_t missed_places() const {
-    return swept() ? detail::batch::tiles_along(shape_) * detail::batch::tiles_across(shape_) : 0;
+    using namespace detail::batch;
+    return swept() ? count(block_steps()) * tiles_along(shape_) * tiles_across(shape_) : 0;
   }
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =
@@ -505,7 +515,7 @@ class CudaBatchEngine {
     tables_ = zeros<float>(count(shape_.frames) * rates_.size());
     now_table_ = zeros<float>(rates_.size());
     scored_ = zeros<std::uint8_t>(count(shape_.frames) * count(shape_.padded));
-    missed_ = zeros<float>(count(shape_.frames) * missed_places());
+    missed_ = zeros<float>(missed_places());
     scratch_ = zeros<float>(scratch_floats());
     counters_ = zeros<unsigned int>(plan_.counters * slices());
     score_ = zeros<double>(score_places() * 3);
@@ -560,8 +570,6 @@ class CudaBatchEngine {
     a.y = bytes(y_.get());
     a.tables = tables_.get();
     a.scored = scored_.get();
-    a.missed = missed_.get();
-    a.missed_places = static_cast<int>(missed_places());
     a.scratch = scratch_.get();
     a.scratch_slice = plan_.scratch * detail::batch::panel_width * count(shape_.slice);
     a.counters = counters_.get();
@@ -652,14 +660,16 @@ class CudaBatchEngine {
     copy(slot.tables_up, reinterpret_cast<const float*>(slot.tables.get()) + rates, rates,
          count(block.steps) * rates_.size());
     const std::size_t place = ring_slot(0, shape_.frames) + count(first);
-    detail::batch::convert_frames<Math>(
-        arguments(),
-        {slot.places_up.get() + row,
-         block.squeezed.empty() ? nullptr : slot.squeezed_up.get() + row * values,
-         slot.scored_up.get() + row, slot.tables_up.get() + rates,
-         static_cast<std::uint32_t>(place % count(shape_.frames))},
-        block.steps, stream);
+    const detail::batch::Uploaded uploaded{
+        slot.places_up.get() + row,
+        block.squeezed.empty() ? nullptr : slot.squeezed_up.get() + row * values,
+        slot.scored_up.get() + row,
+        slot.tables_up.get() + rates,
+        static_cast<std::uint32_t>(place % count(shape_.frames)),
+        swept() ? missed_.get() : nullptr};
+    detail::batch::convert_frames<Math>(arguments(), uploaded, block.steps, stream);
     detail::cuda_check(cudaEventRecord(slot.uploaded.get(), stream), "ordering an upload");
+    detail::batch::score_persistence(arguments(), uploaded, block.steps, stream);
   }
 
   void launch(Staging& slot, int steps) {

@@ -20,6 +20,7 @@ struct Uploaded {
   const std::uint8_t* scored;         ///< [steps][batch]
   const float* tables;                ///< [steps][table]
   std::uint32_t slot;                 ///< of the first frame
+  float* missed;  ///< swept: [steps][tiles] of repeating the frame, as it is found out
 };
 
 /// What a block of threads makes rows of: so many pixels of so many sequences in a step.
@@ -206,8 +207,7 @@ class FrameBlockTile {
 };
 
 /// The sum over a block of threads, to its tile's place among those of the frame.
-__device__ __forceinline__ void store_persistence(const Arguments& a, std::size_t slot,
-                                                  float missed) {
+__device__ __forceinline__ void store_persistence(const Uploaded& from, float missed) {
   __shared__ float of_warps[frame_threads / 32];
   for (int other = 16; other > 0; other /= 2) missed += __shfl_xor_sync(~0U, missed, other);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = missed;
@@ -215,8 +215,7 @@ __device__ __forceinline__ void store_persistence(const Arguments& a, std::size_
   if (threadIdx.x != 0) return;
   float sum = 0;
   for (const float v : of_warps) sum += v;
-  a.missed[slot * static_cast<std::size_t>(a.missed_places) + blockIdx.y * gridDim.x + blockIdx.x] =
-      sum;
+  from.missed[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 /// What else a step of the block knows of its frames.
 __device__ __forceinline__ void copy_tables(const Arguments& a, const Uploaded& from,
@@ -287,7 +286,7 @@ __global__ void __launch_bounds__(frame_threads)
   const auto frames = static_cast<unsigned>(s.frames);
   const unsigned slot = from.slot + step < frames ? from.slot + step : from.slot + step - frames;
   Before before = Before::nowhere;
-  if (a.missed != nullptr) before = step < 2 ? Before::in_rows : Before::in_this_block;
+  if (from.missed != nullptr) before = step < 2 ? Before::in_rows : Before::in_this_block;
   if (before == Before::in_rows) {
     rows.read(slot_before(slot, s.frames, 2));
     __syncthreads();
@@ -315,8 +314,33 @@ __global__ void __launch_bounds__(frame_threads)
   }
   __syncthreads();
   rows.write(slot);
-  if (before != Before::nowhere) store_persistence(a, slot, missed);
+  if (before != Before::nowhere) store_persistence(from, missed);
   if (blockIdx.x == 0 && blockIdx.y == 0) copy_tables(a, from, step, slot);
+}
+
+/// Adds what repeating the frame would miss to `score`, one frame after the other, so that where
+/// blocks of frames are cut makes no difference. One block, with many threads: a sweep waits for
+/// the room that it takes.
+inline constexpr int most_block_steps = 64;
+inline constexpr int persistence_threads = 1024;
+template <int Threads = persistence_threads>
+__global__ void __launch_bounds__(Threads)
+    persistence_kernel(const float* missed, int steps, int tiles, double* score) {
+  __shared__ double of_steps[most_block_steps];
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  for (int step = static_cast<int>(threadIdx.x) / 32; step < steps; step += Threads / 32) {
+    const float* from = missed + static_cast<std::size_t>(step) * static_cast<std::size_t>(tiles);
+    double sum = 0;
+#pragma unroll 8
+    for (int i = lane; i < tiles; i += 32) sum += static_cast<double>(from[i]);
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0U, sum, other);
+    if (lane == 0) of_steps[step] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double sum = *score;
+  for (int step = 0; step < steps; ++step) sum += of_steps[step];
+  *score = sum;
 }
 
 template <class M>
@@ -325,6 +349,15 @@ void convert_frames(const Arguments& a, const Uploaded& from, int steps, cudaStr
   const dim3 grid(tiles_along(a.shape), tiles_across(a.shape), static_cast<unsigned>(steps));
   cuda_check(launch(kernel, {grid, frame_threads, 0, stream}, a, from),
              "launching the frames kernel");
+}
+/// Adds to the score what that has found out; behind it.
+inline void score_persistence(const Arguments& a, const Uploaded& from, int steps,
+                              cudaStream_t stream) {
+  if (from.missed == nullptr) return;
+  const auto tiles = static_cast<int>(tiles_along(a.shape) * tiles_across(a.shape));
+  cuda_check(launch(persistence_kernel<>, {dim3(1), persistence_threads, 0, stream}, from.missed,
+                    steps, tiles, a.score + 1),
+             "launching the persistence kernel");
 }
 
 }  // namespace pvm::inline v0::detail::batch

@@ -74,18 +74,6 @@ class GatheredQuad {
   const float4* from_;
 };
 
-/// Adds what repeating the frame would have missed, which the frames' kernel has left, to the
-/// score; by one warp.
-__device__ __forceinline__ void count_missed(const Arguments& a, const Cursor& now) {
-  const auto lane = static_cast<int>(threadIdx.x) & 31;
-  const float* from = a.missed + static_cast<std::size_t>(now.frame) * a.missed_places;
-  double sum = 0;
-#pragma unroll 4
-  for (int i = lane; i < a.missed_places; i += 32) sum += static_cast<double>(__ldcg(from + i));
-  for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0U, sum, other);
-  if (lane == 0) a.score[1] += sum;
-}
-
 /// Leaves what the next sweep begins with; by the threads of one block.
 template <class M>
 __device__ __forceinline__ void begin_next_step(const Arguments& a, const Cursor& now) {
@@ -108,10 +96,7 @@ __global__ void __launch_bounds__(threads, GatherShape<Bp>::blocks)
   wait_for_previous_kernel();
   let_next_kernel_start();       // not before: it may read masters at once
   const Cursor now = *a.second;  // asked for before anybody waits for the panel
-  if (blockIdx.x == 0) {
-    begin_next_step<M>(a, now);
-    if (threadIdx.x >= threads - 32) count_missed(a, now);
-  }
+  if (blockIdx.x == 0) begin_next_step<M>(a, now);
   if (number < a.sum_count) GatheredQuad<M, Bp>(a, now, panel, quad - number * each).publish();
 }
 
