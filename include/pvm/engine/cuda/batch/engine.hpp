@@ -23,6 +23,7 @@
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/batch/frames.cuh>
 #include <pvm/engine/cuda/batch/gather.cuh>
+#include <pvm/engine/cuda/batch/persistence.cuh>
 #include <pvm/engine/cuda/batch/plan.hpp>
 #include <pvm/engine/cuda/batch/products.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>

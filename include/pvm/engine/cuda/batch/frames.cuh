@@ -270,18 +270,45 @@ __device__ __forceinline__ float convert_run(std::uint32_t* to, const PixelRun<S
   return missed;
 }
 
+/// The thread's share of the block's tile.
+template <class M, bool Squeezed>
+__device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploaded& from,
+                                               const Shape& s, Before before) {
+  using Run = PixelRun<Squeezed>;
+  constexpr unsigned runs = tile_pixels / Run::length;
+  const unsigned own = threadIdx.x / runs;
+  const int first = static_cast<int>(threadIdx.x % runs) * Run::length;
+  const int pixel = FrameBlockTile<M>::pixel() + first;
+  const int b = FrameBlockTile<M>::sequence() + static_cast<int>(own);
+  std::uint32_t* to = &tile.of[own][first / FrameTile<M>::each];
+  if (b >= s.batch) {  // padding
+    for (int i = 0; i < Run::length / FrameTile<M>::each; ++i) to[i] = 0;
+    return 0;
+  }
+  const auto batch = static_cast<std::size_t>(s.batch);
+  const std::size_t frame = blockIdx.z * batch + static_cast<std::size_t>(b);
+  const Run now(from, frame, pixel, s.pixels);
+  float missed = 0;
+  if (before == Before::in_this_block) {  // asked for before it is known whether it is scored
+    const Run older(from, frame - 2 * batch, pixel, s.pixels);
+    missed = convert_run<M, Before::in_this_block>(to, now, older);
+  } else if (before == Before::in_rows) {
+    missed = convert_run<M, Before::in_rows>(to, now, now);
+  } else {
+    convert_run<M, Before::nowhere>(to, now, now);
+  }
+  return from.scored[frame] != 0 ? missed : 0;
+}
+
 /// Grid: (pixels / 64, Bp / 32, steps). What repeating the frame would miss is scored here, where
 /// the steps do not wait for it. Blocks of threads are small and short: they have the
 /// multiprocessors to themselves between two sweeps, and the next one waits for them.
 template <class M, bool Squeezed>
 __global__ void __launch_bounds__(frame_threads)
     frames_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Uploaded from) {
-  using T = FrameTile<M>;
-  using Run = PixelRun<Squeezed>;
-  __shared__ T tile;
+  __shared__ FrameTile<M> tile;
   FrameBlockTile<M> rows(a, tile);
   const Shape& s = a.shape;
-  const auto batch = static_cast<std::size_t>(s.batch);
   const unsigned step = blockIdx.z;
   const auto frames = static_cast<unsigned>(s.frames);
   const unsigned slot = from.slot + step < frames ? from.slot + step : from.slot + step - frames;
@@ -291,56 +318,11 @@ __global__ void __launch_bounds__(frame_threads)
     rows.read(slot_before(slot, s.frames, 2));
     __syncthreads();
   }
-  constexpr unsigned runs = tile_pixels / Run::length;
-  const unsigned own = threadIdx.x / runs;
-  const int first = static_cast<int>(threadIdx.x % runs) * Run::length;
-  std::uint32_t* to = &tile.of[own][first / T::each];
-  const int b = rows.sequence() + static_cast<int>(own);
-  float missed = 0;
-  if (b < s.batch) {
-    const std::size_t frame = step * batch + static_cast<std::size_t>(b);
-    const Run now(from, frame, rows.pixel() + first, s.pixels);
-    if (before == Before::in_this_block) {  // asked for before it is known whether it is scored
-      const Run older(from, frame - 2 * batch, rows.pixel() + first, s.pixels);
-      missed = convert_run<M, Before::in_this_block>(to, now, older);
-    } else if (before == Before::in_rows) {
-      missed = convert_run<M, Before::in_rows>(to, now, now);
-    } else {
-      convert_run<M, Before::nowhere>(to, now, now);
-    }
-    if (from.scored[frame] == 0) missed = 0;
-  } else {
-    for (int i = 0; i < Run::length / T::each; ++i) to[i] = 0;
-  }
+  const float missed = convert_share<M, Squeezed>(tile, from, s, before);
   __syncthreads();
   rows.write(slot);
   if (before != Before::nowhere) store_persistence(from, missed);
   if (blockIdx.x == 0 && blockIdx.y == 0) copy_tables(a, from, step, slot);
-}
-
-/// Adds what repeating the frame would miss to `score`, one frame after the other, so that where
-/// blocks of frames are cut makes no difference. One block, with many threads: a sweep waits for
-/// the room that it takes.
-inline constexpr int most_block_steps = 64;
-inline constexpr int persistence_threads = 1024;
-template <int Threads = persistence_threads>
-__global__ void __launch_bounds__(Threads)
-    persistence_kernel(const float* missed, int steps, int tiles, double* score) {
-  __shared__ double of_steps[most_block_steps];
-  const auto lane = static_cast<int>(threadIdx.x) % 32;
-  for (int step = static_cast<int>(threadIdx.x) / 32; step < steps; step += Threads / 32) {
-    const float* from = missed + static_cast<std::size_t>(step) * static_cast<std::size_t>(tiles);
-    double sum = 0;
-#pragma unroll 8
-    for (int i = lane; i < tiles; i += 32) sum += static_cast<double>(from[i]);
-    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0U, sum, other);
-    if (lane == 0) of_steps[step] = sum;
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  double sum = *score;
-  for (int step = 0; step < steps; ++step) sum += of_steps[step];
-  *score = sum;
 }
 
 template <class M>
@@ -349,15 +331,6 @@ void convert_frames(const Arguments& a, const Uploaded& from, int steps, cudaStr
   const dim3 grid(tiles_along(a.shape), tiles_across(a.shape), static_cast<unsigned>(steps));
   cuda_check(launch(kernel, {grid, frame_threads, 0, stream}, a, from),
              "launching the frames kernel");
-}
-/// Adds to the score what that has found out; behind it.
-inline void score_persistence(const Arguments& a, const Uploaded& from, int steps,
-                              cudaStream_t stream) {
-  if (from.missed == nullptr) return;
-  const auto tiles = static_cast<int>(tiles_along(a.shape) * tiles_across(a.shape));
-  cuda_check(launch(persistence_kernel<>, {dim3(1), persistence_threads, 0, stream}, from.missed,
-                    steps, tiles, a.score + 1),
-             "launching the persistence kernel");
 }
 
 }  // namespace pvm::inline v0::detail::batch

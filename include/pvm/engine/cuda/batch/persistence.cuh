@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Adds up what repeating the frame would have missed, which is found out where frames become rows.
+/// Runs behind that, on the upload stream.
+
+#include <cstddef>
+
+#include <pvm/engine/cuda/batch/frames.cuh>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+inline constexpr int most_block_steps = 64;  ///< of a block of frames
+/// One block of threads, and so many because a sweep waits for the room that it takes.
+inline constexpr int persistence_threads = 1024;
+
+/// Adds [steps][tiles] to `score`, one frame after the other, so that where blocks of frames are
+/// cut makes no difference.
+template <int Threads = persistence_threads>
+__global__ void __launch_bounds__(Threads)
+    persistence_kernel(const float* missed, int steps, int tiles, double* score) {
+  __shared__ double of_steps[most_block_steps];
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  for (int step = static_cast<int>(threadIdx.x) / 32; step < steps; step += Threads / 32) {
+    const float* from = missed + static_cast<std::size_t>(step) * static_cast<std::size_t>(tiles);
+    double sum = 0;
+#pragma unroll 8
+    for (int i = lane; i < tiles; i += 32) sum += static_cast<double>(from[i]);
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0U, sum, other);
+    if (lane == 0) of_steps[step] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double sum = *score;
+  for (int step = 0; step < steps; ++step) sum += of_steps[step];
+  *score = sum;
+}
+
+/// For a block of `steps` frames.
+inline void score_persistence(const Arguments& a, const Uploaded& from, int steps,
+                              cudaStream_t stream) {
+  if (from.missed == nullptr) return;
+  const auto tiles = static_cast<int>(tiles_along(a.shape) * tiles_across(a.shape));
+  cuda_check(launch(persistence_kernel<>, {dim3(1), persistence_threads, 0, stream}, from.missed,
+                    steps, tiles, a.score + 1),
+             "launching the persistence kernel");
+}
+
+}  // namespace pvm::inline v0::detail::batch
