@@ -3,6 +3,9 @@
 
 // The host engine against the plain reference, and against itself.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -53,6 +56,31 @@ TEST_CASE("the number of threads and the blocks change no bit", "[host]") {
       results.push_back(weights_of(engine, spec));
     }
     for (const auto& result : results) CHECK(result == results.front());
+  }
+}
+
+TEST_CASE("every unit is taken once in a step, by its own thread if that is in time", "[host]") {
+  const auto net = pvm::make_connectome(pvm_test::odd_specs().back());
+  const pvm::WeightLayout layout(net);
+  const std::size_t units = net.units.size();
+  for (const std::size_t threads : {std::size_t{1}, std::size_t{3}, 2 * units}) {
+    std::vector<std::vector<std::size_t>> orders;
+    for (const std::uint64_t step : {6, 7}) {
+      pvm::UnitShares shares(layout, units, threads);
+      std::vector<std::size_t> order;
+      // The last thread is asked alone: it has its own first, and then everybody's.
+      for (auto u = shares.take(threads - 1, step); u < units; u = shares.take(threads - 1, step))
+        order.push_back(u);
+      for (std::size_t i = 0; i < threads; ++i) CHECK(shares.take(i, step) == units);
+      orders.push_back(order);
+    }
+    for (auto order : orders) {
+      if (threads == 3) CHECK(order.front() >= units / 2);
+      std::sort(order.begin(), order.end());
+      REQUIRE(order.size() == units);
+      for (std::size_t u = 0; u < units; ++u) CHECK(order[u] == u);
+    }
+    if (threads == 1) CHECK(std::equal(orders[0].begin(), orders[0].end(), orders[1].rbegin()));
   }
 }
 

@@ -596,7 +596,10 @@ template <int Batch, class Precision, class Net>
 void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
   const auto steps = static_cast<std::size_t>(block.steps);
   const auto batch = static_cast<std::size_t>(batch_);
-  std::vector<std::atomic<std::size_t>> next(steps);
+  std::vector<UnitShares> shares;
+  for (std::size_t i = 0; i < steps; ++i) {
+    shares.emplace_back(layout_, net_.units.size(), static_cast<std::size_t>(team_.size()));
+  }
   locate_frames(block);
   auto work = [&](int member) {
     Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
@@ -605,8 +608,8 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
       const StepFrames frames{frames_.data() + i * batch,
                               block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
                               block.scored.data() + i * batch};
-      simd::for_best_isa(StepUnits<Step>{unit_step, next[i], net_.units.size(), step_ + i, frames,
-                                         rates_[i], mode});
+      simd::for_best_isa(StepUnits<Step>{unit_step, shares[i], static_cast<std::size_t>(member),
+                                         step_ + i, frames, rates_[i], mode});
       team_.meet();
     }
   };

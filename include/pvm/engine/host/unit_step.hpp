@@ -6,7 +6,6 @@
 /// with the weights' last updates kept as factors (unit/deferred.hpp).
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <pvm/engine/host/kernel.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/past.hpp>
+#include <pvm/engine/host/unit_shares.hpp>
 #include <pvm/engine/host/update_pass.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
 #include <pvm/engine/host/weight_store.hpp>
@@ -197,7 +197,7 @@ class UnitStep {
     t_ = t;
     u_ = u;
     activation_ = n_.activation != nullptr ? *n_.activation : activation_of(n_.spec, t);
-    ahead_.begin(first_weight(u), last_weight(u), first_weight(next));
+    if (asks_ahead()) ahead_.begin(first_weight(u), last_weight(u), first_weight(next));
     choose_terms(rates, mode);
     look_at_input(frames);
     hidden();
@@ -215,6 +215,11 @@ class UnitStep {
 
   static constexpr bool full_precision = std::is_same_v<Precision, fp32>;
 
+  /// Processors with AVX-512 read 16-bit weights as fast as a core can without being asked to, and
+  /// asking takes the place of what the small phases read.
+  [[nodiscard]] static bool asks_ahead() {
+    return full_precision || simd::best_isa() < simd::Isa::avx512;
+  }
   [[nodiscard]] const void* first_weight(std::size_t u) const {
     return u < n_.net.units.size() ? weights_.address(n_.layout[u].w0) : nullptr;
   }
@@ -573,13 +578,12 @@ class UnitStep {
   Term folding_terms_[DeferralPlan::most_terms];
 };
 
-/// One thread's part of a step. Units are dealt to whoever is free; every other step goes through
-/// them backwards, because the weights used last are the ones still in the cache.
+/// One thread's part of a step.
 template <class Step>
 struct StepUnits {
   Step& unit_step;
-  std::atomic<std::size_t>& next;
-  std::size_t units;
+  UnitShares& shares;
+  std::size_t thread;
   std::uint64_t t;
   StepFrames frames;
   const StepRates& rates;
@@ -587,18 +591,12 @@ struct StepUnits {
 
   [[gnu::always_inline]] inline void operator()() const {
     // A thread takes its next unit before it works on this one, to know what memory comes next.
-    std::size_t now = take();
-    while (now < units) {
-      const std::size_t then = take();
+    std::size_t now = shares.take(thread, t);
+    while (now < shares.units()) {
+      const std::size_t then = shares.take(thread, t);
       unit_step(t, now, then, frames, rates, mode);
       now = then;
     }
-  }
-
- private:
-  [[nodiscard]] std::size_t take() const {
-    const std::size_t k = next.fetch_add(1, std::memory_order_relaxed);
-    return k < units && t % 2 == 1 ? units - 1 - k : k;
   }
 };
 
