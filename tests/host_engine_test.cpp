@@ -67,11 +67,12 @@ TEST_CASE("every unit is taken once in a step, by its own thread if that is in t
     std::vector<std::vector<std::size_t>> orders;
     for (const std::uint64_t step : {6, 7}) {
       pvm::UnitShares shares(layout, units, threads);
+      shares.begin_block(1);
       std::vector<std::size_t> order;
       // The last thread is asked alone: it has its own first, and then everybody's.
-      for (auto u = shares.take(threads - 1, step); u < units; u = shares.take(threads - 1, step))
-        order.push_back(u);
-      for (std::size_t i = 0; i < threads; ++i) CHECK(shares.take(i, step) == units);
+      const auto next = [&] { return shares.take(threads - 1, 0, step); };
+      for (auto u = next(); u < units; u = next()) order.push_back(u);
+      for (std::size_t i = 0; i < threads; ++i) CHECK(shares.take(i, 0, step) == units);
       orders.push_back(order);
     }
     for (auto order : orders) {

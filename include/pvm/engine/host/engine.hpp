@@ -5,7 +5,6 @@
 /// The engine that runs on the processor: the readable reference of what a step computes.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -27,6 +26,7 @@
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/past_state.hpp>
 #include <pvm/engine/host/team.hpp>
+#include <pvm/engine/host/unit_shares.hpp>
 #include <pvm/engine/host/unit_step.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
 #include <pvm/engine/host/weight_store.hpp>
@@ -76,7 +76,8 @@ class HostEngine {
         store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
-                  : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
+                  : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
+        shares_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size())) {
     require_memory(memory_needed(), "this network");
     // The momentum array of fp32 lies behind the weights; a rule's arrays are its own.
     weights_ = Weights(layout_.size() * (momentum_array() ? 2 : 1));
@@ -589,6 +590,7 @@ class HostEngine {
   std::uint64_t step_ = 0;
   bool learned_ = false;  // whether there may be gradients that are not in Z
   Team team_;
+  UnitShares shares_;
 };
 
 // Not inline, so that pvm::compiled can hold the large part of an engine (pvm/compiled.hpp).
@@ -596,10 +598,7 @@ template <int Batch, class Precision, class Net>
 void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
   const auto steps = static_cast<std::size_t>(block.steps);
   const auto batch = static_cast<std::size_t>(batch_);
-  std::vector<UnitShares> shares;
-  for (std::size_t i = 0; i < steps; ++i) {
-    shares.emplace_back(layout_, net_.units.size(), static_cast<std::size_t>(team_.size()));
-  }
+  shares_.begin_block(steps);
   locate_frames(block);
   auto work = [&](int member) {
     Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
@@ -608,7 +607,7 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
       const StepFrames frames{frames_.data() + i * batch,
                               block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
                               block.scored.data() + i * batch};
-      simd::for_best_isa(StepUnits<Step>{unit_step, shares[i], static_cast<std::size_t>(member),
+      simd::for_best_isa(StepUnits<Step>{unit_step, shares_, static_cast<std::size_t>(member), i,
                                          step_ + i, frames, rates_[i], mode});
       team_.meet();
     }

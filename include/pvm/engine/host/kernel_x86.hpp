@@ -19,20 +19,18 @@ namespace pvm::inline v0 {
 namespace detail {
 
 /// Calls tile<Rows>(first row) for tiles of eight rows, then for rows one by one, and tells what
-/// was used, if anybody asks for more then: a row is a cache line for every group of columns.
-template <bool Tells, class Tile>
+/// was used: a row is a cache line for every group of columns.
+template <class Tile>
 void for_half_tiles(const simd::HalfPass& p, Tile tile) {
   constexpr std::size_t rows = simd::tile_rows;
   const auto lines = static_cast<std::ptrdiff_t>(p.columns / simd::half_group);
   std::size_t r = 0;
   for (; r + rows <= p.rows; r += rows) {
-    for (std::ptrdiff_t i = 0; Tells && i < lines; ++i) {
-      p.ahead->used(static_cast<std::ptrdiff_t>(rows));
-    }
+    for (std::ptrdiff_t i = 0; i < lines; ++i) p.ahead->used(static_cast<std::ptrdiff_t>(rows));
     for (std::size_t b = 0; b < p.batch; ++b) tile.template run<static_cast<int>(rows)>(p, r, b);
   }
   for (; r < p.rows; ++r) {
-    if (Tells) p.ahead->used(lines);
+    p.ahead->used(lines);
     for (std::size_t b = 0; b < p.batch; ++b) tile.template run<1>(p, r, b);
   }
 }
@@ -210,22 +208,22 @@ struct Fp16Tile256 {
   }
 };
 
-template <template <bool> class Tile, bool Tells>
+template <template <bool> class Tile>
 struct HalfKernel {
   template <bool Axpy>
   static void run(const simd::HalfPass& pass) {
-    for_half_tiles<Tells>(pass, Tile<Axpy>{});
+    for_half_tiles(pass, Tile<Axpy>{});
   }
 };
 
 template <>
-struct LibraryKernel<bf16, simd::Isa::avx512_bf16> : HalfKernel<Bf16Tile, false> {};
+struct LibraryKernel<bf16, simd::Isa::avx512_bf16> : HalfKernel<Bf16Tile> {};
 template <>
-struct LibraryKernel<bf16, simd::Isa::avx2> : HalfKernel<Bf16Tile256, true> {};
+struct LibraryKernel<bf16, simd::Isa::avx2> : HalfKernel<Bf16Tile256> {};
 template <>
-struct LibraryKernel<fp16, simd::Isa::avx512> : HalfKernel<Fp16Tile512, false> {};
+struct LibraryKernel<fp16, simd::Isa::avx512> : HalfKernel<Fp16Tile512> {};
 template <>
-struct LibraryKernel<fp16, simd::Isa::avx2> : HalfKernel<Fp16Tile256, true> {};
+struct LibraryKernel<fp16, simd::Isa::avx2> : HalfKernel<Fp16Tile256> {};
 
 }  // namespace detail
 

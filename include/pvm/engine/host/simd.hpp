@@ -76,7 +76,8 @@ template <class To, class From>
 
 /// Asks for the weights that will be needed soon, all through the work on others: a step is bound
 /// by memory, and must not let it rest while it computes. The weights of a unit are one stretch of
-/// memory, and a thread goes through one stretch after the other, front to back.
+/// memory, and a thread goes through one stretch after the other, front to back. Until work begins
+/// on one, nothing is asked for.
 class Ahead {
  public:
   /// Work on the stretch [start, end) begins; the one at `next` (null: unknown) will follow.
@@ -93,6 +94,7 @@ class Ahead {
   /// So many cache lines of the stretch have been used. Fewer are asked for than used: the rest is
   /// for the small phases, in which nothing else is.
   [[gnu::always_inline]] inline void used(std::ptrdiff_t lines) {
+    if (end_ == nullptr) return;
     room_ += lines;
     if (room_ > lead) {  // the work has overtaken us
       at_ += (room_ - lead) * line;

@@ -32,24 +32,33 @@ class UnitShares {
 
   [[nodiscard]] std::size_t units() const noexcept { return units_; }
 
-  /// The next unit for `thread` in step `t`; `units()` if there is none.
-  [[nodiscard]] std::size_t take(std::size_t thread, std::uint64_t t) {
-    for (std::size_t i = 0; i < shares_.size(); ++i) {
-      Share& share = shares_[(thread + i) % shares_.size()];
-      if (share.taken.load(std::memory_order_relaxed) >= share.size) continue;
-      const std::size_t k = share.taken.fetch_add(1, std::memory_order_relaxed);
-      if (k < share.size) return share.first + (t % 2 == 1 ? share.size - 1 - k : k);
+  /// Before threads take units of so many steps. Not while they do.
+  void begin_block(std::size_t steps) { taken_ = std::vector<Counter>(steps * shares_.size()); }
+
+  /// The next unit for `thread` in step `t`, number `i` of the block; `units()` if there is none.
+  [[nodiscard]] std::size_t take(std::size_t thread, std::size_t i, std::uint64_t t) {
+    const std::size_t threads = shares_.size();
+    for (std::size_t k = 0; k < threads; ++k) {
+      const std::size_t whose = (thread + k) % threads;
+      const Share& share = shares_[whose];
+      std::atomic<std::size_t>& taken = taken_[i * threads + whose].value;
+      if (taken.load(std::memory_order_relaxed) >= share.size) continue;
+      const std::size_t n = taken.fetch_add(1, std::memory_order_relaxed);
+      if (n < share.size) return share.first + (t % 2 == 1 ? share.size - 1 - n : n);
     }
     return units_;
   }
 
  private:
-  struct alignas(64) Share {  // a cache line each
+  struct Share {
     std::size_t first = 0, size = 0;
-    std::atomic<std::size_t> taken{0};
+  };
+  struct alignas(64) Counter {  // a cache line each
+    std::atomic<std::size_t> value{0};
   };
   std::size_t units_;
   std::vector<Share> shares_;
+  std::vector<Counter> taken_;  // [steps][threads]
 };
 
 }  // namespace pvm::inline v0

@@ -584,6 +584,7 @@ struct StepUnits {
   Step& unit_step;
   UnitShares& shares;
   std::size_t thread;
+  std::size_t i;  ///< number of the step in its block
   std::uint64_t t;
   StepFrames frames;
   const StepRates& rates;
@@ -591,9 +592,9 @@ struct StepUnits {
 
   [[gnu::always_inline]] inline void operator()() const {
     // A thread takes its next unit before it works on this one, to know what memory comes next.
-    std::size_t now = shares.take(thread, t);
+    std::size_t now = shares.take(thread, i, t);
     while (now < shares.units()) {
-      const std::size_t then = shares.take(thread, t);
+      const std::size_t then = shares.take(thread, i, t);
       unit_step(t, now, then, frames, rates, mode);
       now = then;
     }
