@@ -190,7 +190,7 @@ class Quality {
     }
     row.largest_error = largest_error_;
     constexpr double most_weight = 65'504;  // fp16's largest number
-    row.trouble = pvm::divergence(moment.score, moment.trainer.last_frame());
+    row.trouble = pvm::divergence(moment.score, moment.trainer.last_frame(), moment.step);
     if (row.largest_weight > most_weight) row.trouble = "weights are beyond the range of fp16";
     if (!finite_) row.trouble = "weights or errors are no longer finite";
     return row;

@@ -128,9 +128,35 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
   for (const int batch : {2, 32, 64, 128, 256}) CHECK(swept(E(early_tiny(), batch)));
   CHECK_FALSE(swept(E(early_tiny(), 130)));  // in slices
   CHECK_FALSE(swept(pvm::CudaBatchEngine<>(early_tiny(), 64)));
-  auto slow = early_tiny();
-  slow.momentum = 0.95;
-  CHECK_FALSE(swept(E(slow, 64)));
+  auto spec = early_tiny();
+  spec.momentum = 0.3;
+  CHECK(swept(E(spec, 64)));
+  spec.initial_learning_rate = 0.4;
+  CHECK_FALSE(swept(E(spec, 64)));
+  spec.momentum = 0.1;  // as good as over after a step, whatever the rate
+  CHECK(swept(E(spec, 64)));
+  CHECK(swept(pvm::CudaBatchEngine<pvm::fp16>(spec, 64)));
+  spec.momentum = 0.95;
+  CHECK_FALSE(swept(E(spec, 64)));
+}
+
+/// There W has older gradients a step early: a ninetieth of each.
+TEMPLATE_TEST_CASE("batch: weights go the same way at the rates that batches are told", "[gpu]",
+                   pvm::bf16, pvm::fp16) {
+  if (skipped()) return;
+  auto spec = hidden_49();
+  spec.initial_learning_rate = 0.4;
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  const int steps = 10;
+  const auto exact = train<pvm::CudaBatchEngine<>>(spec, 32, steps, pvm_test::some_pixel);
+  const auto swept = train<pvm::CudaBatchEngine<TestType>>(spec, 32, steps, pvm_test::some_pixel);
+  double way = 0, apart = 0;
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    way += std::pow(static_cast<double>(exact[i]) - start[i], 2);
+    apart += std::pow(static_cast<double>(exact[i]) - swept[i], 2);
+  }
+  std::printf("apart by %.2e of the way\n", std::sqrt(apart / way));
+  CHECK(std::sqrt(apart / way) < 1.0 / 64);
 }
 
 /// A sweep leaves a step's y and what it teaches to the next one; whoever looks gets them at once.

@@ -263,6 +263,7 @@ TEST_CASE("A run that diverges says so once, and one that learns does not", "[tr
   CHECK(warnings(0.01, 1000) == 0);
   CHECK(warnings(900, 1000) == 1);
   CHECK(warnings(900, 90) == 1);  // at the end, too
+  for (const std::uint64_t steps : {2, 4, 6, 12}) CHECK(warnings(0.4, steps) == 0);  // too early
 }
 
 TEST_CASE("Errors that are no longer numbers are named", "[train]") {
@@ -277,6 +278,7 @@ TEST_CASE("Errors that are no longer numbers are named", "[train]") {
   CHECK(contains(pvm::divergence(score, frame), "no longer numbers"));
   score.prediction = 12 * 1.3 * pvm::grey_mse(frame);
   CHECK(contains(pvm::divergence(score, frame), "worse than a grey picture"));
+  CHECK(pvm::divergence(score, frame, pvm::steps_to_settle - 1).empty());
 }
 
 TEST_CASE("The preview shows the moment it is of", "[train][preview]") {

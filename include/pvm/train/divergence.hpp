@@ -24,15 +24,20 @@ inline double grey_mse(std::span<const std::uint8_t> frame) {
   return sum / static_cast<double>(frame.size());
 }
 
+/// Steps after which a run can be judged by its prediction. The first learn from a past of all ones
+/// (docs/model.md), and at a high rate it takes them some steps to unlearn that.
+inline constexpr std::uint64_t steps_to_settle = 50;
+
 /// Why steps that gave this score are those of a run gone wrong; empty if they are not. `frame` is
-/// one of theirs. An untrained network predicts grey. One whose units have been driven to the ends
-/// of their range by updates that are too large does worse, and hardly learns: its weights and
-/// errors stay finite, because units bound them.
-inline std::string divergence(const Score& score, std::span<const std::uint8_t> frame) {
+/// one of theirs, `step` how many the run has made. An untrained network predicts grey. One whose
+/// units have been driven to the ends of their range by updates that are too large does worse, and
+/// hardly learns: its weights and errors stay finite, because units bound them.
+inline std::string divergence(const Score& score, std::span<const std::uint8_t> frame,
+                              std::uint64_t step = steps_to_settle) {
   if (!std::isfinite(score.loss) || !std::isfinite(score.prediction)) {
     return "the errors are no longer numbers";
   }
-  if (score.pixels == 0 || frame.empty()) return {};
+  if (score.pixels == 0 || frame.empty() || step < steps_to_settle) return {};
   constexpr double margin = 1.25;  // frames differ, and an untrained network is not quite grey
   const double grey = grey_mse(frame);
   if (prediction_mse(score) <= margin * grey) return {};
@@ -61,7 +66,7 @@ class DivergenceWarning {
 
  private:
   void look(const Moment& moment) {
-    const std::string why = divergence(moment.score, moment.trainer.last_frame());
+    const std::string why = divergence(moment.score, moment.trainer.last_frame(), moment.step);
     if (why.empty()) return;
     warned_ = true;
     log(Severity::warning, "at step " + std::to_string(moment.step) + " " + why +
