@@ -281,34 +281,20 @@ std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string&
   return openers;
 }
 
-int write_zip(const Arguments& a) {
-  pvm::io::FrameShape shape{256, 256, 3};
-  if (!a.spec.empty()) {
-    const pvm::Spec spec = pvm::load_spec(a.spec);
-    shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
-  }
-  auto streams =
-      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
-  const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
-                                     : streams.front().length().value_or(1000);
-  pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames);
-  if (!a.quiet)
-    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(frames));
-  return 0;
-}
-
-/// The run a signal is to stop.
+/// Whether a signal has come, and the run that it is to stop, if any.
+std::atomic<bool> stop_asked = false;
 std::atomic<pvm::TrainerBase*> running = nullptr;
 
 extern "C" void on_signal(int) {
+  stop_asked = true;
   if (auto* const trainer = running.load()) trainer->request_stop();
 }
 
-/// The first signal asks the run to stop, a second one ends the program.
+/// The first signal asks to stop, a second one ends the program.
 class StopOnSignals {
  public:
-  explicit StopOnSignals(pvm::TrainerBase& trainer) {
-    running = &trainer;
+  explicit StopOnSignals(pvm::TrainerBase* trainer = nullptr) {
+    running = trainer;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
@@ -323,6 +309,31 @@ class StopOnSignals {
   StopOnSignals(const StopOnSignals&) = delete;
   StopOnSignals& operator=(const StopOnSignals&) = delete;
 };
+
+int write_zip(const Arguments& a) {
+  pvm::io::FrameShape shape{256, 256, 3};
+  if (!a.spec.empty()) {
+    const pvm::Spec spec = pvm::load_spec(a.spec);
+    shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
+  }
+  auto streams =
+      pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
+  const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
+                                     : streams.front().length().value_or(1000);
+  const StopOnSignals stop;
+  pvm::io::write_published_zip(
+      a.write_zip, streams.front(), shape, frames, [&](std::uint64_t done) {
+        const std::string so_far = std::to_string(done) + " of " + std::to_string(frames);
+        if (stop_asked) {
+          throw pvm::Error(pvm::Fault::source, "stopped after " + so_far + " frames; " +
+                                                   pvm::quote(a.write_zip) + " was not written");
+        }
+        if (!a.quiet && done > 0 && done % 1000 == 0) std::printf("%s frames\n", so_far.c_str());
+      });
+  if (!a.quiet)
+    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(frames));
+  return 0;
+}
 
 using Streams = std::vector<pvm::io::AnySource>;
 
@@ -436,7 +447,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     std::to_string(trainer.connectome().weights) + " weights, " +
                                     std::to_string(trainer.batch()) + " x " +
                                     streams.front().name() + "; " + trainer.description());
-  const StopOnSignals stop(trainer);
+  const StopOnSignals stop(&trainer);
   const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
                                   last, progress, limit, pvm::DivergenceWarning{});
   if (!a.quiet || result.cut_short) {

@@ -363,6 +363,17 @@ TEST_CASE("Signals save a checkpoint and say where", "[cli]") {
   }
 }
 
+TEST_CASE("A signal while a zip is written leaves nothing behind", "[cli]") {
+  const TempDir dir;
+  const Program program(dir, {"--write-zip", "a.zip", "--frames", "1000000000"});
+  program.wait_for("a.zip.frames.part");
+  program.send(SIGINT);
+  const auto outcome = program.wait();
+  CHECK(outcome.code == 1);
+  CHECK(contains(outcome.err, "'a.zip' was not written"));
+  CHECK(names_in(dir.path()).empty());
+}
+
 TEST_CASE("Killed while it saves, it leaves whole checkpoints, and starts again", "[cli][slow]") {
   const TempDir dir;
   write_spec(dir);

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <ios>
 #include <memory>
 #include <optional>
@@ -146,13 +147,15 @@ inline void flush_to_disk(const std::filesystem::path& path) {
 /// Writes the next `frames` frames of `source`, at `shape`, as 0000.jpg, 0001.jpg, ... (quality
 /// 95) and labels.txt (a line x,y,w,h for each, -1,-1,-1,-1 where there is no box) into a new zip
 /// archive. Boxes are written as the source gives them, rounded. The pictures pass through a file
-/// beside `path`, so that memory does not limit how many there are.
+/// beside `path`, so that memory does not limit how many there are. Before frame i `before(i)` is
+/// called, for whoever shows how far it is; what it throws ends the writing.
 ///
 /// Throws Fault::usage for no frames, an impossible shape, or a `path` that exists already,
 /// Fault::source where reading or writing fails; then nothing is left behind.
 template <FrameSource S>
 void write_published_zip(const std::filesystem::path& path, S& source, const FrameShape& shape,
-                         std::uint64_t frames) {
+                         std::uint64_t frames,
+                         const std::function<void(std::uint64_t)>& before = {}) {
   check_shape(shape);
   if (frames == 0) throw Error(Fault::usage, "a sequence of 0 frames is none; ask for 1 or more");
   std::error_code ignored;
@@ -169,6 +172,7 @@ void write_published_zip(const std::filesystem::path& path, S& source, const Fra
 
   std::ofstream stream(pictures.path(), std::ios::binary | std::ios::trunc);
   for (std::uint64_t i = 0; i < frames && stream; ++i) {
+    if (before) before(i);
     const FrameInfo info = source.next(shape, pixels);
     const auto jpeg = detail::encode_jpeg(shape, pixels);
     stream.write(reinterpret_cast<const char*>(jpeg.data()),
