@@ -93,7 +93,7 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
   }
   for (const int batch : pvm_test::emulated ? std::vector{2, 32, 33, 64, 256}
-                                            : std::vector{2, 32, 33, 64, 100, 256}) {
+                                            : std::vector{2, 32, 33, 64, 80, 100, 130, 256}) {
     INFO(batch);
     const int steps = steps_of(12, 2);
     require_rounded(distance<E>(hidden_49(), batch, steps), hidden_49(), steps, unit);
@@ -125,8 +125,8 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
     return engine.description().find("swept") != std::string::npos;
   };
   using E = pvm::CudaBatchEngine<pvm::bf16>;
-  for (const int batch : {2, 32, 64, 128, 256}) CHECK(swept(E(early_tiny(), batch)));
-  CHECK_FALSE(swept(E(early_tiny(), 130)));  // in slices
+  for (const int batch : {2, 32, 64, 80, 128, 130, 256}) CHECK(swept(E(early_tiny(), batch)));
+  CHECK_FALSE(swept(E(early_tiny(), 257)));  // in slices
   CHECK_FALSE(swept(pvm::CudaBatchEngine<>(early_tiny(), 64)));
   auto spec = early_tiny();
   spec.momentum = 0.3;

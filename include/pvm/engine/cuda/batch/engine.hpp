@@ -387,12 +387,13 @@ class CudaBatchEngine {
   [[nodiscard]] detail::batch::Shape make_shape() {
     detail::batch::Shape s{};
     s.batch = batch_;
-    s.slice = detail::batch::choose_slice(batch_, 128 * Math::most_tiles);
-    s.padded = (batch_ + s.slice - 1) / s.slice * s.slice;
     const int terms = detail::batch::terms_for(spec_.momentum, Math::epsilon);
-    const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
     const bool listable = std::is_same_v<Rule, Momentum> && terms <= detail::batch::most_terms;
-    swept_ = listable && s.padded == s.slice && sweeps(s.padded);
+    const int whole = detail::batch::whole_slice(batch_);
+    swept_ = listable && whole >= batch_ && sweeps(whole);
+    s.slice = swept_ ? whole : detail::batch::choose_slice(batch_, 128 * Math::most_tiles);
+    s.padded = (batch_ + s.slice - 1) / s.slice * s.slice;
+    const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
     listed_ = swept_ || (listable && more <= Tuning::most_listed_bytes);
     s.terms = listed_ ? terms : 1;
     s.ring = s.terms + 5;

@@ -19,12 +19,14 @@
 
 namespace pvm::inline v0::detail::batch {
 
+inline constexpr int slice_sizes[] = {16, 32, 64, 128, 256};
+
 /// The sequences that one block of threads of the products kernel works on, at most `most`, so
 /// that the batch is padded least; larger slices read the weights less often.
 inline int choose_slice(int batch, int most) {
   int best = 16;
   double least = 1e30;
-  for (const int slice : {16, 32, 64, 128, 256}) {
+  for (const int slice : slice_sizes) {
     const int slices = (batch + slice - 1) / slice;
     const double cost = slices * (slice + 12.0);
     if (slice <= most && cost < least) {
@@ -33,6 +35,14 @@ inline int choose_slice(int batch, int most) {
     }
   }
   return best;
+}
+/// The least slice that has room for all of a batch, or the largest there is. A sweep takes a batch
+/// as one: with some sequences of padding that is sooner than without a sweep.
+inline int whole_slice(int batch) {
+  for (const int slice : slice_sizes) {
+    if (slice >= batch) return slice;
+  }
+  return std::end(slice_sizes)[-1];
 }
 
 /// All tables of a network.
