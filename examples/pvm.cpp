@@ -60,7 +60,7 @@ Examples:
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
 
-Exit codes: 0 done (also when stopped by Ctrl-C, which saves a checkpoint), 1 a failure, 2 a usage error.)";
+Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
 /// Decimal digits alone: zeros in front make no octal number of them.
 CLI::Validator whole_number() {

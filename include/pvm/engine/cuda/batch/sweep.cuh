@@ -13,8 +13,7 @@
 /// each other's latencies.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
-/// What the older ones would add is less than the rounding of the 16-bit copy
-/// (`youngest_suffices`).
+/// The older ones are in it a step or two early (`youngest_suffices`).
 
 #include <cstdint>
 
