@@ -30,6 +30,7 @@
 #include <pvm/engine/cuda/batch/sweep.cuh>
 #include <pvm/engine/cuda/batch/sweep_outputs.cuh>
 #include <pvm/engine/cuda/batch/update.cuh>
+#include <pvm/engine/cuda/batch/wide_order.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
@@ -64,8 +65,8 @@ struct Device {
 
 /// Choices that depend on sizes; all numbers that were tuned are here.
 struct Tuning {
-  static constexpr int graph_steps = 8;       ///< steps of the longer graph
-  static constexpr int staged_frames = 4096;  ///< of all sequences, in a block
+  static constexpr int graph_steps = 16;      ///< steps of the longer graph
+  static constexpr int staged_frames = 8192;  ///< of all sequences, in a block
   static constexpr int blocks_ahead = 2;      ///< of frames
   /// Listing a gradient costs reading its rows again, an array of momenta 8 bytes a weight:
   /// listing pays while the rows of the gradients beyond the first are at most so many bytes.
@@ -427,8 +428,7 @@ class CudaBatchEngine {
   [[nodiscard]] bool swept() const noexcept { return swept_; }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
-    return {shape_.padded,
-            static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each(shape_.padded)};
+    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each};
   }
 
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
@@ -452,7 +452,8 @@ class CudaBatchEngine {
   }
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =
-        swept() ? count(detail::batch::sweep_rows(shape_.padded)) : count(shape_.padded);
+        swept() ? count(std::max(detail::batch::sweep_rows(shape_.padded), shape_.padded))
+                : count(shape_.padded);
     return plan_.scratch * detail::batch::panel_width * sequences;
   }
   [[nodiscard]] std::size_t hidden_row_words() const {
@@ -754,7 +755,17 @@ class CudaBatchEngine {
   /// W(step) in the master's order.
   [[nodiscard]] std::vector<float> materialise() {
     catch_up();
-    update_(arguments_now(), detail::batch::Task::read, compute_.get());
+    detail::batch::Arguments a = arguments_now();
+    const bool wide = swept() && detail::batch::sweeps_wide(shape_.padded);
+    if (wide) {  // the update kernel knows one order
+      detail::cuda_check(cudaMemcpyAsync(copy_.get(), master_.get(), plan_.master * sizeof(float),
+                                         cudaMemcpyDeviceToDevice, compute_.get()),
+                         "copying weights");
+      a.master = copy_.get();
+      detail::batch::reorder(a, copy_.get(), false, compute_.get());
+    }
+    update_(a, detail::batch::Task::read, compute_.get());
+    if (wide) detail::batch::reorder(a, copy_.get(), true, compute_.get());
     return download(copy_.get(), plan_.master);
   }
   void publish() {

@@ -57,8 +57,8 @@ __device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
 #pragma unroll
   for (int i = 0; i < Count; ++i) d1[i] = activation.derivative(y[i]) * e[i];
 }
-/// A prediction back in [0, 1], like `unsqueeze`, in a third of the operations; NaN becomes 0.
-__device__ __forceinline__ float shown(float v) { return __saturatef((v - 0.1F) * 1.25F); }
+/// A prediction back in [0, 1], like `unsqueeze`, in one operation; NaN becomes 0.
+__device__ __forceinline__ float shown(float v) { return __saturatef(fmaf(v, 1.25F, -0.125F)); }
 /// Adds what was said of some sequences of a row of pixels and missed, where bits of `scored` say
 /// so. (That a run has left its senses is told by the loss.)
 template <int Count>

@@ -111,7 +111,7 @@ class Plan {
       const Origin& from = origins_[p];
       for (std::size_t m = 0; m < panel.m; ++m) {
         for (std::size_t n = 0; n < panel.n; ++n) {
-          visit(from.start + m * from.per_m + n * from.per_n, master_index(panel, m, n));
+          visit(from.start + m * from.per_m + n * from.per_n, index(panel, m, n));
         }
       }
     }
@@ -135,13 +135,13 @@ class Plan {
   static std::uint32_t word(std::size_t n) { return static_cast<std::uint32_t>(n); }
   static std::size_t ceil(std::size_t n, std::size_t by) { return (n + by - 1) / by; }
 
-  static std::size_t master_index(const Panel& panel, std::size_t m, std::size_t n) {
-    const std::size_t full = panel.n / 8;
-    const std::size_t rest = panel.n % 8;
-    const std::size_t start = panel.master + m / 16 * 16 * panel.n;
-    const std::size_t row = m % 16;
-    if (n / 8 == full) return start + full * 128 + row * rest + n % 8;
-    return start + ((n / 8 * 32) + row % 8 * 4 + n % 8 / 2) * 4 + row / 8 * 2 + n % 2;
+  /// Whether the panel, of W0, lies in the order of a wide sweep.
+  [[nodiscard]] bool wide(const Panel& panel) const {
+    return sweeps_wide(swept_.padded) && panel.work == Panel::none;
+  }
+  [[nodiscard]] std::size_t index(const Panel& panel, std::size_t m, std::size_t n) const {
+    return panel.master +
+           (wide(panel) ? wide_master_index(panel.m, panel.n, m, n) : master_index(panel.n, m, n));
   }
 
   void add_unit(std::size_t u) {
@@ -265,7 +265,7 @@ class Plan {
       case 128:
         return {3820, 3810, 350, 10390, 1140};
       default:
-        return {6880, 3600, 490, 5470, 1490};
+        return {6000, 6700, 0, 19800, 0};
     }
   }
   [[nodiscard]] static std::size_t cost(const Cycles& c, const Panel& panel, std::size_t m) {
@@ -285,6 +285,10 @@ class Plan {
                      [&](std::size_t a, std::size_t b) { return height(a) < height(b); });
     return order;
   }
+  /// Rows that a tile is cut at multiples of.
+  [[nodiscard]] std::size_t least_rows() const {
+    return sweeps_wide(swept_.padded) ? wide_rows : 16;
+  }
   /// A tile of a sweep: `m` rows of a panel from `first` on, and in whose share.
   struct Piece {
     std::size_t panel, first, m, share;
@@ -294,6 +298,7 @@ class Plan {
   [[nodiscard]] std::vector<Piece> share_out(const std::vector<std::size_t>& order,
                                              std::size_t most) const {
     const std::size_t height = count(sweep_rows(swept_.padded));
+    const std::size_t cut = least_rows();
     const Cycles c = cycles();
     std::vector<Piece> pieces;
     std::size_t share = 0, spent = 0;
@@ -302,7 +307,7 @@ class Plan {
         const std::size_t start = spent + (first == 0 || spent == 0 ? c.part : 0);
         const std::size_t m = std::min(height, panels[k].m - first);
         std::size_t fits = m;
-        while (fits > 0 && start + cost(c, panels[k], fits) > most) fits = (fits - 1) / 16 * 16;
+        while (fits > 0 && start + cost(c, panels[k], fits) > most) fits = (fits - 1) / cut * cut;
         if (fits > 0) {
           pieces.push_back({k, first, fits, share});
           spent = start + cost(c, panels[k], fits);
@@ -316,13 +321,15 @@ class Plan {
     }
     return pieces;
   }
-  /// Shares for each block of threads, of about 12 tiles: what all blocks work on at the same time
-  /// is then units that are neighbours, and the second-level cache has room for the rows they read.
+  /// Shares for each block of threads, of about 12 tiles (24 smaller ones): what all blocks work on
+  /// at the same time is then units that are neighbours, and the second-level cache has room for
+  /// the rows they read.
   [[nodiscard]] std::size_t shares_each() const {
     const std::size_t height = count(sweep_rows(swept_.padded));
     std::size_t tiles = 0;
     for (const Panel& panel : panels) tiles += ceil(panel.m, height);
-    return std::max<std::size_t>(1, tiles / (12 * swept_.blocks));
+    const std::size_t each = sweeps_wide(swept_.padded) ? 24 : 12;
+    return std::max<std::size_t>(1, tiles / (each * swept_.blocks));
   }
   /// The same in so many shares that the one that costs most costs least.
   [[nodiscard]] std::vector<Piece> share_out() const {
@@ -330,9 +337,10 @@ class Plan {
     const std::size_t shares = shares_each() * swept_.blocks;
     std::size_t least = 0, most = 0;
     const Cycles c = cycles();
+    const std::size_t cut = least_rows();
     for (const Panel& panel : panels) {
-      least = std::max(least, c.part + cost(c, panel, 16));
-      most += ceil(panel.m, 16) * (c.part + cost(c, panel, 16));
+      least = std::max(least, c.part + cost(c, panel, cut));
+      most += ceil(panel.m, 16) * (c.part + cost(c, panel, cut));
     }
     while (least < most) {
       const std::size_t middle = (least + most) / 2;
@@ -404,6 +412,7 @@ class Plan {
         tile.next_master = panel.master + next.first * panel.n;
         tile.next_m = word(next.m);
         tile.next_n = panel.n;
+        tile.next_forward = panel.work == Panel::none ? 1 : 0;
       }
       add_words(tile);
       add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows(swept_.padded)));

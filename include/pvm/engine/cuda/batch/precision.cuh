@@ -95,6 +95,13 @@ struct Math<bf16> : SixteenBits {
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
     multiply_group_bf16<Transposed>(c, a, b);
   }
+  __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+    multiply_square_bf16(c, a, b);
+  }
+  __device__ static void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4],
+                                       GroupOperand b) {
+    multiply_held_bf16(c, a, b);
+  }
 };
 
 template <>
@@ -123,6 +130,13 @@ struct Math<fp16> : SixteenBits {
   template <bool Transposed>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
     multiply_group_fp16<Transposed>(c, a, b);
+  }
+  __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+    multiply_square_fp16(c, a, b);
+  }
+  __device__ static void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4],
+                                       GroupOperand b) {
+    multiply_held_fp16(c, a, b);
   }
 };
 

@@ -22,25 +22,45 @@ class ErrorBlock {
         pixels_(pixels - row_),
         sign_(s.sign_error != 0),
         scores_(pixels > 0),
-        plain_(rows >= 16 && s.batch == s.padded && !sign_) {}
+        full_(s.batch == s.padded) {}
 
-  /// Whether all of it exists and errors are differences: nearly always.
-  [[nodiscard]] __device__ bool plain() const { return plain_; }
+  /// Whether all sequences exist, all or none of them are scored and errors are differences: nearly
+  /// always.
+  [[nodiscard]] __device__ bool plain(bool all_scored) const {
+    return full_ && !sign_ && (!scores_ || all_scored);
+  }
 
-  /// Pairs of targets become d1: in words of rows l/4 and l/4 + 8, then of the next 8 sequences.
-  /// `who`: as told by ErrorMath's `look`, for the first 8 and for the next.
-  template <bool Plain, class Derivative>
-  __device__ void make(std::uint32_t (&words)[4], ErrorSums& sums, Derivative derivative,
-                       const float (&y)[2][4], const std::uint16_t* who) const {
-    if (scores_) score(words, sums, y, who);
+  /// Pairs of targets of `Count` such blocks, of sequences that follow each other, become d1: in
+  /// words of rows l/4 and l/4 + 8, then of the next 8 sequences. `who`: as told by ErrorMath's
+  /// `look`, for the first 8 and for the next. `sums` are of those two rows.
+  template <bool Plain, int Count, class Derivative>
+  __device__ void make(std::uint32_t (&words)[Count][4], ErrorSums (&sums)[2],
+                       Derivative derivative, const float (&y)[Count][2][4],
+                       const std::uint16_t* who) const {
+    if (scores_) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Pair pair(words[i], y, i);
+      for (int block = 0; block < Count; ++block) {
+        score<Plain>(words[block], sums, y[block], who + block * 2);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4 * Count; ++i) {
+      std::uint32_t& word = words[i / 4][i % 4];
+      const Pair pair(word, y[i / 4], i % 4);
       unsigned real = 3;
       if constexpr (!Plain) real = rows_ > (i & 1) * 8 ? who[i >> 1] >> first_ & 3U : 0;
       float d1[2];
-      make_errors(d1, sums, derivative, pair.target, pair.said, real, !Plain && sign_);
-      words[i] = M::pair(d1[0], d1[1]);
+      make_errors(d1, sums[i & 1], derivative, pair.target, pair.said, real, !Plain && sign_);
+      word = M::pair(d1[0], d1[1]);
+      if (Plain && rows_ <= (i & 1) * 8) word = 0;
+    }
+  }
+  /// Adds what of such sums is of rows that exist.
+  __device__ void add(ErrorSums& to, const ErrorSums (&sums)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (rows_ > i * 8) to.loss += sums[i].loss;
+      if (pixels_ > i * 8) to.prediction += sums[i].prediction;
     }
   }
 
@@ -76,13 +96,15 @@ class ErrorBlock {
     float target[2], said[2];
   };
   /// What is said of pixels is scored.
-  __device__ void score(const std::uint32_t (&words)[4], ErrorSums& sums, const float (&y)[2][4],
-                        const std::uint16_t* who) const {
+  template <bool Plain>
+  __device__ void score(const std::uint32_t (&words)[4], ErrorSums (&sums)[2],
+                        const float (&y)[2][4], const std::uint16_t* who) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Pair pair(words[i], y, i);
-      const unsigned scored = who[i >> 1] >> (8 + first_) & 3U;
-      add_missed(sums.prediction, pair.target, pair.said, pixels_ > (i & 1) * 8 ? scored : 0);
+      unsigned scored = 3;
+      if constexpr (!Plain) scored = who[i >> 1] >> (8 + first_) & 3U;
+      add_missed(sums[i & 1].prediction, pair.target, pair.said, scored);
     }
   }
   [[nodiscard]] __device__ int place(int word, int row_bytes) const {
@@ -91,7 +113,7 @@ class ErrorBlock {
 
   int row_, first_;    ///< the lane's upper row, and the first of its sequences of every 8
   int rows_, pixels_;  ///< from that row on
-  bool sign_, scores_, plain_;
+  bool sign_, scores_, full_;
 };
 
 }  // namespace pvm::inline v0::detail::batch

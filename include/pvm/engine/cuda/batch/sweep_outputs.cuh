@@ -34,31 +34,35 @@ __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsi
   w[13] = v.y;
 }
 
-/// sums = w r for two times 8 sequences, as accumulators lie across a warp. In shared memory lie,
-/// of r, row l % 16 for the first 8 sequences (from lane 16 on the next 8) at `rows`, the ones 16,
-/// 32 rows on `Sixteen` bytes further each time, and row 48 + l % 8 (of each second 8 lanes, the
-/// next 8 sequences) at `last`.
-template <class M, int Sixteen>
-__device__ __forceinline__ void multiply_outputs(float (&sums)[2][4], const OutputWeights& w,
-                                                 const unsigned char* rows,
-                                                 const unsigned char* last) {
+/// sums = w r for `Count` times 16 sequences, as accumulators lie across a warp, two tiles of 8
+/// each. `rows(i, k)`: where, of r, row 16 k + l % 16 lies in shared memory for the first 8 of the
+/// i-th 16 sequences, from lane 16 on for the next; `last(i)`: row 48 + l % 8, of each second 8
+/// lanes for the next 8 sequences.
+template <class M, int Count, class Rows, class Last>
+__device__ __forceinline__ void multiply_outputs(float (&sums)[Count][2][4], const OutputWeights& w,
+                                                 Rows&& rows, Last&& last) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) sums[i][k] = 0.0F;
-  }
+  for (int i = 0; i < Count * 8; ++i) sums[i / 8][i / 4 % 2][i % 4] = 0.0F;
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
     const std::uint32_t a[4] = {w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3]};
-    std::uint32_t b[4];
-    load_matrices_transposed(b, rows + k * Sixteen);
-    M::multiply(sums[0], a, b[0], b[1]);
-    M::multiply(sums[1], a, b[2], b[3]);
+    std::uint32_t b[Count][4];
+#pragma unroll
+    for (int i = 0; i < Count; ++i) load_matrices_transposed(b[i], rows(i, k));
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      M::multiply(sums[i][0], a, b[i][0], b[i][1]);
+      M::multiply(sums[i][1], a, b[i][2], b[i][3]);
+    }
   }
-  std::uint32_t b0, b1;
-  load_two_matrices_transposed(b0, b1, last);
-  M::multiply_shallow(sums[0], w[12], w[13], b0);
-  M::multiply_shallow(sums[1], w[12], w[13], b1);
+  std::uint32_t b[Count][2];
+#pragma unroll
+  for (int i = 0; i < Count; ++i) load_two_matrices_transposed(b[i][0], b[i][1], last(i));
+#pragma unroll
+  for (int i = 0; i < Count; ++i) {
+    M::multiply_shallow(sums[i][0], w[12], w[13], b[i][0]);
+    M::multiply_shallow(sums[i][1], w[12], w[13], b[i][1]);
+  }
 }
 
 /// The activation whose derivative `with_derivative` chose.
@@ -66,14 +70,10 @@ template <class M, class Derivative>
 using ActivationOf = std::conditional_t<std::is_same_v<Derivative, FastDerivative> ||
                                             std::is_same_v<Derivative, PolynomialTrue>,
                                         FastPolynomial<M>, Derivative>;
-/// Sums become y, as exact as it is kept: a run that goes on from a checkpoint has no other.
+/// A sum becomes y, as exact as it is kept: a run that goes on from a checkpoint has no other.
 template <class M, class Activation>
-__device__ __forceinline__ void activate_outputs(float (&sums)[2][4], Activation) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) sums[i][k] = M::Kept::round(Activation::value(sums[i][k]));
-  }
+__device__ __forceinline__ void activate_output(float& sum, Activation) {
+  sum = M::Kept::round(Activation::value(sum));
 }
 
 /// y of the step `back` before the one to come, a block of threads for a tile of the sweep.
@@ -115,11 +115,16 @@ __global__ void __launch_bounds__(threads)
     read_output_weights(
         w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words),
         lane);
-    float y[2][4];
-    multiply_outputs<M, 16 * stride>(y, w, r + (lane & 15) * stride + byte + (lane >> 4) * 16,
-                                     r + (48 + (lane & 7)) * stride + byte + (lane >> 3 & 1) * 16);
-    with_activation<M>(a.shape.activation,
-                       [&](auto activation) { activate_outputs<M>(y, activation); });
+    float sums[1][2][4];
+    multiply_outputs<M>(
+        sums, w,
+        [&](int, int k) { return r + (k * 16 + (lane & 15)) * stride + byte + (lane >> 4) * 16; },
+        [&](int) { return r + (48 + (lane & 7)) * stride + byte + (lane >> 3 & 1) * 16; });
+    float(&y)[2][4] = sums[0];
+    with_activation<M>(a.shape.activation, [&](auto activation) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) activate_output<M>(y[k / 4][k % 4], activation);
+    });
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       const int m = row + (lane >> 2) + (k >> 1 & 1) * 8;

@@ -12,9 +12,11 @@
 /// one side (W0: the inputs; W1: the outputs), and n of at most 56 along the other (W0: hidden
 /// values; W1: columns of the representation). Its master weights lie in the order of the
 /// accumulators of m16n8 products: [m / 16][n / 8][lane] in float4, and for a remainder of n < 8
-/// [m / 16][16][n % 8] floats, so that 49 hidden values take no padding.
+/// [m / 16][16][n % 8] floats, so that 49 hidden values take no padding. (W0 of a wide sweep has
+/// another order, `wide_master_index`.)
 /// Its working copy lies in *blocks* in the order of the second operand: of `block` m by 56 n.
 
+#include <cstddef>
 #include <cstdint>
 
 #include <pvm/core/config.hpp>
@@ -118,6 +120,7 @@ struct alignas(16) SweepTile {
   std::uint64_t next_master;  ///< first float of the block's next tile, which may not be here yet
   std::uint32_t next_m;       ///< m of that one; 0: there is none
   std::uint32_t next_n;
+  std::uint32_t next_forward;
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
 /// What the parts of a panel add up to, for each hidden value of a unit.
@@ -126,12 +129,40 @@ struct alignas(16) PanelSums {
   std::uint32_t part, parts;  ///< places of the sums
   std::uint32_t gradient;     ///< 1: d0
 };
-/// m of a tile: 16 for each warp of a block of threads, of which one or two fit a multiprocessor.
-PVM_HOST_DEVICE constexpr int sweep_rows(int padded) { return padded == 256 ? 256 : 128; }
+/// Whether a sweep multiplies with hidden values as rows: weights of W0 go from one product to the
+/// other in registers, and the master of W0 has an order of its own.
+PVM_HOST_DEVICE constexpr bool sweeps_wide(int padded) { return padded == 256; }
+inline constexpr int wide_rows = 64;  ///< m that lie together in that order
+/// m of a tile.
+PVM_HOST_DEVICE constexpr int sweep_rows(int padded) {
+  return sweeps_wide(padded) ? wide_rows : 128;
+}
 /// Bytes of a tile with its row words.
 PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
   return static_cast<int>(sizeof(SweepTile)) + (sweep_rows(padded) + panel_width) * 4;
 }
+/// Where weight (m, n) of a panel with so many `columns` n lies behind its first.
+PVM_HOST_DEVICE constexpr std::size_t master_index(std::size_t columns, std::size_t m,
+                                                   std::size_t n) {
+  const std::size_t full = columns / 8, rest = columns % 8, row = m % 16;
+  const std::size_t start = m / 16 * 16 * columns;
+  if (n / 8 == full) return start + full * 128 + row * rest + n % 8;
+  return start + ((n / 8 * 32) + row % 8 * 4 + n % 8 / 2) * 4 + row / 8 * 2 + n % 2;
+}
+/// The same of W0 in a wide sweep, of `height` m: in those `wide_rows` m, as many of them as there
+/// are in whole 16, [n / 16][m / 8][lane] in float4, as accumulators with n as rows lie across a
+/// warp, and for a remainder of n < 16 [n % 16][m] floats.
+PVM_HOST_DEVICE constexpr std::size_t wide_master_index(std::size_t height, std::size_t columns,
+                                                        std::size_t m, std::size_t n) {
+  const std::size_t first = m / wide_rows * wide_rows;
+  const std::size_t left = (height + 15) / 16 * 16 - first;
+  const std::size_t rows = left < wide_rows ? left : wide_rows;
+  const std::size_t at = m - first, row = n % 16;
+  const std::size_t start = first * columns + n / 16 * 16 * rows;
+  if (n / 16 == columns / 16) return start + row * rows + at;
+  return start + ((at / 8 * 32) + row % 8 * 4 + at % 8 / 2) * 4 + row / 8 * 2 + at % 2;
+}
+
 /// How the warps of a sweep share a product: so many along the batch, 16 sequences each, and along
 /// the depth.
 template <int Bp>
@@ -141,6 +172,11 @@ struct SweepWarps {
   static constexpr int deep = warps / across;
   /// Warps whose sums of a part are kept: two along the depth add theirs up first.
   static constexpr int kept = deep == 2 ? across : warps;
+};
+/// ... where each has 16 hidden values and all sequences.
+template <>
+struct SweepWarps<256> {
+  static constexpr int warps = 4, across = 4, deep = 1, kept = 4;
 };
 
 /// Where the run stands. A step's first kernel reads one of these and writes the other for the

@@ -438,6 +438,52 @@ void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value valu
   }
 }
 
+/// 64 x 16 by 16 x 64.
+template <class Value>
+void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value value) {
+  emulated_cuda::block().meet(full_warp, "wgmma", char{});
+  const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
+  for (int n = 0; n < 8; ++n) {
+    for (int e = 0; e < 4; ++e) {
+      const int row = warp * 16 + lane / 4 + e / 2 * 8, column = n * 8 + lane % 4 * 2 + e % 2;
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) {
+        sum += value(group_value(a, row, k)) * value(group_value(b, column, k));
+      }
+      c[n][e] += sum;
+    }
+  }
+}
+/// The warp's 16 x 16 in registers by 16 x 128, whose second half lies `b.apart` bytes on.
+template <class Value>
+void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b, Value value) {
+  struct Words {
+    std::uint32_t word[4];
+  } words{{a[0], a[1], a[2], a[3]}};
+  const emulated_cuda::Lanes lanes =
+      emulated_cuda::block().meet(full_warp, "wgmma of registers", words).lanes;
+  const int lane = thread_number() % 32;
+  float rows[2][16];
+  for (int k = 0; k < 16; ++k) {
+    std::memcpy(&words, lanes[lane / 4 * 4 + k % 8 / 2], sizeof(words));
+    for (int i = 0; i < 2; ++i) {
+      rows[i][k] = value(static_cast<std::uint16_t>(words.word[k / 8 * 2 + i] >> (k % 2 * 16)));
+    }
+  }
+  const GroupOperand apart = b >> 48, start = b & 0xffffffffffffU;
+  for (int n = 0; n < 16; ++n) {
+    for (int e = 0; e < 4; ++e) {
+      const int column = n * 8 + lane % 4 * 2 + e % 2;
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) {
+        const auto piece = static_cast<GroupOperand>(column / 64);
+        sum += rows[e / 2][k] * value(group_value(start + piece * apart, k, column % 64));
+      }
+      c[n][e] += sum;
+    }
+  }
+}
+
 }  // namespace emulated
 
 template <bool Transposed>
@@ -451,5 +497,35 @@ void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
   emulated::multiply_group<Transposed>(
       c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
+
+inline void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_square(c, a, b, [](std::uint16_t v) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
+  });
+}
+inline void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b) {
+  emulated::multiply_held(c, a, b, [](std::uint16_t v) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
+  });
+}
+inline void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_square(c, a, b,
+                            [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+}
+inline void multiply_held_fp16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b) {
+  emulated::multiply_held(c, a, b,
+                          [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+}
+/// How far the pieces are apart is in the upper 16 bits.
+template <int Apart>
+GroupOperand wide_operand(const void* shared) {
+  return group_operand(shared) | static_cast<GroupOperand>(Apart / 16) << 48;
+}
+template <class Registers>
+void hold(Registers&) {}
+template <int>
+void take_registers() {}
+template <int>
+void leave_registers() {}
 
 }  // namespace pvm::inline v0::detail

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The warps of a sweep that bring tiles and rows.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/sweep_shape.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Brings tiles and rows, as far ahead as there is room.
+template <class M, int Bp, bool Steps>
+class Bringer : SweepRole<M, Bp, Steps> {
+  using Base = SweepRole<M, Bp, Steps>;
+  using Base::a_, Base::state_, Base::shared_, Base::count_;
+  using typename Base::S;
+  static constexpr int bringing_warps = S::bringers / 32;
+  static constexpr std::uint32_t unit = S::row_bytes / 16;
+  template <int Rows>
+  static constexpr int rows_a_lane = (Rows / bringing_warps + 31) / 32;
+
+ public:
+  __device__ Bringer(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
+      : Base(a, task, state, shared), me_(static_cast<int>(threadIdx.x) - S::warps * 32) {}
+
+  /// The first tiles; they do not depend on the kernel before.
+  __device__ void start() {
+    bring_tile(0);
+    bring_tile(1);
+  }
+  /// Where rows start in this step.
+  __device__ void look() const {
+    static_assert(start_places <= S::bringers);
+    if (me_ < start_places) (&state_.places[0][0])[me_] = a_.first->places[me_];
+    sync_warps(bringers_meet, S::bringers);
+  }
+  __device__ void run() {
+    for (int i = 0; i < count_; ++i) {
+      const Turns<S::tiles> turn{i};
+      barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
+      const SweepTile& t = Base::tile_at(i);
+      const auto* words = reinterpret_cast<const std::uint32_t*>(Base::slot_of(i) + sizeof(t));
+      if constexpr (S::wide) {
+        bring_both(t, words);
+      } else if (t.forward != 0) {
+        bring_w0(t, words);
+      } else {
+        bring_w1(t, words);
+      }
+      bring_tile(i + 2);
+      __syncwarp();
+    }
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
+
+  __device__ void bring_tile(int tile) {
+    if (tile >= count_ || me_ != 0) return;
+    const Turns<S::tiles> turn{tile};
+    Exchange& exchange = state_.tiles[turn.place()];
+    barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+    barrier_expect(&exchange.full, S::tile_bytes);
+    copy_bulk_async(Base::slot_of(tile),
+                    a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * S::tile_bytes,
+                    S::tile_bytes, &exchange.full);
+  }
+  // The tile that `words` are of may be gone after its last stage.
+
+  /// Wide, of W0 or of W1: in the same instructions, as their cache has little room. The rows of n
+  /// come behind the first stages: there is room for those while the part before needs its own n.
+  __device__ void bring_both(const SweepTile& t, const std::uint32_t* words) {
+    const bool forward = t.forward != 0, begins = t.begins != 0;
+    const int rows = Base::rows_of(t);
+    if (Base::publishes()) {
+      if (!forward) bring_chunks(range(output_gradient(t), 0, rows));
+    } else if (forward || !Base::settles()) {
+      bring_chunks(listed(words, forward ? before_view : forward_view));
+    }
+    if (begins) bring_n(words, forward || Base::publishes() ? before_view : gradient_view);
+    if (!forward || Base::publishes() || Base::settles()) return;
+#pragma unroll 1
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
+      bring_part(listed(words + part * S::part_rows, forward_view));
+    }
+  }
+  __device__ void bring_w0(const SweepTile& t, const std::uint32_t* words) {
+    const int rows = Base::rows_of(t);
+    if (t.begins != 0) bring_n(words, before_view);
+    if (Base::publishes()) return;
+    bring_chunks(listed(words, before_view));
+    if (Base::settles()) return;
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
+      bring_part(listed(words + part * S::part_rows, forward_view));
+    }
+  }
+  __device__ void bring_w1(const SweepTile& t, const std::uint32_t* words) {
+    const int rows = Base::rows_of(t);
+    if (t.begins != 0) bring_n(words, Base::publishes() ? before_view : gradient_view);
+    if (Base::settles()) return;
+    const std::uint32_t d1 = output_gradient(t);
+    for (int part = 0; part < Base::parts_of(rows); ++part) {
+      const int first = part * S::part_rows;
+      if (Base::publishes()) {
+        bring_part(range(d1, first, rows));
+      } else {
+        bring_part(listed(words + first, forward_view));
+      }
+    }
+  }
+
+  // Where a row lies, by its number.
+
+  /// d1 of the step before of the tile's first m.
+  __device__ std::uint32_t output_gradient(const SweepTile& t) const {
+    return state_.places[before_view][static_cast<int>(Stream::output_gradient)] + t.outputs * unit;
+  }
+
+  __device__ auto listed(const std::uint32_t* words, SweepView view) const {
+    const std::uint32_t* streams = state_.places[view];
+    return [=](int row) { return row_place(streams, words[row], unit); };
+  }
+  /// Those that follow row `first` behind `start`, where there are `count`.
+  __device__ static auto range(std::uint32_t start, int first, int count) {
+    return [=](int row) {
+      const int at = first + row;
+      return at < count ? start + static_cast<std::uint32_t>(at) * unit : nowhere;
+    };
+  }
+
+  /// The rows of n, once a panel, whole.
+  __device__ void bring_n(const std::uint32_t* words, SweepView view) {
+    const Turns<S::n_buffers> turn{panel_++};
+    Exchange& exchange = state_.n[turn.place()];
+    std::uint32_t places[rows_a_lane<panel_width>];
+    find_rows<panel_width, S::row_bytes>(places, listed(words + S::rows, view));
+    barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+    __syncwarp();
+    bring_rows<panel_width, S::row_bytes>(places, a_.arena,
+                                          shared_ + S::n_start + turn.place() * S::n_bytes);
+    copies_arrive(&exchange.full);
+  }
+  /// All m of a tile, a chunk of the sequences after the other.
+  template <class Place>
+  __device__ void bring_chunks(Place&& place) {
+    std::uint32_t places[rows_a_lane<S::rows>];
+    find_rows<S::rows, S::chunk_bytes>(places, place);
+#pragma unroll 1
+    for (int chunk = 0; chunk < S::chunks; ++chunk) {
+      bring_stage<S::rows, S::chunk_bytes>(places, a_.arena + chunk * S::chunk_bytes);
+    }
+  }
+  template <class Place>
+  __device__ void bring_part(Place&& place) {
+    std::uint32_t places[rows_a_lane<S::part_rows>];
+    find_rows<S::part_rows, S::row_bytes>(places, place);
+    bring_stage<S::part_rows, S::row_bytes>(places, a_.arena);
+  }
+  template <int Rows, int Bytes>
+  __device__ __forceinline__ void bring_stage(const std::uint32_t (&places)[rows_a_lane<Rows>],
+                                              const unsigned char* from) {
+    const Turns<S::stages> turn{stage_++};
+    Exchange& exchange = state_.stages[turn.place()];
+    barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+    __syncwarp();
+    bring_rows<Rows, Bytes>(places, from, shared_ + turn.place() * S::stage_bytes);
+    copies_arrive(&exchange.full);
+  }
+  /// How warps share `Rows` rows of `Bytes`. Wide: in turns, as many as a warp brings at once, so
+  /// that a lane's are a constant apart; else each warp has rows that follow each other.
+  template <int Rows, int Bytes>
+  struct Shares {
+    static constexpr int each = Rows / bringing_warps;
+    static constexpr int pieces = Bytes / 16;
+    static constexpr int at_once = 32 / pieces;  ///< rows
+    static constexpr int turn = bringing_warps * at_once;
+    static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
+    static_assert(!S::wide || (Rows % turn == 0 && 8 % turn == 0));
+    __device__ static int row(int warp, int i) {
+      return S::wide ? i / at_once * turn + warp * at_once + i % at_once : warp * each + i;
+    }
+  };
+  /// Where a warp's share of the rows lies, rows 32 apart a lane.
+  template <int Rows, int Bytes, class Place>
+  __device__ void find_rows(std::uint32_t (&places)[rows_a_lane<Rows>], Place&& place) const {
+    using Share = Shares<Rows, Bytes>;
+#pragma unroll
+    for (int k = 0; k < rows_a_lane<Rows>; ++k) {
+      const int i = k * 32 + lane();
+      places[k] = i < Share::each ? place(Share::row(me_ / 32, i)) : nowhere;
+    }
+  }
+  template <int Rows, int Bytes>
+  __device__ void bring_rows(const std::uint32_t (&places)[rows_a_lane<Rows>],
+                             const unsigned char* from, unsigned char* to) const {
+    using Share = Shares<Rows, Bytes>;
+    constexpr int at_once = Share::at_once;
+    const int first = lane() / Share::pieces;
+    const int at = lane() % Share::pieces * 16;
+    const int start = Share::row(me_ / 32, 0) + first;
+    const int lies = S::template at<Rows>(start, at);  // wide: start < 8
+#pragma unroll
+    for (int k = 0; k < (Share::each + at_once - 1) / at_once; ++k) {
+      const int i = k * at_once;
+      const std::uint32_t place = __shfl_sync(~0U, places[i / 32], i % 32 + first);
+      if constexpr (S::wide) {
+        const int row =
+            S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::row_stride;
+        copy_row_async(to + row, from + at, place);
+      } else if (Share::each % at_once == 0 || i + first < Share::each) {
+        copy_row_async(to + S::template at<Rows>(start + i, at), from + at, place);
+      }
+    }
+  }
+
+  const int me_;
+  int stage_ = 0, panel_ = 0;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a block of threads of a sweep has in shared memory, and what all of its warps know.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+/// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
+/// 16 m each (wide: 16 hidden values), and two or four that bring what they need. Rows come in
+/// stages: for a gradient of W0, and wide for W1, all m and a chunk of the sequences; for a product
+/// a part of the m and all sequences.
+template <int Bp>
+struct SweepShape : SweepWarps<Bp> {
+  using SweepWarps<Bp>::warps;
+  using SweepWarps<Bp>::across;
+  using SweepWarps<Bp>::deep;
+  using SweepWarps<Bp>::kept;
+  static constexpr bool wide = sweeps_wide(Bp);
+  static constexpr int blocks = 2;                  ///< on a multiprocessor
+  static constexpr int bringers = wide ? 128 : 64;  ///< threads
+  static constexpr int threads = warps * 32 + bringers;
+  static constexpr int rows = sweep_rows(Bp);
+  static constexpr int row_bytes = Bp * 2;
+  static constexpr int piece_bytes = row_bytes < 128 ? row_bytes : 128;  ///< of a row, together
+  static constexpr int chunk_bytes = wide ? 256 : piece_bytes;
+  static constexpr int chunks = row_bytes / chunk_bytes;
+  static constexpr int part_rows = rows / chunks;
+  /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
+  /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
+  static constexpr bool moved = row_bytes >= 128;
+  static constexpr bool grouped = moved && multiplies_in_groups;
+  /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
+  static constexpr int error_blocks = wide ? 2 : 1;
+  /// Warps that make a part's errors for the same chunk, 16 m each.
+  static constexpr int makers = part_rows / 16;
+  /// Warps that multiply the same m of a part, so that they wait for each other's errors.
+  static constexpr int readers = grouped ? 4 : across;
+  static constexpr int row_stride = moved ? 128 : row_bytes + 16;  // shorter ones have a gap
+  /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
+  template <int Rows>
+  __device__ static constexpr int at(int row, int byte) {
+    if constexpr (!moved) return row * row_stride + byte;
+    return (byte >> 7) * (Rows * 128) + row * 128 + ((byte & 127) ^ (row & 7) << 4);
+  }
+  /// `bytes` further on in the same row, a multiple of 32 and within 128.
+  __device__ static constexpr int further(int place, int bytes) {
+    return moved ? place ^ bytes : place + bytes;
+  }
+  static constexpr int stage_bytes = rows * row_stride * (chunk_bytes / piece_bytes);
+  static constexpr int stages = wide ? 4 : 3;
+  static constexpr int part_depth = part_rows / deep;  ///< of a warp
+  static_assert((wide || across * 16 == Bp) && part_depth % 16 == 0);
+  static constexpr int fresh_stride = moved ? 128 : panel_width * 2;  ///< of W(t) for the product
+  static constexpr int tiles = 4;
+  static constexpr int tile_bytes = sweep_tile_bytes(Bp);
+  static constexpr int n_buffers = Bp <= 64 ? 2 : 1;
+  static constexpr int n_bytes = panel_width * row_stride * (row_bytes / piece_bytes);
+  static_assert(stage_bytes >= part_rows * row_stride * (row_bytes / piece_bytes));
+  static constexpr int n_start = stages * stage_bytes;
+  static constexpr int fresh_start = n_start + n_buffers * n_bytes;
+  static constexpr int tiles_start = fresh_start + (wide ? 0 : rows * fresh_stride);
+  static constexpr int state_start = tiles_start + tiles * tile_bytes;
+  static_assert(state_start % 16 == 0);
+  /// Floats of master that a warp has room for, where panels have at most `columns` n.
+  PVM_HOST_DEVICE static constexpr int master_floats(int columns) {
+    return 16 * (wide ? wide_rows : columns);
+  }
+};
+
+inline constexpr int most_swept_layers = 32;
+/// Barriers of warps (`sync_warps`); the first are of warps that make errors together.
+inline constexpr int bringers_meet = 14, sweepers_meet = 15;
+
+/// A warp arrives at a barrier by its first lane, behind __syncwarp. compute-sanitizer's racecheck
+/// does not see that this orders what the other lanes did; in a program that is compiled with
+/// PVM_RACECHECK all of them arrive.
+#if defined(PVM_RACECHECK)
+inline constexpr unsigned warp_arrivals = 32;
+#else
+inline constexpr unsigned warp_arrivals = 1;
+#endif
+
+/// Something in shared memory that is full, or empty, in turns.
+struct Exchange {
+  CopyBarrier full, empty;
+};
+/// The places of exchange `i` of `Count` that follow each other.
+template <int Count>
+struct Turns {
+  int i = 0;
+  [[nodiscard]] __device__ int place() const { return i % Count; }
+  /// What the wait for it to be full asks for; to be empty, the opposite.
+  [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i / Count) & 1U; }
+};
+
+/// What a block of threads shares beside that.
+template <int Bp>
+struct SweepState {
+  using S = SweepShape<Bp>;
+  Cursor cursor;
+  std::uint32_t places[sweep_views][static_cast<int>(Stream::count)];
+  /// What the master gains of a gradient and what W has beside it, of the step before and of this.
+  float rates[2][most_swept_layers][2];
+  bool keeps;       ///< whether d1 is stored, for a checkpoint or whoever reads the weights
+  bool all_scored;  ///< whether predictions for all sequences are
+  Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
+  CopyBarrier masters[S::warps];  ///< of each warp, full
+  CopyBarrier fresh, errors;
+  double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
+  std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
+};
+
+/// Where masters lie in shared memory, behind that: bulk copies to what is no multiple of 128 bytes
+/// are slower. Then how much there is of it all.
+template <int Bp>
+inline constexpr int masters_start = SweepShape<Bp>::state_start +
+                                     (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
+template <int Bp>
+constexpr int sweep_shared_bytes(int columns) {
+  return masters_start<Bp> + SweepShape<Bp>::warps * SweepShape<Bp>::master_floats(columns) * 4;
+}
+
+/// What warps of both kinds know. `Steps`: all that the kernel does is steps; else it does none.
+template <class M, int Bp, bool Steps>
+class SweepRole {
+ protected:
+  using S = SweepShape<Bp>;
+
+  __device__ SweepRole(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
+      : a_(a),
+        state_(state),
+        shared_(shared),
+        task_(task),
+        first_(a.sweep_starts[blockIdx.x]),
+        count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
+
+  [[nodiscard]] __device__ bool settles() const { return !Steps && task_ == Task::settle; }
+  [[nodiscard]] __device__ bool publishes() const { return !Steps && task_ != Task::settle; }
+  [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {
+    return shared_ + S::tiles_start + tile % S::tiles * S::tile_bytes;
+  }
+  [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
+    return *reinterpret_cast<const SweepTile*>(slot_of(tile));
+  }
+  /// m of a tile that exist.
+  [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {
+    return static_cast<int>(min(t.panel.m - t.panel.first, static_cast<unsigned>(S::rows)));
+  }
+  /// Parts of the product of a tile with so many m.
+  [[nodiscard]] __device__ static int parts_of(int rows) {
+    return (rows + S::part_rows - 1) / S::part_rows;
+  }
+
+  const Arguments& a_;
+  SweepState<Bp>& state_;
+  unsigned char* shared_;
+  const Task task_;
+  const unsigned first_;
+  const int count_;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,332 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the warps of a sweep that compute do in the same way, however they share a tile.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/errors.cuh>
+#include <pvm/engine/cuda/batch/fragments.cuh>
+#include <pvm/engine/cuda/batch/sweep_errors.cuh>
+#include <pvm/engine/cuda/batch/sweep_outputs.cuh>
+#include <pvm/engine/cuda/batch/sweep_shape.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+/// A warp that computes.
+template <class M, int Bp, bool Steps>
+class SweepWorker : protected SweepRole<M, Bp, Steps> {
+  using Base = SweepRole<M, Bp, Steps>;
+
+ protected:
+  using Base::a_, Base::state_, Base::shared_;
+  using typename Base::S;
+
+  __device__ SweepWorker(const Arguments& a, Task task, SweepState<Bp>& state,
+                         unsigned char* shared)
+      : Base(a, task, state, shared) {}
+
+ public:
+  /// The first masters, and the score so far: the kernel before does not touch them, and the one
+  /// before that has ended.
+  __device__ void start() {
+    if (Base::count_ == 0) return;
+    const double prediction = score_place()[0], loss = score_place()[2];
+    wait_for_tile(0);
+    if (lane() != 0) return;
+    const SweepTile& t = Base::tile_at(0);
+    const Panel& p = t.panel;
+    bring_masters(p.master + p.first * p.n, p.m - p.first, p.n, t.forward != 0);
+    state_.score[warp()][0] = prediction;
+    state_.score[warp()][1] = loss;
+  }
+
+ protected:
+  /// Calls work(tile) for one tile after the other.
+  template <class Work>
+  __device__ __forceinline__ void walk(Work&& work) {
+    if (Base::count_ == 0) return;
+    for (const SweepTile* t = &Base::tile_at(0);;) {  // there, as its masters were asked for
+      work(*t);
+      const int number = static_cast<int>(t->number);
+      const bool goes_on = t->ends != 2;
+      arrive(&state_.tiles[number % S::tiles].empty);
+      if (!goes_on) break;
+      wait_for_tile(number + 1);
+      t = &Base::tile_at(number + 1);
+    }
+    if constexpr (Steps) publish_score();
+  }
+
+  /// What follows from the thread's number is found anew in every phase of a tile: kept over all of
+  /// them, it would take the registers that sums need.
+  __device__ void begin_phase() { me_ = thread_number(); }
+  [[nodiscard]] __device__ int warp() const { return me_ >> 5; }
+  [[nodiscard]] __device__ int lane() const { return me_ & 31; }
+  /// A tile that the task leaves as it is.
+  __device__ void pass(const SweepTile& t) {
+    begin_phase();
+    (void)rows_of_n(t);
+    leave_n(t);
+    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    bring_next_masters(t);
+  }
+
+  __device__ void wait_for_tile(int tile) const {
+    const Turns<S::tiles> turn{tile};
+    barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
+  }
+  /// Of the warp.
+  __device__ void arrive(CopyBarrier* barrier) const {
+    __syncwarp();
+    if (warp_arrivals > 1 || lane() == 0) barrier_arrive(barrier);
+  }
+  template <class What>
+  __device__ void with_stage(What&& what) {
+    const Turns<S::stages> turn{stage_++};
+    Exchange& exchange = state_.stages[turn.place()];
+    barrier_wait(&exchange.full, turn.parity());
+    what(shared_ + turn.place() * S::stage_bytes);
+    arrive(&exchange.empty);
+  }
+
+  // W1's working copies, each 16 m as the first operand of y = W1 r lies in registers.
+
+  /// The copy of 16 m of the panel, from the tile's `row` on, for the step in slot `slot`.
+  __device__ unsigned char* copy_of(const Panel& p, int row, std::uint32_t slot) const {
+    return reinterpret_cast<unsigned char*>(
+        a_.work + slot * a_.flip +
+        static_cast<std::size_t>(p.work + (p.first + static_cast<unsigned>(row)) / 16) *
+            copy_words);
+  }
+  __device__ void load_copy(OutputWeights& w, const Panel& p, int row, int back) const {
+    read_output_weights(w, copy_of(p, row, slot_before(state_.cursor.y, y_slots, back)), lane());
+  }
+  __device__ void store_copy(const Panel& p, const Fragment& w) const {
+    if (!exists(p)) return;
+    const unsigned long long policy = leaves_last();
+    const std::uint32_t now = state_.cursor.y;
+    unsigned char* to = copy_of(p, warp() * 16, Base::publishes() ? now : slot_after(now, y_slots));
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const float* even = w[2 * i];
+      const float* odd = w[2 * i + 1];
+      store_held(reinterpret_cast<uint4*>(to) + i * 32 + lane(),
+                 make_uint4(M::pair(even[0], even[1]), M::pair(even[2], even[3]),
+                            M::pair(odd[0], odd[1]), M::pair(odd[2], odd[3])),
+                 policy);
+    }
+    store_held(reinterpret_cast<uint2*>(to + 3 * 512) + lane(),
+               make_uint2(M::pair(w[6][0], w[6][1]), M::pair(w[6][2], w[6][3])), policy);
+  }
+
+  [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }
+  [[nodiscard]] __device__ std::size_t place(const Panel& p) const {
+    return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
+  }
+
+  /// The rows of n of the tile's panel, once they are there.
+  __device__ const unsigned char* rows_of_n(const SweepTile& t) {
+    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
+    if (t.begins != 0) barrier_wait(&state_.n[turn.place()].full, turn.parity());
+    return shared_ + S::n_start + turn.place() * S::n_bytes;
+  }
+  __device__ void leave_n(const SweepTile& t) const {
+    const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
+    if (t.ends != 0) arrive(&state_.n[turn.place()].empty);
+  }
+
+  /// g += rows_m rows_n over a piece of the sequences: byte `m_start` of rows `row` and on of
+  /// `Rows`, byte `n_start` of rows_n.
+  template <int Rows>
+  __device__ void multiply_gradient(Fragment& g, const unsigned char* rows, int row, int m_start,
+                                    const unsigned char* n_rows, int n_start) const {
+    const int l = lane();
+    const auto n_at = [&](int n, int byte) {
+      return n_rows + S::template at<panel_width>(n, n_start + byte + (l >> 3 & 1) * 16);
+    };
+#pragma unroll
+    for (int k = 0; k < S::piece_bytes; k += 32) {
+      std::uint32_t a[4], b0, b1;
+      load_matrices(a, rows + S::template at<Rows>(row + (l & 15), m_start + k + (l >> 4) * 16));
+#pragma unroll
+      for (int i = 0; i < panel_tiles - 1; i += 2) {
+        std::uint32_t b[4];
+        load_matrices(b, n_at(i * 8 + (l & 7) + (l >> 4) * 8, k));
+        M::multiply(g[i], a, b[0], b[1]);
+        M::multiply(g[i + 1], a, b[2], b[3]);
+      }
+      load_two_matrices(b0, b1, n_at(48 + (l & 7), k));
+      M::multiply(g[panel_tiles - 1], a, b0, b1);
+    }
+  }
+  /// The same by four warps, straight from shared memory, over `Pieces` pieces of `Rows` rows.
+  template <int Rows, int Pieces>
+  __device__ void multiply_group_gradient(Fragment& g, const unsigned char* rows,
+                                          const unsigned char* n_rows) const {
+    const GroupOperand m = group_operand(rows);
+    const GroupOperand n = group_operand(n_rows);
+    __syncwarp();
+    show_to_products();
+    products_begin();
+#pragma unroll
+    for (unsigned piece = 0; piece < Pieces; ++piece) {
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k) {
+        M::template multiply_group<false>(g, m + piece * (Rows * 8) + 2 * k,
+                                          n + piece * (panel_width * 8) + 2 * k);
+      }
+    }
+    products_end();
+  }
+
+  /// Asynchronously, by one lane, the warp's own of a tile of m x n weights, of W0 or of W1.
+  __device__ void bring_masters(std::uint64_t first, unsigned m, unsigned n, bool forward) const {
+    const auto row = static_cast<unsigned>(warp() * 16);
+    unsigned start = row * n;
+    unsigned bytes = row < m ? 64 * n : 0;
+    if (S::wide && forward) {  // 16 n, or what is left of them
+      const unsigned rows = (m + 15) / 16 * 16;
+      start = row * rows;
+      bytes = row < n ? min(n - row, 16U) * rows * 4 : 0;
+    }
+    barrier_expect(&state_.masters[warp()], bytes);
+    if (bytes == 0) return;
+    copy_bulk_async(masters(), a_.master + first + start, bytes, &state_.masters[warp()],
+                    leaves_first());
+  }
+  __device__ float* masters() const {
+    return reinterpret_cast<float*>(shared_ + masters_start<Bp>) +
+           warp() * S::master_floats(a_.shape.columns);
+  }
+
+  /// What the master gains of the tile's gradient, and what W has beside it.
+  [[nodiscard]] __device__ const float* rates_of(const SweepTile& t) const {
+    return state_.rates[t.forward == 0 && !Base::publishes() ? 1 : 0][t.panel.layer];
+  }
+  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g.
+  __device__ void move(Fragment& g, const SweepTile& t) {
+    begin_phase();
+    const Panel& p = t.panel;
+    const float* rates = rates_of(t);
+    const float gain = rates[0], share = rates[1];
+    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    if (!exists(p)) return;
+    float* z_at = masters();
+    change_floats(z_at, p.n, [&](int n, int k, float z) {
+      const float moved = fmaf(gain, g[n][k], z);
+      g[n][k] = fmaf(share, g[n][k], moved);
+      return moved;
+    });
+    show_to_copies();
+    __syncwarp();
+    if (lane() == 0) store_bulk_async(a_.master + place(p), z_at, 64 * p.n, leaves_first());
+  }
+  /// Once the tile's masters have left their place the next ones may come.
+  __device__ void bring_next_masters(const SweepTile& t) {
+    begin_phase();
+    __syncwarp();  // all have seen the tile's masters come
+    if (lane() == 0) {
+      stores_have_read();
+      if (t.next_m != 0) bring_masters(t.next_master, t.next_m, t.next_n, t.next_forward != 0);
+    }
+    __syncwarp();
+  }
+
+  /// Targets of 16 m of a tile, from its `first` on, and of the `piece`-th piece of the sequences,
+  /// become d1 where they are: at `rows`, those m of a stage of `Rows`; `r`: that piece of n.
+  /// `w`: W1 of the step before the last.
+  template <int Rows>
+  __device__ void turn_block(ErrorSums& score, unsigned char* rows, const unsigned char* r,
+                             const OutputWeights& w, const SweepTile& t, int first, int piece) {
+    const ErrorBlock<M> block(a_.shape, lane(), Base::rows_of(t) - first,
+                              static_cast<int>(t.pixels) - first);
+    const std::uint16_t* who = state_.who + piece * (S::piece_bytes / 16);
+    // of the first values in a slot of a ring of all outputs, 16 bytes each
+    const std::uint32_t start = (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
+                                static_cast<unsigned>(piece * (S::piece_bytes / 16));
+    const bool plain = block.plain(state_.all_scored) && state_.cursor.given == 0;
+    with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto derivative) {
+      if (plain) {
+        turn_rows<Rows, true>(score, rows, r, w, block, who, start, derivative);
+      } else {
+        turn_rows<Rows, false>(score, rows, r, w, block, who, start, derivative);
+      }
+    });
+  }
+  template <int Rows, bool Plain, class Derivative>
+  __device__ __forceinline__ void turn_rows(ErrorSums& score, unsigned char* rows,
+                                            const unsigned char* r, const OutputWeights& w,
+                                            const ErrorBlock<M>& block, const std::uint16_t* who,
+                                            std::uint32_t start, Derivative derivative) const {
+    const int l = lane();
+    const int target = S::template at<Rows>(l & 15, (l >> 4) * 16);
+    const int upper = S::template at<panel_width>(l & 15, (l >> 4) * 16);
+    const int last = S::template at<panel_width>(48 + (l & 7), (l >> 3 & 1) * 16);
+    constexpr int count = Plain ? S::error_blocks : 1;
+    ErrorSums sums[2];
+#pragma unroll 1
+    for (int at = 0; at < S::piece_bytes; at += 32 * count) {
+      const auto block_at = [&](int place, int i) { return S::further(place, at + i * 32); };
+      float y[count][2][4];
+      std::uint32_t d1[count][4];
+      if (!Plain && state_.cursor.given != 0) {
+        const unsigned char* from =
+            a_.y + slot_bytes(slot_before(state_.cursor.y, y_slots, 2), start) + at;
+#pragma unroll
+        for (int i = 0; i < count; ++i) block.read_outputs(y[i], from + i * 32, S::row_bytes);
+      } else {
+        multiply_outputs<M>(
+            y, w, [&](int i, int k) { return r + block_at(upper, i) + k * 16 * S::row_stride; },
+            [&](int i) { return r + block_at(last, i); });
+#pragma unroll
+        for (int i = 0; i < count * 8; ++i) {
+          activate_output<M>(y[i / 8][i / 4 % 2][i % 4], ActivationOf<M, Derivative>{});
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < count; ++i) load_matrices(d1[i], rows + block_at(target, i));
+      block.template make<Plain>(d1, sums, derivative, y, who + at / 16);
+#pragma unroll
+      for (int i = 0; i < count; ++i) store_matrices(rows + block_at(target, i), d1[i]);
+      if (!S::wide && state_.keeps) {
+        unsigned char* to = a_.d1 + slot_bytes(state_.cursor.gradient, start) + at;
+#pragma unroll
+        for (int i = 0; i < count; ++i) block.keep(d1[i], to + i * 32, S::row_bytes);
+      }
+    }
+    block.add(score, sums);
+  }
+  /// Bytes to the `start`-th 16 bytes of a slot of a ring of all outputs.
+  [[nodiscard]] __device__ std::size_t slot_bytes(std::uint32_t slot, std::uint32_t start) const {
+    return (static_cast<std::size_t>(slot) * static_cast<std::size_t>(a_.shape.outputs) *
+                (S::row_bytes / 16) +
+            start) *
+           16;
+  }
+  __device__ void add_score(ErrorSums score) const {
+    for (int other = 16; other > 0; other /= 2) {
+      score.prediction += __shfl_xor_sync(~0U, score.prediction, other);
+      score.loss += __shfl_xor_sync(~0U, score.loss, other);
+    }
+    if (lane() != 0) return;
+    state_.score[warp()][0] += static_cast<double>(score.prediction);
+    state_.score[warp()][1] += static_cast<double>(score.loss);
+  }
+  __device__ void publish_score() {
+    begin_phase();
+    if (lane() != 0) return;
+    score_place()[0] = state_.score[warp()][0];
+    score_place()[2] = state_.score[warp()][1];
+  }
+  /// The warp's place of it.
+  [[nodiscard]] __device__ double* score_place() const {
+    return a_.score + (blockIdx.x * S::warps + static_cast<unsigned>(warp())) * 3;
+  }
+
+  int me_ = thread_number();
+  int stage_ = 0;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// W0 between the order of a wide sweep's master and that of all others, which the update kernel
+/// reads.
+
+#include <cstddef>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/launch.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// In place; a block of threads for `wide_rows` m of a panel, two for a tile.
+__global__ void __launch_bounds__(threads)
+    reorder_kernel(const __grid_constant__ Arguments a, float* weights, bool to_wide) {
+  static_assert(tile_rows == 2 * wide_rows);
+  constexpr int each = wide_rows * panel_width / threads;
+  const Panel& p = a.tiles[blockIdx.x / 2].panel;
+  const unsigned first = p.first + blockIdx.x % 2 * wide_rows;
+  const unsigned end = min(first + wide_rows, (p.m + 15) / 16 * 16);
+  if (p.work != Panel::none || first >= end) return;  // W1 has one order
+  float* panel = weights + p.master;
+  const auto place = [&](int i, bool wide) {
+    const unsigned k = threadIdx.x + static_cast<unsigned>(i * threads);
+    const std::size_t m = first + k / p.n, n = k % p.n;
+    return wide ? wide_master_index(p.m, p.n, m, n) : master_index(p.n, m, n);
+  };
+  const auto exists = [&](int i) {
+    return threadIdx.x + static_cast<unsigned>(i * threads) < (end - first) * p.n;
+  };
+  float v[each];
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    if (exists(i)) v[i] = panel[place(i, !to_wide)];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    if (exists(i)) panel[place(i, to_wide)] = v[i];
+  }
+}
+
+/// Weights in the order of a master, whole.
+inline void reorder(const Arguments& a, float* weights, bool to_wide, cudaStream_t stream) {
+  cuda_check(launch(reorder_kernel, {dim3(2 * a.tile_count), threads, 0, stream, false}, a, weights,
+                    to_wide),
+             "putting weights in order");
+}
+
+}  // namespace pvm::inline v0::detail::batch

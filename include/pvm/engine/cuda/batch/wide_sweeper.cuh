@@ -1,0 +1,422 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How warps that compute work on a tile together where sequences are many: hidden values are the
+/// rows of all products, 16 a warp, so that what a warp sums up of a gradient lies as the next
+/// product takes its first operand. W(t) never leaves the registers, no warp waits for another one
+/// but for errors, and a tile is half of a multiprocessor's: what one waits for, the other hides.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/batch/sweep_worker.cuh>
+
+namespace pvm::inline v0::detail::batch {
+
+template <class M, int Bp, bool Steps>
+class WideSweeper : public SweepWorker<M, Bp, Steps> {
+  using Base = SweepWorker<M, Bp, Steps>;
+  using Base::a_, Base::state_, Base::shared_, Base::stage_;
+  using Base::begin_phase, Base::warp, Base::lane, Base::arrive;
+  using typename Base::S;
+  static_assert(Bp == 256 && S::rows == 64 && S::part_rows == 32 && S::chunks == 2);
+
+  /// A warp's 16 hidden values by all sequences, in halves: lane l holds rows l/4 and l/4 + 8, and
+  /// of every 8 sequences 2(l%4) and the next.
+  using Sums = float[2][16][4];
+  /// ... by the tile's 64 inputs.
+  using Gradient = float[8][4];
+  /// W(t) of the same, or of W1 transposed, the first operand of products over 16 m each.
+  using Weights = std::uint32_t[4][4];
+  static constexpr int piece = 128;  ///< bytes of a row that lie together
+  static constexpr int n_piece = panel_width * piece;
+
+ public:
+  __device__ WideSweeper(const Arguments& a, Task task, SweepState<Bp>& state,
+                         unsigned char* shared)
+      : Base(a, task, state, shared) {}
+
+  __device__ __forceinline__ void run() {
+    Sums sums;
+    clear(sums);
+    Base::walk([&](const SweepTile& t) {
+      if (t.forward != 0) {
+        work_w0(sums, t);
+      } else {
+        work_w1(sums, t);
+      }
+      if (Steps && t.ends != 0) finish(sums, t);
+    });
+  }
+
+ private:
+  template <int Count>
+  __device__ static void clear(float (&v)[Count][4]) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0.0F;
+  }
+  __device__ static void clear(Sums& sums) {
+    clear(sums[0]);
+    clear(sums[1]);
+  }
+
+  __device__ __forceinline__ void work_w0(Sums& sums, const SweepTile& t) {
+    if (Base::publishes()) return Base::pass(t);
+    begin_phase();
+    const unsigned char* n = Base::rows_of_n(t);
+    Gradient g;
+    clear(g);
+    for (int half = 0; half < 2; ++half) {
+      Base::with_stage(
+          [&](const unsigned char* x) { multiply_gradient(g, n + half * 2 * n_piece, x); });
+    }
+    Base::leave_n(t);
+    move(g, t);
+    if (Base::settles()) return Base::bring_next_masters(t);
+    Weights w;
+    hold_pairs(w, g);
+    Base::with_stage([&](const unsigned char* x) { multiply_rows(sums, w, x, 0); });
+    Base::bring_next_masters(t);  // while the last ones left, it multiplied
+    if (Base::rows_of(t) <= S::part_rows) return;
+    Base::with_stage([&](const unsigned char* x) { multiply_rows(sums, w, x, 1); });
+  }
+  __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
+    if (Base::settles()) return Base::pass(t);
+    begin_phase();
+    const unsigned char* n = Base::rows_of_n(t);
+    const int stage = stage_;
+    stage_ += 2;
+    Fragment g;
+    if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
+      batch::clear(g);
+      for (int half = 0; half < 2; ++half) {
+        wait_for_stage(stage + half);
+        learn_rows(g, rows_of(stage + half), n, half);
+      }
+    } else {
+      turn_into_errors(stage, n, t);
+      begin_phase();
+      Weights w;
+      load_transposed(w, t);
+      show_to_products();
+      sync_warps(1, S::warps * 32);
+      if (state_.keeps) keep_errors(stage, t);
+      batch::clear(g);
+      multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n);
+    }
+    for (int half = 0; half < 2; ++half) arrive(&exchange(stage + half).empty);
+    Base::leave_n(t);
+    Base::move(g, t);
+    Base::store_copy(t.panel, g);
+    Base::bring_next_masters(t);
+  }
+  [[nodiscard]] __device__ Exchange& exchange(int stage) const {
+    return state_.stages[stage % S::stages];
+  }
+  __device__ void wait_for_stage(int stage) const {
+    barrier_wait(&exchange(stage).full, Turns<S::stages>{stage}.parity());
+  }
+  [[nodiscard]] __device__ unsigned char* rows_of(int stage) const {
+    return shared_ + stage % S::stages * S::stage_bytes;
+  }
+  __device__ __forceinline__ void finish(Sums& sums, const SweepTile& t) {
+    begin_phase();
+    store_part(t, sums);
+    clear(sums);
+  }
+
+  /// g += n x^T over two pieces of the sequences.
+  __device__ __forceinline__ void multiply_gradient(Gradient& g, const unsigned char* n,
+                                                    const unsigned char* x) const {
+    if constexpr (S::grouped) {
+      const GroupOperand rows_n = group_operand(n), rows_x = group_operand(x);
+      begin_products();
+      hold(g);
+      products_begin();
+#pragma unroll
+      for (unsigned i = 0; i < 2; ++i) {
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+          M::multiply_square(g, rows_n + i * (n_piece / 16) + 2 * k,
+                             rows_x + i * (S::rows * piece / 16) + 2 * k);
+        }
+      }
+      products_end();
+      hold(g);
+    } else {
+      const int l = lane();
+      for (int byte = 0; byte < 2 * piece; byte += 32) {
+        std::uint32_t a[4], b[4];
+        load_matrices(
+            a,
+            n + S::template at<panel_width>(warp() * 16 + (l & 15), byte % piece + (l >> 4) * 16) +
+                byte / piece * n_piece);
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+          load_matrices(b, x + S::template at<S::rows>(i * 8 + (l & 7) + (l >> 4) * 8,
+                                                       byte + (l >> 3 & 1) * 16));
+          M::multiply(g[i], a, b[0], b[1]);
+          M::multiply(g[i + 1], a, b[2], b[3]);
+        }
+      }
+    }
+  }
+  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g. (Where there
+  /// are no hidden values g is of no use to anybody.)
+  __device__ __forceinline__ void move(Gradient& g, const SweepTile& t) {
+    begin_phase();
+    const Panel& p = t.panel;
+    const float* rates = Base::rates_of(t);
+    const float gain = rates[0], share = rates[1];
+    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    const int values = static_cast<int>(p.n) - warp() * 16;
+    if (values <= 0) return;
+    const int columns = (Base::rows_of(t) + 15) / 16 * 16;
+    const auto change = [&](float& gradient, float z) {
+      const float moved = fmaf(gain, gradient, z);
+      gradient = fmaf(share, gradient, moved);
+      return moved;
+    };
+    float* z = Base::masters();
+    if (values >= 16) {
+      change_quads(reinterpret_cast<float4*>(z) + lane(), g, columns, change);
+    } else {
+      const int row = lane() >> 2;
+      auto* pairs = reinterpret_cast<float2*>(z + row * columns) + (lane() & 3);
+      if (row < values) change_pairs<0>(pairs, g, columns, change);
+      if (row + 8 < values) change_pairs<2>(pairs + 4 * columns, g, columns, change);
+    }
+    show_to_copies();
+    __syncwarp();
+    if (lane() != 0) return;
+    const std::size_t first = p.master + static_cast<std::size_t>(p.first) * p.n;
+    store_bulk_async(a_.master + first + static_cast<unsigned>(warp() * 16 * columns), z,
+                     static_cast<unsigned>(min(values, 16) * columns * 4), leaves_first());
+  }
+  template <class Change>
+  __device__ __forceinline__ static void change_quads(float4* z, Gradient& g, int columns,
+                                                      Change&& change) {
+#pragma unroll
+    for (int first = 0; first < 8; first += 2) {  // all are read before any is written
+      float4 v[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if ((first + i) * 8 < columns) v[i] = z[(first + i) * 32];
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float(&mine)[4] = g[first + i];
+        if ((first + i) * 8 < columns) {
+          z[(first + i) * 32] = make_float4(change(mine[0], v[i].x), change(mine[1], v[i].y),
+                                            change(mine[2], v[i].z), change(mine[3], v[i].w));
+        }
+      }
+    }
+  }
+  /// Those of the lane's first row, or second.
+  template <int Row, class Change>
+  __device__ __forceinline__ static void change_pairs(float2* z, Gradient& g, int columns,
+                                                      Change&& change) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i * 8 >= columns) break;
+      const float2 v = z[i * 4];
+      z[i * 4] = make_float2(change(g[i][Row], v.x), change(g[i][Row + 1], v.y));
+    }
+  }
+  /// Sums lie as first operands do.
+  __device__ __forceinline__ static void hold_pairs(Weights& w, const Gradient& g) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* v = g[2 * k + i / 2] + i % 2 * 2;
+        w[k][i] = M::pair(v[0], v[1]);
+      }
+    }
+  }
+  /// sums += W x for a part of the tile's m.
+  __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
+                                                int part) const {
+    if constexpr (S::grouped) {
+      const GroupOperand rows = wide_operand<S::part_rows * piece>(x);
+      begin_products();
+      hold(w);
+      hold(sums[0]);
+      hold(sums[1]);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
+        M::multiply_held(sums[0], w[2 * part + k], at);
+        M::multiply_held(sums[1], w[2 * part + k], at + 2 * S::part_rows * piece / 16);
+      }
+      products_end();
+      hold(sums[0]);
+      hold(sums[1]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        multiply_sixteen<S::part_rows>(sums[0], w[2 * part + k], x, k * 16, 0);
+        multiply_sixteen<S::part_rows>(sums[1], w[2 * part + k], x, k * 16, 2 * piece);
+      }
+    }
+  }
+  /// Without products of four warps: over rows `first` and on of `Rows`, 128 sequences from byte
+  /// `start` on.
+  template <int Rows>
+  __device__ void multiply_sixteen(float (&sums)[16][4], const std::uint32_t (&w)[4],
+                                   const unsigned char* rows, int first, int start) const {
+    const int l = lane();
+#pragma unroll
+    for (int i = 0; i < 16; i += 2) {
+      std::uint32_t b[4];
+      load_matrices_transposed(
+          b, rows + S::template at<Rows>(first + (l & 15), start + i * 16 + (l >> 4) * 16));
+      M::multiply(sums[i], w, b[0], b[1]);
+      M::multiply(sums[i + 1], w, b[2], b[3]);
+    }
+  }
+
+  /// W1(t) of the tile, of its copies: a warp's hidden values by 64 m.
+  __device__ __forceinline__ void load_transposed(Weights& w, const SweepTile& t) const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint4 v = make_uint4(0, 0, 0, 0);
+      if (k * 16 < Base::rows_of(t)) {
+        const unsigned char* copy = Base::copy_of(t.panel, k * 16, state_.cursor.y);
+        if (warp() < 3) {
+          v = __ldcg(reinterpret_cast<const uint4*>(copy) + warp() * 32 + lane());
+        } else {
+          const uint2 few = __ldcg(reinterpret_cast<const uint2*>(copy + 3 * 512) + lane());
+          v.x = few.x;
+          v.y = few.y;
+        }
+      }
+      w[k][0] = v.x;
+      w[k][1] = v.z;
+      w[k][2] = v.y;
+      w[k][3] = v.w;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) w[k][i] = transpose(w[k][i]);
+    }
+  }
+  /// Targets, half of the sequences in a stage, become d1: of its 16 m by each warp or, where there
+  /// are fewer than 64, of a quarter of the sequences.
+  __device__ __forceinline__ void turn_into_errors(int stage, const unsigned char* n,
+                                                   const SweepTile& t) {
+    const int groups = (Base::rows_of(t) + 15) / 16;
+    OutputWeights w;
+    ErrorSums score;
+#pragma unroll 1
+    for (int i = 0; i < groups; ++i) {
+      const bool full = groups == S::warps;
+      const int group = full ? warp() : i, quarter = full ? i : warp();
+      if (i == 0 || !full) Base::load_copy(w, t.panel, group * 16, 2);
+      const int at = stage + quarter / 2;
+      wait_for_stage(at);
+      unsigned char* rows = rows_of(at) + (quarter % 2 * S::rows + group * 16) * piece;
+      Base::template turn_block<S::rows>(score, rows, n + quarter * n_piece, w, t, group * 16,
+                                         quarter);
+    }
+    Base::add_score(score);
+    wait_for_stage(stage);
+    wait_for_stage(stage + 1);
+  }
+  /// Stores d1 of the tile, by all warps.
+  __device__ void keep_errors(int stage, const SweepTile& t) const {
+    constexpr unsigned unit = S::row_bytes / 16;
+    uint4* to = reinterpret_cast<uint4*>(
+        a_.d1 + Base::slot_bytes(state_.cursor.gradient, t.outputs * unit));
+    const int count = Base::rows_of(t) * static_cast<int>(unit);
+#pragma unroll 1
+    for (int i = thread_number(); i < count; i += S::warps * 32) {
+      const int row = i / static_cast<int>(unit), byte = i % static_cast<int>(unit) * 16;
+      const unsigned char* half = rows_of(stage + byte / S::chunk_bytes);
+      to[i] = *reinterpret_cast<const uint4*>(half +
+                                              S::template at<S::rows>(row, byte % S::chunk_bytes));
+    }
+  }
+  /// sums += W1^T d1 and g += d1 r^T, where d1 lies in two halves.
+  __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w,
+                                                  const unsigned char* first,
+                                                  const unsigned char* second,
+                                                  const unsigned char* n) const {
+    if constexpr (S::grouped) {
+      begin_products();
+      hold(w);
+      hold(sums[0]);
+      hold(sums[1]);
+      hold(g);
+      products_begin();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const unsigned char* d1 = half == 0 ? first : second;
+        const GroupOperand deep = wide_operand<S::rows * piece>(d1);
+        const GroupOperand rows = group_operand(d1), rows_n = group_operand(n + half * 2 * n_piece);
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+          M::multiply_held(sums[half], w[k], deep + k * (16 * piece / 16));
+        }
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+#pragma unroll
+          for (unsigned k = 0; k < 4; ++k) {
+            M::template multiply_group<false>(g, rows + i * (S::rows * piece / 16) + 2 * k,
+                                              rows_n + i * (n_piece / 16) + 2 * k);
+          }
+        }
+      }
+      products_end();
+      hold(sums[0]);
+      hold(sums[1]);
+      hold(g);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        multiply_sixteen<S::rows>(sums[0], w[k], first, k * 16, 0);
+        multiply_sixteen<S::rows>(sums[1], w[k], second, k * 16, 0);
+      }
+      learn_rows(g, first, n, 0);
+      learn_rows(g, second, n, 1);
+    }
+  }
+  /// g += d1 r^T alone.
+  __device__ __forceinline__ void learn_rows(Fragment& g, const unsigned char* d1,
+                                             const unsigned char* n, int half) const {
+    if constexpr (S::grouped) {
+      Base::template multiply_group_gradient<S::rows, 2>(g, d1, n + half * 2 * n_piece);
+    } else {
+      for (int byte = 0; byte < 2 * piece; byte += piece) {
+        Base::template multiply_gradient<S::rows>(g, d1, warp() * 16, byte, n,
+                                                  half * 2 * piece + byte);
+      }
+    }
+  }
+  __device__ static void begin_products() {
+    __syncwarp();
+    show_to_products();
+  }
+
+  /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
+  __device__ __forceinline__ void store_part(const SweepTile& t, const Sums& sums) const {
+    const int row = warp() * 16 + (lane() >> 2);
+    const int n = static_cast<int>(t.panel.n);
+    float* to = sweep_part<Bp>(a_, t.part) + row * Bp + (lane() & 3) * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float* v = sums[half][i];
+        float* at = to + half * (Bp / 2) + i * 8;
+        if (row < n) *reinterpret_cast<float2*>(at) = make_float2(v[0], v[1]);
+        if (row + 8 < n) *reinterpret_cast<float2*>(at + 8 * Bp) = make_float2(v[2], v[3]);
+      }
+    }
+  }
+};
+
+}  // namespace pvm::inline v0::detail::batch
