@@ -124,6 +124,12 @@ __global__ void moved_matrices(float* out) {
 
 int left(int row, int column) { return (row * 3 + column * 5) % 7 - row % 3; }
 int right(int row, int column) { return (row + column * 2) % 5 - column % 4; }
+/// Into an operand of four warps' products.
+void put_operand(unsigned char* to, int row, int column, int v) {
+  const int at = row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+  *reinterpret_cast<std::uint16_t*>(to + at) =
+      __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
+}
 /// 64 x 64 by 64 x 56 in bf16 by four warps; transposed: both operands lie with the depth along
 /// their rows.
 template <bool Transposed>
@@ -131,14 +137,9 @@ __global__ void group_product(float* out) {
   unsigned char* a = aligned_dynamic_shared();
   unsigned char* b = a + 64 * 128;
   const auto thread = static_cast<int>(threadIdx.x);
-  const auto put = [](unsigned char* to, int row, int column, int v) {
-    const int at = row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
-    *reinterpret_cast<std::uint16_t*>(to + at) =
-        __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
-  };
   for (int i = thread; i < 64 * 64; i += 128) {
-    put(a, i / 64, i % 64, left(i / 64, i % 64));
-    put(b, i / 64, i % 64, right(i / 64, i % 64));
+    put_operand(a, i / 64, i % 64, left(i / 64, i % 64));
+    put_operand(b, i / 64, i % 64, right(i / 64, i % 64));
   }
   show_to_products();
   __syncthreads();
@@ -154,6 +155,55 @@ __global__ void group_product(float* out) {
   for (int n = 0; n < 7; ++n) {
     for (int i = 0; i < 4; ++i) {
       out[(row + i / 2 * 8) * 56 + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
+    }
+  }
+}
+
+/// 64 x 16 by 16 x 64, the depth across the rows of both.
+__global__ void square_product(float* out) {
+  unsigned char* a = aligned_dynamic_shared();
+  unsigned char* b = a + 64 * 128;
+  const auto thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 64 * 16; i += 128) {
+    put_operand(a, i / 16, i % 16, left(i / 16, i % 16));
+    put_operand(b, i / 16, i % 16, right(i / 16, i % 16));
+  }
+  __syncthreads();
+  float c[8][4] = {};
+  multiply_square_bf16(c, group_operand(a), group_operand(b));
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  for (int n = 0; n < 8; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      out[(row + i / 2 * 8) * 64 + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
+    }
+  }
+}
+/// 64 x 16 in registers by 16 x 128, which lies in two pieces of 16 rows.
+__global__ void held_product(float* out) {
+  unsigned char* b = aligned_dynamic_shared();
+  constexpr int apart = 16 * 128;
+  const auto thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 16 * 128; i += 128) {
+    const int row = i / 128, column = i % 128;
+    put_operand(b + column / 64 * apart, row, column % 64, right(row, column));
+  }
+  __syncthreads();
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  std::uint32_t a[4];
+  for (int i = 0; i < 4; ++i) {
+    std::uint32_t word = 0;
+    for (int k = 0; k < 2; ++k) {
+      const int v = left(row + i % 2 * 8, i / 2 * 8 + thread % 4 * 2 + k);
+      word |= std::uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)))}
+              << (16 * k);
+    }
+    a[i] = word;
+  }
+  float c[16][4] = {};
+  multiply_held_bf16(c, a, wide_operand<apart>(b));
+  for (int n = 0; n < 16; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      out[(row + i / 2 * 8) * 128 + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
     }
   }
 }
@@ -237,6 +287,22 @@ TEST_CASE("A product of four warps is that of its matrices") {
       const auto at = static_cast<std::size_t>(m * 56 + n);
       CHECK(along[at] == static_cast<float>(sum));
       CHECK(across[at] == static_cast<float>(transposed));
+    }
+  }
+}
+
+TEST_CASE("Products of four warps with 64 and with 128 columns are those of their matrices") {
+  const auto square = run(square_product, 128, 64 * 64);
+  const auto held = run(held_product, 128, 64 * 128);
+  for (int m = 0; m < 64; ++m) {
+    for (int n = 0; n < 128; ++n) {
+      int sum = 0, deep = 0;
+      for (int k = 0; k < 16; ++k) {
+        sum += left(m, k) * right(n, k);
+        deep += left(m, k) * right(k, n);
+      }
+      if (n < 64) CHECK(square[static_cast<std::size_t>(m * 64 + n)] == static_cast<float>(sum));
+      CHECK(held[static_cast<std::size_t>(m * 128 + n)] == static_cast<float>(deep));
     }
   }
 }

@@ -12,6 +12,8 @@
 /// written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide
 /// each other's latencies.
 ///
+/// What warps do is in sweep_bringer.cuh, sweeper.cuh and, for 256 sequences, wide_sweeper.cuh.
+///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// The older ones are in it a step or two early (`youngest_suffices`).
 

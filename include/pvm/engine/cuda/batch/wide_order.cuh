@@ -13,14 +13,15 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// In place; a block of threads for `wide_rows` m of a panel, two for a tile.
+/// In place; a block of threads for `Rows` m of a panel, two for a tile.
+template <int Rows>
 __global__ void __launch_bounds__(threads)
     reorder_kernel(const __grid_constant__ Arguments a, float* weights, bool to_wide) {
-  static_assert(tile_rows == 2 * wide_rows);
-  constexpr int each = wide_rows * panel_width / threads;
+  static_assert(tile_rows == 2 * Rows);
+  constexpr int each = Rows * panel_width / threads;
   const Panel& p = a.tiles[blockIdx.x / 2].panel;
-  const unsigned first = p.first + blockIdx.x % 2 * wide_rows;
-  const unsigned end = min(first + wide_rows, (p.m + 15) / 16 * 16);
+  const unsigned first = p.first + blockIdx.x % 2 * Rows;
+  const unsigned end = min(first + Rows, (p.m + 15) / 16 * 16);
   if (p.work != Panel::none || first >= end) return;  // W1 has one order
   float* panel = weights + p.master;
   const auto place = [&](int i, bool wide) {
@@ -45,8 +46,8 @@ __global__ void __launch_bounds__(threads)
 
 /// Weights in the order of a master, whole.
 inline void reorder(const Arguments& a, float* weights, bool to_wide, cudaStream_t stream) {
-  cuda_check(launch(reorder_kernel, {dim3(2 * a.tile_count), threads, 0, stream, false}, a, weights,
-                    to_wide),
+  cuda_check(launch(reorder_kernel<wide_rows>, {dim3(2 * a.tile_count), threads, 0, stream, false},
+                    a, weights, to_wide),
              "putting weights in order");
 }
 
