@@ -450,6 +450,7 @@ class CudaBatchEngine {
     using namespace detail::batch;
     return swept() ? count(block_steps()) * tiles_along(shape_) * tiles_across(shape_) : 0;
   }
+  /// A part of a sweep has all sequences; few of them come in shares of the depth, a warp's each.
   [[nodiscard]] std::size_t scratch_floats() const {
     const std::size_t sequences =
         swept() ? count(std::max(detail::batch::sweep_rows(shape_.padded), shape_.padded))

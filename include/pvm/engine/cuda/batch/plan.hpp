@@ -321,15 +321,14 @@ class Plan {
     }
     return pieces;
   }
-  /// Shares for each block of threads, of about 12 tiles (24 smaller ones): what all blocks work on
-  /// at the same time is then units that are neighbours, and the second-level cache has room for
-  /// the rows they read.
+  /// Shares for each block of threads, of tiles for about 1,536 rows: what all blocks work on at the
+  /// same time is then units that are neighbours, and the second-level cache has room for the rows
+  /// they read.
   [[nodiscard]] std::size_t shares_each() const {
     const std::size_t height = count(sweep_rows(swept_.padded));
     std::size_t tiles = 0;
     for (const Panel& panel : panels) tiles += ceil(panel.m, height);
-    const std::size_t each = sweeps_wide(swept_.padded) ? 24 : 12;
-    return std::max<std::size_t>(1, tiles / (each * swept_.blocks));
+    return std::max<std::size_t>(1, tiles / (1536 / height * swept_.blocks));
   }
   /// The same in so many shares that the one that costs most costs least.
   [[nodiscard]] std::vector<Piece> share_out() const {
