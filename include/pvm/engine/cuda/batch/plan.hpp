@@ -321,9 +321,9 @@ class Plan {
     }
     return pieces;
   }
-  /// Shares for each block of threads, of tiles for about 1,536 rows: what all blocks work on at the
-  /// same time is then units that are neighbours, and the second-level cache has room for the rows
-  /// they read.
+  /// Shares for each block of threads, of tiles for about 1,536 rows: what all blocks work on at
+  /// the same time is then units that are neighbours, and the second-level cache has room for the
+  /// rows they read.
   [[nodiscard]] std::size_t shares_each() const {
     const std::size_t height = count(sweep_rows(swept_.padded));
     std::size_t tiles = 0;
