@@ -123,6 +123,22 @@ __device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   return seen;
 }
+/// Reads; what others wrote before they added is seen from here on.
+__device__ __forceinline__ unsigned int load_acquire(const unsigned int* counter) {
+  unsigned int seen;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  return seen;
+}
+/// Adds 1 and returns what was there: what others wrote before they added is seen from here on, and
+/// what this thread wrote before by whoever adds later.
+__device__ __forceinline__ unsigned int add_one_in_turn(unsigned int* counter) {
+  unsigned int before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
 /// Adds 1 and orders nothing.
 __device__ __forceinline__ void add_one_relaxed(unsigned int* counter) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -309,6 +325,12 @@ __device__ __forceinline__ void store_bulk_async(void* global, const void* share
       "cp.async.bulk.commit_group;" ::"l"(global),
       "r"(shared_address(shared)), "r"(bytes), "l"(policy)
       : "memory");
+#endif
+}
+/// Waits until all such copies of this thread are there, for whoever starts behind the kernel.
+__device__ __forceinline__ void stores_have_landed() {
+#if PVM_BULK_COPIES
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
 }
 /// Waits until all such copies of this thread have read what they store.
@@ -521,20 +543,21 @@ __device__ __forceinline__ void multiply_square_fp16(float (&c)[8][4], GroupOper
       : "r"(a), "r"(b), "n"(group_layout));
 #endif
 }
-/// c += a b: 64 x 16, 16 rows a warp as the first operand of a smaller product lies in registers,
-/// by 16 x 128, columns in two pieces of 64, `Bytes` apart, each in rows of the depth. `b` as told
-/// by `wide_operand`.
+/// c += a b, or c = a b unless it `adds`: 64 x 16, 16 rows a warp as the first operand of a smaller
+/// product lies in registers, by 16 x 128, columns in two pieces of 64, `Bytes` apart, each in rows
+/// of the depth. `b` as told by `wide_operand`.
 __device__ __forceinline__ void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b) {
+                                                   GroupOperand b, bool adds) {
 #if PVM_GROUP_PRODUCTS
   asm volatile(
-      "{\n\t.reg .b64 b;\n\tmov.b64 b, {%68, %69};\n\t"
+      "{\n\t.reg .b64 b;\n\t.reg .pred adds;\n\tmov.b64 b, {%68, %69};\n\t"
+      "setp.ne.u32 adds, %70, 0;\n\t"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"
       "%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,"
       "%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,"
       "%60,%61,%62,%63}, "
-      "{%64,%65,%66,%67}, b, 1, 1, 1, 1;\n\t}"
+      "{%64,%65,%66,%67}, b, adds, 1, 1, 1;\n\t}"
       : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
         "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
         "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
@@ -547,20 +570,22 @@ __device__ __forceinline__ void multiply_held_bf16(float (&c)[16][4], const std:
         "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]), "+f"(c[14][0]),
         "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), "+f"(c[15][0]), "+f"(c[15][1]),
         "+f"(c[15][2]), "+f"(c[15][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout),
+        "r"(static_cast<unsigned>(adds)));
 #endif
 }
 __device__ __forceinline__ void multiply_held_fp16(float (&c)[16][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b) {
+                                                   GroupOperand b, bool adds) {
 #if PVM_GROUP_PRODUCTS
   asm volatile(
-      "{\n\t.reg .b64 b;\n\tmov.b64 b, {%68, %69};\n\t"
+      "{\n\t.reg .b64 b;\n\t.reg .pred adds;\n\tmov.b64 b, {%68, %69};\n\t"
+      "setp.ne.u32 adds, %70, 0;\n\t"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"
       "%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,"
       "%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,"
       "%60,%61,%62,%63}, "
-      "{%64,%65,%66,%67}, b, 1, 1, 1, 1;\n\t}"
+      "{%64,%65,%66,%67}, b, adds, 1, 1, 1;\n\t}"
       : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
         "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
         "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
@@ -573,7 +598,8 @@ __device__ __forceinline__ void multiply_held_fp16(float (&c)[16][4], const std:
         "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]), "+f"(c[14][0]),
         "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), "+f"(c[15][0]), "+f"(c[15][1]),
         "+f"(c[15][2]), "+f"(c[15][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout),
+        "r"(static_cast<unsigned>(adds)));
 #endif
 }
 /// An operand whose rows of more than 128 bytes lie in pieces, `Apart` bytes from one to the next.
@@ -600,6 +626,13 @@ __device__ __forceinline__ void hold(std::uint32_t (&a)[Count][4]) {
     asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
   }
 #endif
+}
+
+/// What comes of these values is not made in one piece of code with what comes of others, `Case`
+/// telling one from another: the compiler would keep in memory what it has to choose from.
+template <int Case>
+__device__ __forceinline__ void keep_apart(float (&v)[4]) {
+  asm volatile("// case %4" : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]) : "n"(Case));
 }
 
 /// A thread may have so many registers from here on, more than the kernel started with, or fewer:

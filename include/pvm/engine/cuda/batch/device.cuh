@@ -52,13 +52,14 @@ struct Arguments {
   const float* tables;         ///< [frames][table]
   const float* now_table;      ///< what to use in place of the step's table, if anything
   const std::uint8_t* scored;  ///< [frames][Bp]
-  float* scratch;              ///< partial sums [slices][part][56][slice]
+  float* scratch;              ///< partial sums [slices][part][56][slice]; wide: wide_results.cuh
   std::size_t scratch_slice;   ///< floats of one slice's
-  unsigned int* counters;      ///< [slices][counters]
+  unsigned int* counters;      ///< [slices][counters]; of a wide sweep [parts][4 warps]
   unsigned int counter_slice;
   double* score;             ///< [slices][scores][3]
   unsigned int score_slice;  ///< places of a slice
-  StepStart* first;          ///< read by the first kernel of a step, written by the second
+  StepStart* first;          ///< read by the first kernel of a step, written by the second; of a
+                             ///< wide sweep each block of threads has its own
   Cursor* second;            ///< the other way round
 };
 

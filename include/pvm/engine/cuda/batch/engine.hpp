@@ -337,7 +337,7 @@ class CudaBatchEngine {
            4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
            sizeof(Tile) * plan_.tiles.size() + sizeof(PanelSums) * plan_.sums.size() +
            sizeof(Product) * plan_.products.size() + 4 * plan_.counters * slices() +
-           24 * score_places() + sizeof(StepStart) + 2 * sizeof(Cursor);
+           24 * score_places() + sizeof(StepStart) * step_starts() + 2 * sizeof(Cursor);
   }
 
  private:
@@ -397,6 +397,8 @@ class CudaBatchEngine {
     const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
     listed_ = swept_ || (listable && more <= Tuning::most_listed_bytes);
     s.terms = listed_ ? terms : 1;
+    // a wide sweep still reads d0 of the step before while it makes the next
+    if (swept_ && detail::batch::sweeps_wide(s.padded)) s.terms = std::max(s.terms, 2);
     s.ring = s.terms + 5;
     s.frames = 2 * Tuning::block_steps(s.padded) + s.terms + 6;
     s.hidden = static_cast<int>(net_.units.size()) * net_.hidden;
@@ -426,6 +428,12 @@ class CudaBatchEngine {
     return false;
   }
   [[nodiscard]] bool swept() const noexcept { return swept_; }
+  /// Whether a sweep is the whole step.
+  [[nodiscard]] bool wide() const { return swept_ && detail::batch::sweeps_wide(shape_.padded); }
+  /// Of what a step begins with: wide, each block of threads has its own.
+  [[nodiscard]] std::size_t step_starts() const {
+    return wide() ? plan_.sweep_starts.size() - 1 : 1;
+  }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
     return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each};
@@ -452,6 +460,7 @@ class CudaBatchEngine {
   }
   /// A part of a sweep has all sequences; few of them come in shares of the depth, a warp's each.
   [[nodiscard]] std::size_t scratch_floats() const {
+    if (wide()) return plan_.scratch * detail::batch::wide_part_floats;
     const std::size_t sequences =
         swept() ? count(std::max(detail::batch::sweep_rows(shape_.padded), shape_.padded))
                 : count(shape_.padded);
@@ -523,7 +532,7 @@ class CudaBatchEngine {
     scratch_ = zeros<float>(scratch_floats());
     counters_ = zeros<unsigned int>(plan_.counters * slices());
     score_ = zeros<double>(score_places() * 3);
-    step_start_ = zeros<detail::batch::StepStart>(1);
+    step_start_ = zeros<detail::batch::StepStart>(step_starts());
     cursors_ = zeros<detail::batch::Cursor>(2);
     const std::size_t frames = count(block_steps()) * count(batch_);
     const std::size_t table = count(block_steps()) * rates_.size();
@@ -592,7 +601,7 @@ class CudaBatchEngine {
     if constexpr (half) {
       if (swept()) {
         sweep(detail::batch::Task::learn);
-        gather_(a, compute_.get());
+        if (!wide()) gather_(a, compute_.get());
         return;
       }
     }
@@ -743,7 +752,7 @@ class CudaBatchEngine {
     for (int i = 0; i < detail::batch::start_places; ++i) {
       start.places[i] = detail::batch::start_place<Math>(a, start.cursor, i);
     }
-    write(step_start_.get(), std::vector{start});
+    write(step_start_.get(), std::vector(step_starts(), start));
     write(cursors_.get(), std::vector{start.cursor});
   }
   /// A sweep reads the rates of the step before.
@@ -757,8 +766,7 @@ class CudaBatchEngine {
   [[nodiscard]] std::vector<float> materialise() {
     catch_up();
     detail::batch::Arguments a = arguments_now();
-    const bool wide = swept() && detail::batch::sweeps_wide(shape_.padded);
-    if (wide) {  // the update kernel knows one order
+    if (wide()) {  // the update kernel knows one order
       detail::cuda_check(cudaMemcpyAsync(copy_.get(), master_.get(), plan_.master * sizeof(float),
                                          cudaMemcpyDeviceToDevice, compute_.get()),
                          "copying weights");
@@ -766,7 +774,7 @@ class CudaBatchEngine {
       detail::batch::reorder(a, copy_.get(), false, compute_.get());
     }
     update_(a, detail::batch::Task::read, compute_.get());
-    if (wide) detail::batch::reorder(a, copy_.get(), true, compute_.get());
+    if (wide()) detail::batch::reorder(a, copy_.get(), true, compute_.get());
     return download(copy_.get(), plan_.master);
   }
   void publish() {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The second kernel of a swept step, a short one: the sums of parts that the sweep left become h,
-/// c(h) and d0, which the next sweep needs whole.
+/// The second kernel of a swept step of up to 128 sequences, a short one: the sums of parts that
+/// the sweep left become h, c(h) and d0, which the next sweep needs whole.
 
 #include <cstdint>
 
@@ -43,12 +43,14 @@ class GatheredQuad {
     const std::size_t row = panel_.out + quad_ / G::quads;
     const std::size_t sequence = quad_ % G::quads * 4;
     if (panel_.gradient != 0) {
-      const KeptQuad<M> h = hidden_before<M>(a_, now_, row, sequence);
+      const KeptValues<M, 4> h = hidden_before<M, 4>(a_, now_, row, sequence);
       add_more(sum);
-      publish_gradient<M>(a_, now_, row, sequence, h, {sum.x, sum.y, sum.z, sum.w});
+      publish_gradient<M>(a_, now_.step, hidden_place(a_.shape, now_.gradient, row, sequence), h,
+                          {sum.x, sum.y, sum.z, sum.w});
     } else {
       add_more(sum);
-      batch::publish<M>(a_, now_.hidden, row, sequence, {sum.x, sum.y, sum.z, sum.w});
+      batch::publish<M>(a_, hidden_place(a_.shape, now_.hidden, row, sequence),
+                        {sum.x, sum.y, sum.z, sum.w});
     }
   }
 
@@ -108,7 +110,7 @@ struct GatherLauncher {
 
   template <class What>
   void for_batch(What&& what) const {
-    with_constant<16, 32, 64, 128, 256>(padded, what);
+    with_constant<16, 32, 64, 128>(padded, what);
   }
   void operator()(const Arguments& a, cudaStream_t stream) const {
     for_batch([&]<int Bp>() {

@@ -252,6 +252,8 @@ class Plan {
   /// are.
   struct Cycles {
     std::size_t part, w0, w0_rows, w1, w1_rows;
+    /// Wide: more for the first part of a panel, which mostly makes h, or d0, of its sums.
+    std::size_t hidden = 0, gradients = 0;
   };
   /// As measured on an H200: by least squares of what each block of threads had and when it ended.
   [[nodiscard]] Cycles cycles() const {
@@ -265,13 +267,16 @@ class Plan {
       case 128:
         return {3820, 3810, 350, 10390, 1140};
       default:
-        return {6000, 6700, 0, 19800, 0};
+        return {6100, 7200, 0, 13400, 2730, 12100, 19000};
     }
   }
   [[nodiscard]] static std::size_t cost(const Cycles& c, const Panel& panel, std::size_t m) {
     const std::size_t rows = ceil(m, 16);
     if (panel.work == Panel::none) return c.w0 + rows * c.w0_rows;
     return c.w1 + rows * c.w1_rows;
+  }
+  [[nodiscard]] static std::size_t first_part(const Cycles& c, const Panel& panel) {
+    return c.part + (panel.work == Panel::none ? c.hidden : c.gradients);
   }
   /// The panels, those of units at the same height of the image one behind the other.
   [[nodiscard]] std::vector<std::size_t> swept_order() const {
@@ -304,7 +309,8 @@ class Plan {
     std::size_t share = 0, spent = 0;
     for (const std::size_t k : order) {
       for (std::size_t first = 0; first < panels[k].m;) {
-        const std::size_t start = spent + (first == 0 || spent == 0 ? c.part : 0);
+        const std::size_t start =
+            spent + (first == 0 ? first_part(c, panels[k]) : (spent == 0 ? c.part : 0));
         const std::size_t m = std::min(height, panels[k].m - first);
         std::size_t fits = m;
         while (fits > 0 && start + cost(c, panels[k], fits) > most) fits = (fits - 1) / cut * cut;
@@ -338,8 +344,9 @@ class Plan {
     const Cycles c = cycles();
     const std::size_t cut = least_rows();
     for (const Panel& panel : panels) {
-      least = std::max(least, c.part + cost(c, panel, cut));
-      most += ceil(panel.m, 16) * (c.part + cost(c, panel, cut));
+      const std::size_t each = first_part(c, panel) + cost(c, panel, cut);
+      least = std::max(least, each);
+      most += ceil(panel.m, 16) * each;
     }
     while (least < most) {
       const std::size_t middle = (least + most) / 2;
@@ -355,11 +362,13 @@ class Plan {
   /// where a panel's parts are.
   [[nodiscard]] std::vector<std::uint32_t> number_parts(const std::vector<Piece>& pieces) {
     std::vector<std::uint32_t> parts;
+    sums_of_.resize(panels.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Piece& piece = pieces[i];
       if (piece.first == 0) {
         const Made& made = made_[piece.panel];
         const std::uint32_t gradient = panels[piece.panel].work == Panel::none ? 0 : 1;
+        sums_of_[piece.panel] = sums.size();
         sums.push_back({made.out, word(scratch), 0, gradient});
       }
       if (piece.first == 0 || pieces[i - 1].share != piece.share) {
@@ -373,6 +382,7 @@ class Plan {
   void add_sweep() {
     const std::vector<Piece> pieces = share_out();
     const std::vector<std::uint32_t> parts = number_parts(pieces);
+    if (sweeps_wide(swept_.padded)) counters = 4 * scratch;  // of each warp
     std::vector<std::vector<std::size_t>> of_blocks(swept_.blocks);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       of_blocks[pieces[i].share % swept_.blocks].push_back(i);
@@ -386,7 +396,7 @@ class Plan {
   /// The tiles of a block of threads: `mine` of the pieces.
   void add_block(const std::vector<Piece>& pieces, const std::vector<std::uint32_t>& parts,
                  const std::vector<std::size_t>& mine) {
-    std::uint32_t turn = 0;
+    std::uint32_t turn = 0, stage = 0;
     for (std::size_t k = 0; k < mine.size(); ++k) {
       const std::size_t i = mine[k];
       const Piece& piece = pieces[i];
@@ -403,6 +413,12 @@ class Plan {
       tile.number = word(k);
       turn += k == 0 ? 0 : tile.begins;
       tile.turn = turn;
+      const PanelSums& panel_sums = sums[sums_of_[piece.panel]];
+      tile.out = panel_sums.out;
+      tile.first_part = panel_sums.part;
+      tile.parts = panel_sums.parts;
+      tile.stage = stage;
+      stage += wide_stages(word(piece.m), tile.forward != 0);
       tile.outputs = made.outputs + word(piece.first);
       tile.pixels = word(std::max(made.pixels, piece.first) - piece.first);
       if (!last) {
@@ -560,7 +576,8 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<Made> made_;  ///< of the panels, swept
+  std::vector<Made> made_;            ///< of the panels, swept
+  std::vector<std::size_t> sums_of_;  ///< a panel's place in `sums`
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

@@ -99,8 +99,8 @@ struct Math<bf16> : SixteenBits {
     multiply_square_bf16(c, a, b);
   }
   __device__ static void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4],
-                                       GroupOperand b) {
-    multiply_held_bf16(c, a, b);
+                                       GroupOperand b, bool adds) {
+    multiply_held_bf16(c, a, b, adds);
   }
 };
 
@@ -135,8 +135,8 @@ struct Math<fp16> : SixteenBits {
     multiply_square_fp16(c, a, b);
   }
   __device__ static void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4],
-                                       GroupOperand b) {
-    multiply_held_fp16(c, a, b);
+                                       GroupOperand b, bool adds) {
+    multiply_held_fp16(c, a, b, adds);
   }
 };
 

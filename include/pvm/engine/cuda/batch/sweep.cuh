@@ -3,7 +3,8 @@
 #pragma once
 
 /// The first kernel of a step where products are of 16 bits, the momentum dies out soon and W1 is
-/// no wider than a panel: one pass over the master weights that makes everything but sums of parts.
+/// no wider than a panel: one pass over the master weights that makes everything but sums of parts,
+/// and with 256 sequences those, too: there it is the whole step.
 /// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
 /// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
 /// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no
@@ -12,7 +13,8 @@
 /// written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide
 /// each other's latencies.
 ///
-/// What warps do is in sweep_bringer.cuh, sweeper.cuh and, for 256 sequences, wide_sweeper.cuh.
+/// What warps do is in sweep_bringer.cuh, sweeper.cuh and, for 256 sequences, wide_sweeper.cuh and
+/// wide_results.cuh.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// The older ones are in it a step or two early (`youngest_suffices`).
@@ -36,8 +38,9 @@ inline constexpr int resident_sweeps = sweeps_wide(Bp) && !multiplies_in_groups
                                            ? 1
                                            : SweepShape<Bp>::blocks;
 
-/// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel. What
-/// steps run is a kernel of its own: the instruction cache has no room for more.
+/// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel or, wide,
+/// to the block's next sweep. What steps run is a kernel of its own: the instruction cache has no
+/// room for more.
 template <class M, int Bp, bool Steps>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
@@ -65,7 +68,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   Computes sweeper(a, task, state, shared);
   if (brings) {
     bringer.start();
-  } else {
+  } else if (!S::wide) {
     sweeper.start();
   }
   wait_for_previous_kernel();
@@ -75,10 +78,13 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     bringer.run();
     return;
   }
-  if constexpr (S::wide) take_registers<computing_registers>();
-  const Cursor cursor = a.first->cursor;
+  const Cursor cursor = a.first[S::wide ? blockIdx.x : 0].cursor;
+  if constexpr (S::wide) {
+    take_registers<computing_registers>();
+    sweeper.start();  // the kernel before is a sweep, too
+  }
   if (i == 0) state.cursor = cursor;
-  if (Steps && i == 0 && blockIdx.x == 0) *a.second = cursor;
+  if (Steps && !S::wide && i == 0 && blockIdx.x == 0) *a.second = cursor;
   if (i < 32) {
     static_assert(Bp / 8 <= 32);
     const bool some = i < Bp / 8;

@@ -33,7 +33,9 @@ class Bringer : SweepRole<M, Bp, Steps> {
   /// Where rows start in this step.
   __device__ void look() const {
     static_assert(start_places <= S::bringers);
-    if (me_ < start_places) (&state_.places[0][0])[me_] = a_.first->places[me_];
+    if (me_ < start_places && count_ > 0) {
+      (&state_.places[0][0])[me_] = Base::start_of_step().places[me_];
+    }
     sync_warps(bringers_meet, S::bringers);
   }
   __device__ void run() {

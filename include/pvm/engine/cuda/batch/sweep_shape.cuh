@@ -139,6 +139,10 @@ class SweepRole {
         first_(a.sweep_starts[blockIdx.x]),
         count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
 
+  /// Wide, each block of threads keeps its own, as no other kernel tells it.
+  [[nodiscard]] __device__ StepStart& start_of_step() const {
+    return a_.first[S::wide ? blockIdx.x : 0];
+  }
   [[nodiscard]] __device__ bool settles() const { return !Steps && task_ == Task::settle; }
   [[nodiscard]] __device__ bool publishes() const { return !Steps && task_ != Task::settle; }
   [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {

@@ -28,8 +28,8 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
       : Base(a, task, state, shared) {}
 
  public:
-  /// The first masters, and the score so far: the kernel before does not touch them, and the one
-  /// before that has ended.
+  /// The first masters, and the score so far: a gather before does not touch them, and the sweep
+  /// before that has ended. Wide, the kernel before is a sweep, and has ended.
   __device__ void start() {
     if (Base::count_ == 0) return;
     const double prediction = score_place()[0], loss = score_place()[2];

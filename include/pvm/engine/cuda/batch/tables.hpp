@@ -121,6 +121,10 @@ struct alignas(16) SweepTile {
   std::uint32_t next_m;       ///< m of that one; 0: there is none
   std::uint32_t next_n;
   std::uint32_t next_forward;
+  std::uint32_t out;         ///< first row of the panel's h, or of its d0
+  std::uint32_t first_part;  ///< of the panel
+  std::uint32_t parts;       ///< ... and how many it has
+  std::uint32_t stage;       ///< wide: which of the stages of a step its rows come in first
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
 /// What the parts of a panel add up to, for each hidden value of a unit.
@@ -136,6 +140,11 @@ inline constexpr int wide_rows = 64;  ///< m that lie together in that order
 /// m of a tile.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) {
   return sweeps_wide(padded) ? wide_rows : 128;
+}
+/// Stages that a tile's rows come in, in a step of a wide sweep: those that a gradient is made of
+/// in halves of the sequences, and for W0 those that W is multiplied with, 32 at a time.
+PVM_HOST_DEVICE constexpr std::uint32_t wide_stages(std::uint32_t rows, bool forward) {
+  return forward ? 2 + (rows + 31) / 32 : 2;
 }
 /// Bytes of a tile with its row words.
 PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
@@ -180,7 +189,9 @@ struct SweepWarps<256> {
 };
 
 /// Where the run stands. A step's first kernel reads one of these and writes the other for the
-/// second kernel, which writes the first: no kernel reads what it writes.
+/// second kernel, which writes the first: no kernel reads what it writes. (A wide sweep is one
+/// kernel: each of its blocks of threads has its own, and writes it when all of its warps have read
+/// it.)
 struct Cursor {
   unsigned long long step;
   std::uint32_t now;                         ///< which of W1's two working copies is W1(step)

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/sweep_worker.cuh>
+#include <pvm/engine/cuda/batch/wide_results.cuh>
 
 namespace pvm::inline v0::detail::batch {
 
@@ -21,10 +22,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   using typename Base::S;
   static_assert(Bp == 256 && S::rows == 64 && S::part_rows == 32 && S::chunks == 2);
 
-  /// A warp's 16 hidden values by all sequences, in halves: lane l holds rows l/4 and l/4 + 8, and
-  /// of every 8 sequences 2(l%4) and the next.
-  using Sums = float[2][16][4];
-  /// ... by the tile's 64 inputs.
+  using Sums = WideSums;
+  /// A warp's 16 hidden values by the tile's 64 inputs, as sums lie.
   using Gradient = float[8][4];
   /// W(t) of the same, or of W1 transposed, the first operand of products over 16 m each.
   using Weights = std::uint32_t[4][4];
@@ -40,13 +39,20 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     Sums sums;
     clear(sums);
     Base::walk([&](const SweepTile& t) {
+      if (Steps) stage_ = static_cast<int>(t.stage);  // told anew: no register has to keep it
+      if (Steps && t.ends != 0) {
+        WideResults<M>(a_, t).announce(state_.cursor);
+      }
       if (t.forward != 0) {
         work_w0(sums, t);
       } else {
         work_w1(sums, t);
       }
       if (Steps && t.ends != 0) finish(sums, t);
+      if (Steps && (t.forward != 0 || t.ends != 0)) arrive(&exchange(last_stage(t)).empty);
     });
+    if (lane() == 0) stores_have_landed();  // masters: the next kernel is a sweep, too
+    if (Steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
   }
 
  private:
@@ -59,6 +65,9 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     clear(sums[0]);
     clear(sums[1]);
   }
+
+  // A step of W0, and of the last tile of a part of W1, has not left its last stage yet, where
+  // there is room for what follows.
 
   __device__ __forceinline__ void work_w0(Sums& sums, const SweepTile& t) {
     if (Base::publishes()) return Base::pass(t);
@@ -75,10 +84,15 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     if (Base::settles()) return Base::bring_next_masters(t);
     Weights w;
     hold_pairs(w, g);
-    Base::with_stage([&](const unsigned char* x) { multiply_rows(sums, w, x, 0); });
-    Base::bring_next_masters(t);  // while the last ones left, it multiplied
-    if (Base::rows_of(t) <= S::part_rows) return;
-    Base::with_stage([&](const unsigned char* x) { multiply_rows(sums, w, x, 1); });
+    wait_for_stage(stage_);
+    multiply_rows<0>(sums, w, rows_of(stage_++), t.begins == 0);
+    const bool more = Base::rows_of(t) > S::part_rows;
+    if (more) arrive(&exchange(stage_ - 1).empty);
+    if (!Steps || t.ends == 0) Base::bring_next_masters(t);  // while the last left, it multiplied
+    if (more) {
+      wait_for_stage(stage_);
+      multiply_rows<1>(sums, w, rows_of(stage_++), true);
+    }
   }
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
@@ -102,13 +116,19 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       sync_warps(1, S::warps * 32);
       if (state_.keeps) keep_errors(stage, t);
       batch::clear(g);
-      multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n);
+      multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
     }
-    for (int half = 0; half < 2; ++half) arrive(&exchange(stage + half).empty);
+    arrive(&exchange(stage).empty);
+    if (!Steps || t.ends == 0) arrive(&exchange(stage + 1).empty);
     Base::leave_n(t);
     Base::move(g, t);
     Base::store_copy(t.panel, g);
-    Base::bring_next_masters(t);
+    if (!Steps || t.ends == 0) Base::bring_next_masters(t);
+  }
+  /// Of a tile, in a step.
+  [[nodiscard]] __device__ static int last_stage(const SweepTile& t) {
+    const auto rows = static_cast<std::uint32_t>(Base::rows_of(t));
+    return static_cast<int>(t.stage + wide_stages(rows, t.forward != 0) - 1);
   }
   [[nodiscard]] __device__ Exchange& exchange(int stage) const {
     return state_.stages[stage % S::stages];
@@ -119,10 +139,37 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   [[nodiscard]] __device__ unsigned char* rows_of(int stage) const {
     return shared_ + stage % S::stages * S::stage_bytes;
   }
-  __device__ __forceinline__ void finish(Sums& sums, const SweepTile& t) {
+  /// The part's sums are made.
+  __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
     begin_phase();
-    store_part(t, sums);
-    clear(sums);
+    WideResults<M> results(a_, t);
+    const bool complete = results.complete(sums);
+    begin_phase();
+    sync_warps(1, S::warps * 32);  // all have read the last stage
+    static_assert(WideResults<M>::rooms_bytes <= S::stage_bytes);
+    if (complete) {
+      if (lane() == 0) stores_have_read();  // masters leave the place of what is added
+      __syncwarp();
+      results.publish(sums, state_.cursor, rows_of(last_stage(t)),
+                      reinterpret_cast<unsigned char*>(Base::masters()));
+    }
+    show_to_copies();  // the next masters come to the place of what was added
+    Base::bring_next_masters(t);
+  }
+
+  /// What the block's next step begins with: all warps know this one's.
+  __device__ void leave_next_start() const {
+    static_assert(start_places < 32);
+    const Cursor next = next_step(a_.shape, state_.cursor, false);
+    StepStart& start = Base::start_of_step();
+    if (lane() < start_places) start.places[lane()] = start_place<M>(a_, next, lane());
+    if (lane() == start_places) start.cursor = next;
+    if (lane() == start_places + 1) {
+      prefetch_line(a_.tables + static_cast<std::size_t>(next.frame) *
+                                    static_cast<std::size_t>(a_.shape.table));
+      prefetch_line(a_.scored + static_cast<std::size_t>(next.frame) *
+                                    static_cast<std::size_t>(a_.shape.padded));
+    }
   }
 
   /// g += n x^T over two pieces of the sequences.
@@ -198,7 +245,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
                                                       Change&& change) {
 #pragma unroll
     for (int first = 0; first < 8; first += 2) {  // all are read before any is written
-      float4 v[2];
+      float4 v[2] = {};                           // what is undefined keeps registers
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if ((first + i) * 8 < columns) v[i] = z[(first + i) * 32];
@@ -235,9 +282,11 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       }
     }
   }
-  /// sums += W x for a part of the tile's m.
+  /// sums += W x for a part of the tile's m, or the first of the sums unless it `adds`. (Set to 0
+  /// somewhere else they would be moved between registers.)
+  template <int Part>
   __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
-                                                int part) const {
+                                                bool adds) const {
     if constexpr (S::grouped) {
       const GroupOperand rows = wide_operand<S::part_rows * piece>(x);
       begin_products();
@@ -248,17 +297,19 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
-        M::multiply_held(sums[0], w[2 * part + k], at);
-        M::multiply_held(sums[1], w[2 * part + k], at + 2 * S::part_rows * piece / 16);
+        M::multiply_held(sums[0], w[2 * Part + k], at, k > 0 || adds);
+        M::multiply_held(sums[1], w[2 * Part + k], at + 2 * S::part_rows * piece / 16,
+                         k > 0 || adds);
       }
       products_end();
       hold(sums[0]);
       hold(sums[1]);
     } else {
+      if (!adds) clear(sums);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        multiply_sixteen<S::part_rows>(sums[0], w[2 * part + k], x, k * 16, 0);
-        multiply_sixteen<S::part_rows>(sums[1], w[2 * part + k], x, k * 16, 2 * piece);
+        multiply_sixteen<S::part_rows>(sums[0], w[2 * Part + k], x, k * 16, 0);
+        multiply_sixteen<S::part_rows>(sums[1], w[2 * Part + k], x, k * 16, 2 * piece);
       }
     }
   }
@@ -340,11 +391,12 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
                                               S::template at<S::rows>(row, byte % S::chunk_bytes));
     }
   }
-  /// sums += W1^T d1 and g += d1 r^T, where d1 lies in two halves.
+  /// sums += W1^T d1, or the first of it unless it `adds`, and g += d1 r^T, where d1 lies in two
+  /// halves.
   __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w,
                                                   const unsigned char* first,
                                                   const unsigned char* second,
-                                                  const unsigned char* n) const {
+                                                  const unsigned char* n, bool adds) const {
     if constexpr (S::grouped) {
       begin_products();
       hold(w);
@@ -359,7 +411,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
         const GroupOperand rows = group_operand(d1), rows_n = group_operand(n + half * 2 * n_piece);
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) {
-          M::multiply_held(sums[half], w[k], deep + k * (16 * piece / 16));
+          M::multiply_held(sums[half], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
         }
 #pragma unroll
         for (unsigned i = 0; i < 2; ++i) {
@@ -375,6 +427,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       hold(sums[1]);
       hold(g);
     } else {
+      if (!adds) clear(sums);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         multiply_sixteen<S::rows>(sums[0], w[k], first, k * 16, 0);
@@ -399,23 +452,6 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   __device__ static void begin_products() {
     __syncwarp();
     show_to_products();
-  }
-
-  /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
-  __device__ __forceinline__ void store_part(const SweepTile& t, const Sums& sums) const {
-    const int row = warp() * 16 + (lane() >> 2);
-    const int n = static_cast<int>(t.panel.n);
-    float* to = sweep_part<Bp>(a_, t.part) + row * Bp + (lane() & 3) * 2;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const float* v = sums[half][i];
-        float* at = to + half * (Bp / 2) + i * 8;
-        if (row < n) *reinterpret_cast<float2*>(at) = make_float2(v[0], v[1]);
-        if (row + 8 < n) *reinterpret_cast<float2*>(at + 8 * Bp) = make_float2(v[2], v[3]);
-      }
-    }
   }
 };
 

@@ -57,6 +57,15 @@ inline unsigned int load_relaxed(const unsigned int* counter) {
   emulated_cuda::block().poll();
   return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_relaxed);
 }
+inline unsigned int load_acquire(const unsigned int* counter) {
+  emulated_cuda::block().poll();
+  return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_acquire);
+}
+inline unsigned int add_one_in_turn(unsigned int* counter) {
+  const unsigned int before = std::atomic_ref(*counter).fetch_add(1, std::memory_order_acq_rel);
+  emulated_cuda::Progress::get().happened();
+  return before;
+}
 inline void add_one_relaxed(unsigned int* counter) { add_one_release(counter); }
 inline void send_piece(void* to, uint4 v) {
   auto* words = static_cast<std::uint32_t*>(to);
@@ -217,6 +226,10 @@ inline void store_bulk_async(void* global, const void* shared, unsigned int byte
   }
   emulated_cuda::Block& block = emulated_cuda::block();
   block.bulk_copy({global, shared, bytes, &block.now()});
+}
+inline void stores_have_landed() {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.bulk_arrive(&block.now());
 }
 inline void stores_have_read() {
   emulated_cuda::Block& block = emulated_cuda::block();
@@ -456,7 +469,8 @@ void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value val
 }
 /// The warp's 16 x 16 in registers by 16 x 128, whose second half lies `b.apart` bytes on.
 template <class Value>
-void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b, Value value) {
+void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b, bool adds,
+                   Value value) {
   struct Words {
     std::uint32_t word[4];
   } words{{a[0], a[1], a[2], a[3]}};
@@ -479,7 +493,7 @@ void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand 
         const auto piece = static_cast<GroupOperand>(column / 64);
         sum += rows[e / 2][k] * value(group_value(start + piece * apart, k, column % 64));
       }
-      c[n][e] += sum;
+      c[n][e] = adds ? c[n][e] + sum : sum;
     }
   }
 }
@@ -503,8 +517,9 @@ inline void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand 
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
-inline void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b) {
-  emulated::multiply_held(c, a, b, [](std::uint16_t v) {
+inline void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b,
+                               bool adds) {
+  emulated::multiply_held(c, a, b, adds, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
@@ -512,8 +527,9 @@ inline void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand 
   emulated::multiply_square(c, a, b,
                             [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
-inline void multiply_held_fp16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b) {
-  emulated::multiply_held(c, a, b,
+inline void multiply_held_fp16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b,
+                               bool adds) {
+  emulated::multiply_held(c, a, b, adds,
                           [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 /// How far the pieces are apart is in the upper 16 bits.
@@ -523,6 +539,8 @@ GroupOperand wide_operand(const void* shared) {
 }
 template <class Registers>
 void hold(Registers&) {}
+template <int>
+void keep_apart(float (&)[4]) {}
 template <int>
 void take_registers() {}
 template <int>
