@@ -178,8 +178,8 @@ __global__ void square_product(float* out) {
     }
   }
 }
-/// 64 x 16 in registers by 16 x 128, which lies in two pieces of 16 rows.
-__global__ void held_product(float* out) {
+/// 64 x 16 in registers by 16 x 128, which lies in two pieces of 16 rows, added to `before` or not.
+__global__ void held_product(float* out, float before, bool adds) {
   unsigned char* b = aligned_dynamic_shared();
   constexpr int apart = 16 * 128;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -199,8 +199,9 @@ __global__ void held_product(float* out) {
     }
     a[i] = word;
   }
-  float c[16][4] = {};
-  multiply_held_bf16(c, a, wide_operand<apart>(b));
+  float c[16][4];
+  for (int i = 0; i < 64; ++i) c[i / 4][i % 4] = before;
+  multiply_held_bf16(c, a, wide_operand<apart>(b), adds);
   for (int n = 0; n < 16; ++n) {
     for (int i = 0; i < 4; ++i) {
       out[(row + i / 2 * 8) * 128 + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
@@ -293,7 +294,8 @@ TEST_CASE("A product of four warps is that of its matrices") {
 
 TEST_CASE("Products of four warps with 64 and with 128 columns are those of their matrices") {
   const auto square = run(square_product, 128, 64 * 64);
-  const auto held = run(held_product, 128, 64 * 128);
+  const auto added = run(held_product, 128, 64 * 128, 3.0F, true);
+  const auto written = run(held_product, 128, 64 * 128, 3.0F, false);
   for (int m = 0; m < 64; ++m) {
     for (int n = 0; n < 128; ++n) {
       int sum = 0, deep = 0;
@@ -302,7 +304,9 @@ TEST_CASE("Products of four warps with 64 and with 128 columns are those of thei
         deep += left(m, k) * right(k, n);
       }
       if (n < 64) CHECK(square[static_cast<std::size_t>(m * 64 + n)] == static_cast<float>(sum));
-      CHECK(held[static_cast<std::size_t>(m * 128 + n)] == static_cast<float>(deep));
+      const auto at = static_cast<std::size_t>(m * 128 + n);
+      CHECK(added[at] == static_cast<float>(deep + 3));
+      CHECK(written[at] == static_cast<float>(deep));
     }
   }
 }
