@@ -21,17 +21,14 @@ inline constexpr int wide_part_floats = 64 * 256;  ///< of all four warps
 /// What a warp does with its sums when the tiles of a part are through.
 template <class M>
 class WideResults {
-  static constexpr int octets = 8;  ///< of 64 sequences
-  /// Of a row's quarter in shared memory, with a gap so that any writes find different banks.
-  static constexpr int row_bytes = 64 * 4 + 32;
-  /// A warp makes results of 8 rows by 64 sequences in a turn: two octets a lane.
-  static constexpr int rows_at_once = 2;
-  static constexpr int halves = 2, turns = 4 * halves;
+  /// A warp makes results of its 16 rows by 32 sequences in a turn.
+  static constexpr int turns = 8, octets = 4;
+  static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
+  static constexpr int square_bytes = 16 * piece_bytes, squares = 3;
 
  public:
-  static constexpr int room_bytes = 16 * row_bytes;  ///< that a warp needs in shared memory
-  /// ... and all four, of which the last has 8 rows at most.
-  static constexpr int rooms_bytes = 3 * room_bytes + (panel_width - 48) * row_bytes;
+  static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
+  static constexpr int rooms_bytes = 4 * room_bytes;   ///< ... and all four
 
   __device__ WideResults(const Arguments& a, const SweepTile& t) : a_(a), tile_(t) {}
 
@@ -72,44 +69,42 @@ class WideResults {
     return true;
   }
 
-  /// Makes h and c(h), or d0, of complete sums, in the step of `now`, a quarter of the sequences
-  /// after the other. In shared memory, `room`: for sums of all warps; `more`: the warp's own, for
-  /// what another part adds to them.
-  __device__ void publish(const WideSums& sums, const Cursor& now, unsigned char* room,
+  /// Makes h and c(h), or d0, of complete sums, in the step of `now`, 32 sequences after the other.
+  /// In shared memory, `rooms`: of all warps; `more`: the warp's own, for what another part adds to
+  /// them.
+  __device__ void publish(const WideSums& sums, const Cursor& now, unsigned char* rooms,
                           unsigned char* more) {
-    const bool gradient = tile_.forward == 0;
     begin_phase();
-    bring(more, 0);
-    Before h[rows_at_once];
-    look(h, now, 0);
+    const Places places(*this, now);
+    unsigned char* room = rooms + warp() * room_bytes;
+    const bool gradient = tile_.forward == 0;
+    const std::uint32_t parts = tile_.parts;
+    if (parts == 2) bring(more, 0);
+    if (gradient) bring_before(room, places, 0);
 #pragma unroll 1
     for (int turn = 0; turn < turns; ++turn) {
-      if (turn % halves == 0) {
-        const int quarter = turn / halves;
-        begin_phase();
-        __syncwarp();
-        if (quarter == 0) put<0>(sums, room, more);
-        if (quarter == 1) put<1>(sums, room, more);
-        if (quarter == 2) put<2>(sums, room, more);
-        if (quarter == 3) put<3>(sums, room, more);
-        __syncwarp();
-        if (quarter < 3) bring(more, quarter + 1);
+      float v[octets][4];
+      take(v, sums, turn);
+      copies_wait_all();
+      __syncwarp();
+      unsigned char* square = room + turn % 2 * square_bytes;
+      if (turn + 1 < turns) {
+        if (parts == 2) bring(more, turn + 1);
+        if (gradient) bring_before(room, places, turn + 1);
       }
-      begin_phase();
-      if (turn % halves * 8 < rows()) {
-        float v[rows_at_once][octets];
-        get(v, room, turn);
-        if (gradient) {
-          make_gradients(v, h, now, turn);
-        } else {
-          make_hidden(v, now, turn);
-        }
+      if (parts > 1) add_others(v, more, turn);
+      if (gradient) {
+        make_gradients(v, square, places, now.step, turn);
+      } else {
+        make_hidden(v, room, places, turn);
       }
     }
   }
 
  private:
-  using Before = KeptValues<M, octets>;  ///< h of two steps ago
+  using Kept = typename M::Kept;
+  /// 16 rows by 16 sequences as a warp holds them, pairs of 16 bits.
+  using Words = std::uint32_t[4];
 
   /// What follows from the thread's number is found anew: there are no registers to keep it in.
   __device__ void begin_phase() { me_ = thread_number(); }
@@ -118,86 +113,120 @@ class WideResults {
   /// Of the warp's hidden values, how many exist. (W1 has a column more, of the bias.)
   [[nodiscard]] __device__ int rows() const { return a_.sum_rows - warp() * 16; }
 
-  // In a turn a lane has an octet of two rows, four apart.
+  // A square, 16 rows by 32 sequences of 16 bits, lies across the warp as sums do, in shared memory
+  // by rows, and comes and goes by 16 bytes, of eight rows at a time.
 
-  [[nodiscard]] __device__ int row_of(int turn, int i) const {
-    return turn % halves * 8 + i * 4 + lane() / octets;
+  /// Where 16 bytes of a row lie in a square: in other places every two rows, so that any reads
+  /// find different banks.
+  [[nodiscard]] __device__ static int place(int row, int piece) {
+    return row * piece_bytes + (piece ^ (row >> 1 & 3)) * 16;
   }
-  [[nodiscard]] __device__ bool exists(int turn, int i) const { return row_of(turn, i) < rows(); }
-  /// Where the first of them is in a ring of hidden rows, which have fewer than 2^32 values.
-  [[nodiscard]] __device__ std::uint32_t first_of(std::uint32_t slot, int turn) const {
-    const auto row = static_cast<unsigned>(warp() * 16 + row_of(turn, 0));
-    const auto sequence = static_cast<unsigned>(turn / halves * 64 + lane() % octets * 8);
-    return (slot * static_cast<unsigned>(a_.shape.hidden) + tile_.out + row) * 256 + sequence;
-  }
-  static constexpr std::uint32_t rows_apart = 4 * 256;
-
-  __device__ void look(Before (&h)[rows_at_once], const Cursor& now, int turn) const {
-    const std::uint32_t from = first_of(slot_before(now.hidden, a_.shape.ring, 2), turn);
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i) {
-      h[i].piece = make_uint4(0, 0, 0, 0);
-      if (tile_.forward == 0 && exists(turn, i)) {
-        h[i] = kept_hidden<M, octets>(a_, from + static_cast<unsigned>(i) * rows_apart);
-      }
+  /// What a lane has to know of squares: found once, for all turns.
+  struct Places {
+    int words, piece;         ///< where its words, and its first 16 bytes, lie in a square
+    bool exists[2];           ///< whether there is a row of its 16 bytes, and eight rows on
+    std::uint32_t to, before;  ///< where these lie in rings of hidden rows; h of two steps ago
+    __device__ Places(const WideResults& r, const Cursor& now) {
+      const int l = r.lane(), row = l / octets;
+      words = place(l & 15, l >> 4);
+      piece = place(row, l % octets);
+      exists[0] = row < r.rows();
+      exists[1] = row + 8 < r.rows();
+      const auto in_slot =  // a ring has fewer than 2^32 values
+          (r.tile_.out + static_cast<unsigned>(r.warp() * 16 + row)) * 256 +
+          static_cast<unsigned>(l % octets * 8);
+      const Shape& s = r.a_.shape;
+      const auto slot = static_cast<unsigned>(s.hidden) * 256;
+      to = (r.tile_.forward == 0 ? now.gradient : now.hidden) * slot + in_slot;
+      before = slot_before(now.hidden, s.ring, 2) * slot + in_slot;
     }
-  }
-  __device__ void get(float (&v)[rows_at_once][octets], const unsigned char* room, int turn) const {
+  };
+  static constexpr int rows_on = 8 * 256 * 2;  ///< bytes of a ring
+
+  /// h of two steps ago, of which d0 is made.
+  __device__ void bring_before(unsigned char* room, const Places& places, int turn) const {
     const unsigned char* from =
-        room + warp() * room_bytes + row_of(turn, 0) * row_bytes + lane() % octets * 32;
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i) {
-      const auto* quads = reinterpret_cast<const float4*>(from + i * 4 * row_bytes);
-      const float4 first = quads[0], second = quads[1];
-      const float all[octets] = {first.x,  first.y,  first.z,  first.w,
-                                 second.x, second.y, second.z, second.w};
-#pragma unroll
-      for (int k = 0; k < octets; ++k) v[i][k] = all[k];
-    }
+        reinterpret_cast<const unsigned char*>(a_.kept) +
+        static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * 32)) * 2;
+    unsigned char* to = room + turn % 2 * square_bytes + places.piece;
+    if (places.exists[0]) copy_async(to, from);
+    if (places.exists[1]) copy_async(to + 8 * piece_bytes, from + rows_on);
   }
-  /// ... where h of the next turn is asked for as soon as this one's is used.
-  __device__ void make_gradients(float (&v)[rows_at_once][octets], Before (&h)[rows_at_once],
-                                 const Cursor& now, int turn) const {
-    with_derivative<M>(a_.shape.activation, now.step, [&](auto activation) {
+  /// A square, once all of it is there, to a ring of rows.
+  __device__ void store(unsigned char* ring, const unsigned char* square, const Places& places,
+                        int turn) const {
+    unsigned char* to =
+        ring + static_cast<std::size_t>(places.to + static_cast<unsigned>(turn * 32)) * 2;
+    const unsigned char* from = square + places.piece;
+    const auto copy = [](unsigned char* to, const unsigned char* from) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    };
+    if (places.exists[0]) copy(to, from);
+    if (places.exists[1]) copy(to + rows_on, from + 8 * piece_bytes);
+  }
+  __device__ void make_gradients(const float (&v)[octets][4], unsigned char* square,
+                                 const Places& places, unsigned long long step, int turn) const {
+    with_derivative<M>(a_.shape.activation, step, [&](auto activation) {
 #pragma unroll
-      for (int i = 0; i < rows_at_once * octets; ++i) {
-        v[i / octets][i % octets] *=
-            activation.derivative(M::Kept::decode(h[i / octets].kept[i % octets]));
+      for (int i = 0; i < octets / 2; ++i) {
+        unsigned char* at = square + (places.words ^ i * 32);
+        Words h, d0;
+        load_matrices(h, at);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float* sum = v[2 * i + k / 2] + k % 2 * 2;
+          d0[k] = M::pair(activation.derivative(decode_low(h[k])) * sum[0],
+                          activation.derivative(decode_high(h[k])) * sum[1]);
+        }
+        store_matrices(at, d0);
       }
     });
-    const int next = turn + (rows() > 8 ? 1 : halves);
-    if (next < turns) look(h, now, next);
-    const std::size_t to = first_of(now.gradient, turn);
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i) {
-      if (!exists(turn, i)) continue;
-      store_operands<M>(
-          a_.d0 + (to + static_cast<unsigned>(i) * rows_apart) * sizeof(typename M::Word), v[i]);
-    }
+    __syncwarp();
+    store(a_.d0, square, places, turn);
   }
-  __device__ void make_hidden(float (&v)[rows_at_once][octets], const Cursor& now, int turn) const {
+  /// h is what is kept of it: what a checkpoint holds is what the run goes on with.
+  __device__ void make_hidden(const float (&v)[octets][4], unsigned char* squares,
+                              const Places& places, int turn) const {
     with_activation<M>(a_.shape.activation, [&](auto activation) {
 #pragma unroll
-      for (int i = 0; i < rows_at_once * octets; ++i) {
-        float& x = v[i / octets][i % octets];
-        x = activation.value(x);
+      for (int i = 0; i < octets / 2; ++i) {
+        Words kept, raw, squeezed;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float* sum = v[2 * i + k / 2] + k % 2 * 2;
+          const float low = activation.value(sum[0]), high = activation.value(sum[1]);
+          kept[k] = encode(low, high);
+          const float h[2] = {Kept::round(low), Kept::round(high)};
+          raw[k] = M::pair(h[0], h[1]);
+          squeezed[k] = M::pair(squeeze(h[0]), squeeze(h[1]));
+        }
+        unsigned char* at = squares + (places.words ^ i * 32);
+        store_matrices(at, kept);
+        store_matrices(at + square_bytes, raw);
+        store_matrices(at + 2 * square_bytes, squeezed);
       }
     });
-    const std::size_t to = first_of(now.hidden, turn);
-#pragma unroll
-    for (int i = 0; i < rows_at_once; ++i) {
-      if (exists(turn, i)) {
-        store_hidden<M>(a_, to + static_cast<unsigned>(i) * rows_apart, v[i]);
-      }
-    }
+    __syncwarp();
+    store(reinterpret_cast<unsigned char*>(a_.kept), squares, places, turn);
+    store(a_.raw, squares + square_bytes, places, turn);
+    store(a_.squeezed, squares + 2 * square_bytes, places, turn);
+  }
+  __device__ static std::uint32_t encode(float low, float high) {
+    return Kept::encode(low) | static_cast<std::uint32_t>(Kept::encode(high)) << 16;
+  }
+  __device__ static float decode_low(std::uint32_t pair) {
+    return Kept::decode(static_cast<typename Kept::Type>(pair));
+  }
+  __device__ static float decode_high(std::uint32_t pair) {
+    return Kept::decode(static_cast<typename Kept::Type>(pair >> 16));
   }
 
-  /// Another part's quarter of the sums, each lane what it will add itself.
-  __device__ void bring(unsigned char* more, int quarter) const {
-    if (tile_.parts != 2 || !holds_any()) return;
-    const float4* from = left(other_part()) + quarter * octets * 32;
+  /// Another part's sums of a turn, each lane what it will add itself.
+  __device__ void bring(unsigned char* more, int turn) const {
+    if (!holds_any()) return;
+    const float4* from = left(other_part()) + turn * octets * 32;
 #pragma unroll
-    for (int i = 0; i < octets; ++i) copy_async(more + (i * 32 + lane()) * 16, from + i * 32);
+    for (int i = 0; i < octets; ++i) copy_async(more + ((turn % 2 * octets + i) * 32 + lane()) * 16, from + i * 32);
   }
 
   // Sums that are left lie in device memory as they do across the warp.
@@ -233,40 +262,46 @@ class WideResults {
     return __shfl_sync(~0U, last, 0);
   }
 
-  /// A quarter of the panel's sums to shared memory.
-  template <int Quarter>
-  __device__ __forceinline__ void put(const WideSums& sums, unsigned char* room,
-                                      const unsigned char* more) const {
-    float v[octets][4];
+  /// Of the panel's sums, as they lie, those of a turn.
+  __device__ __forceinline__ static void take(float (&v)[octets][4], const WideSums& sums,
+                                              int turn) {
+    switch (turn) {
+      case 0: return take<0>(v, sums);
+      case 1: return take<1>(v, sums);
+      case 2: return take<2>(v, sums);
+      case 3: return take<3>(v, sums);
+      case 4: return take<4>(v, sums);
+      case 5: return take<5>(v, sums);
+      case 6: return take<6>(v, sums);
+      default: return take<7>(v, sums);  // always something: what is undefined keeps registers
+    }
+  }
+  template <int Turn>
+  __device__ __forceinline__ static void take(float (&v)[octets][4], const WideSums& sums) {
 #pragma unroll
     for (int i = 0; i < octets; ++i) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) v[i][k] = sums[Quarter / 2][Quarter % 2 * 8 + i][k];
-      keep_apart<Quarter>(v[i]);
+      for (int k = 0; k < 4; ++k) v[i][k] = sums[Turn / 4][Turn % 4 * octets + i][k];
+      keep_apart<Turn>(v[i]);
     }
+  }
+  /// What other parts add to it.
+  __device__ __forceinline__ void add_others(float (&v)[octets][4], const unsigned char* more,
+                                             int turn) const {
     if (tile_.parts == 2) {
-      copies_wait_all();
 #pragma unroll
       for (int i = 0; i < octets; ++i) {
-        add(v[i], *reinterpret_cast<const float4*>(more + (i * 32 + lane()) * 16));
+        add(v[i], *reinterpret_cast<const float4*>(more + ((turn % 2 * octets + i) * 32 + lane()) * 16));
       }
-    } else if (tile_.parts > 2) {
+    } else {
 #pragma unroll
       for (int i = 0; i < octets * 4; ++i) v[i / 4][i % 4] = 0.0F;
 #pragma unroll 1
       for (std::uint32_t i = 0; i < tile_.parts; ++i) {
-        const float4* from = left(tile_.first_part + i) + Quarter * octets * 32;
+        const float4* from = left(tile_.first_part + i) + turn * octets * 32;
 #pragma unroll
         for (int k = 0; k < octets; ++k) add(v[k], __ldcg(from + k * 32));
       }
-    }
-    auto* to =
-        reinterpret_cast<float2*>(room + warp() * room_bytes + lane() / 4 * row_bytes) + lane() % 4;
-    const bool lower = rows() > 8;
-#pragma unroll
-    for (int i = 0; i < octets; ++i) {
-      to[i * 4] = make_float2(v[i][0], v[i][1]);
-      if (lower) to[i * 4 + row_bytes] = make_float2(v[i][2], v[i][3]);  // 8 rows on
     }
   }
   __device__ static void add(float (&v)[4], const float4& more) {
