@@ -419,6 +419,9 @@ class Plan {
       tile.parts = panel_sums.parts;
       tile.stage = stage;
       stage += wide_stages(word(piece.m), tile.forward != 0);
+      tile.last_stage = stage - 1;
+      tile.rows = word(piece.m);
+      tile.first_master = tile.panel.master + piece.first * tile.panel.n;
       tile.outputs = made.outputs + word(piece.first);
       tile.pixels = word(std::max(made.pixels, piece.first) - piece.first);
       if (!last) {

@@ -93,9 +93,11 @@ struct Exchange {
 template <int Count>
 struct Turns {
   int i = 0;
-  [[nodiscard]] __device__ int place() const { return i % Count; }
+  [[nodiscard]] __device__ int place() const {
+    return static_cast<int>(static_cast<unsigned>(i) % Count);
+  }
   /// What the wait for it to be full asks for; to be empty, the opposite.
-  [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i / Count) & 1U; }
+  [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i) / Count & 1U; }
 };
 
 /// What a block of threads shares beside that.
@@ -153,7 +155,7 @@ class SweepRole {
   }
   /// m of a tile that exist.
   [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {
-    return static_cast<int>(min(t.panel.m - t.panel.first, static_cast<unsigned>(S::rows)));
+    return static_cast<int>(t.rows);
   }
   /// Parts of the product of a tile with so many m.
   [[nodiscard]] __device__ static int parts_of(int rows) {

@@ -37,7 +37,7 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
     if (lane() != 0) return;
     const SweepTile& t = Base::tile_at(0);
     const Panel& p = t.panel;
-    bring_masters(p.master + p.first * p.n, p.m - p.first, p.n, t.forward != 0);
+    bring_masters(t.first_master, t.rows, p.n, t.forward != 0);
     state_.score[warp()][0] = prediction;
     state_.score[warp()][1] = loss;
   }
@@ -122,9 +122,6 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
   }
 
   [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }
-  [[nodiscard]] __device__ std::size_t place(const Panel& p) const {
-    return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
-  }
 
   /// The rows of n of the tile's panel, once they are there.
   __device__ const unsigned char* rows_of_n(const SweepTile& t) {
@@ -221,15 +218,18 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
     });
     show_to_copies();
     __syncwarp();
-    if (lane() == 0) store_bulk_async(a_.master + place(p), z_at, 64 * p.n, leaves_first());
+    if (lane() == 0) store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at, 64 * p.n, leaves_first());
   }
   /// Once the tile's masters have left their place the next ones may come.
   __device__ void bring_next_masters(const SweepTile& t) {
     begin_phase();
     __syncwarp();  // all have seen the tile's masters come
     if (lane() == 0) {
+      const std::uint64_t first = t.next_master;  // known before there is room
+      const unsigned m = t.next_m, n = t.next_n;
+      const bool forward = t.next_forward != 0;
       stores_have_read();
-      if (t.next_m != 0) bring_masters(t.next_master, t.next_m, t.next_n, t.next_forward != 0);
+      if (m != 0) bring_masters(first, m, n, forward);
     }
     __syncwarp();
   }

@@ -125,6 +125,9 @@ struct alignas(16) SweepTile {
   std::uint32_t first_part;  ///< of the panel
   std::uint32_t parts;       ///< ... and how many it has
   std::uint32_t stage;       ///< wide: which of the stages of a step its rows come in first
+  std::uint32_t last_stage;  ///< ... and last
+  std::uint32_t rows;        ///< m that the tile has
+  std::uint64_t first_master;  ///< first float of it
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
 /// What the parts of a panel add up to, for each hidden value of a unit.

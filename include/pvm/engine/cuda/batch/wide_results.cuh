@@ -79,22 +79,24 @@ class WideResults {
     unsigned char* room = rooms + warp() * room_bytes;
     const bool gradient = tile_.forward == 0;
     const std::uint32_t parts = tile_.parts;
-    if (parts == 2) bring(more, 0);
+    const auto bring_both = [&](int ours, int others) {  // two turns ahead, and one
+      if (parts == 2 && others < turns) bring(more, others);
+      copies_commit();
+      if (gradient && ours < turns) bring_before(square(room, ours), places, ours);
+      copies_commit();
+    };
     if (gradient) bring_before(room, places, 0);
+    bring_both(1, 0);
 #pragma unroll 1
     for (int turn = 0; turn < turns; ++turn) {
       float v[octets][4];
       take(v, sums, turn);
-      copies_wait_all();
+      copies_wait<1>();
       __syncwarp();
-      unsigned char* square = room + turn % 2 * square_bytes;
-      if (turn + 1 < turns) {
-        if (parts == 2) bring(more, turn + 1);
-        if (gradient) bring_before(room, places, turn + 1);
-      }
+      bring_both(turn + 2, turn + 1);
       if (parts > 1) add_others(v, more, turn);
       if (gradient) {
-        make_gradients(v, square, places, now.step, turn);
+        make_gradients(v, square(room, turn), places, now.step, turn);
       } else {
         make_hidden(v, room, places, turn);
       }
@@ -121,6 +123,9 @@ class WideResults {
   [[nodiscard]] __device__ static int place(int row, int piece) {
     return row * piece_bytes + (piece ^ (row >> 1 & 3)) * 16;
   }
+  [[nodiscard]] __device__ static unsigned char* square(unsigned char* room, int turn) {
+    return room + static_cast<unsigned>(turn) % squares * square_bytes;
+  }
   /// What a lane has to know of squares: found once, for all turns.
   struct Places {
     int words, piece;         ///< where its words, and its first 16 bytes, lie in a square
@@ -144,11 +149,11 @@ class WideResults {
   static constexpr int rows_on = 8 * 256 * 2;  ///< bytes of a ring
 
   /// h of two steps ago, of which d0 is made.
-  __device__ void bring_before(unsigned char* room, const Places& places, int turn) const {
+  __device__ void bring_before(unsigned char* square, const Places& places, int turn) const {
     const unsigned char* from =
         reinterpret_cast<const unsigned char*>(a_.kept) +
         static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * 32)) * 2;
-    unsigned char* to = room + turn % 2 * square_bytes + places.piece;
+    unsigned char* to = square + places.piece;
     if (places.exists[0]) copy_async(to, from);
     if (places.exists[1]) copy_async(to + 8 * piece_bytes, from + rows_on);
   }

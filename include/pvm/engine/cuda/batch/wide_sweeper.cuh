@@ -72,6 +72,10 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   __device__ __forceinline__ void work_w0(Sums& sums, const SweepTile& t) {
     if (Base::publishes()) return Base::pass(t);
     begin_phase();
+    const int rows = Base::rows_of(t);  // what is asked more than once, but here
+    const bool begins = t.begins != 0, ends = t.ends != 0;
+    const float* rates = Base::rates_of(t);
+    const float gain = rates[0], share = rates[1];
     const unsigned char* n = Base::rows_of_n(t);
     Gradient g;
     clear(g);
@@ -79,16 +83,16 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       Base::with_stage(
           [&](const unsigned char* x) { multiply_gradient(g, n + half * 2 * n_piece, x); });
     }
-    Base::leave_n(t);
-    move(g, t);
+    if (ends) Base::leave_n(t);
+    move(g, t, rows, gain, share);
     if (Base::settles()) return Base::bring_next_masters(t);
     Weights w;
     hold_pairs(w, g);
     wait_for_stage(stage_);
-    multiply_rows<0>(sums, w, rows_of(stage_++), t.begins == 0);
-    const bool more = Base::rows_of(t) > S::part_rows;
+    multiply_rows<0>(sums, w, rows_of(stage_++), !begins);
+    const bool more = rows > S::part_rows;
     if (more) arrive(&exchange(stage_ - 1).empty);
-    if (!Steps || t.ends == 0) Base::bring_next_masters(t);  // while the last left, it multiplied
+    if (!Steps || !ends) Base::bring_next_masters(t);  // while the last left, it multiplied
     if (more) {
       wait_for_stage(stage_);
       multiply_rows<1>(sums, w, rows_of(stage_++), true);
@@ -127,17 +131,16 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   }
   /// Of a tile, in a step.
   [[nodiscard]] __device__ static int last_stage(const SweepTile& t) {
-    const auto rows = static_cast<std::uint32_t>(Base::rows_of(t));
-    return static_cast<int>(t.stage + wide_stages(rows, t.forward != 0) - 1);
+    return static_cast<int>(t.last_stage);
   }
   [[nodiscard]] __device__ Exchange& exchange(int stage) const {
-    return state_.stages[stage % S::stages];
+    return state_.stages[Turns<S::stages>{stage}.place()];
   }
   __device__ void wait_for_stage(int stage) const {
     barrier_wait(&exchange(stage).full, Turns<S::stages>{stage}.parity());
   }
   [[nodiscard]] __device__ unsigned char* rows_of(int stage) const {
-    return shared_ + stage % S::stages * S::stage_bytes;
+    return shared_ + Turns<S::stages>{stage}.place() * S::stage_bytes;
   }
   /// The part's sums are made.
   __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
@@ -210,15 +213,14 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   }
   /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g. (Where there
   /// are no hidden values g is of no use to anybody.)
-  __device__ __forceinline__ void move(Gradient& g, const SweepTile& t) {
+  __device__ __forceinline__ void move(Gradient& g, const SweepTile& t, int rows, float gain,
+                                       float share) {
     begin_phase();
     const Panel& p = t.panel;
-    const float* rates = Base::rates_of(t);
-    const float gain = rates[0], share = rates[1];
     barrier_wait(&state_.masters[warp()], t.number & 1U);
     const int values = static_cast<int>(p.n) - warp() * 16;
     if (values <= 0) return;
-    const int columns = (Base::rows_of(t) + 15) / 16 * 16;
+    const int columns = (rows + 15) / 16 * 16;
     const auto change = [&](float& gradient, float z) {
       const float moved = fmaf(gain, gradient, z);
       gradient = fmaf(share, gradient, moved);
@@ -236,8 +238,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     show_to_copies();
     __syncwarp();
     if (lane() != 0) return;
-    const std::size_t first = p.master + static_cast<std::size_t>(p.first) * p.n;
-    store_bulk_async(a_.master + first + static_cast<unsigned>(warp() * 16 * columns), z,
+    store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16 * columns), z,
                      static_cast<unsigned>(min(values, 16) * columns * 4), leaves_first());
   }
   template <class Change>
