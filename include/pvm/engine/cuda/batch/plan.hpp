@@ -252,7 +252,7 @@ class Plan {
   /// are.
   struct Cycles {
     std::size_t part, w0, w0_rows, w1, w1_rows;
-    /// Wide: more for the first part of a panel, which mostly makes h, or d0, of its sums.
+    /// Wide: more for the last part of a panel, which mostly makes h, or d0, of its sums.
     std::size_t hidden = 0, gradients = 0;
   };
   /// As measured on an H200: by least squares of what each block of threads had and when it ended.
@@ -275,8 +275,8 @@ class Plan {
     if (panel.work == Panel::none) return c.w0 + rows * c.w0_rows;
     return c.w1 + rows * c.w1_rows;
   }
-  [[nodiscard]] static std::size_t first_part(const Cycles& c, const Panel& panel) {
-    return c.part + (panel.work == Panel::none ? c.hidden : c.gradients);
+  [[nodiscard]] static std::size_t results(const Cycles& c, const Panel& panel) {
+    return panel.work == Panel::none ? c.hidden : c.gradients;
   }
   /// The panels, those of units at the same height of the image one behind the other.
   [[nodiscard]] std::vector<std::size_t> swept_order() const {
@@ -290,9 +290,9 @@ class Plan {
                      [&](std::size_t a, std::size_t b) { return height(a) < height(b); });
     return order;
   }
-  /// Rows that a tile is cut at multiples of.
-  [[nodiscard]] std::size_t least_rows() const {
-    return sweeps_wide(swept_.padded) ? wide_rows : 16;
+  /// Rows that a tile of the panel is cut at multiples of: a wide master of W0 has 64 together.
+  [[nodiscard]] std::size_t least_rows(const Panel& panel) const {
+    return sweeps_wide(swept_.padded) && panel.work == Panel::none ? wide_rows : 16;
   }
   /// A tile of a sweep: `m` rows of a panel from `first` on, and in whose share.
   struct Piece {
@@ -303,20 +303,23 @@ class Plan {
   [[nodiscard]] std::vector<Piece> share_out(const std::vector<std::size_t>& order,
                                              std::size_t most) const {
     const std::size_t height = count(sweep_rows(swept_.padded));
-    const std::size_t cut = least_rows();
     const Cycles c = cycles();
     std::vector<Piece> pieces;
     std::size_t share = 0, spent = 0;
     for (const std::size_t k : order) {
+      const std::size_t cut = least_rows(panels[k]);
       for (std::size_t first = 0; first < panels[k].m;) {
-        const std::size_t start =
-            spent + (first == 0 ? first_part(c, panels[k]) : (spent == 0 ? c.part : 0));
-        const std::size_t m = std::min(height, panels[k].m - first);
+        const std::size_t start = spent + (first == 0 || spent == 0 ? c.part : 0);
+        const std::size_t left = panels[k].m - first;
+        const std::size_t m = std::min(height, left);
+        const auto with = [&](std::size_t rows) {
+          return start + cost(c, panels[k], rows) + (rows == left ? results(c, panels[k]) : 0);
+        };
         std::size_t fits = m;
-        while (fits > 0 && start + cost(c, panels[k], fits) > most) fits = (fits - 1) / cut * cut;
+        while (fits > 0 && with(fits) > most) fits = (fits - 1) / cut * cut;
         if (fits > 0) {
           pieces.push_back({k, first, fits, share});
-          spent = start + cost(c, panels[k], fits);
+          spent = with(fits);
           first += fits;
         }
         if (fits < m) {
@@ -342,9 +345,9 @@ class Plan {
     const std::size_t shares = shares_each() * swept_.blocks;
     std::size_t least = 0, most = 0;
     const Cycles c = cycles();
-    const std::size_t cut = least_rows();
     for (const Panel& panel : panels) {
-      const std::size_t each = first_part(c, panel) + cost(c, panel, cut);
+      const std::size_t each =
+          c.part + cost(c, panel, least_rows(panel)) + results(c, panel);
       least = std::max(least, each);
       most += ceil(panel.m, 16) * each;
     }
@@ -388,7 +391,10 @@ class Plan {
       of_blocks[pieces[i].share % swept_.blocks].push_back(i);
     }
     sweep_starts.push_back(0);
-    for (const auto& mine : of_blocks) {
+    for (auto& mine : of_blocks) {
+      // Wide, the part that a block shares with the one before is its last, so that it is the one
+      // with a panel's last rows that comes last to its sums.
+      if (sweeps_wide(swept_.padded)) std::reverse(mine.begin(), mine.end());
       add_block(pieces, parts, mine);
       sweep_starts.push_back(sweep_starts.back() + word(mine.size()));
     }

@@ -112,12 +112,16 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
         learn_rows(g, rows_of(stage + half), n, half);
       }
     } else {
-      turn_into_errors(stage, n, t);
+      const ErrorSums score = turn_into_errors(stage, n, t);
       begin_phase();
       Weights w;
-      load_transposed(w, t);
+      load_weights(w, t);  // while the score is added up, and others are waited for
+      Base::add_score(score);
+      wait_for_stage(stage);
+      wait_for_stage(stage + 1);
       show_to_products();
       sync_warps(1, S::warps * 32);
+      transpose_all(w);
       if (state_.keeps) keep_errors(stage, t);
       batch::clear(g);
       multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
@@ -330,8 +334,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     }
   }
 
-  /// W1(t) of the tile, of its copies: a warp's hidden values by 64 m.
-  __device__ __forceinline__ void load_transposed(Weights& w, const SweepTile& t) const {
+  /// W1(t) of the tile, of its copies: 64 m by a warp's hidden values, yet to be transposed.
+  __device__ __forceinline__ void load_weights(Weights& w, const SweepTile& t) const {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint4 v = make_uint4(0, 0, 0, 0);
@@ -350,6 +354,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       w[k][2] = v.y;
       w[k][3] = v.w;
     }
+  }
+  __device__ __forceinline__ static void transpose_all(Weights& w) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -358,8 +364,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   }
   /// Targets, half of the sequences in a stage, become d1: of its 16 m by each warp or, where there
   /// are fewer than 64, of a quarter of the sequences.
-  __device__ __forceinline__ void turn_into_errors(int stage, const unsigned char* n,
-                                                   const SweepTile& t) {
+  __device__ __forceinline__ ErrorSums turn_into_errors(int stage, const unsigned char* n,
+                                                        const SweepTile& t) {
     const int groups = (Base::rows_of(t) + 15) / 16;
     OutputWeights w;
     ErrorSums score;
@@ -374,9 +380,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       Base::template turn_block<S::rows>(score, rows, n + quarter * n_piece, w, t, group * 16,
                                          quarter);
     }
-    Base::add_score(score);
-    wait_for_stage(stage);
-    wait_for_stage(stage + 1);
+    return score;
   }
   /// Stores d1 of the tile, by all warps.
   __device__ void keep_errors(int stage, const SweepTile& t) const {
