@@ -464,12 +464,23 @@ __device__ __forceinline__ void products_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// After the last: waits for them.
-__device__ __forceinline__ void products_end() {
+/// Closes the group of the products since the last one was closed.
+__device__ __forceinline__ void products_commit() {
 #if PVM_GROUP_PRODUCTS
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
+}
+/// Waits for all groups but the youngest `Pending`.
+template <int Pending>
+__device__ __forceinline__ void products_wait() {
+#if PVM_GROUP_PRODUCTS
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+#endif
+}
+/// After the last: waits for them.
+__device__ __forceinline__ void products_end() {
+  products_commit();
+  products_wait<0>();
 }
 /// c += a b: 64 x 16 by 16 x 56, rows and columns in rows of the operands; transposed: the depth
 /// is. The sums lie as those of four warps' smaller products, 16 rows a warp.

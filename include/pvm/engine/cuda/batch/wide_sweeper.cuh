@@ -79,24 +79,38 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     const unsigned char* n = Base::rows_of_n(t);
     Gradient g;
     clear(g);
+    int stage = stage_;
+    stage_ += 2;
     for (int half = 0; half < 2; ++half) {
-      Base::with_stage(
-          [&](const unsigned char* x) { multiply_gradient(g, n + half * 2 * n_piece, x); });
+      wait_for_stage(stage + half);
+      multiply_gradient(g, n + half * 2 * n_piece, rows_of(stage + half));
     }
+    products_wait<1>();
+    arrive(&exchange(stage).empty);
+    products_wait<0>();
+    arrive(&exchange(stage + 1).empty);
+    hold_results(g);
     if (ends) Base::leave_n(t);
     move(g, t, rows, gain, share);
     if (Base::settles()) return Base::bring_next_masters(t);
     Weights w;
     hold_pairs(w, g);
-    wait_for_stage(stage_);
-    multiply_rows<0>(sums, w, rows_of(stage_++), !begins);
-    const bool more = rows > S::part_rows;
-    if (more) arrive(&exchange(stage_ - 1).empty);
-    if (!Steps || !ends) Base::bring_next_masters(t);  // while the last left, it multiplied
-    if (more) {
-      wait_for_stage(stage_);
-      multiply_rows<1>(sums, w, rows_of(stage_++), true);
+    stage = stage_;
+    wait_for_stage(stage);
+    multiply_rows<0>(sums, w, rows_of(stage), !begins);
+    if (rows > S::part_rows) {
+      wait_for_stage(stage + 1);
+      multiply_rows<1>(sums, w, rows_of(stage + 1), true);
     }
+    if (!Steps || !ends) Base::bring_next_masters(t);  // while they are multiplied
+    if (rows > S::part_rows) {
+      products_wait<1>();
+      arrive(&exchange(stage).empty);
+    }
+    products_wait<0>();
+    hold_results(w);
+    hold_results(sums[0]);
+    hold_results(sums[1]);
   }
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
@@ -179,7 +193,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     }
   }
 
-  /// g += n x^T over two pieces of the sequences.
+  /// Asks for g += n x^T over two pieces of the sequences.
   __device__ __forceinline__ void multiply_gradient(Gradient& g, const unsigned char* n,
                                                     const unsigned char* x) const {
     if constexpr (S::grouped) {
@@ -195,8 +209,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
                              rows_x + i * (S::rows * piece / 16) + 2 * k);
         }
       }
-      products_end();
-      hold(g);
+      products_commit();
     } else {
       const int l = lane();
       for (int byte = 0; byte < 2 * piece; byte += 32) {
@@ -249,14 +262,14 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   __device__ __forceinline__ static void change_quads(float4* z, Gradient& g, int columns,
                                                       Change&& change) {
 #pragma unroll
-    for (int first = 0; first < 8; first += 2) {  // all are read before any is written
-      float4 v[2] = {};                           // what is undefined keeps registers
+    for (int first = 0; first < 8; first += 4) {  // all are read before any is written
+      float4 v[4] = {};                           // what is undefined keeps registers
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 4; ++i) {
         if ((first + i) * 8 < columns) v[i] = z[(first + i) * 32];
       }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 4; ++i) {
         float(&mine)[4] = g[first + i];
         if ((first + i) * 8 < columns) {
           z[(first + i) * 32] = make_float4(change(mine[0], v[i].x), change(mine[1], v[i].y),
@@ -287,7 +300,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       }
     }
   }
-  /// sums += W x for a part of the tile's m, or the first of the sums unless it `adds`. (Set to 0
+  /// Asks for sums += W x for a part of the tile's m, or the first of the sums unless it `adds`. (Set to 0
   /// somewhere else they would be moved between registers.)
   template <int Part>
   __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
@@ -306,9 +319,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
         M::multiply_held(sums[1], w[2 * Part + k], at + 2 * S::part_rows * piece / 16,
                          k > 0 || adds);
       }
-      products_end();
-      hold(sums[0]);
-      hold(sums[1]);
+      products_commit();
     } else {
       if (!adds) clear(sums);
 #pragma unroll
@@ -453,6 +464,11 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
                                                   half * 2 * piece + byte);
       }
     }
+  }
+  /// Behind products that were asked for: nothing moves to before they are there.
+  template <class Values>
+  __device__ __forceinline__ static void hold_results(Values& v) {
+    if constexpr (S::grouped) hold(v);
   }
   __device__ static void begin_products() {
     __syncwarp();

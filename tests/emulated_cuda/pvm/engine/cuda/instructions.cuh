@@ -415,6 +415,9 @@ inline GroupOperand group_operand(const void* shared) {
 }
 inline void show_to_products() {}
 inline void products_begin() {}
+inline void products_commit() {}
+template <int>
+void products_wait() {}
 inline void products_end() {}
 
 namespace emulated {
