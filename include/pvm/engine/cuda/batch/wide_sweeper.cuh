@@ -119,6 +119,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     const int stage = stage_;
     stage_ += 2;
     Fragment g;
+    Weights w = {};           // what is undefined keeps registers
     if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
       batch::clear(g);
       for (int half = 0; half < 2; ++half) {
@@ -128,7 +129,6 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     } else {
       const ErrorSums score = turn_into_errors(stage, n, t);
       begin_phase();
-      Weights w;
       load_weights(w, t);  // while the score is added up, and others are waited for
       Base::add_score(score);
       wait_for_stage(stage);
@@ -140,10 +140,16 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       batch::clear(g);
       multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
     }
+    products_wait<1>();
+    hold_results(g);
+    Base::leave_n(t);
+    Base::move(g, t);  // while W1^T d1 is made
+    products_wait<0>();
+    hold_results(w);
+    hold_results(sums[0]);
+    hold_results(sums[1]);
     arrive(&exchange(stage).empty);
     if (!Steps || t.ends == 0) arrive(&exchange(stage + 1).empty);
-    Base::leave_n(t);
-    Base::move(g, t);
     Base::store_copy(t.panel, g);
     if (!Steps || t.ends == 0) Base::bring_next_masters(t);
   }
@@ -407,8 +413,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
                                               S::template at<S::rows>(row, byte % S::chunk_bytes));
     }
   }
-  /// sums += W1^T d1, or the first of it unless it `adds`, and g += d1 r^T, where d1 lies in two
-  /// halves.
+  /// Asks for g += d1 r^T and then for sums += W1^T d1, or the first of these unless it `adds`,
+  /// where d1 lies in two halves.
   __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w,
                                                   const unsigned char* first,
                                                   const unsigned char* second,
@@ -422,13 +428,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       products_begin();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const unsigned char* d1 = half == 0 ? first : second;
-        const GroupOperand deep = wide_operand<S::rows * piece>(d1);
-        const GroupOperand rows = group_operand(d1), rows_n = group_operand(n + half * 2 * n_piece);
-#pragma unroll
-        for (unsigned k = 0; k < 4; ++k) {
-          M::multiply_held(sums[half], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
-        }
+        const GroupOperand rows = group_operand(half == 0 ? first : second);
+        const GroupOperand rows_n = group_operand(n + half * 2 * n_piece);
 #pragma unroll
         for (unsigned i = 0; i < 2; ++i) {
 #pragma unroll
@@ -438,10 +439,16 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
           }
         }
       }
-      products_end();
-      hold(sums[0]);
-      hold(sums[1]);
-      hold(g);
+      products_commit();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const GroupOperand deep = wide_operand<S::rows * piece>(half == 0 ? first : second);
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+          M::multiply_held(sums[half], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
+        }
+      }
+      products_commit();
     } else {
       if (!adds) clear(sums);
 #pragma unroll
