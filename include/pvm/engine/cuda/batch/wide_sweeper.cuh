@@ -148,8 +148,10 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     hold_results(w);
     hold_results(sums[0]);
     hold_results(sums[1]);
-    arrive(&exchange(stage).empty);
-    if (!Steps || t.ends == 0) arrive(&exchange(stage + 1).empty);
+    begin_phase();
+    const int first = Steps ? static_cast<int>(t.stage) : stage;  // no register has kept it
+    arrive(&exchange(first).empty);
+    if (!Steps || t.ends == 0) arrive(&exchange(first + 1).empty);
     Base::store_copy(t.panel, g);
     if (!Steps || t.ends == 0) Base::bring_next_masters(t);
   }
