@@ -267,7 +267,7 @@ class Plan {
       case 128:
         return {3820, 3810, 350, 10390, 1140};
       default:
-        return {6100, 7200, 0, 13400, 2730, 12100, 19000};
+        return {7000, 7200, 0, 8000, 4200, 12200, 16400};
     }
   }
   [[nodiscard]] static std::size_t cost(const Cycles& c, const Panel& panel, std::size_t m) {
