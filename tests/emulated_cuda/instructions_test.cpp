@@ -86,6 +86,10 @@ __global__ void sums(float* out) {
   out[mine] = v + static_cast<float>(__popc(odd) + before * 1000 + total * 100000);
 }
 
+__global__ void elections(float* out) {
+  for (int i = 0; i < 2; ++i) out[threadIdx.x * 2 + i] = is_elected() ? 1.0F : 0.0F;
+}
+
 /// 16 x 16 by 16 x 8 in bf16, with operands from shared memory through ldmatrix.
 __global__ void product(float* out) {
   auto* a = dynamic_shared<std::uint16_t>();  // [16][16]
@@ -256,6 +260,20 @@ TEST_CASE("Lanes of a warp exchange what they have") {
     const int before = i == 0 ? 0 : i - 1;
     CHECK(out[static_cast<std::size_t>(i)] ==
           static_cast<float>(496 + 16 + before * 1000 + 496 * 100000));
+  }
+}
+
+TEST_CASE("One lane of every warp is elected, always the same") {
+  const auto out = run(elections, 64, 128);
+  for (std::size_t warp = 0; warp < 2; ++warp) {
+    float elected = 0, again = 0;
+    for (std::size_t i = 0; i < 32; ++i) {
+      const float* lane = out.data() + (warp * 32 + i) * 2;
+      elected += lane[0];
+      again += lane[0] * lane[1];
+    }
+    CHECK(elected == 1);
+    CHECK(again == 1);
   }
 }
 

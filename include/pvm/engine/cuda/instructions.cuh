@@ -316,6 +316,19 @@ __device__ __forceinline__ void show_to_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
+/// One lane of a whole warp, always the same. The compiler knows that it is one, and does not look
+/// whether there are others with other places for a bulk copy, as it does behind a question for the
+/// number of a lane.
+__device__ __forceinline__ bool is_elected() {
+#if PVM_BULK_COPIES
+  unsigned int elected;
+  asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+               : "=r"(elected));
+  return elected != 0;
+#else
+  return false;
+#endif
+}
 /// The other way: from shared to global memory, and the thread has a way to wait.
 __device__ __forceinline__ void store_bulk_async(void* global, const void* shared,
                                                  unsigned int bytes, unsigned long long policy) {

@@ -346,8 +346,7 @@ class Plan {
     std::size_t least = 0, most = 0;
     const Cycles c = cycles();
     for (const Panel& panel : panels) {
-      const std::size_t each =
-          c.part + cost(c, panel, least_rows(panel)) + results(c, panel);
+      const std::size_t each = c.part + cost(c, panel, least_rows(panel)) + results(c, panel);
       least = std::max(least, each);
       most += ceil(panel.m, 16) * each;
     }

@@ -218,13 +218,15 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
     });
     show_to_copies();
     __syncwarp();
-    if (lane() == 0) store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at, 64 * p.n, leaves_first());
+    if (is_elected())
+      store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at,
+                       64 * p.n, leaves_first());
   }
   /// Once the tile's masters have left their place the next ones may come.
   __device__ void bring_next_masters(const SweepTile& t) {
     begin_phase();
     __syncwarp();  // all have seen the tile's masters come
-    if (lane() == 0) {
+    if (is_elected()) {
       const std::uint64_t first = t.next_master;  // known before there is room
       const unsigned m = t.next_m, n = t.next_n;
       const bool forward = t.next_forward != 0;

@@ -121,12 +121,12 @@ struct alignas(16) SweepTile {
   std::uint32_t next_m;       ///< m of that one; 0: there is none
   std::uint32_t next_n;
   std::uint32_t next_forward;
-  std::uint32_t out;         ///< first row of the panel's h, or of its d0
-  std::uint32_t first_part;  ///< of the panel
-  std::uint32_t parts;       ///< ... and how many it has
-  std::uint32_t stage;       ///< wide: which of the stages of a step its rows come in first
-  std::uint32_t last_stage;  ///< ... and last
-  std::uint32_t rows;        ///< m that the tile has
+  std::uint32_t out;           ///< first row of the panel's h, or of its d0
+  std::uint32_t first_part;    ///< of the panel
+  std::uint32_t parts;         ///< ... and how many it has
+  std::uint32_t stage;         ///< wide: which of the stages of a step its rows come in first
+  std::uint32_t last_stage;    ///< ... and last
+  std::uint32_t rows;          ///< m that the tile has
   std::uint64_t first_master;  ///< first float of it
 };
 static_assert(sizeof(SweepTile) % 16 == 0);

@@ -28,7 +28,7 @@ class WideResults {
 
  public:
   static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
-  static constexpr int rooms_bytes = 4 * room_bytes;   ///< ... and all four
+  static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... and all four
 
   __device__ WideResults(const Arguments& a, const SweepTile& t) : a_(a), tile_(t) {}
 
@@ -128,8 +128,8 @@ class WideResults {
   }
   /// What a lane has to know of squares: found once, for all turns.
   struct Places {
-    int words, piece;         ///< where its words, and its first 16 bytes, lie in a square
-    bool exists[2];           ///< whether there is a row of its 16 bytes, and eight rows on
+    int words, piece;          ///< where its words, and its first 16 bytes, lie in a square
+    bool exists[2];            ///< whether there is a row of its 16 bytes, and eight rows on
     std::uint32_t to, before;  ///< where these lie in rings of hidden rows; h of two steps ago
     __device__ Places(const WideResults& r, const Cursor& now) {
       const int l = r.lane(), row = l / octets;
@@ -231,7 +231,8 @@ class WideResults {
     if (!holds_any()) return;
     const float4* from = left(other_part()) + turn * octets * 32;
 #pragma unroll
-    for (int i = 0; i < octets; ++i) copy_async(more + ((turn % 2 * octets + i) * 32 + lane()) * 16, from + i * 32);
+    for (int i = 0; i < octets; ++i)
+      copy_async(more + ((turn % 2 * octets + i) * 32 + lane()) * 16, from + i * 32);
   }
 
   // Sums that are left lie in device memory as they do across the warp.
@@ -271,14 +272,22 @@ class WideResults {
   __device__ __forceinline__ static void take(float (&v)[octets][4], const WideSums& sums,
                                               int turn) {
     switch (turn) {
-      case 0: return take<0>(v, sums);
-      case 1: return take<1>(v, sums);
-      case 2: return take<2>(v, sums);
-      case 3: return take<3>(v, sums);
-      case 4: return take<4>(v, sums);
-      case 5: return take<5>(v, sums);
-      case 6: return take<6>(v, sums);
-      default: return take<7>(v, sums);  // always something: what is undefined keeps registers
+      case 0:
+        return take<0>(v, sums);
+      case 1:
+        return take<1>(v, sums);
+      case 2:
+        return take<2>(v, sums);
+      case 3:
+        return take<3>(v, sums);
+      case 4:
+        return take<4>(v, sums);
+      case 5:
+        return take<5>(v, sums);
+      case 6:
+        return take<6>(v, sums);
+      default:
+        return take<7>(v, sums);  // always something: what is undefined keeps registers
     }
   }
   template <int Turn>
@@ -296,7 +305,8 @@ class WideResults {
     if (tile_.parts == 2) {
 #pragma unroll
       for (int i = 0; i < octets; ++i) {
-        add(v[i], *reinterpret_cast<const float4*>(more + ((turn % 2 * octets + i) * 32 + lane()) * 16));
+        add(v[i],
+            *reinterpret_cast<const float4*>(more + ((turn % 2 * octets + i) * 32 + lane()) * 16));
       }
     } else {
 #pragma unroll

@@ -51,7 +51,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       if (Steps && t.ends != 0) finish(sums, t);
       if (Steps && (t.forward != 0 || t.ends != 0)) arrive(&exchange(last_stage(t)).empty);
     });
-    if (lane() == 0) stores_have_landed();  // masters: the next kernel is a sweep, too
+    if (is_elected()) stores_have_landed();  // masters: the next kernel is a sweep, too
     if (Steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
   }
 
@@ -177,7 +177,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     sync_warps(1, S::warps * 32);  // all have read the last stage
     static_assert(WideResults<M>::rooms_bytes <= S::stage_bytes);
     if (complete) {
-      if (lane() == 0) stores_have_read();  // masters leave the place of what is added
+      if (is_elected()) stores_have_read();  // masters leave the place of what is added
       __syncwarp();
       results.publish(sums, state_.cursor, rows_of(last_stage(t)),
                       reinterpret_cast<unsigned char*>(Base::masters()));
@@ -262,7 +262,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     }
     show_to_copies();
     __syncwarp();
-    if (lane() != 0) return;
+    if (!is_elected()) return;
     store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16 * columns), z,
                      static_cast<unsigned>(min(values, 16) * columns * 4), leaves_first());
   }
@@ -308,8 +308,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       }
     }
   }
-  /// Asks for sums += W x for a part of the tile's m, or the first of the sums unless it `adds`. (Set to 0
-  /// somewhere else they would be moved between registers.)
+  /// Asks for sums += W x for a part of the tile's m, or the first of the sums unless it `adds`.
+  /// (Set to 0 somewhere else they would be moved between registers.)
   template <int Part>
   __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
                                                 bool adds) const {

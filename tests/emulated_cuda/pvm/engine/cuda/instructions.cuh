@@ -335,6 +335,11 @@ inline void load_two_matrices_transposed(std::uint32_t& r0, std::uint32_t& r1, c
   r0 = words[0];
   r1 = words[1];
 }
+inline bool is_elected() {
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.meet(emulated::full_warp, "elect", char{});
+  return block.now().lane == 0;
+}
 inline void store_matrices(void* row, const std::uint32_t (&r)[4]) {
   struct Given {
     void* row;
