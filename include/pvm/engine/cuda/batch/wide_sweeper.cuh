@@ -139,6 +139,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       if (state_.keeps) keep_errors(stage, t);
       batch::clear(g);
       multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
+      if (!Steps) products_wait<0>();  // no other way may lead to waiting for what this asked for
     }
     products_wait<1>();
     hold_results(g);
