@@ -139,9 +139,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       if (state_.keeps) keep_errors(stage, t);
       batch::clear(g);
       multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
-      if (!Steps) products_wait<0>();  // no other way may lead to waiting for what this asked for
     }
-    products_wait<1>();
+    products_wait<Steps ? 1 : 0>();  // else there may be none that goes on
     hold_results(g);
     Base::leave_n(t);
     Base::move(g, t);  // while W1^T d1 is made
