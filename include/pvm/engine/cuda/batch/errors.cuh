@@ -152,45 +152,29 @@ class ErrorMath {
   unsigned real_, scored_;
 };
 
-/// Neighbouring values of a kept row, as they come in one piece.
-template <class M, int Count>
-struct KeptValues {
-  using Type = typename M::Kept::Type;
-  static_assert(Count * sizeof(Type) == 8 || Count * sizeof(Type) == 16);
-  using Piece = std::conditional_t<Count * sizeof(Type) == 8, uint2, uint4>;
-  union {
-    Piece piece;
-    Type kept[Count];
-  };
+/// Four neighbouring values of a kept row.
+template <class M>
+struct KeptQuad {
+  alignas(4 * sizeof(typename M::Kept::Type)) typename M::Kept::Type kept[4];
 };
-/// h from place `at` of the ring on.
-template <class M, int Count>
-__device__ __forceinline__ KeptValues<M, Count> kept_hidden(const Arguments& a, std::size_t at) {
-  using Values = KeptValues<M, Count>;
-  const auto* from = reinterpret_cast<const typename Values::Type*>(a.kept) + at;
-  Values out;
-  out.piece = *reinterpret_cast<const typename Values::Piece*>(from);
-  return out;
+/// h of two steps ago of row `row`, sequences b to b + 3.
+template <class M>
+__device__ __forceinline__ KeptQuad<M> hidden_before(const Arguments& a, const Cursor& now,
+                                                     std::size_t row, std::size_t b) {
+  const std::size_t at = hidden_place(a.shape, slot_before(now.hidden, a.shape.ring, 2), row, b);
+  return *reinterpret_cast<const KeptQuad<M>*>(
+      reinterpret_cast<const typename M::Kept::Type*>(a.kept) + at);
 }
-/// The same of row `row`, sequences b and on, two steps ago.
-template <class M, int Count>
-__device__ __forceinline__ KeptValues<M, Count> hidden_before(const Arguments& a, const Cursor& now,
-                                                              std::size_t row, std::size_t b) {
-  return kept_hidden<M, Count>(
-      a, hidden_place(a.shape, slot_before(now.hidden, a.shape.ring, 2), row, b));
-}
-/// d0 of neighbouring sequences, from place `at` of its ring on, of W1^T d1, where `h` is that of
-/// two steps ago.
-template <class M, int Count>
-__device__ __forceinline__ void publish_gradient(const Arguments& a, unsigned long long step,
-                                                 std::size_t at, const KeptValues<M, Count>& h,
-                                                 const float (&sum)[Count]) {
-  float d[Count];
-  with_derivative<M>(a.shape.activation, step, [&](auto activation) {
+/// d0 of row `row`, sequences b to b + 3, of W1^T d1, where `h` is that of two steps ago.
+template <class M>
+__device__ __forceinline__ void publish_gradient(const Arguments& a, const Cursor& now,
+                                                 std::size_t row, std::size_t b,
+                                                 const KeptQuad<M>& h, const float (&sum)[4]) {
+  const std::size_t at = hidden_place(a.shape, now.gradient, row, b);
+  float d[4];
+  with_derivative<M>(a.shape.activation, now.step, [&](auto activation) {
 #pragma unroll
-    for (int k = 0; k < Count; ++k) {
-      d[k] = activation.derivative(M::Kept::decode(h.kept[k])) * sum[k];
-    }
+    for (int k = 0; k < 4; ++k) d[k] = activation.derivative(M::Kept::decode(h.kept[k])) * sum[k];
   });
   store_operands<M>(a.d0 + at * sizeof(typename M::Word), d);
 }
@@ -357,9 +341,8 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
     const float sum[4] = {u.x, u.y, u.z, u.w};
     const std::size_t row = p.out + static_cast<std::size_t>(n);
     const std::size_t sequence = slice * Slice + static_cast<std::size_t>(b);
-    const Cursor& now = state.cursor;
-    publish_gradient<M>(a, now.step, hidden_place(a.shape, now.gradient, row, sequence),
-                        hidden_before<M, 4>(a, now, row, sequence), sum);
+    publish_gradient<M>(a, state.cursor, row, sequence,
+                        hidden_before<M>(a, state.cursor, row, sequence), sum);
   }
   if (p.parts != 0) add_score(rows.sums(), state, a.score + (slice * a.score_slice + p.score) * 3);
 }

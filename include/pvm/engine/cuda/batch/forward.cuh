@@ -26,33 +26,31 @@ __device__ __forceinline__ std::size_t hidden_place(const Shape& s, std::uint32_
              static_cast<std::size_t>(s.padded) +
          b;
 }
-/// h, c(h) and the kept h of neighbouring sequences, of h, from place `at` of their rings on.
-template <class M, int Count>
-__device__ __forceinline__ void store_hidden(const Arguments& a, std::size_t at,
-                                             const float (&value)[Count]) {
+/// h, c(h) and the kept h of row `row`, sequences b to b + 3.
+template <class M>
+__device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, std::size_t row,
+                                        std::size_t b, const float (&sum)[4]) {
   using Kept = typename M::Kept;
-  float h[Count], c[Count];
-  alignas(16) typename Kept::Type kept[Count];
+  const std::size_t at = hidden_place(a.shape, slot, row, b);
+  float h[4], c[4];
+  typename Kept::Type kept[4];
+  with_activation<M>(a.shape.activation, [&](auto activation) {
 #pragma unroll
-  for (int i = 0; i < Count; ++i) {
-    kept[i] = Kept::encode(value[i]);
+    for (int i = 0; i < 4; ++i) kept[i] = Kept::encode(activation.value(sum[i]));
+  });
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
     h[i] = Kept::decode(kept[i]);  // what a checkpoint holds is what the run goes on with
     c[i] = squeeze(h[i]);
   }
-  store_together(reinterpret_cast<typename Kept::Type*>(a.kept) + at, kept);
+  auto* out = reinterpret_cast<typename Kept::Type*>(a.kept) + at;
+  if constexpr (sizeof(typename Kept::Type) == 2) {
+    *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(kept);
+  } else {
+    *reinterpret_cast<float4*>(out) = *reinterpret_cast<const float4*>(kept);
+  }
   store_operands<M>(a.raw + at * sizeof(typename M::Word), h);
   store_operands<M>(a.squeezed + at * sizeof(typename M::Word), c);
-}
-/// The same of the sums that h is made of.
-template <class M, int Count>
-__device__ __forceinline__ void publish(const Arguments& a, std::size_t at,
-                                        const float (&sum)[Count]) {
-  float h[Count];
-  with_activation<M>(a.shape.activation, [&](auto activation) {
-#pragma unroll
-    for (int i = 0; i < Count; ++i) h[i] = activation.value(sum[i]);
-  });
-  store_hidden<M>(a, at, h);
 }
 
 template <class M, int Slice>
@@ -86,10 +84,8 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
   const std::uint32_t slot = state.cursor.hidden;
   const auto finish = [&](int n, int b, const float4& v) {
     const float sum[4] = {v.x, v.y, v.z, v.w};
-    publish<M>(a,
-               hidden_place(a.shape, slot, p.out + static_cast<std::size_t>(n),
-                            slice * Slice + static_cast<std::size_t>(b)),
-               sum);
+    publish<M>(a, slot, p.out + static_cast<std::size_t>(n),
+               slice * Slice + static_cast<std::size_t>(b), sum);
   };
   if (p.parts == 1) {
     each_quad([&](int n, int b) { finish(n, b, read_sum<M, Slice>(pipe, n, b)); });

@@ -43,14 +43,12 @@ class GatheredQuad {
     const std::size_t row = panel_.out + quad_ / G::quads;
     const std::size_t sequence = quad_ % G::quads * 4;
     if (panel_.gradient != 0) {
-      const KeptValues<M, 4> h = hidden_before<M, 4>(a_, now_, row, sequence);
+      const KeptQuad<M> h = hidden_before<M>(a_, now_, row, sequence);
       add_more(sum);
-      publish_gradient<M>(a_, now_.step, hidden_place(a_.shape, now_.gradient, row, sequence), h,
-                          {sum.x, sum.y, sum.z, sum.w});
+      publish_gradient<M>(a_, now_, row, sequence, h, {sum.x, sum.y, sum.z, sum.w});
     } else {
       add_more(sum);
-      batch::publish<M>(a_, hidden_place(a_.shape, now_.hidden, row, sequence),
-                        {sum.x, sum.y, sum.z, sum.w});
+      batch::publish<M>(a_, now_.hidden, row, sequence, {sum.x, sum.y, sum.z, sum.w});
     }
   }
 

@@ -232,27 +232,15 @@ __device__ __forceinline__ float4 read_sum(const unsigned char* shared, int n, i
   return sum;
 }
 
-/// Writes 8 or 16 bytes in one piece.
-template <class T, int Count>
-__device__ __forceinline__ void store_together(void* to, const T (&v)[Count]) {
-  static_assert(sizeof(v) == 8 || sizeof(v) == 16);
-  using Piece = std::conditional_t<sizeof(v) == 8, uint2, uint4>;
-  *static_cast<Piece*>(to) = *reinterpret_cast<const Piece*>(v);
-}
-/// Writes neighbouring values of a row: four, of 16 bits also eight.
-template <class M, int Count>
-__device__ __forceinline__ void store_operands(void* to, const float (&v)[Count]) {
-  constexpr int each = 4 / static_cast<int>(sizeof(typename M::Word));  // of a word
-  alignas(16) std::uint32_t words[Count / each];
-#pragma unroll
-  for (int i = 0; i < Count / each; ++i) {
-    if constexpr (each == 2) {
-      words[i] = M::pair(v[2 * i], v[2 * i + 1]);
-    } else {
-      words[i] = M::operand(v[i]);
-    }
+/// Writes four neighbouring values of a row.
+template <class M>
+__device__ __forceinline__ void store_operands(void* to, const float (&v)[4]) {
+  if constexpr (sizeof(typename M::Word) == 2) {
+    *static_cast<uint2*>(to) = make_uint2(M::pair(v[0], v[1]), M::pair(v[2], v[3]));
+  } else {
+    *static_cast<uint4*>(to) =
+        make_uint4(M::operand(v[0]), M::operand(v[1]), M::operand(v[2]), M::operand(v[3]));
   }
-  store_together(to, words);
 }
 
 }  // namespace pvm::inline v0::detail::batch

@@ -218,9 +218,9 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
     });
     show_to_copies();
     __syncwarp();
-    if (is_elected())
-      store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at,
-                       64 * p.n, leaves_first());
+    if (!is_elected()) return;
+    store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at,
+                     64 * p.n, leaves_first());
   }
   /// Once the tile's masters have left their place the next ones may come.
   __device__ void bring_next_masters(const SweepTile& t) {

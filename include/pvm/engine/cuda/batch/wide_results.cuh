@@ -226,13 +226,17 @@ class WideResults {
     return Kept::decode(static_cast<typename Kept::Type>(pair >> 16));
   }
 
+  /// Where the lane's four sums of octet `i` come to, of two turns in turn.
+  template <class Byte>
+  [[nodiscard]] __device__ Byte* place_of(Byte* more, int turn, int i) const {
+    return more + ((turn % 2 * octets + i) * 32 + lane()) * 16;
+  }
   /// Another part's sums of a turn, each lane what it will add itself.
   __device__ void bring(unsigned char* more, int turn) const {
     if (!holds_any()) return;
     const float4* from = left(other_part()) + turn * octets * 32;
 #pragma unroll
-    for (int i = 0; i < octets; ++i)
-      copy_async(more + ((turn % 2 * octets + i) * 32 + lane()) * 16, from + i * 32);
+    for (int i = 0; i < octets; ++i) copy_async(place_of(more, turn, i), from + i * 32);
   }
 
   // Sums that are left lie in device memory as they do across the warp.
@@ -305,8 +309,7 @@ class WideResults {
     if (tile_.parts == 2) {
 #pragma unroll
       for (int i = 0; i < octets; ++i) {
-        add(v[i],
-            *reinterpret_cast<const float4*>(more + ((turn % 2 * octets + i) * 32 + lane()) * 16));
+        add(v[i], *reinterpret_cast<const float4*>(place_of(more, turn, i)));
       }
     } else {
 #pragma unroll

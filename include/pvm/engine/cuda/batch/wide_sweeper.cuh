@@ -49,7 +49,8 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
         work_w1(sums, t);
       }
       if (Steps && t.ends != 0) finish(sums, t);
-      if (Steps && (t.forward != 0 || t.ends != 0)) arrive(&exchange(last_stage(t)).empty);
+      if (Steps && (t.forward != 0 || t.ends != 0))
+        arrive(&exchange(static_cast<int>(t.last_stage)).empty);
     });
     if (is_elected()) stores_have_landed();  // masters: the next kernel is a sweep, too
     if (Steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
@@ -89,7 +90,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     arrive(&exchange(stage).empty);
     products_wait<0>();
     arrive(&exchange(stage + 1).empty);
-    hold_results(g);
+    hold(g);
     if (ends) Base::leave_n(t);
     move(g, t, rows, gain, share);
     if (Base::settles()) return Base::bring_next_masters(t);
@@ -108,9 +109,9 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       arrive(&exchange(stage).empty);
     }
     products_wait<0>();
-    hold_results(w);
-    hold_results(sums[0]);
-    hold_results(sums[1]);
+    hold(w);
+    hold(sums[0]);
+    hold(sums[1]);
   }
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
@@ -141,23 +142,19 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
     }
     products_wait<Steps ? 1 : 0>();  // else there may be none that goes on
-    hold_results(g);
+    hold(g);
     Base::leave_n(t);
     Base::move(g, t);  // while W1^T d1 is made
     products_wait<0>();
-    hold_results(w);
-    hold_results(sums[0]);
-    hold_results(sums[1]);
+    hold(w);
+    hold(sums[0]);
+    hold(sums[1]);
     begin_phase();
     const int first = Steps ? static_cast<int>(t.stage) : stage;  // no register has kept it
     arrive(&exchange(first).empty);
     if (!Steps || t.ends == 0) arrive(&exchange(first + 1).empty);
     Base::store_copy(t.panel, g);
     if (!Steps || t.ends == 0) Base::bring_next_masters(t);
-  }
-  /// Of a tile, in a step.
-  [[nodiscard]] __device__ static int last_stage(const SweepTile& t) {
-    return static_cast<int>(t.last_stage);
   }
   [[nodiscard]] __device__ Exchange& exchange(int stage) const {
     return state_.stages[Turns<S::stages>{stage}.place()];
@@ -179,7 +176,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     if (complete) {
       if (is_elected()) stores_have_read();  // masters leave the place of what is added
       __syncwarp();
-      results.publish(sums, state_.cursor, rows_of(last_stage(t)),
+      results.publish(sums, state_.cursor, rows_of(static_cast<int>(t.last_stage)),
                       reinterpret_cast<unsigned char*>(Base::masters()));
     }
     show_to_copies();  // the next masters come to the place of what was added
@@ -473,11 +470,6 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
                                                   half * 2 * piece + byte);
       }
     }
-  }
-  /// Behind products that were asked for: nothing moves to before they are there.
-  template <class Values>
-  __device__ __forceinline__ static void hold_results(Values& v) {
-    if constexpr (S::grouped) hold(v);
   }
   __device__ static void begin_products() {
     __syncwarp();
