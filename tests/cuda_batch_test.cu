@@ -92,8 +92,8 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
   }
-  for (const int batch : pvm_test::emulated ? std::vector{2, 32, 33, 64, 256}
-                                            : std::vector{2, 32, 33, 64, 80, 100, 130, 256}) {
+  for (const int batch : pvm_test::emulated ? std::vector{2, 32, 33, 64, 130, 256}
+                                            : std::vector{2, 32, 33, 64, 80, 100, 130, 192, 256}) {
     INFO(batch);
     const int steps = steps_of(12, 2);
     require_rounded(distance<E>(hidden_49(), batch, steps), hidden_49(), steps, unit);
@@ -294,6 +294,29 @@ TEST_CASE("batch: scores and predictions are the host engine's", "[gpu]") {
   host.read_prediction(p);
   gpu.read_prediction(q);
   CHECK(largest_difference(q, doubles(p)) < 4e-6);
+}
+
+/// Padding counts for nothing, however much of it there is.
+TEST_CASE("batch: scores of sequences that fill no kernel are the host engine's", "[gpu]") {
+  if (skipped()) return;
+  const auto spec = early_tiny();
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  for (const int batch :
+       pvm_test::emulated ? std::vector{33, 130} : std::vector{33, 65, 112, 130, 192, 200, 255}) {
+    INFO(batch);
+    pvm::HostEngine<> host(spec, batch);
+    pvm::CudaBatchEngine<pvm::bf16> gpu(spec, batch);
+    host.restore(start_from(start, batch));
+    gpu.restore(start_from(start, batch));
+    run_steps(host, spec, steps_of(12, 4));
+    run_steps(gpu, spec, steps_of(12, 4));
+    const pvm::Score a = host.take_score(), b = gpu.take_score();
+    CHECK(a.pixels == b.pixels);
+    CHECK(a.outputs == b.outputs);
+    CHECK(std::abs(b.prediction / a.prediction - 1) < 1e-3);
+    CHECK(std::abs(b.persistence / a.persistence - 1) < 1e-3);
+    CHECK(std::abs(b.loss / a.loss - 1) < 1e-3);
+  }
 }
 
 /// Where weights are swept, that is scored when frames come up, in blocks of any length.

@@ -211,9 +211,9 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
                : "memory");
 }
 /// 16 bytes where `exists`, else 16 zeros; `global` must be an address even then.
-__device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, bool exists) {
+__device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
-               "l"(global), "r"(exists ? 16 : 0));
+               "l"(global), "r"(bytes));
 }
 /// Closes the group of this thread's copies since the last one was closed.
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }

@@ -211,11 +211,12 @@ __device__ __forceinline__ float* sweep_part(const Arguments& a, std::uint32_t p
   return a.scratch + static_cast<std::size_t>(part) * (W::kept / W::across * panel_width * Bp);
 }
 
-/// 16 bytes of the row at `place`, or zeros.
+/// 16 bytes of the row at `place`, or zeros; zeros also where `bytes` is 0, not 16.
 __device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
-                                               std::uint32_t place) {
+                                               std::uint32_t place, int bytes = 16) {
   const bool exists = place != nowhere;
-  copy_async_or_zero(shared, from + static_cast<std::size_t>(exists ? place : 0) * 16, exists);
+  copy_async_or_zero(shared, from + static_cast<std::size_t>(exists ? place : 0) * 16,
+                     exists ? bytes : 0);
 }
 
 }  // namespace pvm::inline v0::detail::batch

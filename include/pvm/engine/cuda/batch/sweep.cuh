@@ -41,7 +41,7 @@ inline constexpr int resident_sweeps = sweeps_wide(Bp) && !multiplies_in_groups
 /// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel or, wide,
 /// to the block's next sweep. What steps run is a kernel of its own: the instruction cache has no
 /// room for more.
-template <class M, int Bp, bool Steps>
+template <class M, int Bp, SweepKind Kind>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
   using S = SweepShape<Bp>;
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   }
   __syncthreads();
   const bool brings = i >= S::warps * 32;
-  Bringer<M, Bp, Steps> bringer(a, task, state, shared);
-  using Computes = std::conditional_t<S::wide, WideSweeper<M, Bp, Steps>, Sweeper<M, Bp, Steps>>;
+  Bringer<M, Bp, Kind> bringer(a, task, state, shared);
+  using Computes = std::conditional_t<S::wide, WideSweeper<M, Bp, Kind>, Sweeper<M, Bp, Kind>>;
   Computes sweeper(a, task, state, shared);
   if (brings) {
     bringer.start();
@@ -84,14 +84,13 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     sweeper.start();  // the kernel before is a sweep, too
   }
   if (i == 0) state.cursor = cursor;
-  if (Steps && !S::wide && i == 0 && blockIdx.x == 0) *a.second = cursor;
+  if (Kind != SweepKind::other && !S::wide && i == 0 && blockIdx.x == 0) *a.second = cursor;
   if (i < 32) {
     static_assert(Bp / 8 <= 32);
     const bool some = i < Bp / 8;
-    const unsigned who =
-        some ? ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8) : 0xff00U;
+    const unsigned who = some ? ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8) : 0U;
     if (some) state.who[i] = static_cast<std::uint16_t>(who);
-    const bool all = __all_sync(~0U, who >> 8 == 0xffU) != 0;
+    const bool all = __all_sync(~0U, who >> 8 == (who & 0xffU)) != 0;
     if (i == 0) state.all_scored = all;
   }
   for (int k = i; k < 2 * a.shape.layers; k += S::warps * 32) {
@@ -126,6 +125,15 @@ struct SweepLauncher {
   void for_batch(What&& what) const {
     with_constant<16, 32, 64, 128, 256>(padded, what);
   }
+  /// Steps of few sequences are all of one kind: leaving out what is padding gains nothing there.
+  template <int Bp>
+  static auto kernel(SweepKind kind) {
+    if (kind == SweepKind::other) return sweep_kernel<M, Bp, SweepKind::other>;
+    if constexpr (sweeps_wide(Bp)) {
+      if (kind == SweepKind::partial) return sweep_kernel<M, Bp, SweepKind::partial>;
+    }
+    return sweep_kernel<M, Bp, SweepKind::steps>;
+  }
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
@@ -135,18 +143,21 @@ struct SweepLauncher {
   /// Once, before the first launch.
   void prepare() const {
     for_batch([&]<int Bp>() {
-      for (const auto kernel : {sweep_kernel<M, Bp, true>, sweep_kernel<M, Bp, false>}) {
-        cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        shared_bytes()),
-                   "preparing the sweep kernel");
+      for (const auto kind : {SweepKind::other, SweepKind::steps, SweepKind::partial}) {
+        cuda_check(
+            cudaFuncSetAttribute(kernel<Bp>(kind), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 shared_bytes()),
+            "preparing the sweep kernel");
       }
     });
   }
   void operator()(const Arguments& a, Task task, unsigned int blocks, cudaStream_t stream) const {
+    const bool full = a.shape.batch == a.shape.padded;
+    const SweepKind kind = task != Task::learn ? SweepKind::other
+                           : full              ? SweepKind::steps
+                                               : SweepKind::partial;
     for_batch([&]<int Bp>() {
-      const auto kernel =
-          task == Task::learn ? sweep_kernel<M, Bp, true> : sweep_kernel<M, Bp, false>;
-      cuda_check(launch(kernel,
+      cuda_check(launch(kernel<Bp>(kind),
                         {dim3(blocks), SweepShape<Bp>::threads,
                          static_cast<std::size_t>(shared_bytes()), stream, early},
                         a, task),

@@ -11,9 +11,9 @@
 namespace pvm::inline v0::detail::batch {
 
 /// Brings tiles and rows, as far ahead as there is room.
-template <class M, int Bp, bool Steps>
-class Bringer : SweepRole<M, Bp, Steps> {
-  using Base = SweepRole<M, Bp, Steps>;
+template <class M, int Bp, SweepKind Kind>
+class Bringer : SweepRole<M, Bp, Kind> {
+  using Base = SweepRole<M, Bp, Kind>;
   using Base::a_, Base::state_, Base::shared_, Base::count_;
   using typename Base::S;
   static constexpr int bringing_warps = S::bringers / 32;
@@ -194,6 +194,7 @@ class Bringer : SweepRole<M, Bp, Steps> {
       places[k] = i < Share::each ? place(Share::row(me_ / 32, i)) : nowhere;
     }
   }
+  /// `Bytes` of rows that begin `from` the arena's start on; in partial steps padding as zeros.
   template <int Rows, int Bytes>
   __device__ void bring_rows(const std::uint32_t (&places)[rows_a_lane<Rows>],
                              const unsigned char* from, unsigned char* to) const {
@@ -203,6 +204,7 @@ class Bringer : SweepRole<M, Bp, Steps> {
     const int at = lane() % Share::pieces * 16;
     const int start = Share::row(me_ / 32, 0) + first;
     const int lies = S::template at<Rows>(start, at);  // wide: start < 8
+    const int bytes = Base::partial && from + at >= a_.arena + Base::live_bytes() ? 0 : 16;
 #pragma unroll
     for (int k = 0; k < (Share::each + at_once - 1) / at_once; ++k) {
       const int i = k * at_once;
@@ -210,9 +212,9 @@ class Bringer : SweepRole<M, Bp, Steps> {
       if constexpr (S::wide) {
         const int row =
             S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::row_stride;
-        copy_row_async(to + row, from + at, place);
+        copy_row_async(to + row, from + at, place, bytes);
       } else if (Share::each % at_once == 0 || i + first < Share::each) {
-        copy_row_async(to + S::template at<Rows>(start + i, at), from + at, place);
+        copy_row_async(to + S::template at<Rows>(start + i, at), from + at, place, bytes);
       }
     }
   }

@@ -15,14 +15,15 @@ template <class M>
 class ErrorBlock {
  public:
   /// Of the 16 rows, as many exist and as many are pixels (both may be more, or less than none).
-  __device__ ErrorBlock(const Shape& s, int lane, int rows, int pixels)
+  /// `all_exist`: so do all sequences that it is about.
+  __device__ ErrorBlock(const Shape& s, int lane, int rows, int pixels, bool all_exist)
       : row_(lane >> 2),
         first_((lane & 3) * 2),
         rows_(rows - row_),
         pixels_(pixels - row_),
         sign_(s.sign_error != 0),
         scores_(pixels > 0),
-        full_(s.batch == s.padded) {}
+        full_(all_exist) {}
 
   /// Whether all sequences exist, all or none of them are scored and errors are differences: nearly
   /// always.
@@ -32,7 +33,8 @@ class ErrorBlock {
 
   /// Pairs of targets of `Count` such blocks, of sequences that follow each other, become d1: in
   /// words of rows l/4 and l/4 + 8, then of the next 8 sequences. `who`: as told by ErrorMath's
-  /// `look`, for the first 8 and for the next. `sums` are of those two rows.
+  /// `look`, for the first 8 and for the next. `Plain`: where `plain`. `sums` are of those two
+  /// rows.
   template <bool Plain, int Count, class Derivative>
   __device__ void make(std::uint32_t (&words)[Count][4], ErrorSums (&sums)[2],
                        Derivative derivative, const float (&y)[Count][2][4],

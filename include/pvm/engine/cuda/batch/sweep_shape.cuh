@@ -109,7 +109,7 @@ struct SweepState {
   /// What the master gains of a gradient and what W has beside it, of the step before and of this.
   float rates[2][most_swept_layers][2];
   bool keeps;       ///< whether d1 is stored, for a checkpoint or whoever reads the weights
-  bool all_scored;  ///< whether predictions for all sequences are
+  bool all_scored;  ///< whether predictions for all sequences that exist are
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   CopyBarrier masters[S::warps];  ///< of each warp, full
   CopyBarrier fresh, errors;
@@ -127,11 +127,22 @@ constexpr int sweep_shared_bytes(int columns) {
   return masters_start<Bp> + SweepShape<Bp>::warps * SweepShape<Bp>::master_floats(columns) * 4;
 }
 
-/// What warps of both kinds know. `Steps`: all that the kernel does is steps; else it does none.
-template <class M, int Bp, bool Steps>
+/// What a sweep's kernel does.
+enum class SweepKind {
+  other,   ///< all tasks but steps
+  steps,   ///< steps
+  partial  ///< wide: steps of fewer sequences than there is room for; most of what the others
+           ///< would take is left out
+};
+
+/// What warps of both kinds know.
+template <class M, int Bp, SweepKind Kind>
 class SweepRole {
  protected:
   using S = SweepShape<Bp>;
+  static constexpr bool steps = Kind != SweepKind::other;
+  static constexpr bool partial = Kind == SweepKind::partial;
+  static_assert(S::wide || !partial);
 
   __device__ SweepRole(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : a_(a),
@@ -145,8 +156,12 @@ class SweepRole {
   [[nodiscard]] __device__ StepStart& start_of_step() const {
     return a_.first[S::wide ? blockIdx.x : 0];
   }
-  [[nodiscard]] __device__ bool settles() const { return !Steps && task_ == Task::settle; }
-  [[nodiscard]] __device__ bool publishes() const { return !Steps && task_ != Task::settle; }
+  [[nodiscard]] __device__ bool settles() const { return !steps && task_ == Task::settle; }
+  [[nodiscard]] __device__ bool publishes() const { return !steps && task_ != Task::settle; }
+  /// Bytes of a row that something is made of: all, or those of sequences in whole 16s.
+  [[nodiscard]] __device__ int live_bytes() const {
+    return partial ? (a_.shape.batch + 15) / 16 * 32 : S::row_bytes;
+  }
   [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {
     return shared_ + S::tiles_start + tile % S::tiles * S::tile_bytes;
   }

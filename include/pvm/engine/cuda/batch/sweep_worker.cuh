@@ -15,12 +15,12 @@
 namespace pvm::inline v0::detail::batch {
 
 /// A warp that computes.
-template <class M, int Bp, bool Steps>
-class SweepWorker : protected SweepRole<M, Bp, Steps> {
-  using Base = SweepRole<M, Bp, Steps>;
+template <class M, int Bp, SweepKind Kind>
+class SweepWorker : protected SweepRole<M, Bp, Kind> {
+  using Base = SweepRole<M, Bp, Kind>;
 
  protected:
-  using Base::a_, Base::state_, Base::shared_;
+  using Base::a_, Base::state_, Base::shared_, Base::steps, Base::partial;
   using typename Base::S;
 
   __device__ SweepWorker(const Arguments& a, Task task, SweepState<Bp>& state,
@@ -56,7 +56,7 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
       wait_for_tile(number + 1);
       t = &Base::tile_at(number + 1);
     }
-    if constexpr (Steps) publish_score();
+    if constexpr (steps) publish_score();
   }
 
   /// What follows from the thread's number is found anew in every phase of a tile: kept over all of
@@ -243,33 +243,43 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
   __device__ void turn_block(ErrorSums& score, unsigned char* rows, const unsigned char* r,
                              const OutputWeights& w, const SweepTile& t, int first, int piece) {
     const ErrorBlock<M> block(a_.shape, lane(), Base::rows_of(t) - first,
-                              static_cast<int>(t.pixels) - first);
+                              static_cast<int>(t.pixels) - first,
+                              partial || a_.shape.batch == a_.shape.padded);
     const std::uint16_t* who = state_.who + piece * (S::piece_bytes / 16);
     // of the first values in a slot of a ring of all outputs, 16 bytes each
     const std::uint32_t start = (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
                                 static_cast<unsigned>(piece * (S::piece_bytes / 16));
     const bool plain = block.plain(state_.all_scored) && state_.cursor.given == 0;
+    // of the piece, bytes of sequences that exist, and of those in whole 16s
+    const int begin = piece * S::piece_bytes;
+    const int exist = partial ? min(a_.shape.batch * 2 - begin, S::piece_bytes) : S::piece_bytes;
+    const int live = partial ? min(Base::live_bytes() - begin, S::piece_bytes) : S::piece_bytes;
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto derivative) {
+      int at = 0;
       if (plain) {
-        turn_rows<Rows, true>(score, rows, r, w, block, who, start, derivative);
-      } else {
-        turn_rows<Rows, false>(score, rows, r, w, block, who, start, derivative);
+        at = turn_rows<Rows, true>(0, exist, score, rows, r, w, block, who, start, derivative);
+      }
+      if (partial || !plain) {
+        turn_rows<Rows, false>(partial ? at : 0, live, score, rows, r, w, block, who, start,
+                               derivative);
       }
     });
   }
+  /// Bytes `at` and on, as far as whole blocks of them end before `end`; returns where they do.
   template <int Rows, bool Plain, class Derivative>
-  __device__ __forceinline__ void turn_rows(ErrorSums& score, unsigned char* rows,
-                                            const unsigned char* r, const OutputWeights& w,
-                                            const ErrorBlock<M>& block, const std::uint16_t* who,
-                                            std::uint32_t start, Derivative derivative) const {
+  __device__ __forceinline__ int turn_rows(int at, int end, ErrorSums& score, unsigned char* rows,
+                                           const unsigned char* r, const OutputWeights& w,
+                                           const ErrorBlock<M>& block, const std::uint16_t* who,
+                                           std::uint32_t start, Derivative derivative) const {
     const int l = lane();
     const int target = S::template at<Rows>(l & 15, (l >> 4) * 16);
     const int upper = S::template at<panel_width>(l & 15, (l >> 4) * 16);
     const int last = S::template at<panel_width>(48 + (l & 7), (l >> 3 & 1) * 16);
     constexpr int count = Plain ? S::error_blocks : 1;
+    const int stop = end - end % (32 * count);
     ErrorSums sums[2];
 #pragma unroll 1
-    for (int at = 0; at < S::piece_bytes; at += 32 * count) {
+    for (; at < stop; at += 32 * count) {
       const auto block_at = [&](int place, int i) { return S::further(place, at + i * 32); };
       float y[count][2][4];
       std::uint32_t d1[count][4];
@@ -299,6 +309,7 @@ class SweepWorker : protected SweepRole<M, Bp, Steps> {
       }
     }
     block.add(score, sums);
+    return at;
   }
   /// Bytes to the `start`-th 16 bytes of a slot of a ring of all outputs.
   [[nodiscard]] __device__ std::size_t slot_bytes(std::uint32_t slot, std::uint32_t start) const {

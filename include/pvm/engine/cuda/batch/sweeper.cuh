@@ -11,10 +11,10 @@
 
 namespace pvm::inline v0::detail::batch {
 
-template <class M, int Bp, bool Steps>
-class Sweeper : public SweepWorker<M, Bp, Steps> {
-  using Base = SweepWorker<M, Bp, Steps>;
-  using Base::a_, Base::state_, Base::shared_, Base::stage_;
+template <class M, int Bp, SweepKind Kind>
+class Sweeper : public SweepWorker<M, Bp, Kind> {
+  using Base = SweepWorker<M, Bp, Kind>;
+  using Base::a_, Base::state_, Base::shared_, Base::stage_, Base::steps;
   using Base::begin_phase, Base::warp, Base::lane, Base::arrive, Base::exists, Base::with_stage;
   using typename Base::S;
 
@@ -35,7 +35,7 @@ class Sweeper : public SweepWorker<M, Bp, Steps> {
     } else {
       work_w1(sums, t);
     }
-    if (Steps && t.ends != 0) finish(sums, t);
+    if (steps && t.ends != 0) finish(sums, t);
   }
   __device__ void work_w0(Sums<1>& sums, const SweepTile& shared) {
     const SweepTile t = shared;  // or what is asked of it would be read again behind each barrier

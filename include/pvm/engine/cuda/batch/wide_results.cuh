@@ -22,7 +22,7 @@ inline constexpr int wide_part_floats = 64 * 256;  ///< of all four warps
 template <class M>
 class WideResults {
   /// A warp makes results of its 16 rows by 32 sequences in a turn.
-  static constexpr int turns = 8, octets = 4;
+  static constexpr int octets = 4;
   static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
   static constexpr int square_bytes = 16 * piece_bytes, squares = 3;
 
@@ -30,7 +30,9 @@ class WideResults {
   static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
   static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... and all four
 
-  __device__ WideResults(const Arguments& a, const SweepTile& t) : a_(a), tile_(t) {}
+  /// `bytes`: so many of a row's are made.
+  __device__ WideResults(const Arguments& a, const SweepTile& t, int bytes)
+      : a_(a), tile_(t), turns_((bytes + piece_bytes - 1) / piece_bytes) {}
 
   /// Asks for what will be added to the sums, or multiplied with them, up to the second-level
   /// cache.
@@ -80,15 +82,15 @@ class WideResults {
     const bool gradient = tile_.forward == 0;
     const std::uint32_t parts = tile_.parts;
     const auto bring_both = [&](int ours, int others) {  // two turns ahead, and one
-      if (parts == 2 && others < turns) bring(more, others);
+      if (parts == 2 && others < turns_) bring(more, others);
       copies_commit();
-      if (gradient && ours < turns) bring_before(square(room, ours), places, ours);
+      if (gradient && ours < turns_) bring_before(square(room, ours), places, ours);
       copies_commit();
     };
     if (gradient) bring_before(room, places, 0);
     bring_both(1, 0);
 #pragma unroll 1
-    for (int turn = 0; turn < turns; ++turn) {
+    for (int turn = 0; turn < turns_; ++turn) {
       float v[octets][4];
       take(v, sums, turn);
       copies_wait<1>();
@@ -331,6 +333,7 @@ class WideResults {
 
   const Arguments& a_;
   const SweepTile& tile_;
+  int turns_;
   int me_ = thread_number();
 };
 

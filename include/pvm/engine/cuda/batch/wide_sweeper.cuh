@@ -14,10 +14,10 @@
 
 namespace pvm::inline v0::detail::batch {
 
-template <class M, int Bp, bool Steps>
-class WideSweeper : public SweepWorker<M, Bp, Steps> {
-  using Base = SweepWorker<M, Bp, Steps>;
-  using Base::a_, Base::state_, Base::shared_, Base::stage_;
+template <class M, int Bp, SweepKind Kind>
+class WideSweeper : public SweepWorker<M, Bp, Kind> {
+  using Base = SweepWorker<M, Bp, Kind>;
+  using Base::a_, Base::state_, Base::shared_, Base::stage_, Base::steps;
   using Base::begin_phase, Base::warp, Base::lane, Base::arrive;
   using typename Base::S;
   static_assert(Bp == 256 && S::rows == 64 && S::part_rows == 32 && S::chunks == 2);
@@ -39,21 +39,21 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     Sums sums;
     clear(sums);
     Base::walk([&](const SweepTile& t) {
-      if (Steps) stage_ = static_cast<int>(t.stage);  // told anew: no register has to keep it
-      if (Steps && t.ends != 0) {
-        WideResults<M>(a_, t).announce(state_.cursor);
+      if (steps) stage_ = static_cast<int>(t.stage);  // told anew: no register has to keep it
+      if (steps && t.ends != 0) {
+        WideResults<M>(a_, t, Base::live_bytes()).announce(state_.cursor);
       }
       if (t.forward != 0) {
         work_w0(sums, t);
       } else {
         work_w1(sums, t);
       }
-      if (Steps && t.ends != 0) finish(sums, t);
-      if (Steps && (t.forward != 0 || t.ends != 0))
+      if (steps && t.ends != 0) finish(sums, t);
+      if (steps && (t.forward != 0 || t.ends != 0))
         arrive(&exchange(static_cast<int>(t.last_stage)).empty);
     });
     if (is_elected()) stores_have_landed();  // masters: the next kernel is a sweep, too
-    if (Steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
+    if (steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
   }
 
  private:
@@ -103,7 +103,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       wait_for_stage(stage + 1);
       multiply_rows<1>(sums, w, rows_of(stage + 1), true);
     }
-    if (!Steps || !ends) Base::bring_next_masters(t);  // while they are multiplied
+    if (!steps || !ends) Base::bring_next_masters(t);  // while they are multiplied
     if (rows > S::part_rows) {
       products_wait<1>();
       arrive(&exchange(stage).empty);
@@ -141,7 +141,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
       batch::clear(g);
       multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
     }
-    products_wait<Steps ? 1 : 0>();  // else there may be none that goes on
+    products_wait<steps ? 1 : 0>();  // else there may be none that goes on
     hold(g);
     Base::leave_n(t);
     Base::move(g, t);  // while W1^T d1 is made
@@ -150,11 +150,11 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
     hold(sums[0]);
     hold(sums[1]);
     begin_phase();
-    const int first = Steps ? static_cast<int>(t.stage) : stage;  // no register has kept it
+    const int first = steps ? static_cast<int>(t.stage) : stage;  // no register has kept it
     arrive(&exchange(first).empty);
-    if (!Steps || t.ends == 0) arrive(&exchange(first + 1).empty);
+    if (!steps || t.ends == 0) arrive(&exchange(first + 1).empty);
     Base::store_copy(t.panel, g);
-    if (!Steps || t.ends == 0) Base::bring_next_masters(t);
+    if (!steps || t.ends == 0) Base::bring_next_masters(t);
   }
   [[nodiscard]] __device__ Exchange& exchange(int stage) const {
     return state_.stages[Turns<S::stages>{stage}.place()];
@@ -168,7 +168,7 @@ class WideSweeper : public SweepWorker<M, Bp, Steps> {
   /// The part's sums are made.
   __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
     begin_phase();
-    WideResults<M> results(a_, t);
+    WideResults<M> results(a_, t, Base::live_bytes());
     const bool complete = results.complete(sums);
     begin_phase();
     sync_warps(1, S::warps * 32);  // all have read the last stage

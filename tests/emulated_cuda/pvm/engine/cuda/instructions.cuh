@@ -137,8 +137,8 @@ inline void copy_async(void* shared, const void* global, unsigned long long) {
 inline void copy_word_async(void* shared, const void* global) {
   emulated::ask(shared, global, 4, 0);
 }
-inline void copy_async_or_zero(void* shared, const void* global, bool exists) {
-  emulated::ask(shared, global, exists ? 16 : 0, exists ? 0 : 16);
+inline void copy_async_or_zero(void* shared, const void* global, int bytes) {
+  emulated::ask(shared, global, bytes, 16 - bytes);
 }
 inline void copies_commit() { ++emulated_cuda::block().now().group; }
 template <int Pending>
