@@ -20,6 +20,7 @@
 #include "reference.hpp"
 #include "rounding_suite.hpp"
 
+using pvm_test::check_scores;
 using pvm_test::distance;
 using pvm_test::doubles;
 using pvm_test::early_tiny;
@@ -283,12 +284,7 @@ TEST_CASE("batch: scores and predictions are the host engine's", "[gpu]") {
   gpu.restore(start_from(start, 6));
   run_steps(host, spec, 40);
   run_steps(gpu, spec, 40);
-  const pvm::Score a = host.take_score(), b = gpu.take_score();
-  CHECK(a.pixels == b.pixels);
-  CHECK(a.outputs == b.outputs);
-  CHECK(std::abs(b.prediction / a.prediction - 1) < 1e-5);
-  CHECK(std::abs(b.persistence / a.persistence - 1) < 1e-5);
-  CHECK(std::abs(b.loss / a.loss - 1) < 1e-5);
+  check_scores(host.take_score(), gpu.take_score(), 1e-5, 1e-5);
   CHECK(gpu.take_score().loss == 0);
   std::vector<float> p(6 * spec.frame_size()), q(p.size());
   host.read_prediction(p);
@@ -310,12 +306,7 @@ TEST_CASE("batch: scores of sequences that fill no kernel are the host engine's"
     gpu.restore(start_from(start, batch));
     run_steps(host, spec, steps_of(12, 4));
     run_steps(gpu, spec, steps_of(12, 4));
-    const pvm::Score a = host.take_score(), b = gpu.take_score();
-    CHECK(a.pixels == b.pixels);
-    CHECK(a.outputs == b.outputs);
-    CHECK(std::abs(b.prediction / a.prediction - 1) < 1e-3);
-    CHECK(std::abs(b.persistence / a.persistence - 1) < 1e-3);
-    CHECK(std::abs(b.loss / a.loss - 1) < 1e-3);
+    check_scores(host.take_score(), gpu.take_score(), 1e-3, 1e-3);
   }
 }
 

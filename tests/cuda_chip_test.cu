@@ -19,6 +19,7 @@
 
 #include "rounding_suite.hpp"
 
+using pvm_test::check_scores;
 using pvm_test::check_small;
 using pvm_test::distance;
 using pvm_test::doubles;
@@ -232,12 +233,7 @@ TEMPLATE_TEST_CASE("chip: scores, predictions and frames are the host engine's",
   floats.restore(start_from(start, 1));
   run_steps(host, spec, 21);
   run_steps(gpu, spec, 21);
-  const pvm::Score a = host.take_score(), b = gpu.take_score();
-  CHECK(a.pixels == b.pixels);
-  CHECK(a.outputs == b.outputs);
-  CHECK(std::abs(b.prediction / a.prediction - 1) < 1e-3);
-  CHECK(std::abs(b.persistence / a.persistence - 1) < 1e-4);
-  CHECK(std::abs(b.loss / a.loss - 1) < 1e-3);
+  check_scores(host.take_score(), gpu.take_score(), 1e-3, 1e-4);
   CHECK(gpu.take_score().loss == 0);
   std::vector<float> p(spec.frame_size()), q(p.size());
   host.read_prediction(p);

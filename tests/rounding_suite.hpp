@@ -29,6 +29,16 @@ inline bool skipped() {
 
 inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
+/// Two engines have seen the same: of what they missed, b differs from a by this much at most, and
+/// of what repeating the frame missed by `repeated`.
+inline void check_scores(const pvm::Score& a, const pvm::Score& b, double most, double repeated) {
+  CHECK(a.pixels == b.pixels);
+  CHECK(a.outputs == b.outputs);
+  CHECK(std::abs(b.prediction / a.prediction - 1) < most);
+  CHECK(std::abs(b.persistence / a.persistence - 1) < repeated);
+  CHECK(std::abs(b.loss / a.loss - 1) < most);
+}
+
 /// `compare`, said aloud.
 template <class E>
 Differences distance(const pvm::Spec& spec, int batch, int steps,

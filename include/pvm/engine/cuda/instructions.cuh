@@ -210,7 +210,7 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global)
                : "memory");
 }
-/// 16 bytes where `exists`, else 16 zeros; `global` must be an address even then.
+/// `bytes` bytes, 16 or none, and zeros up to 16; `global` must be an address even if none.
 __device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(bytes));
