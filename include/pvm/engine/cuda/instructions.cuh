@@ -659,6 +659,13 @@ __device__ __forceinline__ void keep_apart(float (&v)[4]) {
   asm volatile("// case %4" : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]) : "n"(Case));
 }
 
+/// Values become 0 in the registers where they are: where some cases clear sums and others go on
+/// with them, the compiler would copy all of them in every case.
+__device__ __forceinline__ void clear_in_place(float (&v)[4]) {
+  asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
+               : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]));
+}
+
 /// A thread may have so many registers from here on, more than the kernel started with, or fewer:
 /// for all threads of four warps.
 template <int Count>

@@ -240,9 +240,9 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
     return v[2 * i] + v[2 * i + 1];
   }
-  /// Writes eight rows of each of `Count` sums, of the last `last`, four sums at a time: lane i of
-  /// a row writes that of sum i.
-  template <int last = 8, int Count>
+  /// Writes eight rows of each of `Count` sums, four sums at a time: lane i of a row writes that of
+  /// sum i.
+  template <int Count>
   __device__ __forceinline__ void write_rows(const float (&sum)[Count], float* to) const {
 #pragma unroll
     for (int i = 0; i < Count; i += 4) {
@@ -250,16 +250,20 @@ struct Blocks : View<Precision, Hidden, home> {
       const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
       const float first = odd ? value(1) : value(0), second = odd ? value(3) : value(2);
       const int mine = i + (lane() & 3);
-      const bool exists = mine < Count - 1 || (mine == Count - 1 && row() < last);
-      if (exists) to[mine * 8 + row()] = upper ? second : first;
+      if (mine < Count) to[mine * 8 + row()] = upper ? second : first;
     }
   }
-  /// And of the rows beside the tiles, which are fewer than eight.
+  /// The four lanes of a row have the same: one writes, because shorter code is fetched sooner.
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
-    float v[S::tiles + 1];
+    if ((lane() & 3) == 0) {
 #pragma unroll
-    for (int i = 0; i <= S::tiles; ++i) v[i] = both_parts(sum.v[i / 2], i % 2);
-    write_rows<S::rest>(v, to);
+      for (int i = 0; i < S::tiles; ++i) to[i * 8 + row()] = both_parts(sum.v[i / 2], i % 2);
+      if (row() < S::rest) to[S::tiles * 8 + row()] = both_parts(sum.v[S::pairs], 0);
+    }
+  }
+  __device__ __forceinline__ static void clear(Sums& sum) {
+#pragma unroll
+    for (int i = 0; i <= S::pairs; ++i) clear_in_place(sum.v[i]);
   }
   /// Of W1: its tiles, then the list.
   __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,

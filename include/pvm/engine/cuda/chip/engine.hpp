@@ -167,8 +167,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                                     detail::chip::history);
   }
   [[nodiscard]] std::string layout_name() const {
-    return (Sizes::streams ? "streamed units, " : "on the chip, ") + std::string(Precision::name) +
-           ", " + std::to_string(device_.multiprocessors) + " multiprocessors";
+    // Who folds what, and when, was another before 16-bit warps had roles.
+    const std::string how =
+        Sizes::streams ? "streamed units, " : (Sizes::specialised ? "by roles, " : "on the chip, ");
+    return how + std::string(Precision::name) + ", " + std::to_string(device_.multiprocessors) +
+           " multiprocessors";
   }
   [[nodiscard]] std::vector<float> last_outputs() {
     const std::vector<float> y = this->download(y_);

@@ -11,13 +11,18 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/chip/resident.cuh>
+#include <pvm/engine/cuda/chip/specialised.cuh>
 #include <pvm/engine/cuda/chip/streamed.cuh>
 
 namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
 struct WorkerOf {
-  using type = Resident<Precision, Hidden>;
+  using type = Specialised<Precision, Hidden>;
+};
+template <int Hidden>
+struct WorkerOf<fp32, Hidden, Home::chip> {
+  using type = Resident<Hidden>;
 };
 template <class Precision, int Hidden>
 struct WorkerOf<Precision, Hidden, Home::memory> {
@@ -124,29 +129,32 @@ __global__ void __launch_bounds__(S::threads, S::together)
   }
 }
 
+/// Values i to i + 3 of a record.
+template <class Value>
+__device__ __forceinline__ float4 four_values(const std::uint32_t* record, int i, Value value) {
+  return make_float4(value(record, i), value(record, i + 1), value(record, i + 2),
+                     value(record, i + 3));
+}
 /// The inner products of the last two rows of the past of unit u: one warp's work.
 template <class Worker>
 __device__ __forceinline__ void restore_unit(const Worker& block, int u, unsigned long long step) {
   using S = typename Worker::S;
   using Words = typename Worker::Words;
-  constexpr int rows = (Worker::hidden + 31) / 32;
   const ChipUnit& my = block.unit(u);
 #pragma unroll 1
   for (unsigned back = 1; back <= 2; ++back) {
     const unsigned long long t = step + 2 * ring - back;
     std::uint32_t* record = block.past(t) + my.unit * S::record;
-    float c[rows];
-    for (int k = 0; k < rows; ++k) {
-      const int i = block.lane() + 32 * k;
-      c[k] = i < Worker::hidden ? Words::unpack(__ldcg(record + in_pieces(i))) : 0.0F;
-    }
-    float v[32];
-    for (int i = 0; i < 32; ++i) v[i] = 0;
-    block.template inner_products<rows>(v, 0, c, [&](int age, int i) {
-      return Words::unpack(__ldcg(block.past(t - 3 - static_cast<unsigned>(age)) +
-                                  my.unit * S::record + in_pieces(i)));
-    });
-    const float sum = block.sum_each(v);
+    const std::uint32_t* then =
+        block.past(t - 3 - static_cast<unsigned>(min(block.lane() & (sums - 1), S::terms - 1))) +
+        my.unit * S::record;
+    const auto value = [](const std::uint32_t* from, int i) {
+      return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(i))));
+    };
+    const float sum = block.inner_product([&](int i) { return four_values(record, i, value); },
+                                          [&](int i) { return four_values(then, i, value); },
+                                          [&](int i) { return value(record, i); },
+                                          [&](int i) { return value(then, i); });
     const std::uint32_t products[1] = {__float_as_uint(sum)};
     block.send(record + 4 * S::value_pieces, S::product_pieces, products,
                step - static_cast<unsigned>(back));

@@ -140,7 +140,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const unsigned long long t = now().step;
     for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
       shared[p.x + i] = 0;
-    constexpr int parts = (S::warps + 1) * S::values + S::warps * S::part1_words;
+    constexpr int parts = (S::multipliers + 1) * S::values + S::multipliers * S::part1_words;
     if (thread < unit_count()) area(thread)[S::opened] = ~0U;
     for (int i = thread; i < unit_count() * parts; i += S::threads) {
       float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
@@ -241,7 +241,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// work of `count` threads, of which this is number `me`.
   __device__ __forceinline__ void gather_values(unsigned long long step, bool odd, int me,
                                                 int count) const {
-    constexpr int at_once = 4;
+    constexpr int at_once = S::specialised ? 6 : 4;
     const std::uint32_t* from = past(step);
     const auto mark = static_cast<std::uint32_t>(step + 1);
     const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
@@ -515,7 +515,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
     float loss = 0, missed = 0, moved = 0;
     const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
-    constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
+    constexpr int at_once =
+        S::streams ? 4 : (S::specialised ? 3 : 1);  // y(t-2) that a thread has under way
 #pragma unroll 1
     for (int first = me; first < static_cast<int>(p.out_count); first += at_once * count) {
       float before[at_once] = {};
@@ -550,29 +551,22 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
         list_output(o, d1);
       }
     }
-    add_score(loss, missed, moved, scored);
+    add_score(loss, missed, moved);
   }
   /// Into the columns beside W1's tiles.
   __device__ __forceinline__ void list_output(std::uint32_t o, float d1) const {
     this->list_value(list_of(o), S::rest + 1 + now().lag, static_cast<int>(o % columns), d1);
   }
-  __device__ __forceinline__ void add_score(float loss, float missed, float moved,
-                                            bool scored) const {
-    const auto over_lanes = [](float v) {
+  __device__ __forceinline__ void add_score(float loss, float missed, float moved) const {
 #pragma unroll
-      for (int half = 16; half >= 1; half /= 2) v += __shfl_xor_sync(every_lane, v, half);
-      return v;
-    };
-    double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
-    loss = over_lanes(loss);
-    if (lane() == 0) score[2] += static_cast<double>(loss);
-    if (!scored) return;
-    missed = over_lanes(missed);
-    moved = over_lanes(moved);
-    if (lane() == 0) {
-      score[0] += static_cast<double>(missed);
-      score[1] += static_cast<double>(moved);
+    for (int half = 16; half >= 1; half /= 2) {
+      loss += __shfl_xor_sync(every_lane, loss, half);
+      missed += __shfl_xor_sync(every_lane, missed, half);
+      moved += __shfl_xor_sync(every_lane, moved, half);
     }
+    const float sum = lane() == 0 ? missed : (lane() == 1 ? moved : loss);
+    double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
+    if (lane() < 3) score[lane()] += static_cast<double>(sum);
   }
 
   // -------------------------------------------------------------- hidden values
@@ -608,18 +602,18 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const unsigned long long t = now().step;
     const ChipUnit& my = unit(u);
     std::uint32_t* record = past(t) + my.unit * S::record;
-    float h[rows], c[rows];
+    float h[rows];
     std::uint32_t word[rows];
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
       const int i = lane() + 32 * k;
-      h[k] = c[k] = 0;
+      h[k] = 0;
       word[k] = 0;
       if (i >= Hidden) continue;
       const float* part = float_area(u) + S::part0 + i;
-      float v = part[S::warps * S::values];  // of the listed gradients
+      float v = part[S::multipliers * S::values];  // of the listed gradients
 #pragma unroll
-      for (int w = 0; w < S::warps; ++w) v += part[w * S::values];
+      for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
       h[k] = activate(v);
       word[k] = Words::pack(squeeze(h[k]));
     }
@@ -630,39 +624,49 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     for (int k = 0; k < rows; ++k) {
       const int i = lane() + 32 * k;
       if (i >= Hidden) continue;
-      c[k] = Words::unpack(word[k]);
       row[i] = h[k];
       history_row(S::hidden, u, t)[i] = h[k];
-      history_row(S::squeezed, u, t)[i] = c[k];
+      history_row(S::squeezed, u, t)[i] = Words::unpack(word[k]);
       area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
     }
-    float v[32];
-    inner_products<rows>(v, 0, c, [&](int age, int i) {
-      return history_row(S::squeezed, u, t - 3 - age + history)[i];
-    });
-    inner_products<rows>(v, sums, h, [&](int age, int i) {
-      return history_row(S::hidden, u, t - 3 - age + history)[i];
-    });
-    const float sum = sum_each(v);
+    __syncwarp();  // the lanes read what all have written
+    const float sum = unit_products(u, t);
     const std::uint32_t products[1] = {__float_as_uint(sum)};
     send(record + 4 * S::value_pieces, S::product_pieces, products, t);
-    if constexpr (S::streams) __syncwarp();  // h(t) went to device memory
     list_representation(u, sum);
   }
-  /// v[at + age] = this lane's part of now . then(age); explicit, so that all kernels round alike.
-  template <int Rows, class Then>
-  __device__ __forceinline__ void inner_products(float (&v)[32], int at,
-                                                 const float (&values)[Rows], Then then) const {
+  /// Inner products of a unit's values in step t with the listed ones: of c(h) to the first sixteen
+  /// lanes, of h to the others, each that of an age.
+  __device__ __forceinline__ float unit_products(int u, unsigned long long t) const {
+    const std::uint32_t what = lane() < sums ? S::squeezed : S::hidden;
+    const int age = min(lane() & (sums - 1), S::terms - 1);
+    const float* now_row = history_row(what, u, t);
+    const float* then = history_row(what, u, t - 3 - static_cast<unsigned>(age) + history);
+    const float sum = inner_product(
+        [&](int i) { return four(now_row + i); }, [&](int i) { return four(then + i); },
+        [&](int i) { return now_row[i]; }, [&](int i) { return then[i]; });
+    return (lane() & (sums - 1)) < S::terms ? sum : 0.0F;
+  }
+  __device__ __forceinline__ static float4 four(const float* from) {
+    return *reinterpret_cast<const float4*>(from);
+  }
+  /// The sum over a unit's values of a(i) b(i), of which `four_a(i)` are those from i on. Explicit,
+  /// so that all kernels round alike.
+  template <class FourA, class FourB, class OneA, class OneB>
+  __device__ __forceinline__ static float inner_product(FourA four_a, FourB four_b, OneA one_a,
+                                                        OneB one_b) {
+    float4 sum = {0, 0, 0, 0};
 #pragma unroll
-    for (int age = 0; age < sums; ++age) {
-      float sum = 0;
-#pragma unroll
-      for (int k = 0; k < Rows; ++k) {
-        const int i = lane() + 32 * k;
-        if (age < S::terms && i < Hidden) sum = __fmaf_rn(values[k], then(age, i), sum);
-      }
-      v[at + age] = sum;
+    for (int i = 0; i < Hidden / 4 * 4; i += 4) {
+      const float4 v = four_a(i), w = four_b(i);
+      sum.x = __fmaf_rn(v.x, w.x, sum.x);
+      sum.y = __fmaf_rn(v.y, w.y, sum.y);
+      sum.z = __fmaf_rn(v.z, w.z, sum.z);
+      sum.w = __fmaf_rn(v.w, w.w, sum.w);
     }
+#pragma unroll
+    for (int i = Hidden / 4 * 4; i < Hidden; ++i) sum.x = __fmaf_rn(one_a(i), one_b(i), sum.x);
+    return (sum.x + sum.y) + (sum.z + sum.w);
   }
   /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
   /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
@@ -736,7 +740,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const auto total = [&](int column) {
       float v = 0;
 #pragma unroll
-      for (int w = 0; w < S::warps; ++w) v += part[w * S::part1_words + column];
+      for (int w = 0; w < S::multipliers; ++w) v += part[w * S::part1_words + column];
       return v;
     };
     // Lane i: of the gradient in column i.
@@ -771,9 +775,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   // -------------------------------------------------------------- the step
 
   /// Nobody writes over what the slowest may still read.
-  __device__ __forceinline__ void wait_for_slowest() const {
-    if (now().step < ahead) return;
-    const unsigned long long step = now().step - ahead;
+  __device__ __forceinline__ void wait_for_slowest(unsigned long long t) const {
+    if (t < ahead) return;
+    const unsigned long long step = t - ahead;
     const unsigned int* begun = a.begun + step % rounds;
     const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
     while (static_cast<int>(load_relaxed(begun) - target) < 0) {

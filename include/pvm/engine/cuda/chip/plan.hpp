@@ -245,6 +245,9 @@ class Plan {
         }
       }
     }
+    share_.erase(std::remove_if(share_.begin(), share_.end(),
+                                [](const auto& units) { return units.empty(); }),
+                 share_.end());  // nothing runs where there is no unit
     for (auto& units : share_) std::sort(units.begin(), units.end());
   }
   /// Each unit to the first multiprocessor that has room; empty if one finds none.
@@ -338,11 +341,13 @@ class Plan {
     std::vector<ChipUnit> units;
     std::vector<ChipPanel> panels;
     std::vector<ChipSlot> slots;
-    std::array<std::vector<ChipBlock>, S::warps> blocks;
-    std::array<std::vector<ChipWideBlock>, S::warps> wide;
-    std::array<std::vector<unsigned>, S::warps> due;  ///< blocks of a warp that fold, by phase
+    std::array<std::vector<ChipBlock>, S::multipliers> blocks;
+    std::array<std::vector<ChipWideBlock>, S::multipliers> wide;
+    /// Blocks of a warp that fold, by phase.
+    std::array<std::vector<unsigned>, S::multipliers> due;
     std::vector<ChipTarget> targets;
     std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;
+    std::vector<std::uint32_t> wide_folding, wide_folding_start, reload;
     std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
     std::uint32_t patches = 0;     ///< so far
   };
@@ -355,7 +360,11 @@ class Plan {
     deal(draft, foldings);
     deal_wide(draft);
     place_all(draft, shared_words_there);
-    if constexpr (!S::streams) list_folding(draft);
+    if constexpr (S::specialised) {
+      list_folding_for_others(draft);
+    } else if constexpr (!S::streams) {
+      list_folding(draft);
+    }
     append(draft);
   }
 
@@ -448,7 +457,7 @@ class Plan {
     if (n > S::most_units) problem_ = "it has too many units";
     Places place{ChipAreas::offsets};
     (void)place(base(0));
-    areas.scratch = place(S::warps * S::scratch_words);
+    areas.scratch = place((S::specialised ? S::folders : S::multipliers) * S::scratch_words);
     areas.units = place.at;
   }
 
@@ -472,8 +481,13 @@ class Plan {
     p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
     if constexpr (!S::streams) {
       p.folding = place(count);  // at most: what is streamed is known when all have their place
-      p.folding_start = place(S::warps * (period_ + 1));
-      p.first_in_pass = place(S::whole ? S::warps * period_ : 0);
+      p.folding_start = place((S::specialised ? 2 * S::folders : S::multipliers) * (period_ + 1));
+      p.first_in_pass = place(S::whole ? S::multipliers * period_ : 0);
+      p.wide_folding = place(S::specialised ? wide_count : 0);
+      p.wide_folding_start = place(S::folders * (period_ + 1));
+      p.reload = place(S::specialised ? S::multipliers * period_ : 0);
+      p.head_count = S::specialised ? narrow(count + 2) : 0;
+      p.heads = place(2 * p.head_count * sizeof(ChipHead) / 4);
     }
     p.start = start;
     p.words = place.at - start;
@@ -487,7 +501,7 @@ class Plan {
     } else {
       p.y = place(2 * draft.out);
       std::uint32_t rest = place(count * S::rest_words);
-      for (std::size_t w = 0; w < S::warps; ++w) {
+      for (std::size_t w = 0; w < S::multipliers; ++w) {
         p.rest_first[w] = rest;
         rest += narrow(draft.blocks[w].size() * S::rest_words);
       }
@@ -530,28 +544,43 @@ class Plan {
       }
     }
   }
-  /// W0: the first of each warp's are held in registers, the last lie in shared memory, warp by
-  /// warp alike; what is between them is streamed, and the first of that asked for before all.
+  /// W0: some of each warp's are held in registers, others lie in shared memory, warp by warp
+  /// alike, and there is no room for the rest, which is streamed. A warp has the held first, then
+  /// the streamed, the first of which is asked for before all; where warps have roles the streamed
+  /// come first and last, so that the last can be on their way while others are multiplied.
   void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place) {
-    std::array<std::size_t, S::warps> left{};
+    std::array<std::size_t, S::multipliers> left{};
     std::size_t most = 0;
-    for (std::size_t w = 0; w < S::warps; ++w) {
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
       left[w] = draft.blocks[w].size();
       held += std::min<std::size_t>(left[w], S::held_blocks);
       most = std::max(most, left[w]);
     }
+    std::uint32_t next = place.at;
     for (; most > S::held_blocks && !S::streams; --most) {
-      for (std::size_t w = 0; w < S::warps; ++w) {
+      for (std::size_t w = 0; w < S::multipliers; ++w) {
         if (left[w] < most || place.at + S::block_words > shared_words_there) continue;
-        draft.blocks[w][--left[w]].where = place(S::block_words);
+        --left[w];
+        place(S::block_words);
         ++shared;
       }
     }
-    for (std::size_t w = 0; w < S::warps; ++w) {
-      draft.p.streamed_to[w] = narrow(left[w]);
-      for (std::size_t k = S::held_blocks; k < left[w]; ++k) {
-        draft.blocks[w][k].where = in_memory;
-        ++streamed;
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
+      auto& list = draft.blocks[w];
+      const std::size_t held_here = std::min<std::size_t>(left[w], S::held_blocks);
+      const std::size_t streamed_here = left[w] - held_here;
+      const std::size_t early =
+          S::specialised ? std::min<std::size_t>(streamed_here, S::under_way) : streamed_here;
+      const std::size_t first_shared = held_here + early;
+      const std::size_t late = list.size() - (streamed_here - early);
+      streamed += streamed_here;
+      draft.p.streamed_to[w] = narrow(S::specialised ? early : left[w]);
+      draft.p.late_from[w] = narrow(late);
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        list[k].where = in_memory;  // of those that are held, what others fold
+        if (k < first_shared || k >= late) continue;
+        list[k].where = next;
+        next += S::block_words;
       }
     }
   }
@@ -564,14 +593,16 @@ class Plan {
     p.out_count = draft.out;
     std::vector<ChipBlock> blocks_of_all;
     std::vector<ChipWideBlock> wide_of_all;
-    for (std::size_t w = 0; w < S::warps; ++w) {
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
       p.block_start[w] = narrow(blocks_of_all.size());
       p.wide_start[w] = narrow(wide_of_all.size());
       blocks_of_all.insert(blocks_of_all.end(), draft.blocks[w].begin(), draft.blocks[w].end());
       wide_of_all.insert(wide_of_all.end(), draft.wide[w].begin(), draft.wide[w].end());
     }
-    p.block_start[S::warps] = narrow(blocks_of_all.size());
-    p.wide_start[S::warps] = narrow(wide_of_all.size());
+    for (std::size_t w = S::multipliers; w <= S::warps; ++w) {  // these have none
+      p.block_start[w] = narrow(blocks_of_all.size());
+      p.wide_start[w] = narrow(wide_of_all.size());
+    }
     const std::size_t start = programs.size();
     program_start.push_back(narrow(start));
     programs.resize(start + p.words);
@@ -591,6 +622,16 @@ class Plan {
     put(p.folding, draft.folding);
     put(p.folding_start, draft.folding_start);
     put(p.first_in_pass, draft.first_in_pass);
+    put(p.wide_folding, draft.wide_folding);
+    put(p.wide_folding_start, draft.wide_folding_start);
+    put(p.reload, draft.reload);
+    std::vector<ChipHead> heads(2 * p.head_count, ChipHead{p.x, 0});
+    for (std::size_t k = 0; k < heads.size() / 2 && k < blocks_of_all.size(); ++k) {
+      const ChipBlock& block = blocks_of_all[k];
+      heads[k] = {block.x & 0xffffU, block.what};
+      heads[p.head_count + k] = {block.x >> 16, block.what};
+    }
+    put(p.heads, heads);
   }
 
   static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
@@ -618,12 +659,12 @@ class Plan {
   }
 
   /// Blocks to warps, in the order in which they fold, to the one that has least; in 16 bits of
-  /// those that fold least in that step, because it takes as long as the warp that folds most.
-  /// (Most fp32 blocks fold while they are streamed.) Each warp then has its own ordered by unit,
-  /// one behind the other in device memory. The shares make the warps of an H200 busy for as long.
+  /// those of which least folds in that step, because what folds is loaded again. (Most fp32 blocks
+  /// fold while they are streamed.) Each warp then has its own ordered by unit, one behind the
+  /// other in device memory. The shares make the warps of an H200 busy for as long.
   void deal(Draft& draft, const std::vector<Folding>& foldings) {
     const auto share_of = [&](std::size_t w) {
-      return S::streams ? 1 : S::shares[static_cast<std::size_t>(role(draft, w))];
+      return S::streams || S::specialised ? 1 : S::shares[static_cast<std::size_t>(role(draft, w))];
     };
     const auto load = [&](std::size_t w) {
       return static_cast<double>(draft.blocks[w].size()) / share_of(w);
@@ -636,8 +677,8 @@ class Plan {
       for (const Folding& f : foldings) {
         if (f.phase != phase) continue;
         for (std::size_t b = 0; b < f.blocks; ++b) {
-          std::size_t to = S::warps - 1;
-          for (std::size_t w = 0; w < S::warps; ++w) {
+          std::size_t to = S::multipliers - 1;
+          for (std::size_t w = 0; w < S::multipliers; ++w) {
             if (before(w, to)) to = w;
           }
           draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
@@ -707,9 +748,9 @@ class Plan {
   /// Blocks of W1, in runs, to the warps that have nothing else.
   void deal_wide(Draft& draft) const {
     std::vector<std::size_t> to;
-    for (std::size_t w = 0; w < S::warps; ++w) {
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
       const Role is = role(draft, w);
-      if (S::streams || is == Role::writes || is == Role::others) to.push_back(w);
+      if (S::streams || S::specialised || is == Role::writes || is == Role::others) to.push_back(w);
     }
     if (to.empty()) return;
     const std::size_t count = draft.targets.size();
@@ -721,14 +762,16 @@ class Plan {
             {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
       }
     }
-    for (std::size_t w = 0; w < S::warps; ++w) {
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
       for (ChipWideBlock& block : draft.wide[w]) block.what |= narrow(free_phase(draft, w) << 8);
       count_runs(draft.wide[w]);
     }
   }
-  /// The phase in which a warp folds least, and of these the one in which all do.
+  /// The phase in which a warp folds least, if it folds its own, and of these the one in which all
+  /// do.
   [[nodiscard]] static std::size_t free_phase(Draft& draft, std::size_t w) {
     auto& mine = draft.due[w];
+    const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
     const auto of_all = [&](std::size_t phase) {
       unsigned sum = 0;
       for (const auto& due : draft.due) sum += due[phase];
@@ -736,7 +779,7 @@ class Plan {
     };
     std::size_t best = 0;
     for (std::size_t phase = 1; phase < mine.size(); ++phase) {
-      if (std::pair(mine[phase], of_all(phase)) < std::pair(mine[best], of_all(best))) best = phase;
+      if (std::pair(own(phase), of_all(phase)) < std::pair(own(best), of_all(best))) best = phase;
     }
     ++mine[best];
     return best;
@@ -745,7 +788,7 @@ class Plan {
   /// Each warp's blocks of W0 by the phase in which they fold; of fp32 weights those that are
   /// streamed fold in their pass, and of them only the first of each phase is noted.
   void list_folding(Draft& draft) const {
-    for (std::size_t w = 0; w < S::warps; ++w) {
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
       const auto& list = draft.blocks[w];
       for (std::size_t phase = 0; phase <= period_; ++phase) {
         draft.folding_start.push_back(narrow(draft.folding.size()));
@@ -759,6 +802,57 @@ class Plan {
           }
         }
         if (S::whole && phase < period_) draft.first_in_pass.push_back(first);
+      }
+    }
+  }
+
+  /// The same where some warps fold for others: the blocks of a phase are dealt to these in turns,
+  /// first those of W0 that are held, which need not wait until nobody reads them. They are
+  /// numbered among all of the multiprocessor's. A bit for each held block says whether it is to be
+  /// loaded again after a phase.
+  void list_folding_for_others(Draft& draft) const {
+    struct Due {
+      std::uint32_t phase;
+      bool held;
+    };
+    const auto phase_of = [](const auto& block) { return block.what >> 8 & 0xff; };
+    std::vector<Due> due, wide_due;
+    for (std::size_t w = 0; w < S::multipliers; ++w) {
+      const auto& list = draft.blocks[w];
+      const std::size_t first = draft.p.streamed_to[w];
+      const std::size_t behind = std::min<std::size_t>(list.size(), first + S::held_blocks);
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        due.push_back({phase_of(list[k]), k >= first && k < behind});
+      }
+      for (std::size_t phase = 0; phase < period_; ++phase) {
+        std::uint32_t held_due = 0;
+        for (std::size_t k = first; k < behind; ++k) {
+          if (phase_of(list[k]) == phase) held_due |= 1U << (k - first);
+        }
+        draft.reload.push_back(held_due);
+      }
+    }
+    for (const auto& list : draft.wide) {
+      for (const ChipWideBlock& block : list) wide_due.push_back({phase_of(block), false});
+    }
+    for (std::size_t f = 0; f < S::folders; ++f) {
+      for (std::size_t phase = 0; phase <= period_; ++phase) {
+        std::size_t turn = 0, early = S::folders * S::early_folds;
+        const auto deal_to = [&](std::vector<std::uint32_t>& list, const std::vector<Due>& all,
+                                 bool before) {
+          std::size_t held = 0;
+          for (std::size_t k = 0; k < all.size(); ++k) {
+            if (all[k].phase != phase) continue;
+            if ((all[k].held && held++ < early) != before) continue;
+            if (turn++ % S::folders == f) list.push_back(narrow(k));
+          }
+        };
+        draft.folding_start.push_back(narrow(draft.folding.size()));
+        deal_to(draft.folding, due, true);
+        draft.folding_start.push_back(narrow(draft.folding.size()));
+        deal_to(draft.folding, due, false);
+        draft.wide_folding_start.push_back(narrow(draft.wide_folding.size()));
+        deal_to(draft.wide_folding, wide_due, false);
       }
     }
   }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who does what, and when, where weights stay on the chip. In step t one warp a unit
+/// Who does what, and when, where fp32 weights stay on the chip (those of 16 bits:
+/// specialised.cuh). In step t one warp a unit
 ///   begins    by weighing the listed gradients with what the sources sent,
 ///   finishes  the unit when all warps have their part of W0 x(t): h(t), sent at once, its inner
 ///             products, and later d0(t);
@@ -10,8 +11,8 @@
 ///   gather    x(t) from what the units sent in step t - 1, and write the factors of folds,
 ///   learn     after their part of W0 x(t): d1(t) = g(y(t-2)) e, W1^T d1(t), the next patches,
 ///   y(t);
-/// all multiply, and fold the blocks whose turn it is; in fp32 those that are streamed fold while
-/// they are there. Barriers are between those that need each other; no warp waits for the end of a
+/// all multiply, and fold the blocks whose turn it is; those that are streamed fold while they are
+/// there. Barriers are between those that need each other; no warp waits for the end of a
 /// step.
 
 #include <cuda_runtime.h>
@@ -22,9 +23,9 @@
 
 namespace pvm::inline v0::detail::chip {
 
-template <class Precision, int Hidden>
-struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
-  using Base = Multiprocessor<Precision, Hidden, Home::chip>;
+template <int Hidden>
+struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
+  using Base = Multiprocessor<fp32, Hidden, Home::chip>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using Held = Weights[S::held_blocks];
@@ -63,7 +64,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     this->load_rests();
     this->load_wide_weights();
   }
-  /// fp32 weights that were on the chip, to device memory.
+  /// Weights that were on the chip, to device memory.
   __device__ __forceinline__ void store_weights(const Held& held) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
@@ -174,17 +175,13 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     const bool more = on.block + S::under_way < streamed_to;
     const ChipBlock& after = more ? on.block[S::under_way] : streamed_to[-1];
     walk(on, [&](const auto& x) {
-      if constexpr (S::whole) {
-        this->multiply(on.sum, next, x);
-        fold_next(*on.block, next, on.rest);
-        this->load_streamed(next, this->streamed(after));
-      } else {
-        this->multiply_and_load(on.sum, next, x, this->streamed(after));
-      }
+      this->multiply(on.sum, next, x);
+      fold_next(*on.block, next, on.rest);
+      this->load_streamed(next, this->streamed(after));
     });
   }
   /// What this warp's blocks have of W0 x. `coming` are the next of those that are streamed, which
-  /// in fp32 fold meanwhile.
+  /// fold meanwhile.
   __device__ __forceinline__ void forward(const Held& held, Coming& coming) const {
     const ChipBlock* blocks = my_blocks();
     const ChipBlock* end = blocks + my_count();
@@ -213,54 +210,6 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- W1
 
-  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
-  __device__ __forceinline__ void backward() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    typename Base::Sums sum;
-    typename Base::ListSums more;
-    int place[Base::listed_places];
-#pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
-#pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const auto d1 = this->values(shared + p.d1 + block.out);
-      Weights w;
-      this->load_wide(w, block);
-      this->multiply(sum, w, d1);
-      const typename Base::ListSums beside = this->multiply_list(list_of(block.out), d1);
-      const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
-#pragma unroll
-      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
-      if (block.what >> run_shift == 1) this->hand_over(u, sum, more);
-    }
-  }
-
-  /// y(t) of this warp's blocks, and the folds of those whose turn it is.
-  __device__ __forceinline__ void outputs() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    typename Base::Rows h{};
-    int held = -1;  // whose hidden values are in h
-#pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      if (u != held) {
-        held = u;
-        h = this->rows(area(u) + S::raw);
-      }
-      typename Base::ColumnSums sum;
-      this->multiply_rows(sum, block, h);
-      this->multiply_listed_rows(sum, list_of(block.out), this->listed_of(u, phase));
-      float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
-      this->write_outputs(sum, y, [&](float v) { return activate(v); });
-      begin_phase();
-      if (this->folds(block.what)) this->fold_wide(block);
-    }
-  }
-
   /// The first of this warp's blocks.
   __device__ __forceinline__ void begin_wide(Weights& next) const {
     const std::uint32_t first = p.wide_start[warp()];
@@ -268,7 +217,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       this->load(next, list<ChipWideBlock>(p.wide_blocks)[first]);
     }
   }
-  /// Both in one pass, by ordinary arithmetic, which would rather read W1 once.
+  /// y(t) and W1^T d1 in one pass.
   __device__ __forceinline__ void learn_wide(Weights& next) const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
     const std::uint32_t end = p.wide_start[warp() + 1];
@@ -306,8 +255,7 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       const ChipBlock block = blocks[k];
       if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
       begin_phase();
-      Weights w;
-      if constexpr (S::whole) w = chosen(held, k, block);
+      Weights w = chosen(held, k, block);
       this->fold(block, w, rest_of(k));
       if (k >= S::held_blocks) {
         this->store(block, w);
@@ -340,7 +288,6 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     units_begun,
     gathered,
     sums_made,
-    errors_made,
     gradients_made,
     hidden_made,
     patch_read
@@ -351,10 +298,8 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     for (;;) {
       begin_phase();
       typename Base::Past past{};
-      if constexpr (S::whole) {
-        if (const ChipBlock* block = first_in_pass()) past = this->ask_past(*block);
-        begin_phase();
-      }
+      if (const ChipBlock* first = first_in_pass()) past = this->ask_past(*first);
+      begin_phase();
       if (warp() < unit_count()) {
         begin_unit(warp());
       } else {
@@ -368,16 +313,14 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
       // the compiler keeps registers from the launch's start.
       Coming coming{};
       begin_stream(coming);
-      if constexpr (S::whole) {
-        const ChipBlock* block = first_in_pass();
-        if (block != nullptr) this->keep_past(past);
-        if (lane() == 0) *this->prepared() = block != nullptr ? block->block : ~0U;
-        __syncwarp();
-      }
+      const ChipBlock* block = first_in_pass();
+      if (block != nullptr) this->keep_past(past);
+      if (lane() == 0) *this->prepared() = block != nullptr ? block->block : ~0U;
+      __syncwarp();
       if (warp() < unit_count()) {
         sync_warps(gathered, S::threads);
       } else {
-        if (thread == S::threads - 1) this->wait_for_slowest();
+        if (thread == S::threads - 1) this->wait_for_slowest(now().step);
         arrive_warps(gathered, S::threads);
         sync_warps(units_begun, S::threads);
       }
@@ -411,49 +354,35 @@ struct Resident : Multiprocessor<Precision, Hidden, Home::chip> {
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     this->write_factors(u, folds_of(u));
   }
-  /// What a unit's warp does when all have their part of W0 x(t). In fp32 W1^T d1 comes late: folds
-  /// go before.
+  /// What a unit's warp does when all have their part of W0 x(t). W1^T d1 comes late: folds go
+  /// before.
   __device__ __forceinline__ void finish(int u, Held& held) const {
     sync_warps(sums_made, S::threads);
     this->finish_unit(u);
     arrive_warps(hidden_made, S::threads);
     begin_phase();
-    if constexpr (S::whole) fold_blocks(held);
+    fold_blocks(held);
     sync_warps(gradients_made, S::threads);
     this->finish_gradient(warp());
     begin_phase();
-    if constexpr (!S::whole) fold_blocks(held);
   }
-  /// What the other warps do meanwhile. Tensor cores make W1^T d1 while hidden values are waited
-  /// for; in fp32 that is when blocks of W0 fold, and both products are made in one pass over W1.
+  /// What the other warps do meanwhile: blocks of W0 fold while hidden values are waited for, then
+  /// both products of W1 are made in one pass.
   __device__ __forceinline__ void learn(Held& held) const {
     arrive_warps(sums_made, S::threads);
     this->errors(thread - unit_threads(), other_threads());
     begin_phase();
-    if constexpr (S::whole) {
-      fold_blocks(held);
-      begin_phase();
-      Weights next{};
-      begin_wide(next);
-      sync_warps(hidden_made, S::threads);
-      read_patches();
-      begin_phase();
-      learn_wide(next);
-      arrive_warps(gradients_made, S::threads);
-      begin_phase();
-      fold_wide_blocks();
-    } else {
-      sync_warps(errors_made, other_threads());
-      backward();
-      arrive_warps(gradients_made, S::threads);
-      begin_phase();
-      sync_warps(hidden_made, S::threads);
-      read_patches();
-      begin_phase();
-      outputs();
-      begin_phase();
-      fold_blocks(held);
-    }
+    fold_blocks(held);
+    begin_phase();
+    Weights next{};
+    begin_wide(next);
+    sync_warps(hidden_made, S::threads);
+    read_patches();
+    begin_phase();
+    learn_wide(next);
+    arrive_warps(gradients_made, S::threads);
+    begin_phase();
+    fold_wide_blocks();
   }
   /// The next frame for units that see a patch, one for each of the first of the other warps.
   __device__ __forceinline__ void read_patches() const {

@@ -22,7 +22,7 @@
 
 namespace pvm::inline v0::detail::chip {
 
-inline constexpr int most_warps = 12;     ///< of a block of threads
+inline constexpr int most_warps = 16;     ///< of a block of threads
 inline constexpr int columns = 16;        ///< of a block
 inline constexpr int ring = 32;           ///< rows of the past in device memory, a power of two
 inline constexpr int history = 16;        ///< rows of a unit's past beside it, a power of two
@@ -53,18 +53,26 @@ struct Sizes {
   /// Where all is streamed, two blocks of threads share a multiprocessor, so that one's weights
   /// come while the other is between its passes. Each counts as a multiprocessor in what follows.
   static constexpr int together = streams ? 2 : 1;
-  static constexpr int warps = streams ? 8 : 12;
-  static constexpr int threads = warps * 32;
-  static_assert(warps <= most_warps);
   /// Whether weights are fp32, which need no masters beside them.
   static constexpr bool whole = std::same_as<Precision, fp32>;
+  /// Whether each warp has one of three roles (specialised.cuh): some multiply, some finish units,
+  /// some fold. Otherwise all multiply and fold.
+  static constexpr bool specialised = !streams && !whole;
+  static constexpr int multipliers = streams || specialised ? 8 : 12;
+  static constexpr int finishers = specialised ? 4 : 0;
+  static constexpr int folders = specialised ? 4 : 0;
+  static constexpr int warps = multipliers + finishers + folders;
+  static constexpr int threads = warps * 32;
+  static_assert(warps <= most_warps);
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
   /// Words of masters beside one of weights: see masters.cuh.
   static constexpr int masters_to_a_word = whole ? 0 : (streams ? 1 : 2);
+  /// Registers of a thread of each role; a kernel has 65,536 in all.
+  static constexpr int multiplier_registers = 176, finisher_registers = 80, folder_registers = 80;
   /// Blocks of W0 in the registers of each warp.
-  static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 6);
+  static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 8);
   /// Of those that are streamed, how many are on their way to registers while one is multiplied.
-  static constexpr int under_way = whole && !streams ? 2 : 1;
+  static constexpr int under_way = streams ? 1 : 2;
   /// And how many beyond those are sent for to the second-level cache: 16-bit weights that do not
   /// fit the chip are there already.
   static constexpr int sent_for = streams ? 1 : (whole ? 2 : 0);
@@ -73,14 +81,14 @@ struct Sizes {
   static constexpr std::size_t wide_ahead = whole ? 1 : 0;
   /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
   /// many of its blocks meet.
-  static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 2.1);
+  static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 1.3);
   /// And a unit, whatever its blocks.
   static constexpr double unit_cost = streams || whole ? 28 : 24;
-  /// Blocks of W0 that warps get which finish a unit, read a patch, write factors, or nothing of
-  /// it: such that all warps are busy for as long.
-  static constexpr double shares[] = {whole ? 1.0 : 1.25, 1.05, whole ? 0.9 : 0.8, 1.0};
+  /// Blocks of fp32 W0 that warps get which finish a unit, read a patch, write factors, or nothing
+  /// of it: such that all warps are busy for as long.
+  static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
   /// Of a multiprocessor: on the chip other warps write their factors.
-  static constexpr std::size_t most_units = streams ? 255 : warps / 2;
+  static constexpr std::size_t most_units = streams ? 255 : (specialised ? 8 : warps / 2);
   /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
   static constexpr int stays_percent = 20;
 
@@ -115,7 +123,7 @@ struct Sizes {
   static constexpr int product_pieces = (terms + 2) / 3;
   static constexpr int record = 4 * (value_pieces + product_pieces);
   // A fold reads the inputs of the oldest listed gradient and of the step before.
-  static_assert(ahead + terms + 5 <= ring, "the fastest writes over what the slowest reads");
+  static_assert(ahead + terms + 6 <= ring, "the fastest writes over what the slowest reads");
   static_assert(panel_slots * product_pieces <= 32, "a warp reads the products of a panel at once");
 
   /// What a unit has beside weights and inputs, in words from its start: in shared memory, or,
@@ -127,17 +135,21 @@ struct Sizes {
   static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), in two parts
   /// Each warp's part of W0 x, and that of the listed gradients; then each warp's of W1^T d1.
   static constexpr std::uint32_t part0 = raw + values;
-  static constexpr std::uint32_t listed_part = part0 + warps * values;
+  static constexpr std::uint32_t listed_part = part0 + multipliers * values;
   static constexpr std::uint32_t part1 = listed_part + values;
   static constexpr int part1_words = tiles * 8 + 16;
-  static constexpr std::uint32_t hidden = part1 + warps * part1_words;  ///< [history] rows
+  static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;  ///< [history] rows
   static constexpr std::uint32_t squeezed = hidden + history * values;
   static constexpr std::uint32_t d0 = squeezed + history * values;
   /// Factors of the folds of W0 and W1, and whether there are any, of even and odd steps: of 16-bit
   /// weights operands, made of some words more than a row has, of others the coefficients.
   static constexpr std::uint32_t fold0 = d0 + history * values + 16;
   static constexpr int factor_words = whole ? sums : operands * 128;
-  static constexpr int scratch_words = whole ? terms * columns + 4 : 0;  ///< of a warp that folds
+  /// Held blocks that a folder folds in a step while they are multiplied, at most.
+  static constexpr int early_folds = 6;
+  /// Of a warp that folds; those keep the rows beside their tiles there until nobody reads these.
+  static constexpr int scratch_words =
+      whole ? terms * columns + 4 : (specialised ? early_folds * rest_words : 0);
   static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
   static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
@@ -193,6 +205,12 @@ inline constexpr std::uint32_t in_memory = ~0U;
 /// Among the numbers of a warp's blocks: none.
 inline constexpr std::uint32_t no_block = ~0U;
 
+/// What a warp looks at of a block whose turn it is to be multiplied.
+struct alignas(8) ChipHead {
+  std::uint32_t x;     ///< word of its first input
+  std::uint32_t what;  ///< as in a ChipBlock
+};
+
 /// A block of W1.
 struct alignas(16) ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
@@ -213,8 +231,8 @@ inline constexpr std::uint32_t no_pixel = ~0U;
 /// Shared memory, in words from its start: what all multiprocessors have at the same places, the
 /// areas of the units, then a multiprocessor's program and what it says is where.
 struct ChipAreas {
-  static constexpr std::uint32_t now = 0;  ///< of even and odd steps
-  static constexpr std::uint32_t launch = now + 2 * 8;
+  static constexpr std::uint32_t now = 0;  ///< of a step and those after it
+  static constexpr std::uint32_t launch = now + 4 * 8;
   static constexpr std::uint32_t score = launch + 16;
   static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
@@ -231,9 +249,17 @@ struct ChipProgram {
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
+  /// Where some warps fold for others, `folding_start` tells held blocks from others,
+  /// [folders][period + 1][2]; the like of W1; and a bit for each held block that folds in a phase,
+  /// [multipliers][period].
+  std::uint32_t wide_folding, wide_folding_start, reload;
+  std::uint32_t heads, head_count;  ///< of blocks of W0, for even and for odd steps
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
-  /// Of a warp's blocks the first are held; then come those that are not on the chip, then others.
-  std::uint32_t streamed_to[most_warps];
+  /// Of a warp's blocks the first are held; then come those that are not on the chip, up to
+  /// `streamed_to`, then others. Where warps have roles the first, up to `streamed_to`, are not on
+  /// the chip; then come those held, those in shared memory, and from `late_from` on such as the
+  /// first.
+  std::uint32_t streamed_to[most_warps], late_from[most_warps];
   std::uint32_t rest_first[most_warps];  ///< where a warp's rows beside the tiles start
   /// Areas whose sizes are each multiprocessor's own; `lists` are those of W1, block by block.
   std::uint32_t x, y, d1, lists, seen;

@@ -60,7 +60,7 @@ struct ChipLaunch {
   int count;  ///< of its steps
   bool ends;  ///< the block of frames
 };
-/// And of the step. There are two, for even and odd steps: warps do not begin a step all at once.
+/// And of the step. There are several: warps do not begin a step all at once.
 struct ChipNow {
   unsigned long long step;
   int frame;  ///< of the launch's

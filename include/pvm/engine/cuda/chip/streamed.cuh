@@ -160,7 +160,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       this->gather_values(now().step - 1, (now().step & 1) != 0, thread, S::threads);
       begin_phase();
       each_unit([&](int u) { this->listed_share(u); });
-      if (thread == S::threads - 1) this->wait_for_slowest();
+      if (thread == S::threads - 1) this->wait_for_slowest(now().step);
       __syncthreads();
       if (thread == 0) this->prepare_step();
       begin_phase();

@@ -41,7 +41,7 @@ struct View {
   const ChipProgram& p;
   std::uint32_t* shared;
   mutable int thread;  ///< in its block
-  int turn;            ///< which of the two ChipNow
+  int turn;            ///< which ChipNow
 
   /// What comes from the thread's number is made again from here on: registers are for weights, and
   /// the compiler would keep all of it for the whole run.
@@ -102,7 +102,7 @@ struct View {
   }
   /// Whether blocks of unit u gain anything when they fold in this step.
   __device__ __forceinline__ std::uint32_t& gains(int u) const {
-    return area(u)[S::gains + static_cast<std::uint32_t>(turn)];
+    return area(u)[S::gains + (static_cast<std::uint32_t>(turn) & 1U)];
   }
 
   /// Whether it is the turn of a block of W0 or W1 to fold, and whether it then gains anything.
@@ -172,7 +172,7 @@ struct View {
   }
   /// Where the factors of this step's folds are; `which` is S::fold0 or S::fold1.
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
-    return area(u) + which + turn * S::factor_words;
+    return area(u) + which + (turn & 1) * S::factor_words;
   }
   /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
   __device__ __forceinline__ int age_of(int e) const {

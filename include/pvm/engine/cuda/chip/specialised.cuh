@@ -1,0 +1,427 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Who does what, and when, where 16-bit weights stay on the chip. Each warp has one of three roles
+/// for as long as a launch lasts:
+///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t);
+///   finishers    weigh a unit's listed gradients, make h(t), which is sent at once, its inner
+///                products, the next patch and d0(t); those without a unit gather x(t);
+///   folders      write the factors of folds and fold the blocks whose turn it is, while or after
+///                multipliers use them.
+/// So what is waited for by other multiprocessors, from x(t) to h(t), does not wait for folds,
+/// which have until the next step begins. Multipliers take registers from the others for their
+/// weights; where there is no `setmaxnreg` (anything but code for sm_90a) some of these spill.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/multiprocessor.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden>
+struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
+  using Base = Multiprocessor<Precision, Hidden, Home::chip>;
+  using S = typename Base::S;
+  using Weights = typename Base::Weights;
+  using Mine = Weights[S::held_blocks];
+  using Coming = Weights[S::under_way];
+  struct Held {};  ///< each multiplier loads its own
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
+      Base::lane, Base::floats, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count,
+      Base::folds_of, Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of,
+      Base::table_place;
+  template <class T>
+  __device__ __forceinline__ const T* list(std::uint32_t at) const {
+    return Base::template list<T>(at);
+  }
+
+  static constexpr int multiplying = S::multipliers * 32, finishing = S::finishers * 32,
+                       folding = S::folders * 32;  // threads
+  __device__ __forceinline__ int finisher() const { return warp() - S::multipliers; }
+  __device__ __forceinline__ int folder() const { return finisher() - S::finishers; }
+
+  /// The barriers of a step, by who waits and for what.
+  enum Barriers : int {
+    gathered = 1,     ///< multipliers for x(t)
+    w0_folded,        ///< multipliers for the folds of W0 of the step before
+    w1_folded,        ///< and of W1
+    errors_made,      ///< multipliers for each other
+    hidden_made,      ///< multipliers for h(t)
+    sums_made,        ///< finishers for W0 x(t)
+    gradients_made,   ///< finishers for W1^T d1(t)
+    x_left,           ///< finishers until nobody reads x(t) any more
+    factors_made,     ///< finishers until nobody reads the tables of the step before
+    unit_ready,       ///< folders for tables and d0(t-1)
+    factors_written,  ///< folders for each other
+    w0_left,          ///< folders until nobody reads W0
+    w1_left,          ///< and W1
+  };
+
+  /// What all warps load together.
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const {
+    begin_phase();
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      if (blocks[k].where == in_memory) continue;
+      Weights w;
+      this->load_resident(w, blocks[k]);
+      this->store(blocks[k], w);
+    }
+    if (count > 0) this->load_rests();
+    this->load_wide_weights();
+  }
+  __device__ __forceinline__ bool first() const { return now().frame == 0; }
+  __device__ __forceinline__ bool last() const { return now().frame + 1 == launch().count; }
+  __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
+
+  __device__ __forceinline__ void run(Held& /*held*/) {
+    if (warp() < S::multipliers) {
+      take_registers<S::multiplier_registers>();
+      multiply_all();
+    } else if (finisher() < S::finishers) {
+      leave_registers<S::finisher_registers>();
+      finish_all();
+    } else {
+      leave_registers<S::folder_registers>();
+      fold_all();
+    }
+    __syncthreads();
+  }
+
+  // -------------------------------------------------------------- multipliers
+
+  __device__ __forceinline__ void multiply_all() {
+    Mine held;
+#pragma unroll
+    for (int k = 0; k < S::held_blocks; ++k) {
+      held[k] = Weights{};
+      if (k < my_count()) this->load_resident(held[k], held_blocks()[k]);
+    }
+#pragma unroll 1
+    for (;;) {
+      begin_phase();
+      if (!first()) {
+        sync_warps(w0_folded, multiplying + folding);
+        load_folded(held);
+      }
+      Coming coming{};
+      const auto early = static_cast<int>(p.streamed_to[warp()]);
+#pragma unroll
+      for (int k = 0; k < S::under_way; ++k) {
+        if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()[k]));
+      }
+      sync_warps(gathered, multiplying + finishing);
+      if (thread == 0) add_one_relaxed(a.begun + now().step % rounds);
+      forward(held, coming);
+      arrive_warps(sums_made, multiplying + with_units_threads());
+      arrive_warps(w0_left, multiplying + folding);
+      begin_phase();
+      if (!first()) sync_warps(w1_folded, multiplying + folding);
+      this->errors(thread, multiplying);
+      begin_phase();
+      const bool ends = last();
+      if (!ends) arrive_warps(x_left, multiplying + finishing);
+      sync_warps(errors_made, multiplying);
+      this->backward();
+      arrive_warps(gradients_made, multiplying + with_units_threads());
+      begin_phase();
+      sync_warps(hidden_made, multiplying + with_units_threads());
+      outputs();
+      arrive_warps(w1_left, multiplying + folding);
+      if (ends) break;
+      next_step();
+    }
+  }
+  /// The held blocks that were folded in the step before, from where they were folded to.
+  __device__ __forceinline__ void load_folded(Mine& held) const {
+    const std::uint32_t which =
+        list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
+#pragma unroll
+    for (int k = 0; k < S::held_blocks; ++k) {
+      if ((which >> k & 1U) != 0) this->load_streamed(held[k], this->streamed(held_blocks()[k]));
+    }
+  }
+  __device__ __forceinline__ const ChipBlock* held_blocks() const {
+    return my_blocks() + p.streamed_to[warp()];
+  }
+  /// The way through a warp's blocks, unit by unit: what the next one is multiplied by is on its
+  /// way while one is multiplied.
+  struct Walk {
+    std::uint32_t head, rest;  ///< words in shared memory
+    typename Base::Values x;
+    uint2 beside;  ///< its rows beside the tiles
+    std::uint32_t what;
+    ChipHead after;
+    typename Base::Sums sum;
+  };
+  __device__ __forceinline__ ChipHead head_at(std::uint32_t word) const {
+    return *list<ChipHead>(word);
+  }
+  __device__ __forceinline__ Walk begin_walk() const {
+    std::uint32_t head = p.heads + 2 * p.block_start[warp()];
+    if ((now().step & 1) != 0) head += 2 * p.head_count;
+    const std::uint32_t rest = p.rest_first[warp()];
+    const ChipHead first = head_at(head);
+    return {head,
+            rest,
+            this->values(shared + first.x),
+            this->rest_weights(shared + rest),
+            first.what,
+            head_at(head + 2),
+            {}};
+  }
+  template <class Multiply>
+  __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
+    const auto x = on.x;
+    const auto beside = on.beside;
+    const std::uint32_t what = on.what;
+    on.x = this->values(shared + on.after.x);
+    on.what = on.after.what;
+    on.rest += S::rest_words;
+    on.beside = this->rest_weights(shared + on.rest);
+    on.after = head_at(on.head + 4);
+    on.head += 2;
+    multiply(x);
+    this->multiply_rest(on.sum, beside, x);
+    if (what >> run_shift <= 1) {
+      this->write_sums(
+          on.sum, this->float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
+      this->clear(on.sum);
+    }
+  }
+  /// What this warp's blocks have of W0 x. `coming` are the first, which are streamed; the last of
+  /// those take their place, and come while others are multiplied.
+  __device__ __forceinline__ void forward(const Mine& held, Coming& coming) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+    const auto early = static_cast<int>(p.streamed_to[warp()]);
+    const auto late = static_cast<int>(p.late_from[warp()]);
+    Walk on = begin_walk();
+    const auto multiply_coming = [&](Weights& w, int next) {
+      walk(on, [&](const auto& x) {
+        this->multiply(on.sum, w, x);
+        if (next < count) this->load_streamed(w, this->streamed(blocks[next]));
+      });
+    };
+#pragma unroll
+    for (int i = 0; i < S::under_way; ++i) {
+      if (i < early) multiply_coming(coming[i], late + i);
+    }
+    const int first_shared = early + S::held_blocks;
+#pragma unroll
+    for (int k = 0; k < S::held_blocks; ++k) {
+      if (early + k < count) {
+        walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
+      }
+    }
+    if (first_shared < late) {
+      const uint4* from = this->in_shared(blocks[first_shared].where);
+#pragma unroll 1
+      for (int k = first_shared; k < late; ++k) {
+        walk(on, [&](const auto& x) { this->multiply_shared(on.sum, from, x); });
+        from += S::block_words / 4;
+      }
+    }
+#pragma unroll 1
+    for (int k = late; k < count; k += S::under_way) {
+#pragma unroll
+      for (int i = 0; i < S::under_way; ++i) {
+        if (k + i < count) multiply_coming(coming[i], k + i + S::under_way);
+      }
+    }
+  }
+  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
+  __device__ __forceinline__ void backward() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    typename Base::Sums sum;
+    typename Base::ListSums more;
+    int place[Base::listed_places];
+#pragma unroll
+    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock block = blocks[k];
+      const int u = static_cast<int>(block.what & 0xff);
+      const auto d1 = this->values(shared + p.d1 + block.out);
+      Weights w;
+      this->load_wide(w, block);
+      this->multiply(sum, w, d1);
+      const typename Base::ListSums beside = this->multiply_list(list_of(block.out), d1);
+      const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
+#pragma unroll
+      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
+      if (block.what >> run_shift == 1) this->hand_over(u, sum, more);
+    }
+  }
+
+  /// y(t) of this warp's blocks.
+  __device__ __forceinline__ void outputs() const {
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    typename Base::Rows h{};
+    int held = -1;  // whose hidden values are in h
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      const ChipWideBlock block = blocks[k];
+      const int u = static_cast<int>(block.what & 0xff);
+      const int phase = static_cast<int>(block.what >> 8 & 0xff);
+      if (u != held) {
+        held = u;
+        h = this->rows(area(u) + S::raw);
+      }
+      typename Base::ColumnSums sum;
+      this->multiply_rows(sum, block, h);
+      this->multiply_listed_rows(sum, list_of(block.out), this->listed_of(u, phase));
+      float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
+      this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
+    }
+  }
+
+  // -------------------------------------------------------------- finishers
+
+  template <class Work>
+  __device__ __forceinline__ void each_unit(int first_unit, int step, Work work) const {
+#pragma unroll 1
+    for (int u = first_unit; u < unit_count(); u += step) work(u);
+  }
+  template <class Work>
+  __device__ __forceinline__ void each_own_unit(Work work) const {
+    each_unit(finisher(), with_units(), work);
+  }
+  /// Of the finishers, how many have units; the others gather.
+  __device__ __forceinline__ int with_units() const { return min(unit_count(), S::finishers - 1); }
+  __device__ __forceinline__ int with_units_threads() const { return with_units() * 32; }
+
+  __device__ __forceinline__ void finish_all() {
+    if (finisher() >= with_units()) {
+      gather_all();
+      return;
+    }
+    arrive_warps(gathered, multiplying + finishing);
+#pragma unroll 1
+    for (;;) {
+      begin_phase();
+      if (thread == multiplying) prepare_step();
+      if (!first()) sync_warps(factors_made, with_units_threads() + folding);
+      each_own_unit([&](int u) { this->open_tables(u); });
+      arrive_warps(unit_ready, with_units_threads() + folding);
+      each_own_unit([&](int u) { this->listed_share(u); });
+      begin_phase();
+      sync_warps(sums_made, multiplying + with_units_threads());
+      each_own_unit([&](int u) { this->finish_unit(u); });
+      arrive_warps(hidden_made, multiplying + with_units_threads());
+      begin_phase();
+      const bool ends = last();
+      if (!ends) {
+        sync_warps(x_left, multiplying + finishing);
+        each_own_unit([&](int u) {
+          if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
+        });
+        begin_phase();
+        arrive_warps(gathered, multiplying + finishing);
+      }
+      sync_warps(gradients_made, multiplying + with_units_threads());
+      each_own_unit([&](int u) { this->finish_gradient(u); });
+      if (ends) break;
+      next_step();
+    }
+  }
+  /// x(t) of all steps, as soon as nobody reads x(t-1): the work of finishers without units.
+  __device__ __forceinline__ void gather_all() const {
+    unsigned long long t = now().step;
+    const int count = launch().count;
+#pragma unroll 1
+    for (int k = 0; k < count; ++k, ++t) {
+      begin_phase();
+      if (k > 0) sync_warps(x_left, multiplying + finishing);
+      const int before = multiplying + with_units_threads();
+      this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
+      begin_phase();
+      if (lane() == 0) this->wait_for_slowest(t);
+      __syncwarp();
+      arrive_warps(gathered, multiplying + finishing);
+    }
+  }
+  __device__ __forceinline__ void prepare_step() const {
+    const ChipNow& n = now();
+    ChipNow& next = now((turn + 1) & 3);
+    next.step = n.step + 1;
+    next.frame = n.frame + 1;
+    next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
+    next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
+  }
+
+  // -------------------------------------------------------------- folders
+
+  __device__ __forceinline__ void fold_all() {
+#pragma unroll 1
+    for (;;) {
+      begin_phase();
+      sync_warps(unit_ready, with_units_threads() + folding);
+      each_unit(folder(), S::folders, [&](int u) { this->write_factors(u, folds_of(u)); });
+      const bool ends = last();
+      if (!ends) arrive_warps(factors_made, with_units_threads() + folding);
+      sync_warps(factors_written, folding);
+      begin_phase();
+      const std::uint32_t* start =
+          list<std::uint32_t>(p.folding_start) + 2 * (folder() * (a.period + 1) + now().phase);
+      const std::uint32_t early = start[0], others = start[1], end = start[2];
+      fold_blocks(early, others, [&](std::uint32_t i) { return kept_rest(i - early); });
+      sync_warps(w0_left, multiplying + folding);
+      begin_phase();
+      for (std::uint32_t i = early; i < others; ++i) {
+        if (lane() < S::rest_words) rest_of_any(i)[lane()] = kept_rest(i - early)[lane()];
+      }
+      fold_blocks(others, end, [&](std::uint32_t i) { return rest_of_any(i); });
+      begin_phase();
+      if (!ends) arrive_warps(w0_folded, multiplying + folding);
+      sync_warps(w1_left, multiplying + folding);
+      fold_wide_blocks();
+      if (ends) break;
+      arrive_warps(w1_folded, multiplying + folding);
+      next_step();
+    }
+  }
+  /// The rows beside the tiles of block i of those that fold: where they are multiplied from, and
+  /// where the i-th that a warp folds early keeps them.
+  __device__ __forceinline__ std::uint32_t* rest_of_any(std::uint32_t i) const {
+    return shared + p.rest_first[0] + list<std::uint32_t>(p.folding)[i] * S::rest_words;
+  }
+  __device__ __forceinline__ std::uint32_t* kept_rest(std::uint32_t i) const {
+    return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
+           i * S::rest_words;
+  }
+  template <class RestOf>
+  __device__ __forceinline__ void fold_blocks(std::uint32_t from, std::uint32_t to,
+                                              RestOf rest_of) const {
+    const auto* mine = list<std::uint32_t>(p.folding);
+    const auto* blocks = list<ChipBlock>(p.blocks);
+#pragma unroll 1
+    for (std::uint32_t i = from; i < to; ++i) {
+      begin_phase();
+      const ChipBlock block = blocks[mine[i]];
+      if (i + 1 < to) this->prefetch_masters(blocks[mine[i + 1]]);
+      Weights w;
+      this->fold(block, w, rest_of(i));
+      this->store(block, w);
+    }
+  }
+  __device__ __forceinline__ void fold_wide_blocks() const {
+    const auto* start =
+        list<std::uint32_t>(p.wide_folding_start) + folder() * (a.period + 1) + now().phase;
+    const auto* mine = list<std::uint32_t>(p.wide_folding);
+    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+    for (std::uint32_t i = start[0]; i < start[1]; ++i) {
+      begin_phase();
+      this->fold_wide(blocks[mine[i]]);
+    }
+  }
+};
+
+}  // namespace pvm::inline v0::detail::chip
