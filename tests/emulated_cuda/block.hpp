@@ -6,7 +6,8 @@
 /// until it has to wait for others. What is undefined on a GPU comes out badly here on purpose:
 /// a thread runs as far ahead of the others as it may, asynchronous copies arrive as late as they
 /// may, and shared memory starts full of NaN. With PVM_EMULATION_SEED=n in the environment the
-/// order of threads, and when copies arrive, are drawn at random instead.
+/// order of threads, and when copies arrive, are drawn at random instead, and now this warp, now
+/// that one runs only when all others wait for it.
 
 #include <algorithm>
 #include <chrono>
@@ -82,9 +83,18 @@ class Order {
   void shuffle(std::vector<T>& list) {
     if (random_ != nullptr) std::shuffle(list.begin(), list.end(), *random_);
   }
+  /// The warp, of `warps`, that runs only when all others wait, for the next thousands of turns.
+  unsigned slowest(unsigned warps) {
+    if (left_-- == 0) {
+      left_ = 1000 + (*random_)() % 50000;
+      slowest_ = (*random_)() / 256 % warps;
+    }
+    return slowest_;
+  }
 
  private:
   std::unique_ptr<std::minstd_rand> random_;
+  unsigned left_ = 0, slowest_ = 0;
 };
 
 /// An asynchronous copy under way: `bytes` bytes, then zeros.
@@ -180,6 +190,16 @@ class Ready {
     --size_;
     return t;
   }
+  /// The first that `may_run`, else the first.
+  template <class MayRun>
+  Thread* pop(MayRun may_run) {
+    for (std::size_t i = 0; i < size_; ++i) {
+      Thread* t = pop();
+      if (may_run(*t)) return t;
+      push_back(t);
+    }
+    return pop();
+  }
 
  private:
   std::vector<Thread*> ring_;
@@ -264,15 +284,26 @@ class Block {
       fail("warps come to one barrier with different numbers of threads");
     }
     barrier.threads = threads;
+    if (barrier.has_come.size() != list_.size()) barrier.has_come.assign(list_.size(), false);
+    if (barrier.has_come[now_->number]) {
+      fail("a warp comes to a barrier again before the others have come");
+    }
+    barrier.has_come[now_->number] = true;
     ++barrier.come;
     if (waits) barrier.waiting.push_back(now_);
     if (barrier.come == threads) {
       order_.shuffle(barrier.waiting);
       for (Thread* t : barrier.waiting) ready_.push_back(t);
       barrier.waiting.clear();
+      barrier.has_come.assign(list_.size(), false);
       barrier.come = 0;
     }
-    if (waits) next();
+    if (!waits && order_.coin()) {
+      ready_.push_back(now_);
+      next();
+    } else if (waits) {
+      next();
+    }
   }
 
   /// The lanes of `mask` meet: `mine` is what this one brings, `finish` may work on what all have
@@ -334,6 +365,7 @@ class Block {
 
   struct NamedBarrier {
     int threads = 0, come = 0;
+    std::vector<bool> has_come;  ///< of all threads
     std::vector<Thread*> waiting;
   };
 
@@ -388,12 +420,16 @@ class Block {
     m.waiting.clear();
   }
 
+  Thread* pop_drawn() {
+    const Warp* slowest = &warps_[order_.slowest(static_cast<unsigned>(warps_.size()))];
+    return ready_.pop([&](const Thread& t) { return t.warp != slowest; });
+  }
   /// The running thread waits: another one's turn.
   void next() {
     if (ready_.empty()) fail("a deadlock: no thread of a block can run");
     idle_ = 0;
     Thread* const from = now_;
-    now_ = ready_.pop();
+    now_ = order_.drawn() ? pop_drawn() : ready_.pop();
     if (now_ == from) return;
     threadIdx = now_->index;
     from->fiber.switch_to(now_->fiber);

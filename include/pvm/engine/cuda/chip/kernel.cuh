@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
   block.load_past();
   typename Worker<Precision, Hidden, home>::Held held;
   block.load_weights(held);
+  __syncthreads();
   const unsigned long long t = block.now().step;
   // What B has of the listed gradients, and A of a patch.
   for (int u = block.warp(); u < block.unit_count(); u += S::warps) {

@@ -49,7 +49,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     gathered = 1,     ///< multipliers for x(t)
     w0_folded,        ///< multipliers for the folds of W0 of the step before
     w1_folded,        ///< and of W1
-    errors_made,      ///< multipliers for each other
+    errors_made,      ///< multipliers for each other, tables, and d0(t-1)
     hidden_made,      ///< multipliers for h(t)
     sums_made,        ///< finishers for W0 x(t)
     gradients_made,   ///< finishers for W1^T d1(t)
@@ -59,6 +59,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     factors_written,  ///< folders for each other
     w0_left,          ///< folders until nobody reads W0
     w1_left,          ///< and W1
+    held_loaded,      ///< folders, once a launch, for masters that multipliers take W0 from
   };
 
   /// What all warps load together.
@@ -103,6 +104,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       held[k] = Weights{};
       if (k < my_count()) this->load_resident(held[k], held_blocks()[k]);
     }
+    arrive_warps(held_loaded, multiplying + folding);
 #pragma unroll 1
     for (;;) {
       begin_phase();
@@ -127,7 +129,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       begin_phase();
       const bool ends = last();
       if (!ends) arrive_warps(x_left, multiplying + finishing);
-      sync_warps(errors_made, multiplying);
+      sync_warps(errors_made, multiplying + with_units_threads());
       this->backward();
       arrive_warps(gradients_made, multiplying + with_units_threads());
       begin_phase();
@@ -297,55 +299,56 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ int with_units() const { return min(unit_count(), S::finishers - 1); }
   __device__ __forceinline__ int with_units_threads() const { return with_units() * 32; }
 
+  /// Those without units have x(t) of all steps to gather, as soon as nobody reads x(t-1).
   __device__ __forceinline__ void finish_all() {
-    if (finisher() >= with_units()) {
-      gather_all();
-      return;
-    }
+    const bool finishes = finisher() < with_units();
+    if (!finishes) gather(now().step);
     arrive_warps(gathered, multiplying + finishing);
 #pragma unroll 1
     for (;;) {
       begin_phase();
-      if (thread == multiplying) prepare_step();
-      if (!first()) sync_warps(factors_made, with_units_threads() + folding);
-      each_own_unit([&](int u) { this->open_tables(u); });
-      arrive_warps(unit_ready, with_units_threads() + folding);
-      each_own_unit([&](int u) { this->listed_share(u); });
-      begin_phase();
-      sync_warps(sums_made, multiplying + with_units_threads());
-      each_own_unit([&](int u) { this->finish_unit(u); });
-      arrive_warps(hidden_made, multiplying + with_units_threads());
+      if (finishes) finish_units();
       begin_phase();
       const bool ends = last();
       if (!ends) {
         sync_warps(x_left, multiplying + finishing);
-        each_own_unit([&](int u) {
-          if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
-        });
+        finishes ? read_patches() : gather(now().step + 1);
         begin_phase();
         arrive_warps(gathered, multiplying + finishing);
       }
-      sync_warps(gradients_made, multiplying + with_units_threads());
-      each_own_unit([&](int u) { this->finish_gradient(u); });
+      if (finishes) finish_gradients();
       if (ends) break;
       next_step();
     }
   }
-  /// x(t) of all steps, as soon as nobody reads x(t-1): the work of finishers without units.
-  __device__ __forceinline__ void gather_all() const {
-    unsigned long long t = now().step;
-    const int count = launch().count;
-#pragma unroll 1
-    for (int k = 0; k < count; ++k, ++t) {
-      begin_phase();
-      if (k > 0) sync_warps(x_left, multiplying + finishing);
-      const int before = multiplying + with_units_threads();
-      this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
-      begin_phase();
-      if (lane() == 0) this->wait_for_slowest(t);
-      __syncwarp();
-      arrive_warps(gathered, multiplying + finishing);
-    }
+  __device__ __forceinline__ void finish_units() const {
+    if (thread == multiplying) prepare_step();
+    if (!first()) sync_warps(factors_made, with_units_threads() + folding);
+    each_own_unit([&](int u) { this->open_tables(u); });
+    arrive_warps(unit_ready, with_units_threads() + folding);
+    arrive_warps(errors_made, multiplying + with_units_threads());
+    each_own_unit([&](int u) { this->listed_share(u); });
+    begin_phase();
+    sync_warps(sums_made, multiplying + with_units_threads());
+    each_own_unit([&](int u) { this->finish_unit(u); });
+    arrive_warps(hidden_made, multiplying + with_units_threads());
+  }
+  __device__ __forceinline__ void read_patches() const {
+    each_own_unit([&](int u) {
+      if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
+    });
+  }
+  __device__ __forceinline__ void finish_gradients() const {
+    sync_warps(gradients_made, multiplying + with_units_threads());
+    each_own_unit([&](int u) { this->finish_gradient(u); });
+  }
+  /// x(t), but for the patches.
+  __device__ __forceinline__ void gather(unsigned long long t) const {
+    const int before = multiplying + with_units_threads();
+    this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
+    begin_phase();
+    if (lane() == 0) this->wait_for_slowest(t);
+    __syncwarp();
   }
   __device__ __forceinline__ void prepare_step() const {
     const ChipNow& n = now();
@@ -359,6 +362,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   // -------------------------------------------------------------- folders
 
   __device__ __forceinline__ void fold_all() {
+    sync_warps(held_loaded, multiplying + folding);
 #pragma unroll 1
     for (;;) {
       begin_phase();
