@@ -85,12 +85,15 @@ class Order {
   }
   /// The warp, of `warps`, that runs only when all others wait, for the next thousands of turns.
   unsigned slowest(unsigned warps) {
-    if (left_-- == 0) {
+    if (left_ == 0) {
       left_ = 1000 + (*random_)() % 50000;
       slowest_ = (*random_)() / 256 % warps;
     }
+    --left_;
     return slowest_;
   }
+  /// A thread asked in vain, perhaps for what that warp does.
+  void waits() { left_ -= std::min(left_, 100U); }
 
  private:
   std::unique_ptr<std::minstd_rand> random_;
@@ -336,6 +339,7 @@ class Block {
 
   /// For loops that wait for memory: lets others run.
   void poll() {
+    order_.waits();
     if (!ready_.empty()) {
       ready_.push_back(now_);
       next();

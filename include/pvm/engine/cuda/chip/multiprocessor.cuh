@@ -504,9 +504,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- errors
 
-  /// d1(t), beside W1 too, and the scores. Half a warp has sixteen outputs at a time. The work of
-  /// `count` threads, of which this is number `me`.
-  __device__ __forceinline__ void errors(int me, int count) const {
+  /// d1(t), beside W1 too, and the scores, of outputs `from`, `from + step` and so on, up to
+  /// `end`. Half a warp has sixteen outputs at a time.
+  __device__ __forceinline__ void errors(int from, int end, int step) const {
     const ChipNow& n = now();
     const unsigned long long t = n.step;
     const bool scored = shared[ChipAreas::scored + n.frame] != 0;
@@ -518,19 +518,19 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     constexpr int at_once =
         S::streams ? 4 : (S::specialised ? 3 : 1);  // y(t-2) that a thread has under way
 #pragma unroll 1
-    for (int first = me; first < static_cast<int>(p.out_count); first += at_once * count) {
+    for (int first = from; first < end; first += at_once * step) {
       float before[at_once] = {};
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const auto o = static_cast<std::uint32_t>(first + i * count);
-        if (i > 0 && o >= p.out_count) continue;
+        const auto o = static_cast<std::uint32_t>(first + i * step);
+        if (i > 0 && static_cast<int>(o) >= end) continue;
         const ChipTarget& target = list<ChipTarget>(p.targets)[o / columns];
         if (c < target.count) before[i] = outputs_of(t, o - c, target.out)[c];
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const auto o = static_cast<std::uint32_t>(first + i * count);
-        if (i > 0 && o >= p.out_count) continue;
+        const auto o = static_cast<std::uint32_t>(first + i * step);
+        if (i > 0 && static_cast<int>(o) >= end) continue;
         const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
         float d1 = 0;
         if (c < target.count) {

@@ -370,7 +370,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// both products of W1 are made in one pass.
   __device__ __forceinline__ void learn(Held& held) const {
     arrive_warps(sums_made, S::threads);
-    this->errors(thread - unit_threads(), other_threads());
+    this->errors(thread - unit_threads(), static_cast<int>(p.out_count), other_threads());
     begin_phase();
     fold_blocks(held);
     begin_phase();

@@ -4,7 +4,8 @@
 
 /// Who does what, and when, where 16-bit weights stay on the chip. Each warp has one of three roles
 /// for as long as a launch lasts:
-///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t);
+///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t), the
+///                latter for blocks of W1 of their own;
 ///   finishers    weigh a unit's listed gradients, make h(t), which is sent at once, its inner
 ///                products, the next patch and d0(t); those without a unit gather x(t);
 ///   folders      write the factors of folds and fold the blocks whose turn it is, while or after
@@ -49,8 +50,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     gathered = 1,     ///< multipliers for x(t)
     w0_folded,        ///< multipliers for the folds of W0 of the step before
     w1_folded,        ///< and of W1
-    errors_made,      ///< multipliers for each other, tables, and d0(t-1)
-    hidden_made,      ///< multipliers for h(t)
+    hidden_made,      ///< multipliers for h(t), tables, and d0(t-1)
     sums_made,        ///< finishers for W0 x(t)
     gradients_made,   ///< finishers for W1^T d1(t)
     x_left,           ///< finishers until nobody reads x(t) any more
@@ -125,16 +125,13 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       arrive_warps(w0_left, multiplying + folding);
       begin_phase();
       if (!first()) sync_warps(w1_folded, multiplying + folding);
-      this->errors(thread, multiplying);
+      errors();
       begin_phase();
       const bool ends = last();
       if (!ends) arrive_warps(x_left, multiplying + finishing);
-      sync_warps(errors_made, multiplying + with_units_threads());
-      this->backward();
-      arrive_warps(gradients_made, multiplying + with_units_threads());
-      begin_phase();
       sync_warps(hidden_made, multiplying + with_units_threads());
-      outputs();
+      learn();
+      arrive_warps(gradients_made, multiplying + with_units_threads());
       arrive_warps(w1_left, multiplying + folding);
       if (ends) break;
       next_step();
@@ -238,11 +235,16 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       }
     }
   }
-  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients.
-  __device__ __forceinline__ void backward() const {
+  /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
+  __device__ __forceinline__ void errors() const {
+    const auto outputs_before = [&](int w) { return static_cast<int>(p.wide_start[w]) * columns; };
+    Base::errors(outputs_before(warp()) + lane(), outputs_before(warp() + 1), 32);
+  }
+  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
+  /// their y(t).
+  __device__ __forceinline__ void learn() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    typename Base::Sums sum;
-    typename Base::ListSums more;
+    typename Base::WideWalk on;
     int place[Base::listed_places];
 #pragma unroll
     for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
@@ -250,37 +252,24 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
       const int u = static_cast<int>(block.what & 0xff);
+      const int phase = static_cast<int>(block.what >> 8 & 0xff);
+      const std::uint32_t* listed = list_of(block.out);
+      if (on.first) on.h = this->rows(area(u) + S::raw);
       const auto d1 = this->values(shared + p.d1 + block.out);
+      typename Base::ColumnSums sum;
       Weights w;
       this->load_wide(w, block);
-      this->multiply(sum, w, d1);
-      const typename Base::ListSums beside = this->multiply_list(list_of(block.out), d1);
-      const float* weights = weights_of(u, static_cast<int>(block.what >> 8 & 0xff));
+      this->multiply(on.sum, w, d1);
+      this->multiply_rows(sum, block, on.h);
+      const typename Base::ListSums beside = this->multiply_list(listed, d1);
+      this->multiply_listed_rows(sum, listed, this->listed_of(u, phase));
+      const float* weights = weights_of(u, phase);
 #pragma unroll
-      for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
-      if (block.what >> run_shift == 1) this->hand_over(u, sum, more);
-    }
-  }
-
-  /// y(t) of this warp's blocks.
-  __device__ __forceinline__ void outputs() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    typename Base::Rows h{};
-    int held = -1;  // whose hidden values are in h
-#pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      if (u != held) {
-        held = u;
-        h = this->rows(area(u) + S::raw);
-      }
-      typename Base::ColumnSums sum;
-      this->multiply_rows(sum, block, h);
-      this->multiply_listed_rows(sum, list_of(block.out), this->listed_of(u, phase));
+      for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
       float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
       this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
+      on.first = block.what >> run_shift == 1;
+      if (on.first) this->hand_over(u, on.sum, on.more);
     }
   }
 
@@ -326,7 +315,6 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     if (!first()) sync_warps(factors_made, with_units_threads() + folding);
     each_own_unit([&](int u) { this->open_tables(u); });
     arrive_warps(unit_ready, with_units_threads() + folding);
-    arrive_warps(errors_made, multiplying + with_units_threads());
     each_own_unit([&](int u) { this->listed_share(u); });
     begin_phase();
     sync_warps(sums_made, multiplying + with_units_threads());

@@ -170,7 +170,7 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
       __syncthreads();
       each_unit([&](int u) { this->finish_unit(u); });
       begin_phase();
-      this->errors(thread, S::threads);
+      this->errors(thread, static_cast<int>(p.out_count), S::threads);
       begin_phase();
       __syncthreads();
       read_patches();
