@@ -515,8 +515,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
     float loss = 0, missed = 0, moved = 0;
     const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
-    constexpr int at_once =
-        S::streams ? 4 : (S::specialised ? 3 : 1);  // y(t-2) that a thread has under way
+    constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
 #pragma unroll 1
     for (int first = from; first < end; first += at_once * step) {
       float before[at_once] = {};
