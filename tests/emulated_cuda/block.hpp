@@ -86,8 +86,8 @@ class Order {
   /// The warp, of `warps`, that runs only when all others wait, for the next thousands of turns.
   unsigned slowest(unsigned warps) {
     if (left_ == 0) {
-      left_ = 1000 + (*random_)() % 50000;
-      slowest_ = (*random_)() / 256 % warps;
+      left_ = 1000 + static_cast<unsigned>((*random_)()) % 50000;
+      slowest_ = static_cast<unsigned>((*random_)()) / 256 % warps;
     }
     --left_;
     return slowest_;
