@@ -3,8 +3,8 @@
 #pragma once
 
 /// What a multiprocessor does for its units in a step, piece by piece. Who does which piece, and
-/// when, is in resident.cuh and streamed.cuh; how a block of weights is multiplied and folded in
-/// blocks_16bit.cuh and blocks_fp32.cuh.
+/// when, is in resident.cuh, specialised.cuh and streamed.cuh; how a block of weights is multiplied
+/// and folded in blocks_16bit.cuh and blocks_fp32.cuh.
 
 #include <cuda_runtime.h>
 
@@ -782,14 +782,17 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     while (static_cast<int>(load_relaxed(begun) - target) < 0) {
     }
   }
-  __device__ __forceinline__ void prepare_step() const {
+  /// What follows the current step.
+  __device__ __forceinline__ void prepare(ChipNow& next) const {
     const ChipNow& n = now();
-    ChipNow& next = now(turn ^ 1);
     next.step = n.step + 1;
     next.frame = n.frame + 1;
     next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
     next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
-    add_one_relaxed(a.begun + n.step % rounds);
+  }
+  __device__ __forceinline__ void prepare_step() const {
+    prepare(now(turn ^ 1));
+    add_one_relaxed(a.begun + now().step % rounds);
   }
   __device__ __forceinline__ void store_results() const {
     for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {

@@ -266,8 +266,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       const float* weights = weights_of(u, phase);
 #pragma unroll
       for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
-      float* y = floats(p.y) + static_cast<unsigned>(now().step & 1) * p.out_count + block.out;
-      this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
+      this->write_outputs(sum, this->outputs_of(now().step, block.out, block.block * columns),
+                          [&](float v) { return this->activate(v); });
       on.first = block.what >> run_shift == 1;
       if (on.first) this->hand_over(u, on.sum, on.more);
     }
@@ -311,7 +311,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     }
   }
   __device__ __forceinline__ void finish_units() const {
-    if (thread == multiplying) prepare_step();
+    if (thread == multiplying) this->prepare(now((turn + 1) & 3));
     if (!first()) sync_warps(factors_made, with_units_threads() + folding);
     each_own_unit([&](int u) { this->open_tables(u); });
     arrive_warps(unit_ready, with_units_threads() + folding);
@@ -338,15 +338,6 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     if (lane() == 0) this->wait_for_slowest(t);
     __syncwarp();
   }
-  __device__ __forceinline__ void prepare_step() const {
-    const ChipNow& n = now();
-    ChipNow& next = now((turn + 1) & 3);
-    next.step = n.step + 1;
-    next.frame = n.frame + 1;
-    next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
-    next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
-  }
-
   // -------------------------------------------------------------- folders
 
   __device__ __forceinline__ void fold_all() {
