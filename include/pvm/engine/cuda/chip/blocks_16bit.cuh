@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of 16-bit weights: products on tensor cores, folds into masters in device memory, where
-/// the rounded weights are, too.
+/// Blocks of 16-bit weights: products on tensor cores, and folds, which change the weights and what
+/// rounding left out of them.
 /// Weights are the first operand, 16 rows of them; the second is a vector's values, as sums of two
 /// 16-bit numbers, which costs nothing: a tensor core has eight columns where a vector is one. Only
 /// the weights are rounded to 16 bits.
@@ -26,7 +26,7 @@ struct Blocks : View<Precision, Hidden, home> {
   using Base = View<Precision, Hidden, home>;
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
-  using M = Masters<Precision, home>;
+  using M = Masters<Precision>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now;
 
   struct Weights {
@@ -85,6 +85,10 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32);
   }
+  __device__ __forceinline__ static void load_shared(Weights& w, const uint4* from) {
+#pragma unroll
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = from[i * 32];
+  }
   /// Where a block is multiplied from, if not from registers.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
     write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
@@ -93,31 +97,19 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) to[i * 32] = w.tiles[i];
   }
-  /// Where the masters are of weights that start at word `start` of all.
+  /// Where the smaller halves are of weights that start at word `start` of all.
   __device__ __forceinline__ std::uint32_t* masters_of(std::uint32_t* weights,
                                                        std::size_t start) const {
-    return weights + a.masters + start * S::masters_to_a_word;
+    return weights + a.masters + start;
   }
   template <class Block>
   __device__ __forceinline__ const std::uint32_t* masters_of(const Block& block) const {
     return masters_of(a.weights, this->start_of(block));
   }
-  /// A block that goes to the chip, and word i of the rows beside its tiles.
-  template <class Block>
-  __device__ __forceinline__ void load_resident(Weights& w, const Block& block) const {
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-      w.tiles[i] = M::rounded(M::load(masters_of(block), i, lane()));
-    }
-  }
+  /// Word i of the rows beside a block's tiles.
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
-    const std::size_t start = this->beside_of(block);
-    if constexpr (S::streams) {
-      return __ldcg(a.weights + start + i);
-    } else {
-      return M::rounded_word(masters_of(a.weights, start), static_cast<std::size_t>(i));
-    }
+    return __ldcg(a.weights + this->beside_of(block) + i);
   }
   /// Where a lane's two pairs of columns of a row beside the tiles are: side by side.
   __device__ __forceinline__ int beside_at(int row_beside) const { return row_beside * 8 + pair(); }
@@ -182,11 +174,13 @@ struct Blocks : View<Precision, Hidden, home> {
     }
     store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
   }
-  __device__ __forceinline__ void list_value(std::uint32_t* list, int e, int o, float v) const {
+  /// Where row e, column o of a list is, and a value to such a place.
+  __device__ __forceinline__ static int list_place(int e, int o) {
     const int tile = (o >> 3) * 2 + (e >> 3), place = (e & 7) * 4 + (o & 7) / 2;
-    auto* words = reinterpret_cast<std::uint16_t*>(
-        list + (S::streams ? place * 4 + tile : tile * 32 + place));
-    words[o & 1] = Math::operand(v);
+    return 2 * (S::streams ? place * 4 + tile : tile * 32 + place) + (o & 1);
+  }
+  __device__ __forceinline__ static void list_value(std::uint32_t* list, int place, float v) {
+    reinterpret_cast<std::uint16_t*>(list)[place] = Math::operand(v);
   }
 
   // -------------------------------------------------------------- products
@@ -366,29 +360,35 @@ struct Blocks : View<Precision, Hidden, home> {
   /// What a step folds lies in the second-level cache when its turn comes.
   template <class Block>
   __device__ __forceinline__ void prefetch_masters(const Block& block) const {
-    this->template prefetch<S::block_words * S::masters_to_a_word>(masters_of(block));
+    this->template prefetch<S::block_words>(masters_of(block));
   }
-  /// Adds the sum over the list of factors times columns to the masters of a block whose tiles are
-  /// in `w` and which has `more` rows beside them; the masters go to `to`, laid out like all
-  /// weights. `columns_then(b)` gives the columns as operands; `beside` gets the words of the rows.
-  template <class Block, class Columns, class Beside>
+  /// A lane's words of the rows beside the tiles, where weights are in device memory.
+  template <class Block>
+  __device__ __forceinline__ std::size_t beside_start(const Block& block) const {
+    return this->beside_of(block) + static_cast<unsigned>(beside_at(row()));
+  }
+  template <class Block>
+  __device__ __forceinline__ uint2 beside_in_memory(const Block& block, int rows) const {
+    uint2 words{};
+    if (row() < rows)
+      words = __ldcg(reinterpret_cast<const uint2*>(a.weights + beside_start(block)));
+    return words;
+  }
+  /// Adds the sum over the list of factors times columns to a block whose tiles are in `w`, with
+  /// `more` rows beside them in `beside`. The smaller halves, and the rows, go to `to`, laid out
+  /// like all weights. `columns_then(b)` gives the columns as operands.
+  template <class Block, class Columns>
   __device__ __forceinline__ void fold(const Block& block, std::uint32_t* to, int more,
                                        const uint4* factors, Columns columns_then, Weights& w,
-                                       Beside beside) const {
+                                       uint2& beside) const {
     const std::uint32_t* from = masters_of(block);
     std::uint32_t* sink = masters_of(to, this->start_of(block));
-    const std::size_t at = this->beside_of(block) + static_cast<unsigned>(beside_at(row()));
-    typename M::Tiles tiles[S::pairs];
-    typename M::Beside rows{};
-    uint2 w_beside{};
+    const std::size_t at = beside_start(block);
+    uint4 tiles[S::pairs];
+    uint2 rows{};
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) tiles[i] = M::load(from, i, lane());
-    if (row() < more) {
-      rows = __ldcg(reinterpret_cast<const typename M::Beside*>(masters_of(a.weights, at)));
-      if constexpr (S::streams) {
-        w_beside = __ldcg(reinterpret_cast<const uint2*>(a.weights + at));
-      }
-    }
+    if (row() < more) rows = __ldcg(reinterpret_cast<const uint2*>(masters_of(a.weights, at)));
     std::uint32_t b[2][2];
     columns_then(b);
 #pragma unroll
@@ -403,10 +403,9 @@ struct Blocks : View<Precision, Hidden, home> {
         M::add(w.tiles[i], tiles[i], gain);
         M::store(sink, i, lane(), tiles[i]);
       } else if (row() < more) {
-        M::add_row(w_beside, rows, gain);
-        *reinterpret_cast<typename M::Beside*>(masters_of(to, at)) = rows;
-        if constexpr (S::streams) *reinterpret_cast<uint2*>(to + at) = w_beside;
-        beside(w_beside);
+        M::add_row(beside, rows, gain);
+        *reinterpret_cast<uint2*>(masters_of(to, at)) = rows;
+        *reinterpret_cast<uint2*>(to + at) = beside;
       }
     }
   }
@@ -437,22 +436,31 @@ struct Blocks : View<Precision, Hidden, home> {
   }
 
   /// A block of W0 whose tiles are in `w`, by the factors of its unit, to `to`.
-  template <class Beside>
   __device__ __forceinline__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
-                                             Beside beside) const {
+                                             uint2& beside) const {
     fold(
         block, to, S::rest, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
         [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
   }
-  __device__ __forceinline__ void fold(const ChipBlock& block, Weights& w,
-                                       std::uint32_t* rest) const {
-    fold_block(block, a.weights, w,
-               [&](uint2 words) { *reinterpret_cast<uint2*>(rest + beside_at(row())) = words; });
+  /// Where it is multiplied from. The rows beside its tiles are at `rest`, and go to `rest_to`.
+  __device__ __forceinline__ void fold(const ChipBlock& block, const std::uint32_t* rest,
+                                       std::uint32_t* rest_to) const {
+    Weights w;
+    if (block.where == in_memory) {
+      load_streamed(w, streamed(block));
+    } else {
+      load_shared(w, in_shared(block.where));
+    }
+    uint2 beside = rest_weights(rest);
+    fold_block(block, a.weights, w, beside);
+    if (row() < S::rest) *reinterpret_cast<uint2*>(rest_to + beside_at(row())) = beside;
+    store(block, w);
   }
   /// A streamed block, the rows beside whose tiles are in device memory, too.
   __device__ __forceinline__ void fold_streamed(const ChipBlock& block, Weights& w,
                                                 std::uint32_t* /*rest*/) const {
-    fold_block(block, a.weights, w, [](uint2) {});
+    uint2 beside = beside_in_memory(block, S::rest);
+    fold_block(block, a.weights, w, beside);
     store(block, w);
   }
   /// A block of W1 whose tiles are in `w`.
@@ -469,7 +477,8 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* to) const {
     Weights w;
     load_streamed(w, streamed(block));
-    fold_block(block, to, w, [](uint2) {});
+    uint2 beside = beside_in_memory(block, S::rest);
+    fold_block(block, to, w, beside);
     write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
   }
   __device__ __forceinline__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const {
@@ -482,25 +491,24 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void fold_wide_block(const ChipWideBlock& block, std::uint32_t* to,
                                                   Weights& w, bool keep) const {
     std::uint32_t* list = this->list_of(block.out);
-    uint4 beside = tiles_at(list);
+    uint4 listed = tiles_at(list);
+    uint2 beside = make_uint2(listed.x, listed.z);
     fold(
         block, to, S::rest + 1, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
         [&](std::uint32_t(&b)[2][2]) {
-          const uint4 listed = transposed_tiles_at(list);
-          b[0][0] = listed.x;
-          b[0][1] = listed.z;
-          b[1][0] = listed.y;
-          b[1][1] = listed.w;
+          const uint4 columns_there = transposed_tiles_at(list);
+          b[0][0] = columns_there.x;
+          b[0][1] = columns_there.z;
+          b[1][0] = columns_there.y;
+          b[1][1] = columns_there.w;
         },
-        w,
-        [&](uint2 words) {
-          beside.x = words.x;
-          beside.z = words.y;
-        });
+        w, beside);
     if (!keep) return;
+    listed.x = beside.x;
+    listed.z = beside.y;
     __syncwarp();  // all lanes have read
     store_wide(block, w);
-    store_tiles(list, beside);
+    store_tiles(list, listed);
   }
 };
 

@@ -75,11 +75,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     if constexpr (S::streams) return leaves_first();
     return partly_stays<S::stays_percent>();
   }
-  /// A block that goes to the chip, and word i of the rows beside its tiles.
-  template <class Block>
-  __device__ __forceinline__ void load_resident(Weights& w, const Block& block) const {
-    load_streamed(w, streamed(block));
-  }
+  /// Word i of the rows beside a block's tiles.
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
     return __ldcg(a.weights + this->beside_of(block) + i);
@@ -127,11 +123,11 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      list_value(list, row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2, v[i]);
+      list_value(list, list_place(row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2), v[i]);
     }
   }
-  __device__ __forceinline__ static void list_value(std::uint32_t* list, int e, int o, float v) {
-    list[list_place(e, o)] = __float_as_uint(v);
+  __device__ __forceinline__ static void list_value(std::uint32_t* list, int place, float v) {
+    list[place] = __float_as_uint(v);
   }
 
   // -------------------------------------------------------------- products

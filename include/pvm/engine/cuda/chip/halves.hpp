@@ -17,12 +17,22 @@ namespace pvm::inline v0::detail::chip {
 
 /// A 16-bit operand, cut towards 0.
 template <class Precision>
-PVM_HOST_DEVICE inline std::uint16_t cut_operand(float v) {
-  using Math = batch::Math<Precision>;
+PVM_HOST_DEVICE std::uint16_t cut_operand(float v);
+template <>
+PVM_HOST_DEVICE inline std::uint16_t cut_operand<bf16>(float v) {
+  return static_cast<std::uint16_t>(batch::Math<fp32>::operand(v) >> 16);
+}
+template <>
+PVM_HOST_DEVICE inline std::uint16_t cut_operand<fp16>(float v) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint16_t>(pair_cut_to_fp16(v, 0));
+#else
+  using Math = batch::Math<fp16>;
   std::uint16_t cut = Math::operand(v);
   const float rounded = Math::value(cut);
   if ((rounded < 0 ? -rounded : rounded) > (v < 0 ? -v : v)) --cut;
   return cut;
+#endif
 }
 
 /// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
   }
   __syncthreads();
   block.run(held);
-  if constexpr (S::whole) block.store_weights(held);
+  if constexpr (S::whole || !S::streams) block.store_weights(held);
   block.store_results();
   // The last one advances the cursor: all have read it then.
   if (threadIdx.x == 0 && atomicAdd(a.barrier, 1U) == gridDim.x - 1) {

@@ -229,7 +229,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       if constexpr (!S::streams) {
         if (block.where == in_memory) continue;
         Weights w;
-        this->load_resident(w, block);
+        this->load_streamed(w, this->streamed(block));
         this->store_wide(block, w);
       }
     }
@@ -505,16 +505,24 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   // -------------------------------------------------------------- errors
 
   /// d1(t), beside W1 too, and the scores, of outputs `from`, `from + step` and so on, up to
-  /// `end`. Half a warp has sixteen outputs at a time.
+  /// `end`. Half a warp has sixteen outputs at a time. What does not change is read once: behind
+  /// each store to shared memory the compiler would read it again.
   __device__ __forceinline__ void errors(int from, int end, int step) const {
     const ChipNow& n = now();
     const unsigned long long t = n.step;
     const bool scored = shared[ChipAreas::scored + n.frame] != 0;
+    const bool signs = a.sign_error != 0;
+    const bool keeps = n.frame + history >= launch().count;  // for the next launch
     const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
-    float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
     const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
+    const auto c = static_cast<std::uint32_t>(thread % columns);
+    const int place = this->list_place(S::rest + 1 + n.lag, static_cast<int>(c));
+    const auto* targets = list<ChipTarget>(p.targets);
+    const float* y = outputs_of(t, 0, 0);
+    std::uint32_t* d1_here = shared + p.d1;
+    std::uint32_t* lists = list_of(0);
+    float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
     float loss = 0, missed = 0, moved = 0;
-    const std::uint32_t c = static_cast<std::uint32_t>(thread % columns);
     constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
 #pragma unroll 1
     for (int first = from; first < end; first += at_once * step) {
@@ -523,14 +531,14 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       for (int i = 0; i < at_once; ++i) {
         const auto o = static_cast<std::uint32_t>(first + i * step);
         if (i > 0 && static_cast<int>(o) >= end) continue;
-        const ChipTarget& target = list<ChipTarget>(p.targets)[o / columns];
-        if (c < target.count) before[i] = outputs_of(t, o - c, target.out)[c];
+        const ChipTarget& target = targets[o / columns];
+        if (c < target.count) before[i] = y[S::streams ? target.out + c : o];
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
         const auto o = static_cast<std::uint32_t>(first + i * step);
         if (i > 0 && static_cast<int>(o) >= end) continue;
-        const ChipTarget target = list<ChipTarget>(p.targets)[o / columns];
+        const ChipTarget target = targets[o / columns];
         float d1 = 0;
         if (c < target.count) {
           const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
@@ -542,19 +550,15 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
             missed += m * m;
             moved += s * s;
           }
-          if (a.sign_error != 0) e = copysignf(1.0F, e);
+          if (signs) e = copysignf(1.0F, e);
           d1 = derive(before[i]) * e;
         }
-        row[target.out + c] = d1;
-        shared[p.d1 + o] = Words::pack(d1);
-        list_output(o, d1);
+        if (keeps) row[target.out + c] = d1;
+        d1_here[o] = Words::pack(d1);
+        this->list_value(lists + o / columns * S::list_words, place, d1);
       }
     }
     add_score(loss, missed, moved);
-  }
-  /// Into the columns beside W1's tiles.
-  __device__ __forceinline__ void list_output(std::uint32_t o, float d1) const {
-    this->list_value(list_of(o), S::rest + 1 + now().lag, static_cast<int>(o % columns), d1);
   }
   __device__ __forceinline__ void add_score(float loss, float missed, float moved) const {
 #pragma unroll

@@ -49,14 +49,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
       held[k] = Weights{};
-      if (k < count) this->load_resident(held[k], blocks[k]);
+      if (k < count) this->load_streamed(held[k], this->streamed(blocks[k]));
     }
 #pragma unroll 1
     for (int k = max(static_cast<int>(p.streamed_to[warp()]), S::held_blocks); k < count; k += 2) {
       Weights w[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        this->load_resident(w[i], blocks[min(k + i, count - 1)]);
+        this->load_streamed(w[i], this->streamed(blocks[min(k + i, count - 1)]));
       }
       this->store(blocks[k], w[0]);
       if (k + 1 < count) this->store(blocks[k + 1], w[1]);

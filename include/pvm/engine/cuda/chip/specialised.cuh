@@ -71,11 +71,30 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     for (int k = 0; k < count; ++k) {
       if (blocks[k].where == in_memory) continue;
       Weights w;
-      this->load_resident(w, blocks[k]);
+      this->load_streamed(w, this->streamed(blocks[k]));
       this->store(blocks[k], w);
     }
     if (count > 0) this->load_rests();
     this->load_wide_weights();
+  }
+  /// What folds have not put into device memory: weights in shared memory.
+  __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
+    const ChipBlock* blocks = my_blocks();
+    const int count = my_count();
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      if (blocks[k].where == in_memory) continue;
+      Weights w;
+      this->load_shared(w, this->in_shared(blocks[k].where));
+      this->write_tiles(this->streamed(blocks[k]), w);
+    }
+    const auto* wide = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+      Weights w;
+      this->load_wide(w, wide[k]);
+      this->write_tiles(this->streamed(wide[k]), w);
+    }
   }
   __device__ __forceinline__ bool first() const { return now().frame == 0; }
   __device__ __forceinline__ bool last() const { return now().frame + 1 == launch().count; }
@@ -102,7 +121,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
       held[k] = Weights{};
-      if (k < my_count()) this->load_resident(held[k], held_blocks()[k]);
+      if (k < my_count()) this->load_streamed(held[k], this->streamed(held_blocks()[k]));
     }
     arrive_warps(held_loaded, multiplying + folding);
 #pragma unroll 1
@@ -345,6 +364,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll 1
     for (;;) {
       begin_phase();
+      send_for_masters();
       sync_warps(unit_ready, with_units_threads() + folding);
       each_unit(folder(), S::folders, [&](int u) { this->write_factors(u, folds_of(u)); });
       const bool ends = last();
@@ -370,6 +390,21 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       next_step();
     }
   }
+  /// What this warp folds in this step, to the second-level cache.
+  __device__ __forceinline__ void send_for_masters() const {
+    const int row = folder() * (a.period + 1) + now().phase;
+    const auto* start = list<std::uint32_t>(p.folding_start) + 2 * row;
+#pragma unroll 1
+    for (std::uint32_t i = start[0]; i < start[2]; ++i) {
+      this->prefetch_masters(list<ChipBlock>(p.blocks)[list<std::uint32_t>(p.folding)[i]]);
+    }
+    const auto* wide_start = list<std::uint32_t>(p.wide_folding_start) + row;
+#pragma unroll 1
+    for (std::uint32_t i = wide_start[0]; i < wide_start[1]; ++i) {
+      this->prefetch_masters(
+          list<ChipWideBlock>(p.wide_blocks)[list<std::uint32_t>(p.wide_folding)[i]]);
+    }
+  }
   /// The rows beside the tiles of block i of those that fold: where they are multiplied from, and
   /// where the i-th that a warp folds early keeps them.
   __device__ __forceinline__ std::uint32_t* rest_of_any(std::uint32_t i) const {
@@ -379,19 +414,16 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
            i * S::rest_words;
   }
-  template <class RestOf>
+  template <class RestTo>
   __device__ __forceinline__ void fold_blocks(std::uint32_t from, std::uint32_t to,
-                                              RestOf rest_of) const {
+                                              RestTo rest_to) const {
     const auto* mine = list<std::uint32_t>(p.folding);
     const auto* blocks = list<ChipBlock>(p.blocks);
 #pragma unroll 1
     for (std::uint32_t i = from; i < to; ++i) {
       begin_phase();
       const ChipBlock block = blocks[mine[i]];
-      if (i + 1 < to) this->prefetch_masters(blocks[mine[i + 1]]);
-      Weights w;
-      this->fold(block, w, rest_of(i));
-      this->store(block, w);
+      this->fold(block, rest_of_any(i), rest_to(i));
     }
   }
   __device__ __forceinline__ void fold_wide_blocks() const {

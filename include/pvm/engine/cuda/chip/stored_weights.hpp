@@ -19,7 +19,6 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden, Home home>
 class StoredWeights {
   using S = Sizes<Precision, Hidden, home>;
-  static constexpr bool halved = !S::whole && S::streams;
 
  public:
   /// Words beside one of those that are multiplied, and that one.
@@ -28,7 +27,7 @@ class StoredWeights {
   /// Zeros, or what has been downloaded: `count` words are multiplied, of which so many are tiles.
   StoredWeights(std::size_t count, std::size_t tiles)
       : words_(count * to_a_word), count_(count), tiles_(tiles) {
-    if constexpr (halved) {
+    if constexpr (!S::whole) {
       const WordPair zero = Halves<Precision>::split({0, 0});
       for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
     }
@@ -38,33 +37,26 @@ class StoredWeights {
   [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
 
   [[nodiscard]] float get(std::size_t at) const {
-    if constexpr (halved) {
+    if constexpr (!S::whole) {
       const std::size_t k = at / 2;
       const WeightPair pair = Halves<Precision>::join({words_[k], words_[count_ + k]});
       return at % 2 == 0 ? pair.first : pair.second;
     } else {
-      return batch::Math<fp32>::value(words_[whole(at)]);
+      return batch::Math<fp32>::value(words_[at]);
     }
   }
   void put(std::size_t at, float weight) {
     const std::size_t k = at / 2;
-    if constexpr (halved) {
+    if constexpr (!S::whole) {
       const WordPair halves = Halves<Precision>::split({weight, weight});
       put_half(k, at, halves.high);
       put_half(count_ + k, at, halves.low);
     } else {
-      words_[whole(at)] = batch::Math<fp32>::operand(weight);
-      if (!S::whole) put_half(k, at, batch::Math<Precision>::operand(weight));
+      words_[at] = batch::Math<fp32>::operand(weight);
     }
   }
 
  private:
-  /// Where an fp32 number is: see Masters::load.
-  [[nodiscard]] std::size_t whole(std::size_t at) const {
-    if (S::whole) return at;
-    const bool in_tiles = at < 2 * tiles_;
-    return count_ + (in_tiles ? at / 256 * 256 + at % 8 / 4 * 128 + at % 256 / 8 * 4 + at % 4 : at);
-  }
   /// The lower half of `half` to where `at` has it in word k.
   void put_half(std::size_t k, std::size_t at, std::uint32_t half) {
     const unsigned shift = at % 2 == 0 ? 0 : 16;
