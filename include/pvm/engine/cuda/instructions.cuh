@@ -310,6 +310,12 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 #endif
 }
 
+/// One thread brings `bytes` bytes, whole 16s, to the second-level cache.
+__device__ __forceinline__ void prefetch_bulk(const void* p, unsigned int bytes) {
+#if PVM_BULK_COPIES
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+#endif
+}
 /// What this thread wrote to shared memory is what bulk copies read that are asked for later.
 __device__ __forceinline__ void show_to_copies() {
 #if PVM_BULK_COPIES

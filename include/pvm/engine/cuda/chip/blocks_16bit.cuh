@@ -228,7 +228,7 @@ struct Blocks : View<Precision, Hidden, home> {
     return *reinterpret_cast<const uint2*>(rest + beside_at(mine));
   }
   __device__ __forceinline__ static void multiply_rest(Sums& sum, uint2 w, const Values& x) {
-    multiply_tiles(sum.v[S::pairs], make_uint4(w.x, w.x, w.y, w.y), x);
+    multiply_tiles(sum.v[S::pairs], make_uint4(w.x, w.y, w.y, w.y), x);
   }
   /// Sum i over both parts, eight rows each; the four lanes of a row have the same.
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
@@ -285,16 +285,16 @@ struct Blocks : View<Precision, Hidden, home> {
       multiply_tiles(y.v, transposed(w.tiles[i]), h.of[i]);
     }
   }
-  __device__ __forceinline__ void load_wide(Weights& w, const ChipWideBlock& block) const {
+  __device__ __forceinline__ void load_wide(Weights& w, const std::uint32_t* tiles) const {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(shared + block.where + i * 128);
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(tiles + i * 128);
   }
   /// The latter, by tiles in shared memory, which can be read transposed.
-  __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const ChipWideBlock& block,
+  __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const std::uint32_t* tiles,
                                                 const Rows& h) const {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      multiply_tiles(sum.v, transposed_tiles_at(shared + block.where + i * 128), h.of[i]);
+      multiply_tiles(sum.v, transposed_tiles_at(tiles + i * 128), h.of[i]);
     }
   }
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
@@ -470,7 +470,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// And one in shared memory.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block) const {
     Weights w;
-    load_wide(w, block);
+    load_wide(w, shared + block.where);
     fold_wide(block, w);
   }
   /// W of a block by its unit's factors, to `to`; the block stays what it is.

@@ -42,10 +42,13 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ float activate(float v) const {
     return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
   }
-  __device__ __forceinline__ float derive(float v) const {
-    const int kind = a.activation == 1 && now().step < 2 ? 0 : a.activation;
-    return kind == 0 ? Fast::derivative(v)
-                     : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
+  /// Which derivative a step takes.
+  __device__ __forceinline__ int derivative_kind() const {
+    return a.activation == 1 && now().step < 2 ? 0 : a.activation;
+  }
+  __device__ __forceinline__ static float derive(float v, int kind) {
+    if (kind == 0) return Fast::derivative(v);
+    return kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v);
   }
 
   /// Sums 32 values over the lanes; lane i gets the sum of value i.
@@ -125,6 +128,12 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
       ++end.block;
     }
     *a.cursor = end;
+  }
+
+  /// Whether this step's row of a ring of so many in device memory is still there when the launch
+  /// ends: nobody reads such rows before.
+  __device__ __forceinline__ bool keeps_row(int rows) const {
+    return now().frame + rows >= launch().count;
   }
 
   /// Outputs of the last two steps, where this multiprocessor has them and where all are.
@@ -242,6 +251,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ void gather_values(unsigned long long step, bool odd, int me,
                                                 int count) const {
     constexpr int at_once = S::specialised ? 6 : 4;
+    constexpr std::uint32_t whole = 1U << 31;  // all three words of a piece are values
     const std::uint32_t* from = past(step);
     const auto mark = static_cast<std::uint32_t>(step + 1);
     const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
@@ -249,21 +259,24 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 #pragma unroll 1
     for (int first = me; first < pieces; first += at_once * count) {
       uint4 v[at_once];
+      std::uint32_t at[at_once], to[at_once];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const int k = min(first + i * count, pieces - 1);
-        v[i] = receive_piece(from + slots[k / S::value_pieces].from + k % S::value_pieces * 4);
+        const auto k = static_cast<std::uint32_t>(min(first + i * count, pieces - 1));
+        const ChipSlot slot = slots[k / S::value_pieces];
+        const std::uint32_t piece = k % S::value_pieces;
+        at[i] = slot.from + piece * 4;
+        to[i] = (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
+        if (piece * 3 + 2 < Hidden) to[i] |= whole;
+        v[i] = receive_piece(from + at[i]);
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const int k = min(first + i * count, pieces - 1);
-        const ChipSlot slot = slots[k / S::value_pieces];
-        const int piece = k % S::value_pieces;
-        while (v[i].w != mark) v[i] = receive_piece(from + slot.from + piece * 4);
-        std::uint32_t* to = shared + (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
-        to[0] = v[i].x;
-        if (piece * 3 + 1 < Hidden) to[1] = v[i].y;
-        if (piece * 3 + 2 < Hidden) to[2] = v[i].z;
+        while (v[i].w != mark) v[i] = receive_piece(from + at[i]);
+        std::uint32_t* words = shared + (to[i] & ~whole);
+        words[0] = v[i].x;
+        if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = v[i].y;
+        if ((to[i] & whole) != 0) words[2] = v[i].z;
       }
     }
   }
@@ -512,7 +525,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const unsigned long long t = n.step;
     const bool scored = shared[ChipAreas::scored + n.frame] != 0;
     const bool signs = a.sign_error != 0;
-    const bool keeps = n.frame + history >= launch().count;  // for the next launch
+    const int kind = derivative_kind();
+    const bool keeps = keeps_row(history);
     const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
     const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
     const auto c = static_cast<std::uint32_t>(thread % columns);
@@ -551,7 +565,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
             moved += s * s;
           }
           if (signs) e = copysignf(1.0F, e);
-          d1 = derive(before[i]) * e;
+          d1 = derive(before[i], kind) * e;
         }
         if (keeps) row[target.out + c] = d1;
         d1_here[o] = Words::pack(d1);
@@ -623,11 +637,12 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     send(record, S::value_pieces, word, t);
     float* row =
         a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
+    const bool keeps = keeps_row(ring);
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
       const int i = lane() + 32 * k;
       if (i >= Hidden) continue;
-      row[i] = h[k];
+      if (keeps) row[i] = h[k];
       history_row(S::hidden, u, t)[i] = h[k];
       history_row(S::squeezed, u, t)[i] = Words::unpack(word[k]);
       area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
@@ -762,29 +777,38 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
         if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
       }
     }
+    const int kind = derivative_kind();
     const float* before = history_row(S::hidden, u, t - 2 + history) + lane();
     float* to = history_row(S::d0, u, t) + lane();
     float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
                  unit(u).unit * Hidden + lane();
+    const bool keeps = keeps_row(history);
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
       if (lane() + 32 * k >= Hidden) continue;
-      const float d0 = derive(before[32 * k]) * z[k];
+      const float d0 = derive(before[32 * k], kind) * z[k];
       to[32 * k] = d0;
-      row[32 * k] = d0;
+      if (keeps) row[32 * k] = d0;
     }
   }
 
   // -------------------------------------------------------------- the step
 
   /// Nobody writes over what the slowest may still read.
-  __device__ __forceinline__ void wait_for_slowest(unsigned long long t) const {
+  __device__ __forceinline__ const unsigned int* slowest_at(unsigned long long t) const {
+    return a.begun + (t + rounds - ahead) % rounds;
+  }
+  __device__ __forceinline__ unsigned int ask_slowest(unsigned long long t) const {
+    return load_relaxed(slowest_at(t));
+  }
+  __device__ __forceinline__ void wait_for_slowest(unsigned long long t, unsigned int begun) const {
     if (t < ahead) return;
     const unsigned long long step = t - ahead;
-    const unsigned int* begun = a.begun + step % rounds;
-    const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
-    while (static_cast<int>(load_relaxed(begun) - target) < 0) {
-    }
+    const unsigned int target = (static_cast<unsigned int>(step / rounds) + 1) * gridDim.x;
+    while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_at(t));
+  }
+  __device__ __forceinline__ void wait_for_slowest(unsigned long long t) const {
+    wait_for_slowest(t, ask_slowest(t));
   }
   /// What follows the current step.
   __device__ __forceinline__ void prepare(ChipNow& next) const {

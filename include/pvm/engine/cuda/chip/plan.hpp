@@ -486,8 +486,8 @@ class Plan {
       p.wide_folding = place(S::specialised ? wide_count : 0);
       p.wide_folding_start = place(S::folders * (period_ + 1));
       p.reload = place(S::specialised ? S::multipliers * period_ : 0);
-      p.head_count = S::specialised ? narrow(count + 2) : 0;
-      p.heads = place(2 * p.head_count * sizeof(ChipHead) / 4);
+      p.input_count = S::specialised ? narrow(count + 2) : 0;
+      p.inputs = place(2 * p.input_count);
     }
     p.start = start;
     p.words = place.at - start;
@@ -625,13 +625,12 @@ class Plan {
     put(p.wide_folding, draft.wide_folding);
     put(p.wide_folding_start, draft.wide_folding_start);
     put(p.reload, draft.reload);
-    std::vector<ChipHead> heads(2 * p.head_count, ChipHead{p.x, 0});
-    for (std::size_t k = 0; k < heads.size() / 2 && k < blocks_of_all.size(); ++k) {
-      const ChipBlock& block = blocks_of_all[k];
-      heads[k] = {block.x & 0xffffU, block.what};
-      heads[p.head_count + k] = {block.x >> 16, block.what};
+    std::vector<std::uint32_t> inputs(2 * p.input_count, p.x);
+    for (std::size_t k = 0; k < inputs.size() / 2 && k < blocks_of_all.size(); ++k) {
+      inputs[k] = blocks_of_all[k].x & 0xffffU;
+      inputs[p.input_count + k] = blocks_of_all[k].x >> 16;
     }
-    put(p.heads, heads);
+    put(p.inputs, inputs);
   }
 
   static std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }

@@ -205,12 +205,6 @@ inline constexpr std::uint32_t in_memory = ~0U;
 /// Among the numbers of a warp's blocks: none.
 inline constexpr std::uint32_t no_block = ~0U;
 
-/// What a warp looks at of a block whose turn it is to be multiplied.
-struct alignas(8) ChipHead {
-  std::uint32_t x;     ///< word of its first input
-  std::uint32_t what;  ///< as in a ChipBlock
-};
-
 /// A block of W1.
 struct alignas(16) ChipWideBlock {
   std::uint32_t what;   ///< like a ChipBlock's
@@ -253,7 +247,7 @@ struct ChipProgram {
   /// [folders][period + 1][2]; the like of W1; and a bit for each held block that folds in a phase,
   /// [multipliers][period].
   std::uint32_t wide_folding, wide_folding_start, reload;
-  std::uint32_t heads, head_count;  ///< of blocks of W0, for even and for odd steps
+  std::uint32_t inputs, input_count;  ///< words of blocks' first inputs, of even and of odd steps
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
   /// Of a warp's blocks the first are held; then come those that are not on the chip, up to
   /// `streamed_to`, then others. Where warps have roles the first, up to `streamed_to`, are not on

@@ -92,7 +92,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       Weights w;
-      this->load_wide(w, wide[k]);
+      this->load_wide(w, shared + wide[k].where);
       this->write_tiles(this->streamed(wide[k]), w);
     }
   }
@@ -121,7 +121,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
       held[k] = Weights{};
-      if (k < my_count()) this->load_streamed(held[k], this->streamed(held_blocks()[k]));
+      if (k < my_count()) this->load_streamed(held[k], held_tiles() + k * tile_words);
     }
     arrive_warps(held_loaded, multiplying + folding);
 #pragma unroll 1
@@ -135,7 +135,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       const auto early = static_cast<int>(p.streamed_to[warp()]);
 #pragma unroll
       for (int k = 0; k < S::under_way; ++k) {
-        if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()[k]));
+        if (k < early) this->load_streamed(coming[k], tiles_of(my_blocks()->block + k));
       }
       sync_warps(gathered, multiplying + finishing);
       if (thread == 0) add_one_relaxed(a.begun + now().step % rounds);
@@ -156,102 +156,102 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       next_step();
     }
   }
+  /// This warp's blocks are one behind the other in device memory.
+  static constexpr int tile_words = S::block_words / 4;
+  __device__ __forceinline__ const uint4* tiles_of(std::uint32_t block) const {
+    return reinterpret_cast<const uint4*>(a.weights + this->start_of(block)) + lane();
+  }
+  __device__ __forceinline__ const uint4* held_tiles() const {
+    return tiles_of(my_blocks()->block + p.streamed_to[warp()]);
+  }
   /// The held blocks that were folded in the step before, from where they were folded to.
   __device__ __forceinline__ void load_folded(Mine& held) const {
     const std::uint32_t which =
         list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
+    if (which == 0) return;
+    const uint4* from = held_tiles();
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
-      if ((which >> k & 1U) != 0) this->load_streamed(held[k], this->streamed(held_blocks()[k]));
+      if ((which >> k & 1U) != 0) this->load_streamed(held[k], from + k * tile_words);
     }
   }
-  __device__ __forceinline__ const ChipBlock* held_blocks() const {
-    return my_blocks() + p.streamed_to[warp()];
-  }
-  /// The way through a warp's blocks, unit by unit: what the next one is multiplied by is on its
-  /// way while one is multiplied.
+  /// The way through a warp's blocks: what the next one is multiplied by is on its way while one is
+  /// multiplied.
   struct Walk {
-    std::uint32_t head, rest;  ///< words in shared memory
+    const std::uint32_t *inputs, *rest;
     typename Base::Values x;
-    uint2 beside;  ///< its rows beside the tiles
-    std::uint32_t what;
-    ChipHead after;
+    uint2 beside;         ///< its rows beside the tiles
+    std::uint32_t after;  ///< where the next one's inputs are
     typename Base::Sums sum;
   };
-  __device__ __forceinline__ ChipHead head_at(std::uint32_t word) const {
-    return *list<ChipHead>(word);
-  }
   __device__ __forceinline__ Walk begin_walk() const {
-    std::uint32_t head = p.heads + 2 * p.block_start[warp()];
-    if ((now().step & 1) != 0) head += 2 * p.head_count;
-    const std::uint32_t rest = p.rest_first[warp()];
-    const ChipHead first = head_at(head);
-    return {head,
-            rest,
-            this->values(shared + first.x),
-            this->rest_weights(shared + rest),
-            first.what,
-            head_at(head + 2),
-            {}};
+    const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
+    if ((now().step & 1) != 0) inputs += p.input_count;
+    const std::uint32_t* rest = shared + p.rest_first[warp()];
+    return {inputs + 2, rest, this->values(shared + inputs[0]), this->rest_weights(rest),
+            inputs[1],  {}};
   }
   template <class Multiply>
   __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
     const auto x = on.x;
     const auto beside = on.beside;
-    const std::uint32_t what = on.what;
-    on.x = this->values(shared + on.after.x);
-    on.what = on.after.what;
+    on.x = this->values(shared + on.after);
     on.rest += S::rest_words;
-    on.beside = this->rest_weights(shared + on.rest);
-    on.after = head_at(on.head + 4);
-    on.head += 2;
+    on.beside = this->rest_weights(on.rest);
+    on.after = *on.inputs++;
     multiply(x);
     this->multiply_rest(on.sum, beside, x);
-    if (what >> run_shift <= 1) {
-      this->write_sums(
-          on.sum, this->float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
-      this->clear(on.sum);
-    }
   }
-  /// What this warp's blocks have of W0 x. `coming` are the first, which are streamed; the last of
-  /// those take their place, and come while others are multiplied.
+  /// What this warp's blocks have of W0 x, unit by unit. `coming` are the first, which are
+  /// streamed; the last of those take their place, and come while others are multiplied.
   __device__ __forceinline__ void forward(const Mine& held, Coming& coming) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     const auto early = static_cast<int>(p.streamed_to[warp()]);
     const auto late = static_cast<int>(p.late_from[warp()]);
+    const int first_shared = early + S::held_blocks;
+    const std::uint32_t number = blocks->block;
     Walk on = begin_walk();
     const auto multiply_coming = [&](Weights& w, int next) {
       walk(on, [&](const auto& x) {
         this->multiply(on.sum, w, x);
-        if (next < count) this->load_streamed(w, this->streamed(blocks[next]));
+        if (next < count) this->load_streamed(w, tiles_of(number + static_cast<unsigned>(next)));
       });
     };
-#pragma unroll
-    for (int i = 0; i < S::under_way; ++i) {
-      if (i < early) multiply_coming(coming[i], late + i);
-    }
-    const int first_shared = early + S::held_blocks;
-#pragma unroll
-    for (int k = 0; k < S::held_blocks; ++k) {
-      if (early + k < count) {
-        walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
-      }
-    }
-    if (first_shared < late) {
-      const uint4* from = this->in_shared(blocks[first_shared].where);
 #pragma unroll 1
-      for (int k = first_shared; k < late; ++k) {
-        walk(on, [&](const auto& x) { this->multiply_shared(on.sum, from, x); });
-        from += S::block_words / 4;
-      }
-    }
-#pragma unroll 1
-    for (int k = late; k < count; k += S::under_way) {
+    for (int first = 0; first < count;) {
+      const int end = first + static_cast<int>(blocks[first].what >> run_shift);
+      const auto is_of_unit = [&](int k) { return k >= first && k < end; };
 #pragma unroll
       for (int i = 0; i < S::under_way; ++i) {
-        if (k + i < count) multiply_coming(coming[i], k + i + S::under_way);
+        if (i < early && is_of_unit(i)) multiply_coming(coming[i], late + i);
       }
+#pragma unroll
+      for (int k = 0; k < S::held_blocks; ++k) {
+        if (is_of_unit(early + k)) {
+          walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
+        }
+      }
+      int k = max(first, first_shared);
+      if (k < min(end, late)) {
+        const uint4* from = this->in_shared(blocks[k].where);
+#pragma unroll 1
+        for (; k < min(end, late); ++k) {
+          walk(on, [&](const auto& x) { this->multiply_shared(on.sum, from, x); });
+          from += tile_words;
+        }
+      }
+#pragma unroll 1
+      for (k = late; k < end; k += S::under_way) {
+#pragma unroll
+        for (int i = 0; i < S::under_way; ++i) {
+          if (is_of_unit(k + i)) multiply_coming(coming[i], k + i + S::under_way);
+        }
+      }
+      const auto u = static_cast<int>(blocks[first].what & 0xff);
+      this->write_sums(on.sum, this->float_area(u) + S::part0 + warp() * S::values);
+      this->clear(on.sum);
+      first = end;
     }
   }
   /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
@@ -260,34 +260,43 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     Base::errors(outputs_before(warp()) + lane(), outputs_before(warp() + 1), 32);
   }
   /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
-  /// their y(t).
+  /// their y(t). The blocks' tiles, lists and outputs lie one behind the other.
   __device__ __forceinline__ void learn() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+    const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
+    const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
+    if (block == end) return;
+    const ChipWideBlock start = *block;
+    const std::uint32_t* d1_at = shared + p.d1 + start.out;
+    const std::uint32_t* tiles = shared + start.where;
+    const std::uint32_t* listed = list_of(start.out);
+    float* y = this->outputs_of(now().step, start.out, 0);
     typename Base::WideWalk on;
     int place[Base::listed_places];
 #pragma unroll
     for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
 #pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      const int u = static_cast<int>(block.what & 0xff);
-      const int phase = static_cast<int>(block.what >> 8 & 0xff);
-      const std::uint32_t* listed = list_of(block.out);
+    for (; block != end; ++block) {
+      const std::uint32_t what = block->what;
+      const int u = static_cast<int>(what & 0xff);
+      const int phase = static_cast<int>(what >> 8 & 0xff);
       if (on.first) on.h = this->rows(area(u) + S::raw);
-      const auto d1 = this->values(shared + p.d1 + block.out);
+      const auto d1 = this->values(d1_at);
       typename Base::ColumnSums sum;
       Weights w;
-      this->load_wide(w, block);
+      this->load_wide(w, tiles);
       this->multiply(on.sum, w, d1);
-      this->multiply_rows(sum, block, on.h);
+      this->multiply_rows(sum, tiles, on.h);
       const typename Base::ListSums beside = this->multiply_list(listed, d1);
       this->multiply_listed_rows(sum, listed, this->listed_of(u, phase));
       const float* weights = weights_of(u, phase);
 #pragma unroll
       for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
-      this->write_outputs(sum, this->outputs_of(now().step, block.out, block.block * columns),
-                          [&](float v) { return this->activate(v); });
-      on.first = block.what >> run_shift == 1;
+      this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
+      d1_at += columns;
+      tiles += S::block_words;
+      listed += S::list_words;
+      y += columns;
+      on.first = what >> run_shift == 1;
       if (on.first) this->hand_over(u, on.sum, on.more);
     }
   }
@@ -307,10 +316,16 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ int with_units() const { return min(unit_count(), S::finishers - 1); }
   __device__ __forceinline__ int with_units_threads() const { return with_units() * 32; }
 
-  /// Those without units have x(t) of all steps to gather, as soon as nobody reads x(t-1).
+  /// Those without units gather, and, where that is one warp only, all do.
+  __device__ __forceinline__ int first_gatherer() const {
+    return with_units() + 1 < S::finishers ? with_units() : 0;
+  }
+  __device__ __forceinline__ bool gathers() const { return finisher() >= first_gatherer(); }
+
+  /// x(t) is gathered as soon as nobody reads x(t-1).
   __device__ __forceinline__ void finish_all() {
     const bool finishes = finisher() < with_units();
-    if (!finishes) gather(now().step);
+    if (gathers()) gather(now().step);
     arrive_warps(gathered, multiplying + finishing);
 #pragma unroll 1
     for (;;) {
@@ -320,7 +335,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       const bool ends = last();
       if (!ends) {
         sync_warps(x_left, multiplying + finishing);
-        finishes ? read_patches() : gather(now().step + 1);
+        if (finishes) read_patches();
+        begin_phase();
+        if (gathers()) gather(now().step + 1);
         begin_phase();
         arrive_warps(gathered, multiplying + finishing);
       }
@@ -351,10 +368,11 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// x(t), but for the patches.
   __device__ __forceinline__ void gather(unsigned long long t) const {
-    const int before = multiplying + with_units_threads();
+    const int before = multiplying + first_gatherer() * 32;
+    const unsigned int begun = this->ask_slowest(t);
     this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
     begin_phase();
-    if (lane() == 0) this->wait_for_slowest(t);
+    if (lane() == 0) this->wait_for_slowest(t, begun);
     __syncwarp();
   }
   // -------------------------------------------------------------- folders
@@ -390,20 +408,21 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       next_step();
     }
   }
-  /// What this warp folds in this step, to the second-level cache.
+  /// The smaller halves of what this warp folds in this step, to the second-level cache: a block a
+  /// lane.
   __device__ __forceinline__ void send_for_masters() const {
     const int row = folder() * (a.period + 1) + now().phase;
+    const auto send_for = [&](const auto* blocks, const std::uint32_t* mine, std::uint32_t from,
+                              std::uint32_t to) {
+      for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
+        prefetch_bulk(this->masters_of(blocks[mine[i]]), S::block_words * 4);
+      }
+    };
     const auto* start = list<std::uint32_t>(p.folding_start) + 2 * row;
-#pragma unroll 1
-    for (std::uint32_t i = start[0]; i < start[2]; ++i) {
-      this->prefetch_masters(list<ChipBlock>(p.blocks)[list<std::uint32_t>(p.folding)[i]]);
-    }
-    const auto* wide_start = list<std::uint32_t>(p.wide_folding_start) + row;
-#pragma unroll 1
-    for (std::uint32_t i = wide_start[0]; i < wide_start[1]; ++i) {
-      this->prefetch_masters(
-          list<ChipWideBlock>(p.wide_blocks)[list<std::uint32_t>(p.wide_folding)[i]]);
-    }
+    send_for(list<ChipBlock>(p.blocks), list<std::uint32_t>(p.folding), start[0], start[2]);
+    const auto* wide = list<std::uint32_t>(p.wide_folding_start) + row;
+    send_for(list<ChipWideBlock>(p.wide_blocks), list<std::uint32_t>(p.wide_folding), wide[0],
+             wide[1]);
   }
   /// The rows beside the tiles of block i of those that fold: where they are multiplied from, and
   /// where the i-th that a warp folds early keeps them.
