@@ -251,7 +251,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->copy(weights_, weights_now_);
   }
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
-    const Stored own(std::move(words), layout_.first_beside());
+    const Stored own(std::move(words));
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
   }
@@ -260,7 +260,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// or new.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
-    Stored weights(layout_.weight_words(), layout_.first_beside());
+    Stored weights(layout_.weight_words());
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
     this->fill(weights_, weights.words());

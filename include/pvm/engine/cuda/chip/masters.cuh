@@ -4,8 +4,7 @@
 
 /// The masters of 16-bit weights, to which folds add: what is multiplied, and what rounding left
 /// out of it (halves.hpp), which lies in device memory, behind all weights, in the same order. So a
-/// fold moves half of what it would with fp32 masters, and most of it stays in the second-level
-/// cache.
+/// fold moves half of what it would with fp32 masters.
 
 #include <cuda_runtime.h>
 
@@ -20,25 +19,23 @@ namespace pvm::inline v0::detail::chip {
 /// and right eight columns, upper rows and lower ones.
 using Gains = float[2][4];
 
+/// Smaller halves of a lane: of word i of its tiles, and how both halves gain.
 template <class Precision>
 struct Masters {
-  using Tiles = uint4;
-  using Beside = uint2;
-
-  __device__ __forceinline__ static Tiles load(const std::uint32_t* masters, int i, int lane) {
+  __device__ __forceinline__ static uint4 load(const std::uint32_t* masters, int i, int lane) {
     return __ldcg(reinterpret_cast<const uint4*>(masters) + i * 32 + lane);
   }
   __device__ __forceinline__ static void store(std::uint32_t* masters, int i, int lane,
-                                               const Tiles& m) {
+                                               const uint4& m) {
     reinterpret_cast<uint4*>(masters)[i * 32 + lane] = m;
   }
-  __device__ __forceinline__ static void add(uint4& w, Tiles& m, const Gains& gain) {
+  __device__ __forceinline__ static void add(uint4& w, uint4& m, const Gains& gain) {
     add_pair(w.x, m.x, gain[0][0], gain[0][1]);
     add_pair(w.y, m.y, gain[0][2], gain[0][3]);
     add_pair(w.z, m.z, gain[1][0], gain[1][1]);
     add_pair(w.w, m.w, gain[1][2], gain[1][3]);
   }
-  __device__ __forceinline__ static void add_row(uint2& w, Beside& m, const Gains& gain) {
+  __device__ __forceinline__ static void add_row(uint2& w, uint2& m, const Gains& gain) {
     add_pair(w.x, m.x, gain[0][0], gain[0][1]);
     add_pair(w.y, m.y, gain[1][0], gain[1][1]);
   }

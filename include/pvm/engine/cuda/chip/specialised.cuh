@@ -59,7 +59,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     factors_written,  ///< folders for each other
     w0_left,          ///< folders until nobody reads W0
     w1_left,          ///< and W1
-    held_loaded,      ///< folders, once a launch, for masters that multipliers take W0 from
+    held_loaded,      ///< folders, once a launch, until held W0 is in registers
   };
 
   /// What all warps load together.

@@ -24,35 +24,36 @@ class StoredWeights {
   /// Words beside one of those that are multiplied, and that one.
   static constexpr std::size_t to_a_word = 1 + S::masters_to_a_word;
 
-  /// Zeros, or what has been downloaded: `count` words are multiplied, of which so many are tiles.
-  StoredWeights(std::size_t count, std::size_t tiles)
-      : words_(count * to_a_word), count_(count), tiles_(tiles) {
+  /// Zeros: `count` words are multiplied.
+  explicit StoredWeights(std::size_t count) : words_(count * to_a_word), count_(count) {
     if constexpr (!S::whole) {
       const WordPair zero = Halves<Precision>::split({0, 0});
       for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
     }
   }
-  StoredWeights(std::vector<std::uint32_t> words, std::size_t tiles)
-      : words_(std::move(words)), count_(words_.size() / to_a_word), tiles_(tiles) {}
+  /// What has been downloaded.
+  explicit StoredWeights(std::vector<std::uint32_t> words)
+      : words_(std::move(words)), count_(words_.size() / to_a_word) {}
   [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
 
+  /// Weight `at`, where Plan::visit_weights says it is.
   [[nodiscard]] float get(std::size_t at) const {
-    if constexpr (!S::whole) {
+    if constexpr (S::whole) {
+      return batch::Math<fp32>::value(words_[at]);
+    } else {
       const std::size_t k = at / 2;
       const WeightPair pair = Halves<Precision>::join({words_[k], words_[count_ + k]});
       return at % 2 == 0 ? pair.first : pair.second;
-    } else {
-      return batch::Math<fp32>::value(words_[at]);
     }
   }
   void put(std::size_t at, float weight) {
-    const std::size_t k = at / 2;
-    if constexpr (!S::whole) {
+    if constexpr (S::whole) {
+      words_[at] = batch::Math<fp32>::operand(weight);
+    } else {
+      const std::size_t k = at / 2;
       const WordPair halves = Halves<Precision>::split({weight, weight});
       put_half(k, at, halves.high);
       put_half(count_ + k, at, halves.low);
-    } else {
-      words_[at] = batch::Math<fp32>::operand(weight);
     }
   }
 
@@ -64,7 +65,7 @@ class StoredWeights {
   }
 
   std::vector<std::uint32_t> words_;
-  std::size_t count_, tiles_;
+  std::size_t count_;
 };
 
 }  // namespace pvm::inline v0::detail::chip
