@@ -310,7 +310,8 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 #endif
 }
 
-/// One thread brings `bytes` bytes, whole 16s, to the second-level cache.
+/// One thread brings `bytes` bytes, whole 16s, to the second-level cache. A hint: before 9.0 nothing
+/// comes.
 __device__ __forceinline__ void prefetch_bulk(const void* p, unsigned int bytes) {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));

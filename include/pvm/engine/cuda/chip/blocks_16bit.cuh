@@ -370,8 +370,9 @@ struct Blocks : View<Precision, Hidden, home> {
   template <class Block>
   __device__ __forceinline__ uint2 beside_in_memory(const Block& block, int rows) const {
     uint2 words{};
-    if (row() < rows)
+    if (row() < rows) {
       words = __ldcg(reinterpret_cast<const uint2*>(a.weights + beside_start(block)));
+    }
     return words;
   }
   /// Adds the sum over the list of factors times columns to a block whose tiles are in `w`, with
@@ -442,7 +443,8 @@ struct Blocks : View<Precision, Hidden, home> {
         block, to, S::rest, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
         [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
   }
-  /// Where it is multiplied from. The rows beside its tiles are at `rest`, and go to `rest_to`.
+  /// One where it is multiplied from, or, if it is held, where it is loaded from again. The rows
+  /// beside its tiles are at `rest`, and go to `rest_to`.
   __device__ __forceinline__ void fold(const ChipBlock& block, const std::uint32_t* rest,
                                        std::uint32_t* rest_to) const {
     Weights w;

@@ -794,17 +794,19 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- the step
 
-  /// Nobody writes over what the slowest may still read.
+  /// Nobody writes over what the slowest may still read: before step t all have begun step t -
+  /// ahead. How many have done so is counted here.
   __device__ __forceinline__ const unsigned int* slowest_at(unsigned long long t) const {
     return a.begun + (t + rounds - ahead) % rounds;
   }
   __device__ __forceinline__ unsigned int ask_slowest(unsigned long long t) const {
     return load_relaxed(slowest_at(t));
   }
+  /// `begun` is what has been asked for.
   __device__ __forceinline__ void wait_for_slowest(unsigned long long t, unsigned int begun) const {
     if (t < ahead) return;
     const unsigned long long step = t - ahead;
-    const unsigned int target = (static_cast<unsigned int>(step / rounds) + 1) * gridDim.x;
+    const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
     while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_at(t));
   }
   __device__ __forceinline__ void wait_for_slowest(unsigned long long t) const {

@@ -7,7 +7,8 @@
 ///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t), the
 ///                latter for blocks of W1 of their own;
 ///   finishers    weigh a unit's listed gradients, make h(t), which is sent at once, its inner
-///                products, the next patch and d0(t); those without a unit gather x(t);
+///                products, the next patch and d0(t); those without a unit gather
+///                x(t), and all do where that would be one;
 ///   folders      write the factors of folds and fold the blocks whose turn it is, while or after
 ///                multipliers use them.
 /// So what is waited for by other multiprocessors, from x(t) to h(t), does not wait for folds,
