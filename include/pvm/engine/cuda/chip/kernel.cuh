@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
   }
   __syncthreads();
   block.run(held);
+  // Streamed 16-bit weights are in device memory, rows and all.
   if constexpr (S::whole || !S::streams) block.store_weights(held);
   block.store_results();
   // The last one advances the cursor: all have read it then.

@@ -65,8 +65,6 @@ struct Sizes {
   static constexpr int threads = warps * 32;
   static_assert(warps <= most_warps);
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
-  /// Words of masters beside one of weights: see masters.cuh.
-  static constexpr int masters_to_a_word = whole ? 0 : 1;
   /// Registers of a thread of each role; a kernel has 65,536 in all.
   static constexpr int multiplier_registers = 176, finisher_registers = 80, folder_registers = 80;
   /// Blocks of W0 in the registers of each warp.

@@ -63,32 +63,36 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     held_loaded,      ///< folders, once a launch, until held W0 is in registers
   };
 
-  /// What all warps load together.
-  __device__ __forceinline__ void load_weights(Held& /*held*/) const {
-    begin_phase();
+  /// Calls work(block) for this warp's blocks of W0 in shared memory.
+  template <class Work>
+  __device__ __forceinline__ void each_shared(Work work) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       if (blocks[k].where == in_memory) continue;
-      Weights w;
-      this->load_streamed(w, this->streamed(blocks[k]));
-      this->store(blocks[k], w);
+      work(blocks[k]);
     }
+  }
+  /// What all warps load together.
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const {
+    begin_phase();
+    const int count = my_count();
+    each_shared([&](const ChipBlock& block) {
+      Weights w;
+      this->load_streamed(w, this->streamed(block));
+      this->store(block, w);
+    });
     if (count > 0) this->load_rests();
     this->load_wide_weights();
   }
   /// What folds have not put into device memory: weights in shared memory.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
-    const ChipBlock* blocks = my_blocks();
-    const int count = my_count();
-#pragma unroll 1
-    for (int k = 0; k < count; ++k) {
-      if (blocks[k].where == in_memory) continue;
+    each_shared([&](const ChipBlock& block) {
       Weights w;
-      this->load_shared(w, this->in_shared(blocks[k].where));
-      this->write_tiles(this->streamed(blocks[k]), w);
-    }
+      this->load_shared(w, this->in_shared(block.where));
+      this->write_tiles(this->streamed(block), w);
+    });
     const auto* wide = list<ChipWideBlock>(p.wide_blocks);
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
@@ -136,7 +140,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       const auto early = static_cast<int>(p.streamed_to[warp()]);
 #pragma unroll
       for (int k = 0; k < S::under_way; ++k) {
-        if (k < early) this->load_streamed(coming[k], tiles_of(my_blocks()->block + k));
+        if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()->block + k));
       }
       sync_warps(gathered, multiplying + finishing);
       if (thread == 0) add_one_relaxed(a.begun + now().step % rounds);
@@ -159,11 +163,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// This warp's blocks are one behind the other in device memory.
   static constexpr int tile_words = S::block_words / 4;
-  __device__ __forceinline__ const uint4* tiles_of(std::uint32_t block) const {
-    return reinterpret_cast<const uint4*>(a.weights + this->start_of(block)) + lane();
-  }
   __device__ __forceinline__ const uint4* held_tiles() const {
-    return tiles_of(my_blocks()->block + p.streamed_to[warp()]);
+    return this->streamed(my_blocks()->block + p.streamed_to[warp()]);
   }
   /// The held blocks that were folded in the step before, from where they were folded to.
   __device__ __forceinline__ void load_folded(Mine& held) const {
@@ -216,7 +217,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     const auto multiply_coming = [&](Weights& w, int next) {
       walk(on, [&](const auto& x) {
         this->multiply(on.sum, w, x);
-        if (next < count) this->load_streamed(w, tiles_of(number + static_cast<unsigned>(next)));
+        if (next < count)
+          this->load_streamed(w, this->streamed(number + static_cast<unsigned>(next)));
       });
     };
 #pragma unroll 1

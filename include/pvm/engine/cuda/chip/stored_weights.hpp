@@ -21,8 +21,9 @@ class StoredWeights {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// Words beside one of those that are multiplied, and that one.
-  static constexpr std::size_t to_a_word = 1 + S::masters_to_a_word;
+  /// A word that is multiplied, and, of 16-bit weights, one of what rounding left out
+  /// (masters.cuh).
+  static constexpr std::size_t to_a_word = S::whole ? 1 : 2;
 
   /// Zeros: `count` words are multiplied.
   explicit StoredWeights(std::size_t count) : words_(count * to_a_word), count_(count) {

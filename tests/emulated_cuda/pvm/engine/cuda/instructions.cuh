@@ -216,13 +216,13 @@ inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes
   copy_bulk_async(shared, global, bytes, barrier);
 }
 
-inline void show_to_copies() {}
-/// They are read as late as they may be.
 inline void prefetch_bulk(const void* p, unsigned int bytes) {
   if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0 || bytes % 16 != 0) {
     emulated_cuda::fail("a bulk prefetch that is not aligned to 16 bytes");
   }
 }
+inline void show_to_copies() {}
+/// They are read as late as they may be.
 inline void store_bulk_async(void* global, const void* shared, unsigned int bytes,
                              unsigned long long) {
   if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
