@@ -210,7 +210,7 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global)
                : "memory");
 }
-/// `bytes` bytes, 16 or none, and zeros up to 16; `global` must be an address even if none.
+/// `bytes` bytes, 16 or none, and zeros up to 16; if none, `global` may point anywhere.
 __device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(bytes));
@@ -310,8 +310,8 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 #endif
 }
 
-/// One thread brings `bytes` bytes, whole 16s, to the second-level cache. A hint: before 9.0 nothing
-/// comes.
+/// One thread brings `bytes` bytes, whole 16s, to the second-level cache. A hint: before 9.0
+/// nothing comes.
 __device__ __forceinline__ void prefetch_bulk(const void* p, unsigned int bytes) {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
@@ -664,6 +664,12 @@ __device__ __forceinline__ void hold(std::uint32_t (&a)[Count][4]) {
 template <int Case>
 __device__ __forceinline__ void keep_apart(float (&v)[4]) {
   asm volatile("// case %4" : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]) : "n"(Case));
+}
+
+/// A sum: the compiler would take it apart, and add it up anew wherever it is needed.
+__device__ __forceinline__ const unsigned char* as_one(const unsigned char* sum) {
+  asm volatile("" : "+l"(sum));
+  return sum;
 }
 
 /// Values become 0 in the registers where they are: where some cases clear sums and others go on

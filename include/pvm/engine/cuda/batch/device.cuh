@@ -215,8 +215,7 @@ __device__ __forceinline__ float* sweep_part(const Arguments& a, std::uint32_t p
 __device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
                                                std::uint32_t place, int bytes = 16) {
   const bool exists = place != nowhere;
-  copy_async_or_zero(shared, from + static_cast<std::size_t>(exists ? place : 0) * 16,
-                     exists ? bytes : 0);
+  copy_async_or_zero(shared, from + static_cast<std::size_t>(place) * 16, exists ? bytes : 0);
 }
 
 }  // namespace pvm::inline v0::detail::batch

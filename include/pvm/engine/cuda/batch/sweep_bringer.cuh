@@ -18,8 +18,6 @@ class Bringer : SweepRole<M, Bp, Kind> {
   using typename Base::S;
   static constexpr int bringing_warps = S::bringers / 32;
   static constexpr std::uint32_t unit = S::row_bytes / 16;
-  template <int Rows>
-  static constexpr int rows_a_lane = (Rows / bringing_warps + 31) / 32;
 
  public:
   __device__ Bringer(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
@@ -132,89 +130,105 @@ class Bringer : SweepRole<M, Bp, Kind> {
     };
   }
 
+  /// How warps share `Rows` rows of `Bytes`, 16 bytes a lane. Wide: in turns, as many as a warp
+  /// copies at once, so that a lane's are a constant apart; else each warp has rows that follow
+  /// each other.
+  template <int Rows, int Bytes>
+  struct Shares {
+    static constexpr int each = Rows / bringing_warps;
+    static constexpr int pieces = Bytes / 16;                      ///< lanes that copy a row
+    static constexpr int at_once = 32 / pieces;                    ///< rows
+    static constexpr int copies = (each + at_once - 1) / at_once;  ///< of a lane
+    static constexpr int turn = bringing_warps * at_once;
+    static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
+    static_assert(!S::wide || (Rows % turn == 0 && 8 % turn == 0));
+    __device__ static unsigned row(unsigned warp, unsigned i) {
+      return S::wide ? i / at_once * turn + warp * at_once + i % at_once : warp * each + i;
+    }
+  };
+  /// Where the rows lie that a lane copies of.
+  template <int Rows, int Bytes>
+  struct Places {
+    std::uint32_t of[Shares<Rows, Bytes>::copies];
+  };
   /// The rows of n, once a panel, whole.
   __device__ void bring_n(const std::uint32_t* words, SweepView view) {
     const Turns<S::n_buffers> turn{panel_++};
     Exchange& exchange = state_.n[turn.place()];
-    std::uint32_t places[rows_a_lane<panel_width>];
-    find_rows<panel_width, S::row_bytes>(places, listed(words + S::rows, view));
+    Places<panel_width, S::row_bytes> places;
+    find(places, listed(words + S::rows, view));
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
-    bring_rows<panel_width, S::row_bytes>(places, a_.arena,
-                                          shared_ + S::n_start + turn.place() * S::n_bytes);
+    bring_rows(places, a_.arena, shared_ + S::n_start + turn.place() * S::n_bytes);
     copies_arrive(&exchange.full);
   }
   /// All m of a tile, a chunk of the sequences after the other.
   template <class Place>
   __device__ void bring_chunks(Place&& place) {
-    std::uint32_t places[rows_a_lane<S::rows>];
-    find_rows<S::rows, S::chunk_bytes>(places, place);
+    Places<S::rows, S::chunk_bytes> places;
+    find(places, place);
 #pragma unroll 1
     for (int chunk = 0; chunk < S::chunks; ++chunk) {
-      bring_stage<S::rows, S::chunk_bytes>(places, a_.arena + chunk * S::chunk_bytes);
+      bring_stage(places, a_.arena + chunk * S::chunk_bytes);
     }
   }
   template <class Place>
   __device__ void bring_part(Place&& place) {
-    std::uint32_t places[rows_a_lane<S::part_rows>];
-    find_rows<S::part_rows, S::row_bytes>(places, place);
-    bring_stage<S::part_rows, S::row_bytes>(places, a_.arena);
+    Places<S::part_rows, S::row_bytes> places;
+    find(places, place);
+    bring_stage(places, a_.arena);
   }
   template <int Rows, int Bytes>
-  __device__ __forceinline__ void bring_stage(const std::uint32_t (&places)[rows_a_lane<Rows>],
+  __device__ __forceinline__ void bring_stage(const Places<Rows, Bytes>& places,
                                               const unsigned char* from) {
     const Turns<S::stages> turn{stage_++};
     Exchange& exchange = state_.stages[turn.place()];
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
     __syncwarp();
-    bring_rows<Rows, Bytes>(places, from, shared_ + turn.place() * S::stage_bytes);
+    bring_rows(places, from, shared_ + turn.place() * S::stage_bytes);
     copies_arrive(&exchange.full);
   }
-  /// How warps share `Rows` rows of `Bytes`. Wide: in turns, as many as a warp brings at once, so
-  /// that a lane's are a constant apart; else each warp has rows that follow each other.
-  template <int Rows, int Bytes>
-  struct Shares {
-    static constexpr int each = Rows / bringing_warps;
-    static constexpr int pieces = Bytes / 16;
-    static constexpr int at_once = 32 / pieces;  ///< rows
-    static constexpr int turn = bringing_warps * at_once;
-    static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
-    static_assert(!S::wide || (Rows % turn == 0 && 8 % turn == 0));
-    __device__ static int row(int warp, int i) {
-      return S::wide ? i / at_once * turn + warp * at_once + i % at_once : warp * each + i;
-    }
-  };
-  /// Where a warp's share of the rows lies, rows 32 apart a lane.
+  /// Each row of a warp's share is looked up by one lane, before there is room for it, and told the
+  /// lanes that copy it. (What follows from the thread's number is found anew, not kept.)
   template <int Rows, int Bytes, class Place>
-  __device__ void find_rows(std::uint32_t (&places)[rows_a_lane<Rows>], Place&& place) const {
+  __device__ void find(Places<Rows, Bytes>& places, Place&& place) const {
     using Share = Shares<Rows, Bytes>;
+    constexpr int pieces = Share::pieces, copies = Share::copies;
+    const auto me = static_cast<unsigned>(thread_number() - S::warps * 32);
+    const unsigned copy = me % pieces, row = me % 32 / pieces;
+    std::uint32_t found[(copies + pieces - 1) / pieces];
 #pragma unroll
-    for (int k = 0; k < rows_a_lane<Rows>; ++k) {
-      const int i = k * 32 + lane();
-      places[k] = i < Share::each ? place(Share::row(me_ / 32, i)) : nowhere;
+    for (int k = 0; k < copies; k += pieces) {
+      const unsigned i = (k + copy) * Share::at_once + row;
+      found[k / pieces] =
+          i < Share::each ? place(static_cast<int>(Share::row(me / 32, i))) : nowhere;
+    }
+#pragma unroll
+    for (int k = 0; k < copies; ++k) {
+      places.of[k] = __shfl_sync(~0U, found[k / pieces], k % pieces, pieces);
     }
   }
   /// `Bytes` of rows that begin `from` the arena's start on; in partial steps padding as zeros.
   template <int Rows, int Bytes>
-  __device__ void bring_rows(const std::uint32_t (&places)[rows_a_lane<Rows>],
-                             const unsigned char* from, unsigned char* to) const {
+  __device__ void bring_rows(const Places<Rows, Bytes>& places, const unsigned char* from,
+                             unsigned char* to) const {
     using Share = Shares<Rows, Bytes>;
     constexpr int at_once = Share::at_once;
     const int first = lane() / Share::pieces;
     const int at = lane() % Share::pieces * 16;
-    const int start = Share::row(me_ / 32, 0) + first;
+    const int start = static_cast<int>(Share::row(static_cast<unsigned>(me_) / 32, 0)) + first;
     const int lies = S::template at<Rows>(start, at);  // wide: start < 8
     const int bytes = Base::partial && from + at >= a_.arena + Base::live_bytes() ? 0 : 16;
+    from = as_one(from + at);
 #pragma unroll
-    for (int k = 0; k < (Share::each + at_once - 1) / at_once; ++k) {
+    for (int k = 0; k < Share::copies; ++k) {
       const int i = k * at_once;
-      const std::uint32_t place = __shfl_sync(~0U, places[i / 32], i % 32 + first);
       if constexpr (S::wide) {
         const int row =
             S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::row_stride;
-        copy_row_async(to + row, from + at, place, bytes);
+        copy_row_async(to + row, from, places.of[k], bytes);
       } else if (Share::each % at_once == 0 || i + first < Share::each) {
-        copy_row_async(to + S::template at<Rows>(start + i, at), from + at, place, bytes);
+        copy_row_async(to + S::template at<Rows>(start + i, at), from, places.of[k], bytes);
       }
     }
   }

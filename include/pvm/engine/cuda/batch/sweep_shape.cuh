@@ -174,7 +174,7 @@ class SweepRole {
   }
   /// Parts of the product of a tile with so many m.
   [[nodiscard]] __device__ static int parts_of(int rows) {
-    return (rows + S::part_rows - 1) / S::part_rows;
+    return S::chunks == 1 ? 1 : (rows + S::part_rows - 1) / S::part_rows;
   }
 
   const Arguments& a_;

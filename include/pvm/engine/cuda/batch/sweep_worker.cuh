@@ -105,20 +105,26 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
   }
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
-    const unsigned long long policy = leaves_last();
+    // Wide, so much passes through the second-level cache that keeping these there costs others.
+    const auto store = [policy = leaves_last()](auto* at, auto v) {
+      if constexpr (S::wide) {
+        *at = v;
+      } else {
+        store_held(at, v, policy);
+      }
+    };
     const std::uint32_t now = state_.cursor.y;
     unsigned char* to = copy_of(p, warp() * 16, Base::publishes() ? now : slot_after(now, y_slots));
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const float* even = w[2 * i];
       const float* odd = w[2 * i + 1];
-      store_held(reinterpret_cast<uint4*>(to) + i * 32 + lane(),
-                 make_uint4(M::pair(even[0], even[1]), M::pair(even[2], even[3]),
-                            M::pair(odd[0], odd[1]), M::pair(odd[2], odd[3])),
-                 policy);
+      store(reinterpret_cast<uint4*>(to) + i * 32 + lane(),
+            make_uint4(M::pair(even[0], even[1]), M::pair(even[2], even[3]),
+                       M::pair(odd[0], odd[1]), M::pair(odd[2], odd[3])));
     }
-    store_held(reinterpret_cast<uint2*>(to + 3 * 512) + lane(),
-               make_uint2(M::pair(w[6][0], w[6][1]), M::pair(w[6][2], w[6][3])), policy);
+    store(reinterpret_cast<uint2*>(to + 3 * 512) + lane(),
+          make_uint2(M::pair(w[6][0], w[6][1]), M::pair(w[6][2], w[6][3])));
   }
 
   [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }

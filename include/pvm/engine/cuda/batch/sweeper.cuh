@@ -49,8 +49,12 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   }
   __device__ void work_w1(Sums<1>& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
-    if (!Base::publishes()) put_copy(t.panel);
-    errors(sums, t);
+    OutputWeights before{};  // what is undefined keeps registers
+    if (!Base::publishes()) {
+      load_before(before, t, 0);  // comes while W1(t) does
+      put_copy(t.panel);
+    }
+    errors(sums, before, t);
     Base::bring_next_masters(t);
   }
   /// Of the four warps that multiply as one.
@@ -127,10 +131,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   }
 
   /// sums += what a tile of W1 adds to W1^T d1, and it learns from d1.
-  __device__ void errors(Sums<1>& sums, const SweepTile& t) {
+  __device__ void errors(Sums<1>& sums, OutputWeights& before, const SweepTile& t) {
     begin_phase();
     const unsigned char* n = Base::rows_of_n(t);
-    if (!Base::publishes()) barrier_wait(&state_.fresh, 0);
     ErrorSums score;
     for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
       begin_phase();
@@ -138,7 +141,8 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       if (Base::publishes()) {  // d1 of the step before, for W1's copy alone
         barrier_wait(&state_.stages[turn.place()].full, turn.parity());
       } else {
-        multiply_errors(sums, score, turn, n, t, part);
+        if (part > 0) load_before(before, t, part);
+        multiply_errors(sums, score, before, turn, n, t, part);
       }
       learn(turn, n, t, part);
     }
@@ -148,9 +152,10 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     Base::add_score(score);
   }
   /// A part's targets become d1, where they are, and are multiplied with W(t).
-  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const Turns<S::stages>& turn,
-                                  const unsigned char* n, const SweepTile& t, int part) {
-    turn_into_errors(score, turn, n, t, part);
+  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const OutputWeights& before,
+                                  const Turns<S::stages>& turn, const unsigned char* n,
+                                  const SweepTile& t, int part) {
+    turn_into_errors(score, before, turn, n, t, part);
     if constexpr (S::grouped) show_to_products();
     if constexpr (S::readers > 1) {
       sync_warps(1 + warp() / S::readers, S::readers * 32);
@@ -161,6 +166,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       barrier_wait(&state_.errors, errors_ ^ 1U);  // or it would count for the part before
       arrive(&state_.errors);
     }
+    barrier_wait(&state_.fresh, 0);  // W1(t) is there
     if (works(t, part)) multiply_rows(sums, shared_ + turn.place() * S::stage_bytes, part);
     if constexpr (S::chunks > 1) {  // the gradient needs those of all sequences
       if (learns(t, part)) barrier_wait(&state_.errors, errors_);
@@ -179,14 +185,19 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     Base::move(g, t);
     Base::store_copy(t.panel, g);
   }
+  /// W1(t-2) of the 16 m of a part that the warp makes errors of.
+  __device__ void load_before(OutputWeights& w, const SweepTile& t, int part) {
+    begin_phase();
+    const int first = part * S::part_rows + warp() % S::makers * 16;
+    if (first < Base::rows_of(t)) Base::load_copy(w, t.panel, first, 2);
+  }
   /// Of 16 m of a part and a chunk of the sequences. Rows that do not exist came as zeros.
-  __device__ void turn_into_errors(ErrorSums& score, const Turns<S::stages>& turn,
-                                   const unsigned char* n, const SweepTile& t, int part) {
+  __device__ void turn_into_errors(ErrorSums& score, const OutputWeights& w,
+                                   const Turns<S::stages>& turn, const unsigned char* n,
+                                   const SweepTile& t, int part) {
     const int row = warp() % S::makers * 16, first = part * S::part_rows + row;
     CopyBarrier* full = &state_.stages[turn.place()].full;
     if (first >= Base::rows_of(t)) return barrier_wait(full, turn.parity());
-    OutputWeights w;
-    Base::load_copy(w, t.panel, first, 2);
     barrier_wait(full, turn.parity());
     const int chunk = warp() / S::makers;
     unsigned char* rows =

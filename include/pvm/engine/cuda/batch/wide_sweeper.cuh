@@ -116,6 +116,8 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
     begin_phase();
+    OutputWeights before;
+    if (!Base::publishes()) load_before(before, t);  // comes while rows are waited for
     const unsigned char* n = Base::rows_of_n(t);
     const int stage = stage_;
     stage_ += 2;
@@ -128,7 +130,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
         learn_rows(g, rows_of(stage + half), n, half);
       }
     } else {
-      const ErrorSums score = turn_into_errors(stage, n, t);
+      const ErrorSums score = turn_into_errors(before, stage, n, t);
       begin_phase();
       load_weights(w, t);  // while the score is added up, and others are waited for
       Base::add_score(score);
@@ -378,18 +380,26 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       for (int i = 0; i < 4; ++i) w[k][i] = transpose(w[k][i]);
     }
   }
+  /// By 16 m: how many groups there are of those.
+  [[nodiscard]] __device__ static int groups_of(const SweepTile& t) {
+    return (Base::rows_of(t) + 15) / 16;
+  }
+  /// W1(t-2) of the first 16 m that the warp makes errors of.
+  __device__ __forceinline__ void load_before(OutputWeights& w, const SweepTile& t) const {
+    Base::load_copy(w, t.panel, groups_of(t) == S::warps ? warp() * 16 : 0, 2);
+  }
   /// Targets, half of the sequences in a stage, become d1: of its 16 m by each warp or, where there
-  /// are fewer than 64, of a quarter of the sequences.
-  __device__ __forceinline__ ErrorSums turn_into_errors(int stage, const unsigned char* n,
+  /// are fewer than 64, of a quarter of the sequences. `w`: of the first 16.
+  __device__ __forceinline__ ErrorSums turn_into_errors(OutputWeights& w, int stage,
+                                                        const unsigned char* n,
                                                         const SweepTile& t) {
-    const int groups = (Base::rows_of(t) + 15) / 16;
-    OutputWeights w;
+    const int groups = groups_of(t);
     ErrorSums score;
 #pragma unroll 1
     for (int i = 0; i < groups; ++i) {
       const bool full = groups == S::warps;
       const int group = full ? warp() : i, quarter = full ? i : warp();
-      if (i == 0 || !full) Base::load_copy(w, t.panel, group * 16, 2);
+      if (i > 0 && !full) Base::load_copy(w, t.panel, group * 16, 2);
       const int at = stage + quarter / 2;
       wait_for_stage(at);
       unsigned char* rows = rows_of(at) + (quarter % 2 * S::rows + group * 16) * piece;
