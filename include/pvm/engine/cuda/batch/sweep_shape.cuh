@@ -172,7 +172,7 @@ class SweepRole {
   [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {
     return static_cast<int>(t.rows);
   }
-  /// Parts of the product of a tile with so many m.
+  /// Parts of the product of a tile with so many m: one, where a part has room for all.
   [[nodiscard]] __device__ static int parts_of(int rows) {
     return S::chunks == 1 ? 1 : (rows + S::part_rows - 1) / S::part_rows;
   }
