@@ -633,6 +633,47 @@ __device__ __forceinline__ void multiply_held_fp16(float (&c)[16][4], const std:
         "r"(static_cast<unsigned>(adds)));
 #endif
 }
+/// The same by 16 x 64, columns in one piece.
+__device__ __forceinline__ void multiply_held_bf16(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                                   GroupOperand b, bool adds) {
+#if PVM_GROUP_PRODUCTS
+  asm volatile(
+      "{\n\t.reg .b64 b;\n\t.reg .pred adds;\n\tmov.b64 b, {%36, %37};\n\t"
+      "setp.ne.u32 adds, %38, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"
+      "%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "{%32,%33,%34,%35}, b, adds, 1, 1, 1;\n\t}"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
+        "+f"(c[7][2]), "+f"(c[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout),
+        "r"(static_cast<unsigned>(adds)));
+#endif
+}
+__device__ __forceinline__ void multiply_held_fp16(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                                   GroupOperand b, bool adds) {
+#if PVM_GROUP_PRODUCTS
+  asm volatile(
+      "{\n\t.reg .b64 b;\n\t.reg .pred adds;\n\tmov.b64 b, {%36, %37};\n\t"
+      "setp.ne.u32 adds, %38, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"
+      "%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "{%32,%33,%34,%35}, b, adds, 1, 1, 1;\n\t}"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
+        "+f"(c[7][2]), "+f"(c[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout),
+        "r"(static_cast<unsigned>(adds)));
+#endif
+}
 /// An operand whose rows of more than 128 bytes lie in pieces, `Apart` bytes from one to the next.
 template <int Apart>
 __device__ __forceinline__ GroupOperand wide_operand(const void* shared) {

@@ -436,7 +436,8 @@ class CudaBatchEngine {
   }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
-    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each};
+    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) *
+                                Sweeping{shape_.padded, 0, false}.blocks_each()};
   }
 
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
@@ -460,7 +461,7 @@ class CudaBatchEngine {
   }
   /// A part of a sweep has all sequences; few of them come in shares of the depth, a warp's each.
   [[nodiscard]] std::size_t scratch_floats() const {
-    if (wide()) return plan_.scratch * detail::batch::wide_part_floats;
+    if (wide()) return plan_.scratch * detail::batch::wide_part_floats(shape_.padded);
     const std::size_t sequences =
         swept() ? count(std::max(detail::batch::sweep_rows(shape_.padded), shape_.padded))
                 : count(shape_.padded);

@@ -108,7 +108,7 @@ struct GatherLauncher {
 
   template <class What>
   void for_batch(What&& what) const {
-    with_constant<16, 32, 64, 128>(padded, what);
+    with_constant<16, 32>(padded, what);
   }
   void operator()(const Arguments& a, cudaStream_t stream) const {
     for_batch([&]<int Bp>() {

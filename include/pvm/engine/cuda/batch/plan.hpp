@@ -263,9 +263,9 @@ class Plan {
       case 32:
         return {2090, 2870, 180, 6340, 510};
       case 64:
-        return {3150, 3920, 150, 10950, 420};
+        return {4000, 4000, 0, 5000, 1300, 3500, 4500};
       case 128:
-        return {3820, 3810, 350, 10390, 1140};
+        return {5000, 5000, 0, 6000, 2300, 6500, 8500};
       default:
         return {7000, 7200, 0, 8000, 4200, 12200, 16400};
     }
@@ -423,7 +423,7 @@ class Plan {
       tile.first_part = panel_sums.part;
       tile.parts = panel_sums.parts;
       tile.stage = stage;
-      stage += wide_stages(word(piece.m), tile.forward != 0);
+      stage += wide_stages(swept_.padded, word(piece.m), tile.forward != 0);
       tile.last_stage = stage - 1;
       tile.rows = word(piece.m);
       tile.first_master = tile.panel.master + piece.first * tile.panel.n;

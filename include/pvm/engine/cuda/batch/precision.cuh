@@ -98,7 +98,8 @@ struct Math<bf16> : SixteenBits {
   __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
     multiply_square_bf16(c, a, b);
   }
-  __device__ static void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4],
+  template <int Octets>
+  __device__ static void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4],
                                        GroupOperand b, bool adds) {
     multiply_held_bf16(c, a, b, adds);
   }
@@ -134,7 +135,8 @@ struct Math<fp16> : SixteenBits {
   __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
     multiply_square_fp16(c, a, b);
   }
-  __device__ static void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4],
+  template <int Octets>
+  __device__ static void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4],
                                        GroupOperand b, bool adds) {
     multiply_held_fp16(c, a, b, adds);
   }

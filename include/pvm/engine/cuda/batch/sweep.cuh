@@ -32,7 +32,9 @@ namespace pvm::inline v0::detail::batch {
 
 /// Wide, warps that compute need more registers than those that bring: these leave them theirs, in
 /// multiples of 8. Where they cannot, a block of threads has a multiprocessor for itself.
-inline constexpr int computing_registers = 216, bringing_registers = 40;
+template <int Bp>
+inline constexpr int computing_registers = SweepShape<Bp>::blocks == 3 ? 120 : 216;
+inline constexpr int bringing_registers = 40;
 template <int Bp>
 inline constexpr int resident_sweeps = sweeps_wide(Bp) && !multiplies_in_groups
                                            ? 1
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   }
   const Cursor cursor = a.first[S::wide ? blockIdx.x : 0].cursor;
   if constexpr (S::wide) {
-    take_registers<computing_registers>();
+    take_registers<computing_registers<Bp>>();
     sweeper.start();  // the kernel before is a sweep, too
   }
   if (i == 0) state.cursor = cursor;
@@ -119,7 +121,11 @@ struct SweepLauncher {
     return padded == 16 || padded == 32 || padded == 64 || padded == 128 || padded == 256;
   }
   /// Blocks of threads that a multiprocessor runs at once.
-  static constexpr unsigned int blocks_each = SweepShape<256>::blocks;
+  [[nodiscard]] unsigned int blocks_each() const {
+    unsigned int blocks = 0;
+    for_batch([&]<int Bp>() { blocks = SweepShape<Bp>::blocks; });
+    return blocks;
+  }
 
   template <class What>
   void for_batch(What&& what) const {

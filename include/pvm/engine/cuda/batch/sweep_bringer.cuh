@@ -135,13 +135,13 @@ class Bringer : SweepRole<M, Bp, Kind> {
   /// each other.
   template <int Rows, int Bytes>
   struct Shares {
-    static constexpr int each = Rows / bringing_warps;
-    static constexpr int pieces = Bytes / 16;                      ///< lanes that copy a row
-    static constexpr int at_once = 32 / pieces;                    ///< rows
-    static constexpr int copies = (each + at_once - 1) / at_once;  ///< of a lane
+    static constexpr int pieces = Bytes / 16;    ///< lanes that copy a row
+    static constexpr int at_once = 32 / pieces;  ///< rows
     static constexpr int turn = bringing_warps * at_once;
+    static constexpr int copies = (Rows + turn - 1) / turn;  ///< of a lane
+    static constexpr int each = S::wide ? copies * at_once : Rows / bringing_warps;
     static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
-    static_assert(!S::wide || (Rows % turn == 0 && 8 % turn == 0));
+    static_assert(!S::wide || 8 % turn == 0 || turn % 8 == 0);
     __device__ static unsigned row(unsigned warp, unsigned i) {
       return S::wide ? i / at_once * turn + warp * at_once + i % at_once : warp * each + i;
     }
@@ -201,7 +201,9 @@ class Bringer : SweepRole<M, Bp, Kind> {
     for (int k = 0; k < copies; k += pieces) {
       const unsigned i = (k + copy) * Share::at_once + row;
       found[k / pieces] =
-          i < Share::each ? place(static_cast<int>(Share::row(me / 32, i))) : nowhere;
+          i < Share::each && (Rows % Share::turn == 0 || Share::row(me / 32, i) < Rows)
+              ? place(static_cast<int>(Share::row(me / 32, i)))
+              : nowhere;
     }
 #pragma unroll
     for (int k = 0; k < copies; ++k) {
@@ -217,13 +219,14 @@ class Bringer : SweepRole<M, Bp, Kind> {
     const int first = lane() / Share::pieces;
     const int at = lane() % Share::pieces * 16;
     const int start = static_cast<int>(Share::row(static_cast<unsigned>(me_) / 32, 0)) + first;
-    const int lies = S::template at<Rows>(start, at);  // wide: start < 8
+    const int lies = S::template at<Rows>(start, at);  // wide: start < turn
     const int bytes = Base::partial && from + at >= a_.arena + Base::live_bytes() ? 0 : 16;
     from = as_one(from + at);
 #pragma unroll
     for (int k = 0; k < Share::copies; ++k) {
       const int i = k * at_once;
       if constexpr (S::wide) {
+        if (Rows % Share::turn != 0 && k * Share::turn + start >= Rows) break;
         const int row =
             S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::row_stride;
         copy_row_async(to + row, from, places.of[k], bytes);

@@ -21,13 +21,13 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
   static constexpr bool wide = sweeps_wide(Bp);
-  static constexpr int blocks = 2;                  ///< on a multiprocessor
+  static constexpr int blocks = Bp == 64 ? 3 : 2;   ///< on a multiprocessor
   static constexpr int bringers = wide ? 128 : 64;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
   static constexpr int piece_bytes = row_bytes < 128 ? row_bytes : 128;  ///< of a row, together
-  static constexpr int chunk_bytes = wide ? 256 : piece_bytes;
+  static constexpr int chunk_bytes = wide && row_bytes > 128 ? 256 : piece_bytes;
   static constexpr int chunks = row_bytes / chunk_bytes;
   static constexpr int part_rows = rows / chunks;
   /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
@@ -35,7 +35,7 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr bool moved = row_bytes >= 128;
   static constexpr bool grouped = moved && multiplies_in_groups;
   /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
-  static constexpr int error_blocks = wide ? 2 : 1;
+  static constexpr int error_blocks = Bp > 64 ? 2 : 1;
   /// Warps that make a part's errors for the same chunk, 16 m each.
   static constexpr int makers = part_rows / 16;
   /// Warps that multiply the same m of a part, so that they wait for each other's errors.

@@ -242,12 +242,14 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     __syncwarp();
   }
 
-  /// Targets of 16 m of a tile, from its `first` on, and of the `piece`-th piece of the sequences,
-  /// become d1 where they are: at `rows`, those m of a stage of `Rows`; `r`: that piece of n.
-  /// `w`: W1 of the step before the last.
+  /// Targets of 16 m of a tile, from its `first` on, and of `bytes` of sequences from byte `begin`
+  /// of a row on, all in one piece, become d1 where they are: at `rows`, those m and that piece of
+  /// a stage of `Rows`; `r`: that piece of n. `w`: W1 of the step before the last.
   template <int Rows>
   __device__ void turn_block(ErrorSums& score, unsigned char* rows, const unsigned char* r,
-                             const OutputWeights& w, const SweepTile& t, int first, int piece) {
+                             const OutputWeights& w, const SweepTile& t, int first, int begin,
+                             int bytes) {
+    const int piece = begin / S::piece_bytes, from = begin % S::piece_bytes;
     const ErrorBlock<M> block(a_.shape, lane(), Base::rows_of(t) - first,
                               static_cast<int>(t.pixels) - first,
                               partial || a_.shape.batch == a_.shape.padded);
@@ -257,16 +259,16 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
                                 static_cast<unsigned>(piece * (S::piece_bytes / 16));
     const bool plain = block.plain(state_.all_scored) && state_.cursor.given == 0;
     // of the piece, bytes of sequences that exist, and of those in whole 16s
-    const int begin = piece * S::piece_bytes;
-    const int exist = partial ? min(a_.shape.batch * 2 - begin, S::piece_bytes) : S::piece_bytes;
-    const int live = partial ? min(Base::live_bytes() - begin, S::piece_bytes) : S::piece_bytes;
+    const int before = piece * S::piece_bytes, end = from + bytes;
+    const int exist = partial ? min(a_.shape.batch * 2 - before, end) : end;
+    const int live = partial ? min(Base::live_bytes() - before, end) : end;
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto derivative) {
-      int at = 0;
+      int at = from;
       if (plain) {
-        at = turn_rows<Rows, true>(0, exist, score, rows, r, w, block, who, start, derivative);
+        at = turn_rows<Rows, true>(from, exist, score, rows, r, w, block, who, start, derivative);
       }
       if (partial || !plain) {
-        turn_rows<Rows, false>(partial ? at : 0, live, score, rows, r, w, block, who, start,
+        turn_rows<Rows, false>(partial ? at : from, live, score, rows, r, w, block, who, start,
                                derivative);
       }
     });

@@ -203,7 +203,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     unsigned char* rows =
         shared_ + turn.place() * S::stage_bytes + (chunk * S::part_rows + row) * S::row_stride;
     Base::template turn_block<S::part_rows>(score, rows, n + chunk * panel_width * S::row_stride, w,
-                                            t, first, chunk);
+                                            t, first, chunk * S::piece_bytes, S::piece_bytes);
   }
 
   /// W(t) of the tile, [m][56], for all warps after the next barrier.

@@ -138,16 +138,18 @@ struct alignas(16) PanelSums {
 };
 /// Whether a sweep multiplies with hidden values as rows: weights of W0 go from one product to the
 /// other in registers, and the master of W0 has an order of its own.
-PVM_HOST_DEVICE constexpr bool sweeps_wide(int padded) { return padded == 256; }
+PVM_HOST_DEVICE constexpr bool sweeps_wide(int padded) { return padded >= 64; }
 inline constexpr int wide_rows = 64;  ///< m that lie together in that order
 /// m of a tile.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) {
   return sweeps_wide(padded) ? wide_rows : 128;
 }
-/// Stages that a tile's rows come in, in a step of a wide sweep: those that a gradient is made of
-/// in halves of the sequences, and for W0 those that W is multiplied with, 32 at a time.
-PVM_HOST_DEVICE constexpr std::uint32_t wide_stages(std::uint32_t rows, bool forward) {
-  return forward ? 2 + (rows + 31) / 32 : 2;
+/// Stages that a tile's rows come in, in a step of a wide sweep: with 256 sequences those that a
+/// gradient is made of in halves of the sequences, and for W0 those that W is multiplied with, 32
+/// at a time; with fewer one of each.
+PVM_HOST_DEVICE constexpr std::uint32_t wide_stages(int padded, std::uint32_t rows, bool forward) {
+  const std::uint32_t chunks = padded == 256 ? 2 : 1, part = wide_rows / chunks;
+  return chunks + (forward ? (rows + part - 1) / part : 0);
 }
 /// Bytes of a tile with its row words.
 PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
@@ -180,15 +182,10 @@ PVM_HOST_DEVICE constexpr std::size_t wide_master_index(std::size_t height, std:
 template <int Bp>
 struct SweepWarps {
   static constexpr int warps = sweep_rows(Bp) / 16;
-  static constexpr int across = Bp / 16;
+  static constexpr int across = sweeps_wide(Bp) ? warps : Bp / 16;  // wide: 16 hidden values each
   static constexpr int deep = warps / across;
   /// Warps whose sums of a part are kept: two along the depth add theirs up first.
   static constexpr int kept = deep == 2 ? across : warps;
-};
-/// ... where each has 16 hidden values and all sequences.
-template <>
-struct SweepWarps<256> {
-  static constexpr int warps = 4, across = 4, deep = 1, kept = 4;
 };
 
 /// Where the run stands. A step's first kernel reads one of these and writes the other for the

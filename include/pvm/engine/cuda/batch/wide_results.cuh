@@ -13,18 +13,28 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Sums of a warp's 16 hidden values by 256 sequences, in halves: lane l holds rows l/4 and
-/// l/4 + 8, and of every 8 sequences 2(l%4) and the next.
-using WideSums = float[2][16][4];
-inline constexpr int wide_part_floats = 64 * 256;  ///< of all four warps
+/// Octets, 8 sequences each, that a product adds up at once.
+template <int Bp>
+inline constexpr int wide_octets = Bp == 64 ? 8 : 16;
+/// Sums of a warp's 16 hidden values by all sequences, 128 at most together: lane l holds rows l/4
+/// and l/4 + 8, and of every 8 sequences 2(l%4) and the next.
+template <int Bp>
+using WideSums = float[Bp / 8 / wide_octets<Bp>][wide_octets<Bp>][4];
+/// Of all four warps.
+PVM_HOST_DEVICE constexpr std::size_t wide_part_floats(int padded) {
+  return std::size_t{64} * static_cast<std::size_t>(padded);
+}
 
 /// What a warp does with its sums when the tiles of a part are through.
-template <class M>
+template <class M, int Bp>
 class WideResults {
-  /// A warp makes results of its 16 rows by 32 sequences in a turn.
-  static constexpr int octets = 4;
+  using Sums = WideSums<Bp>;
+  /// A warp makes results of its 16 rows by 32 sequences in a turn, of 64 by 16.
+  static constexpr int octets = Bp == 64 ? 2 : 4;
   static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
   static constexpr int square_bytes = 16 * piece_bytes, squares = 3;
+  /// A warp copies a square's rows so many at a time.
+  static constexpr int rows_at_once = 32 / octets, copies = 16 / rows_at_once;
 
  public:
   static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
@@ -40,18 +50,19 @@ class WideResults {
     if (tile_.parts == 2) {
       const float4* from = left(other_part()) - lane();  // of the warp
 #pragma unroll
-      for (int i = 0; i < 4; ++i) prefetch_line(from + (i * 32 + lane()) * 8);
+      for (int i = 0; i < Bp / 64; ++i) prefetch_line(from + (i * 32 + lane()) * 8);
     }
     if (tile_.forward == 0) {
       const auto* from = reinterpret_cast<const typename M::Kept::Type*>(a_.kept);
       const std::uint32_t slot = slot_before(now.hidden, a_.shape.ring, 2);
+      constexpr int lines = Bp / 64;  // of a row
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = i * 8 + lane() / 4;
-        if (row >= rows()) break;
+      for (int i = 0; i < 16 * lines; i += 32) {
+        const int row = (i + lane()) / lines;
+        if (row >= rows() || row >= 16) break;
         prefetch_line(from + hidden_place(a_.shape, slot,
                                           tile_.out + static_cast<unsigned>(warp() * 16 + row),
-                                          static_cast<unsigned>(lane() % 4 * 64)));
+                                          static_cast<unsigned>(lane() % lines * 64)));
       }
     }
   }
@@ -59,7 +70,7 @@ class WideResults {
   /// Whether the panel's sums are complete, as all other parts are there; else they have been left
   /// to whoever comes last. Of two parts that one adds the other to its own, of more all that were
   /// left, in their order: whoever it is, the sum is the same.
-  __device__ bool complete(const WideSums& sums) const {
+  __device__ bool complete(const Sums& sums) const {
     if (tile_.parts == 1) return true;
     unsigned int* counter = a_.counters + tile_.first_part * 4 + static_cast<unsigned>(warp());
     if (tile_.parts > 2 || !other_came(counter)) {
@@ -71,10 +82,10 @@ class WideResults {
     return true;
   }
 
-  /// Makes h and c(h), or d0, of complete sums, in the step of `now`, 32 sequences after the other.
+  /// Makes h and c(h), or d0, of complete sums, in the step of `now`, turn by turn.
   /// In shared memory, `rooms`: of all warps; `more`: the warp's own, for what another part adds to
   /// them.
-  __device__ void publish(const WideSums& sums, const Cursor& now, unsigned char* rooms,
+  __device__ void publish(const Sums& sums, const Cursor& now, unsigned char* rooms,
                           unsigned char* more) {
     begin_phase();
     const Places places(*this, now);
@@ -117,13 +128,13 @@ class WideResults {
   /// Of the warp's hidden values, how many exist. (W1 has a column more, of the bias.)
   [[nodiscard]] __device__ int rows() const { return a_.sum_rows - warp() * 16; }
 
-  // A square, 16 rows by 32 sequences of 16 bits, lies across the warp as sums do, in shared memory
-  // by rows, and comes and goes by 16 bytes, of eight rows at a time.
+  // A square, 16 rows by a turn's sequences of 16 bits, lies across the warp as sums do, in shared
+  // memory by rows, and comes and goes by 16 bytes, of some rows at a time.
 
-  /// Where 16 bytes of a row lie in a square: in other places every two rows, so that any reads
+  /// Where 16 bytes of a row lie in a square: in other places every 128 bytes, so that any reads
   /// find different banks.
   [[nodiscard]] __device__ static int place(int row, int piece) {
-    return row * piece_bytes + (piece ^ (row >> 1 & 3)) * 16;
+    return row * piece_bytes + (piece ^ (row / (128 / piece_bytes) & (octets - 1))) * 16;
   }
   [[nodiscard]] __device__ static unsigned char* square(unsigned char* room, int turn) {
     return room + static_cast<unsigned>(turn) % squares * square_bytes;
@@ -131,45 +142,48 @@ class WideResults {
   /// What a lane has to know of squares: found once, for all turns.
   struct Places {
     int words, piece;          ///< where its words, and its first 16 bytes, lie in a square
-    bool exists[2];            ///< whether there is a row of its 16 bytes, and eight rows on
+    bool exists[copies];       ///< whether there are rows of its copies of 16 bytes
     std::uint32_t to, before;  ///< where these lie in rings of hidden rows; h of two steps ago
     __device__ Places(const WideResults& r, const Cursor& now) {
       const int l = r.lane(), row = l / octets;
       words = place(l & 15, l >> 4);
       piece = place(row, l % octets);
-      exists[0] = row < r.rows();
-      exists[1] = row + 8 < r.rows();
+#pragma unroll
+      for (int i = 0; i < copies; ++i) exists[i] = row + i * rows_at_once < r.rows();
       const auto in_slot =  // a ring has fewer than 2^32 values
-          (r.tile_.out + static_cast<unsigned>(r.warp() * 16 + row)) * 256 +
+          (r.tile_.out + static_cast<unsigned>(r.warp() * 16 + row)) * Bp +
           static_cast<unsigned>(l % octets * 8);
       const Shape& s = r.a_.shape;
-      const auto slot = static_cast<unsigned>(s.hidden) * 256;
+      const auto slot = static_cast<unsigned>(s.hidden) * Bp;
       to = (r.tile_.forward == 0 ? now.gradient : now.hidden) * slot + in_slot;
       before = slot_before(now.hidden, s.ring, 2) * slot + in_slot;
     }
   };
-  static constexpr int rows_on = 8 * 256 * 2;  ///< bytes of a ring
+  static constexpr int rows_on = rows_at_once * Bp * 2;  ///< bytes of a ring
 
   /// h of two steps ago, of which d0 is made.
   __device__ void bring_before(unsigned char* square, const Places& places, int turn) const {
     const unsigned char* from =
         reinterpret_cast<const unsigned char*>(a_.kept) +
-        static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * 32)) * 2;
+        static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * octets * 8)) * 2;
     unsigned char* to = square + places.piece;
-    if (places.exists[0]) copy_async(to, from);
-    if (places.exists[1]) copy_async(to + 8 * piece_bytes, from + rows_on);
+#pragma unroll
+    for (int i = 0; i < copies; ++i) {
+      if (places.exists[i]) copy_async(to + i * rows_at_once * piece_bytes, from + i * rows_on);
+    }
   }
   /// A square, once all of it is there, to a ring of rows.
   __device__ void store(unsigned char* ring, const unsigned char* square, const Places& places,
                         int turn) const {
     unsigned char* to =
-        ring + static_cast<std::size_t>(places.to + static_cast<unsigned>(turn * 32)) * 2;
+        ring + static_cast<std::size_t>(places.to + static_cast<unsigned>(turn * octets * 8)) * 2;
     const unsigned char* from = square + places.piece;
-    const auto copy = [](unsigned char* to, const unsigned char* from) {
-      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-    };
-    if (places.exists[0]) copy(to, from);
-    if (places.exists[1]) copy(to + rows_on, from + 8 * piece_bytes);
+#pragma unroll
+    for (int i = 0; i < copies; ++i) {
+      if (!places.exists[i]) break;
+      *reinterpret_cast<uint4*>(to + i * rows_on) =
+          *reinterpret_cast<const uint4*>(from + i * rows_at_once * piece_bytes);
+    }
   }
   __device__ void make_gradients(const float (&v)[octets][4], unsigned char* square,
                                  const Places& places, unsigned long long step, int turn) const {
@@ -245,17 +259,17 @@ class WideResults {
 
   [[nodiscard]] __device__ float4* left(std::uint32_t part) const {
     return reinterpret_cast<float4*>(a_.scratch +
-                                     static_cast<std::size_t>(part) * wide_part_floats) +
-           warp() * (32 * 32) + lane();
+                                     static_cast<std::size_t>(part) * wide_part_floats(Bp)) +
+           warp() * (Bp / 8 * 32) + lane();
   }
   /// Whether a value of the lane's is of a row that exists.
   [[nodiscard]] __device__ bool holds_any() const { return lane() / 4 < rows(); }
-  __device__ void leave(const WideSums& sums) const {
+  __device__ void leave(const Sums& sums) const {
     float4* to = left(tile_.part);
     if (!holds_any()) return;
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      const float* v = sums[i / 16][i % 16];
+    for (int i = 0; i < Bp / 8; ++i) {
+      const float* v = sums[i / wide_octets<Bp>][i % wide_octets<Bp>];
       to[i * 32] = make_float4(v[0], v[1], v[2], v[3]);
     }
   }
@@ -274,34 +288,18 @@ class WideResults {
     return __shfl_sync(~0U, last, 0);
   }
 
-  /// Of the panel's sums, as they lie, those of a turn.
-  __device__ __forceinline__ static void take(float (&v)[octets][4], const WideSums& sums,
-                                              int turn) {
-    switch (turn) {
-      case 0:
-        return take<0>(v, sums);
-      case 1:
-        return take<1>(v, sums);
-      case 2:
-        return take<2>(v, sums);
-      case 3:
-        return take<3>(v, sums);
-      case 4:
-        return take<4>(v, sums);
-      case 5:
-        return take<5>(v, sums);
-      case 6:
-        return take<6>(v, sums);
-      default:
-        return take<7>(v, sums);  // always something: what is undefined keeps registers
+  /// Of the panel's sums, as they lie, those of a turn: always something, as what is undefined keeps
+  /// registers.
+  template <int Turn = 0>
+  __device__ __forceinline__ static void take(float (&v)[octets][4], const Sums& sums, int turn) {
+    if constexpr (Turn + 1 < Bp / 8 / octets) {
+      if (turn != Turn) return take<Turn + 1>(v, sums, turn);
     }
-  }
-  template <int Turn>
-  __device__ __forceinline__ static void take(float (&v)[octets][4], const WideSums& sums) {
+    constexpr int first = Turn * octets % wide_octets<Bp>;
 #pragma unroll
     for (int i = 0; i < octets; ++i) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) v[i][k] = sums[Turn / 4][Turn % 4 * octets + i][k];
+      for (int k = 0; k < 4; ++k) v[i][k] = sums[Turn * octets / wide_octets<Bp>][first + i][k];
       keep_apart<Turn>(v[i]);
     }
   }

@@ -20,15 +20,20 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   using Base::a_, Base::state_, Base::shared_, Base::stage_, Base::steps;
   using Base::begin_phase, Base::warp, Base::lane, Base::arrive;
   using typename Base::S;
-  static_assert(Bp == 256 && S::rows == 64 && S::part_rows == 32 && S::chunks == 2);
+  static_assert(S::rows == 64);
 
-  using Sums = WideSums;
+  using Sums = WideSums<Bp>;
+  using Results = WideResults<M, Bp>;
   /// A warp's 16 hidden values by the tile's 64 inputs, as sums lie.
   using Gradient = float[8][4];
   /// W(t) of the same, or of W1 transposed, the first operand of products over 16 m each.
   using Weights = std::uint32_t[4][4];
   static constexpr int piece = 128;  ///< bytes of a row that lie together
   static constexpr int n_piece = panel_width * piece;
+  static constexpr int chunks = S::chunks;                 ///< of the sequences
+  static constexpr int pieces = S::chunk_bytes / piece;    ///< of a chunk
+  static constexpr int chunk_octets = S::chunk_bytes / 16;  ///< 8 sequences each
+  static constexpr int part_steps = S::part_rows / 16;     ///< products for a part of the m
 
  public:
   __device__ WideSweeper(const Arguments& a, Task task, SweepState<Bp>& state,
@@ -41,7 +46,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     Base::walk([&](const SweepTile& t) {
       if (steps) stage_ = static_cast<int>(t.stage);  // told anew: no register has to keep it
       if (steps && t.ends != 0) {
-        WideResults<M>(a_, t, Base::live_bytes()).announce(state_.cursor);
+        Results(a_, t, Base::live_bytes()).announce(state_.cursor);
       }
       if (t.forward != 0) {
         work_w0(sums, t);
@@ -63,8 +68,12 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     for (int i = 0; i < Count; ++i) v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0.0F;
   }
   __device__ static void clear(Sums& sums) {
-    clear(sums[0]);
-    clear(sums[1]);
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk) clear(sums[chunk]);
+  }
+  __device__ static void hold_all(Sums& sums) {
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk) hold(sums[chunk]);
   }
 
   // A step of W0, and of the last tile of a part of W1, has not left its last stage yet, where
@@ -81,15 +90,17 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     Gradient g;
     clear(g);
     int stage = stage_;
-    stage_ += 2;
-    for (int half = 0; half < 2; ++half) {
-      wait_for_stage(stage + half);
-      multiply_gradient(g, n + half * 2 * n_piece, rows_of(stage + half));
+    stage_ += chunks;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      wait_for_stage(stage + chunk);
+      multiply_gradient(g, n + chunk * pieces * n_piece, rows_of(stage + chunk));
     }
-    products_wait<1>();
-    arrive(&exchange(stage).empty);
+    if constexpr (chunks == 2) {
+      products_wait<1>();
+      arrive(&exchange(stage).empty);
+    }
     products_wait<0>();
-    arrive(&exchange(stage + 1).empty);
+    arrive(&exchange(stage + chunks - 1).empty);
     hold(g);
     if (ends) Base::leave_n(t);
     move(g, t, rows, gain, share);
@@ -99,19 +110,20 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     stage = stage_;
     wait_for_stage(stage);
     multiply_rows<0>(sums, w, rows_of(stage), !begins);
-    if (rows > S::part_rows) {
-      wait_for_stage(stage + 1);
-      multiply_rows<1>(sums, w, rows_of(stage + 1), true);
+    if constexpr (chunks == 2) {
+      if (rows > S::part_rows) {
+        wait_for_stage(stage + 1);
+        multiply_rows<1>(sums, w, rows_of(stage + 1), true);
+      }
     }
     if (!steps || !ends) Base::bring_next_masters(t);  // while they are multiplied
-    if (rows > S::part_rows) {
+    if (chunks == 2 && rows > S::part_rows) {
       products_wait<1>();
       arrive(&exchange(stage).empty);
     }
     products_wait<0>();
     hold(w);
-    hold(sums[0]);
-    hold(sums[1]);
+    hold_all(sums);
   }
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
@@ -120,28 +132,27 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     if (!Base::publishes()) load_before(before, t);  // comes while rows are waited for
     const unsigned char* n = Base::rows_of_n(t);
     const int stage = stage_;
-    stage_ += 2;
+    stage_ += chunks;
     Fragment g;
     Weights w = {};           // what is undefined keeps registers
     if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
       batch::clear(g);
-      for (int half = 0; half < 2; ++half) {
-        wait_for_stage(stage + half);
-        learn_rows(g, rows_of(stage + half), n, half);
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        wait_for_stage(stage + chunk);
+        learn_rows(g, rows_of(stage + chunk), n, chunk);
       }
     } else {
       const ErrorSums score = turn_into_errors(before, stage, n, t);
       begin_phase();
       load_weights(w, t);  // while the score is added up, and others are waited for
       Base::add_score(score);
-      wait_for_stage(stage);
-      wait_for_stage(stage + 1);
+      for (int chunk = 0; chunk < chunks; ++chunk) wait_for_stage(stage + chunk);
       show_to_products();
       sync_warps(1, S::warps * 32);
       transpose_all(w);
       if (state_.keeps) keep_errors(stage, t);
       batch::clear(g);
-      multiply_errors(sums, g, w, rows_of(stage), rows_of(stage + 1), n, t.begins == 0);
+      multiply_errors(sums, g, w, stage, n, t.begins == 0);
     }
     products_wait<steps ? 1 : 0>();  // else there may be none that goes on
     hold(g);
@@ -149,12 +160,11 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     Base::move(g, t);  // while W1^T d1 is made
     products_wait<0>();
     hold(w);
-    hold(sums[0]);
-    hold(sums[1]);
+    hold_all(sums);
     begin_phase();
     const int first = steps ? static_cast<int>(t.stage) : stage;  // no register has kept it
-    arrive(&exchange(first).empty);
-    if (!steps || t.ends == 0) arrive(&exchange(first + 1).empty);
+    if constexpr (chunks == 2) arrive(&exchange(first).empty);
+    if (!steps || t.ends == 0) arrive(&exchange(first + chunks - 1).empty);
     Base::store_copy(t.panel, g);
     if (!steps || t.ends == 0) Base::bring_next_masters(t);
   }
@@ -170,11 +180,11 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   /// The part's sums are made.
   __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
     begin_phase();
-    WideResults<M> results(a_, t, Base::live_bytes());
+    Results results(a_, t, Base::live_bytes());
     const bool complete = results.complete(sums);
     begin_phase();
     sync_warps(1, S::warps * 32);  // all have read the last stage
-    static_assert(WideResults<M>::rooms_bytes <= S::stage_bytes);
+    static_assert(Results::rooms_bytes <= S::stage_bytes);
     if (complete) {
       if (is_elected()) stores_have_read();  // masters leave the place of what is added
       __syncwarp();
@@ -200,7 +210,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
 
-  /// Asks for g += n x^T over two pieces of the sequences.
+  /// Asks for g += n x^T over a chunk of the sequences.
   __device__ __forceinline__ void multiply_gradient(Gradient& g, const unsigned char* n,
                                                     const unsigned char* x) const {
     if constexpr (S::grouped) {
@@ -209,7 +219,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       hold(g);
       products_begin();
 #pragma unroll
-      for (unsigned i = 0; i < 2; ++i) {
+      for (unsigned i = 0; i < pieces; ++i) {
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) {
           M::multiply_square(g, rows_n + i * (n_piece / 16) + 2 * k,
@@ -219,7 +229,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       products_commit();
     } else {
       const int l = lane();
-      for (int byte = 0; byte < 2 * piece; byte += 32) {
+      for (int byte = 0; byte < pieces * piece; byte += 32) {
         std::uint32_t a[4], b[4];
         load_matrices(
             a,
@@ -316,34 +326,38 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       const GroupOperand rows = wide_operand<S::part_rows * piece>(x);
       begin_products();
       hold(w);
-      hold(sums[0]);
-      hold(sums[1]);
+      hold_all(sums);
       products_begin();
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
+      for (int k = 0; k < part_steps; ++k) {
         const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
-        M::multiply_held(sums[0], w[2 * Part + k], at, k > 0 || adds);
-        M::multiply_held(sums[1], w[2 * Part + k], at + 2 * S::part_rows * piece / 16,
-                         k > 0 || adds);
+#pragma unroll
+        for (unsigned chunk = 0; chunk < chunks; ++chunk) {
+          M::multiply_held(sums[chunk], w[part_steps * Part + k],
+                           at + chunk * (pieces * S::part_rows * piece / 16), k > 0 || adds);
+        }
       }
       products_commit();
     } else {
       if (!adds) clear(sums);
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        multiply_sixteen<S::part_rows>(sums[0], w[2 * Part + k], x, k * 16, 0);
-        multiply_sixteen<S::part_rows>(sums[1], w[2 * Part + k], x, k * 16, 2 * piece);
+      for (int k = 0; k < part_steps; ++k) {
+#pragma unroll
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+          multiply_sixteen<S::part_rows>(sums[chunk], w[part_steps * Part + k], x, k * 16,
+                                         chunk * S::chunk_bytes);
+        }
       }
     }
   }
-  /// Without products of four warps: over rows `first` and on of `Rows`, 128 sequences from byte
-  /// `start` on.
+  /// Without products of four warps: over rows `first` and on of `Rows`, a chunk of the sequences
+  /// from byte `start` on.
   template <int Rows>
-  __device__ void multiply_sixteen(float (&sums)[16][4], const std::uint32_t (&w)[4],
+  __device__ void multiply_sixteen(float (&sums)[chunk_octets][4], const std::uint32_t (&w)[4],
                                    const unsigned char* rows, int first, int start) const {
     const int l = lane();
 #pragma unroll
-    for (int i = 0; i < 16; i += 2) {
+    for (int i = 0; i < chunk_octets; i += 2) {
       std::uint32_t b[4];
       load_matrices_transposed(
           b, rows + S::template at<Rows>(first + (l & 15), start + i * 16 + (l >> 4) * 16));
@@ -388,23 +402,26 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   __device__ __forceinline__ void load_before(OutputWeights& w, const SweepTile& t) const {
     Base::load_copy(w, t.panel, groups_of(t) == S::warps ? warp() * 16 : 0, 2);
   }
-  /// Targets, half of the sequences in a stage, become d1: of its 16 m by each warp or, where there
-  /// are fewer than 64, of a quarter of the sequences. `w`: of the first 16.
+  /// Targets, a chunk of the sequences in a stage, become d1: of its 16 m by each warp or, where
+  /// there are fewer than 64, of a quarter of the sequences. `w`: of the first 16.
   __device__ __forceinline__ ErrorSums turn_into_errors(OutputWeights& w, int stage,
                                                         const unsigned char* n,
                                                         const SweepTile& t) {
     const int groups = groups_of(t);
     ErrorSums score;
+    const bool full = groups == S::warps;
+    const int turns = full ? S::row_bytes / piece : groups;
+    const int bytes = full ? piece : S::row_bytes / S::warps;
 #pragma unroll 1
-    for (int i = 0; i < groups; ++i) {
-      const bool full = groups == S::warps;
-      const int group = full ? warp() : i, quarter = full ? i : warp();
+    for (int i = 0; i < turns; ++i) {
+      const int group = full ? warp() : i, begin = (full ? i : warp()) * bytes;
       if (i > 0 && !full) Base::load_copy(w, t.panel, group * 16, 2);
-      const int at = stage + quarter / 2;
+      const int at = stage + begin / S::chunk_bytes;
       wait_for_stage(at);
-      unsigned char* rows = rows_of(at) + (quarter % 2 * S::rows + group * 16) * piece;
-      Base::template turn_block<S::rows>(score, rows, n + quarter * n_piece, w, t, group * 16,
-                                         quarter);
+      unsigned char* rows =
+          rows_of(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
+      Base::template turn_block<S::rows>(score, rows, n + begin / piece * n_piece, w, t,
+                                         group * 16, begin, bytes);
     }
     return score;
   }
@@ -422,25 +439,22 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
                                               S::template at<S::rows>(row, byte % S::chunk_bytes));
     }
   }
-  /// Asks for g += d1 r^T and then for sums += W1^T d1, or the first of these unless it `adds`,
-  /// where d1 lies in two halves.
-  __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w,
-                                                  const unsigned char* first,
-                                                  const unsigned char* second,
+  /// Asks for g += d1 r^T and then for sums += W1^T d1, or the first of these unless it `adds`;
+  /// d1 lies in stages.
+  __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w, int stage,
                                                   const unsigned char* n, bool adds) const {
     if constexpr (S::grouped) {
       begin_products();
       hold(w);
-      hold(sums[0]);
-      hold(sums[1]);
+      hold_all(sums);
       hold(g);
       products_begin();
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const GroupOperand rows = group_operand(half == 0 ? first : second);
-        const GroupOperand rows_n = group_operand(n + half * 2 * n_piece);
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const GroupOperand rows = group_operand(rows_of(stage + chunk));
+        const GroupOperand rows_n = group_operand(n + chunk * pieces * n_piece);
 #pragma unroll
-        for (unsigned i = 0; i < 2; ++i) {
+        for (unsigned i = 0; i < pieces; ++i) {
 #pragma unroll
           for (unsigned k = 0; k < 4; ++k) {
             M::template multiply_group<false>(g, rows + i * (S::rows * piece / 16) + 2 * k,
@@ -450,34 +464,34 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       }
       products_commit();
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const GroupOperand deep = wide_operand<S::rows * piece>(half == 0 ? first : second);
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const GroupOperand deep = wide_operand<S::rows * piece>(rows_of(stage + chunk));
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) {
-          M::multiply_held(sums[half], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
+          M::multiply_held(sums[chunk], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
         }
       }
       products_commit();
     } else {
       if (!adds) clear(sums);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        multiply_sixteen<S::rows>(sums[0], w[k], first, k * 16, 0);
-        multiply_sixteen<S::rows>(sums[1], w[k], second, k * 16, 0);
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const unsigned char* rows = rows_of(stage + chunk);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) multiply_sixteen<S::rows>(sums[chunk], w[k], rows, k * 16, 0);
+        learn_rows(g, rows, n, chunk);
       }
-      learn_rows(g, first, n, 0);
-      learn_rows(g, second, n, 1);
     }
   }
   /// g += d1 r^T alone.
   __device__ __forceinline__ void learn_rows(Fragment& g, const unsigned char* d1,
-                                             const unsigned char* n, int half) const {
+                                             const unsigned char* n, int chunk) const {
     if constexpr (S::grouped) {
-      Base::template multiply_group_gradient<S::rows, 2>(g, d1, n + half * 2 * n_piece);
+      Base::template multiply_group_gradient<S::rows, pieces>(g, d1, n + chunk * pieces * n_piece);
     } else {
-      for (int byte = 0; byte < 2 * piece; byte += piece) {
+      for (int byte = 0; byte < S::chunk_bytes; byte += piece) {
         Base::template multiply_gradient<S::rows>(g, d1, warp() * 16, byte, n,
-                                                  half * 2 * piece + byte);
+                                                  chunk * S::chunk_bytes + byte);
       }
     }
   }

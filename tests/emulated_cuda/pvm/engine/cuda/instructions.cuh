@@ -480,9 +480,9 @@ void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value val
     }
   }
 }
-/// The warp's 16 x 16 in registers by 16 x 128, whose second half lies `b.apart` bytes on.
-template <class Value>
-void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b, bool adds,
+/// The warp's 16 x 16 in registers by 16 x 64 or 128, whose second half lies `b.apart` bytes on.
+template <int Octets, class Value>
+void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b, bool adds,
                    Value value) {
   struct Words {
     std::uint32_t word[4];
@@ -498,7 +498,7 @@ void multiply_held(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand 
     }
   }
   const GroupOperand apart = b >> 48, start = b & 0xffffffffffffU;
-  for (int n = 0; n < 16; ++n) {
+  for (int n = 0; n < Octets; ++n) {
     for (int e = 0; e < 4; ++e) {
       const int column = n * 8 + lane % 4 * 2 + e % 2;
       float sum = 0;
@@ -530,7 +530,8 @@ inline void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand 
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
-inline void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b,
+template <int Octets>
+void multiply_held_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
                                bool adds) {
   emulated::multiply_held(c, a, b, adds, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
@@ -540,7 +541,8 @@ inline void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand 
   emulated::multiply_square(c, a, b,
                             [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
-inline void multiply_held_fp16(float (&c)[16][4], const std::uint32_t (&a)[4], GroupOperand b,
+template <int Octets>
+void multiply_held_fp16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
                                bool adds) {
   emulated::multiply_held(c, a, b, adds,
                           [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
