@@ -59,7 +59,9 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     for (Exchange& exchange : state.stages) prepare(exchange, S::bringers);
     for (Exchange& exchange : state.n) prepare(exchange, S::bringers);
     for (Exchange& exchange : state.tiles) prepare(exchange, 1);
-    for (CopyBarrier& masters : state.masters) barrier_init(&masters, 1);
+    for (auto& places : state.masters) {
+      for (CopyBarrier& masters : places) barrier_init(&masters, 1);
+    }
     barrier_init(&state.fresh, S::warps * warp_arrivals);
     barrier_init(&state.errors, S::warps * warp_arrivals);
   }

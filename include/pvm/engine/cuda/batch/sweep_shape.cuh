@@ -36,6 +36,8 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr bool grouped = moved && multiplies_in_groups;
   /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
   static constexpr int error_blocks = Bp > 64 ? 2 : 1;
+  /// Whether a warp has registers for both of W1's copies while it makes errors.
+  static constexpr bool loads_both = Bp < 256;
   /// Warps that make a part's errors for the same chunk, 16 m each.
   static constexpr int makers = part_rows / 16;
   /// Warps that multiply the same m of a part, so that they wait for each other's errors.
@@ -58,7 +60,7 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int fresh_stride = moved ? 128 : panel_width * 2;  ///< of W(t) for the product
   static constexpr int tiles = 4;
   static constexpr int tile_bytes = sweep_tile_bytes(Bp);
-  static constexpr int n_buffers = Bp <= 64 ? 2 : 1;
+  static constexpr int n_buffers = wide ? 1 : 2;
   static constexpr int n_bytes = panel_width * row_stride * (row_bytes / piece_bytes);
   static_assert(stage_bytes >= part_rows * row_stride * (row_bytes / piece_bytes));
   static constexpr int n_start = stages * stage_bytes;
@@ -66,6 +68,8 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int tiles_start = fresh_start + (wide ? 0 : rows * fresh_stride);
   static constexpr int state_start = tiles_start + tiles * tile_bytes;
   static_assert(state_start % 16 == 0);
+  /// Tiles whose masters there is room for: where it is two, the next tile's come meanwhile.
+  static constexpr int master_places = Bp == 64 ? 2 : 1;
   /// Floats of master that a warp has room for, where panels have at most `columns` n.
   PVM_HOST_DEVICE static constexpr int master_floats(int columns) {
     return 16 * (wide ? wide_rows : columns);
@@ -111,7 +115,7 @@ struct SweepState {
   bool keeps;       ///< whether d1 is stored, for a checkpoint or whoever reads the weights
   bool all_scored;  ///< whether predictions for all sequences that exist are
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
-  CopyBarrier masters[S::warps];  ///< of each warp, full
+  CopyBarrier masters[S::warps][S::master_places];  ///< of each warp, full
   CopyBarrier fresh, errors;
   double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
   std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
@@ -124,7 +128,8 @@ inline constexpr int masters_start = SweepShape<Bp>::state_start +
                                      (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
 template <int Bp>
 constexpr int sweep_shared_bytes(int columns) {
-  return masters_start<Bp> + SweepShape<Bp>::warps * SweepShape<Bp>::master_floats(columns) * 4;
+  using S = SweepShape<Bp>;
+  return masters_start<Bp> + S::warps * S::master_places * S::master_floats(columns) * 4;
 }
 
 /// What a sweep's kernel does.

@@ -37,7 +37,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     if (lane() != 0) return;
     const SweepTile& t = Base::tile_at(0);
     const Panel& p = t.panel;
-    bring_masters(t.first_master, t.rows, p.n, t.forward != 0);
+    bring_masters(0, t.first_master, t.rows, p.n, t.forward != 0);
     state_.score[warp()][0] = prediction;
     state_.score[warp()][1] = loss;
   }
@@ -48,6 +48,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
   __device__ __forceinline__ void walk(Work&& work) {
     if (Base::count_ == 0) return;
     for (const SweepTile* t = &Base::tile_at(0);;) {  // there, as its masters were asked for
+      if constexpr (S::master_places == 2) bring_masters_of_next(*t);
       work(*t);
       const int number = static_cast<int>(t->number);
       const bool goes_on = t->ends != 2;
@@ -69,7 +70,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     begin_phase();
     (void)rows_of_n(t);
     leave_n(t);
-    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    wait_for_masters(t);
     bring_next_masters(t);
   }
 
@@ -105,9 +106,10 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
   }
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
-    // Wide, so much passes through the second-level cache that keeping these there costs others.
+    // With 256 sequences so much passes through the second-level cache that keeping these there
+    // costs others.
     const auto store = [policy = leaves_last()](auto* at, auto v) {
-      if constexpr (S::wide) {
+      if constexpr (Bp == 256) {
         *at = v;
       } else {
         store_held(at, v, policy);
@@ -185,7 +187,8 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
   }
 
   /// Asynchronously, by one lane, the warp's own of a tile of m x n weights, of W0 or of W1.
-  __device__ void bring_masters(std::uint64_t first, unsigned m, unsigned n, bool forward) const {
+  __device__ void bring_masters(unsigned tile, std::uint64_t first, unsigned m, unsigned n,
+                                bool forward) const {
     const auto row = static_cast<unsigned>(warp() * 16);
     unsigned start = row * n;
     unsigned bytes = row < m ? 64 * n : 0;
@@ -194,14 +197,22 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       start = row * rows;
       bytes = row < n ? min(n - row, 16U) * rows * 4 : 0;
     }
-    barrier_expect(&state_.masters[warp()], bytes);
+    CopyBarrier* come = masters_have_come(tile);
+    barrier_expect(come, bytes);
     if (bytes == 0) return;
-    copy_bulk_async(masters(), a_.master + first + start, bytes, &state_.masters[warp()],
-                    leaves_first());
+    copy_bulk_async(masters(tile), a_.master + first + start, bytes, come, leaves_first());
   }
-  __device__ float* masters() const {
+  /// Where those of the block's tile `tile` lie.
+  [[nodiscard]] __device__ float* masters(unsigned tile) const {
+    const auto place = static_cast<int>(tile % S::master_places) * S::warps + warp();
     return reinterpret_cast<float*>(shared_ + masters_start<Bp>) +
-           warp() * S::master_floats(a_.shape.columns);
+           place * S::master_floats(a_.shape.columns);
+  }
+  [[nodiscard]] __device__ CopyBarrier* masters_have_come(unsigned tile) const {
+    return &state_.masters[warp()][tile % S::master_places];
+  }
+  __device__ void wait_for_masters(const SweepTile& t) const {
+    barrier_wait(masters_have_come(t.number), t.number / S::master_places & 1U);
   }
 
   /// What the master gains of the tile's gradient, and what W has beside it.
@@ -214,9 +225,9 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     const Panel& p = t.panel;
     const float* rates = rates_of(t);
     const float gain = rates[0], share = rates[1];
-    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    wait_for_masters(t);
     if (!exists(p)) return;
-    float* z_at = masters();
+    float* z_at = masters(t.number);
     change_floats(z_at, p.n, [&](int n, int k, float z) {
       const float moved = fmaf(gain, g[n][k], z);
       g[n][k] = fmaf(share, g[n][k], moved);
@@ -228,8 +239,11 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at,
                      64 * p.n, leaves_first());
   }
-  /// Once the tile's masters have left their place the next ones may come.
+  /// Once the tile's masters have left their place the next ones may come, where they have no other.
   __device__ void bring_next_masters(const SweepTile& t) {
+    if constexpr (S::master_places == 1) bring_masters_of_next(t);
+  }
+  __device__ void bring_masters_of_next(const SweepTile& t) {
     begin_phase();
     __syncwarp();  // all have seen the tile's masters come
     if (is_elected()) {
@@ -237,7 +251,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       const unsigned m = t.next_m, n = t.next_n;
       const bool forward = t.next_forward != 0;
       stores_have_read();
-      if (m != 0) bring_masters(first, m, n, forward);
+      if (m != 0) bring_masters(t.number + 1, first, m, n, forward);
     }
     __syncwarp();
   }

@@ -134,7 +134,8 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     const int stage = stage_;
     stage_ += chunks;
     Fragment g;
-    Weights w = {};           // what is undefined keeps registers
+    Weights w = {};  // what is undefined keeps registers
+    if (S::loads_both && !Base::publishes()) load_weights(w, t);
     if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
       batch::clear(g);
       for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -144,7 +145,8 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     } else {
       const ErrorSums score = turn_into_errors(before, stage, n, t);
       begin_phase();
-      load_weights(w, t);  // while the score is added up, and others are waited for
+      // while the score is added up, and others are waited for
+      if constexpr (!S::loads_both) load_weights(w, t);
       Base::add_score(score);
       for (int chunk = 0; chunk < chunks; ++chunk) wait_for_stage(stage + chunk);
       show_to_products();
@@ -189,7 +191,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       if (is_elected()) stores_have_read();  // masters leave the place of what is added
       __syncwarp();
       results.publish(sums, state_.cursor, rows_of(static_cast<int>(t.last_stage)),
-                      reinterpret_cast<unsigned char*>(Base::masters()));
+                      reinterpret_cast<unsigned char*>(Base::masters(t.number)));
     }
     show_to_copies();  // the next masters come to the place of what was added
     Base::bring_next_masters(t);
@@ -251,7 +253,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
                                        float share) {
     begin_phase();
     const Panel& p = t.panel;
-    barrier_wait(&state_.masters[warp()], t.number & 1U);
+    Base::wait_for_masters(t);
     const int values = static_cast<int>(p.n) - warp() * 16;
     if (values <= 0) return;
     const int columns = (rows + 15) / 16 * 16;
@@ -260,7 +262,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       gradient = fmaf(share, gradient, moved);
       return moved;
     };
-    float* z = Base::masters();
+    float* z = Base::masters(t.number);
     if (values >= 16) {
       change_quads(reinterpret_cast<float4*>(z) + lane(), g, columns, change);
     } else {
