@@ -31,6 +31,10 @@ class Bringer : SweepRole<M, Bp, Kind> {
   /// Where rows start in this step.
   __device__ void look() const {
     static_assert(start_places <= S::bringers);
+    if (S::wide && me_ < 2) {
+      const std::uint32_t now = Base::start_of_step().cursor.y;
+      state_.copy_slots[me_] = me_ == 0 ? slot_before(now, y_slots, 2) : now;
+    }
     if (me_ < start_places && count_ > 0) {
       (&state_.places[0][0])[me_] = Base::start_of_step().places[me_];
     }
@@ -77,6 +81,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
     if (Base::publishes()) {
       if (!forward) bring_chunks(range(output_gradient(t), 0, rows));
     } else if (forward || !Base::settles()) {
+      if (!forward) bring_copies(t);
       bring_chunks(listed(words, forward ? before_view : forward_view));
     }
     if (begins) bring_n(words, forward || Base::publishes() ? before_view : gradient_view);
@@ -161,6 +166,25 @@ class Bringer : SweepRole<M, Bp, Kind> {
     __syncwarp();
     bring_rows(places, a_.arena, shared_ + S::n_start + turn.place() * S::n_bytes);
     copies_arrive(&exchange.full);
+  }
+  /// W1(t-2) and W1(t) of a tile.
+  __device__ void bring_copies(const SweepTile& t) {
+    const int bytes = (Base::rows_of(t) + 15) / 16 * copy_words * 4;
+#pragma unroll 1
+    for (int copy = 0; copy < 2; ++copy) {
+      const Turns<S::stages> turn{stage_};
+      Exchange& exchange = state_.stages[turn.place()];
+      if (copy == 0 || S::copy_stages == 2) barrier_wait(&exchange.empty, turn.parity() ^ 1U);
+      __syncwarp();
+      const unsigned char* from = Base::copy_of(t.panel, 0, state_.copy_slots[copy]);
+      unsigned char* to = shared_ + turn.place() * S::stage_bytes;
+      if (S::copy_stages == 1) to += copy * S::copy_bytes;
+#pragma unroll 1
+      for (int at = me_ * 16; at < bytes; at += S::bringers * 16) copy_async(to + at, from + at);
+      if (copy == 0 && S::copy_stages == 1) continue;
+      copies_arrive(&exchange.full);
+      ++stage_;
+    }
   }
   /// All m of a tile, a chunk of the sequences after the other.
   template <class Place>

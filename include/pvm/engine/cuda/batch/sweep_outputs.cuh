@@ -18,18 +18,32 @@ namespace pvm::inline v0::detail::batch {
 /// 16 rows of W1, the first operand of y = W1 r as it lies across a warp.
 using OutputWeights = std::uint32_t[2 * panel_tiles];
 
-/// ... from a copy, that of a step.
+/// Loads from device memory what no cache of a multiprocessor keeps, or from shared memory.
+struct FromDevice {
+  template <class T>
+  __device__ T operator()(const T* at) const {
+    return __ldcg(at);
+  }
+};
+struct FromShared {
+  template <class T>
+  __device__ T operator()(const T* at) const {
+    return *at;
+  }
+};
+/// ... from a copy, that of a step, by `load`.
+template <class Load>
 __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsigned char* copy,
-                                                    int lane) {
+                                                    int lane, Load load) {
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
-    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(copy) + i * 32 + lane);
+    const uint4 v = load(reinterpret_cast<const uint4*>(copy) + i * 32 + lane);
     w[4 * i] = v.x;
     w[4 * i + 1] = v.y;
     w[4 * i + 2] = v.z;
     w[4 * i + 3] = v.w;
   }
-  const uint2 v = __ldcg(reinterpret_cast<const uint2*>(copy + 3 * 512) + lane);
+  const uint2 v = load(reinterpret_cast<const uint2*>(copy + 3 * 512) + lane);
   w[12] = v.x;
   w[13] = v.y;
 }
@@ -114,7 +128,7 @@ __global__ void __launch_bounds__(threads)
         tile->panel.work + (tile->panel.first + static_cast<unsigned>(row)) / 16;
     read_output_weights(
         w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words),
-        lane);
+        lane, FromDevice{});
     float sums[1][2][4];
     multiply_outputs<M>(
         sums, w,

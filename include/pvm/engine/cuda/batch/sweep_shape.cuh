@@ -21,7 +21,7 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::deep;
   using SweepWarps<Bp>::kept;
   static constexpr bool wide = sweeps_wide(Bp);
-  static constexpr int blocks = Bp == 64 ? 3 : 2;   ///< on a multiprocessor
+  static constexpr int blocks = 2;   ///< on a multiprocessor
   static constexpr int bringers = wide ? 128 : 64;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
@@ -35,9 +35,10 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr bool moved = row_bytes >= 128;
   static constexpr bool grouped = moved && multiplies_in_groups;
   /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
-  static constexpr int error_blocks = Bp > 64 ? 2 : 1;
-  /// Whether a warp has registers for both of W1's copies while it makes errors.
-  static constexpr bool loads_both = Bp < 256;
+  static constexpr int error_blocks = wide ? 2 : 1;
+  /// Wide: W1(t-2) and W1(t) of a tile come in stages before its rows.
+  static constexpr int copy_stages = static_cast<int>(wide_copy_stages(Bp));
+  static constexpr int copy_bytes = wide_rows / 16 * copy_words * 4;
   /// Warps that make a part's errors for the same chunk, 16 m each.
   static constexpr int makers = part_rows / 16;
   /// Warps that multiply the same m of a part, so that they wait for each other's errors.
@@ -54,13 +55,14 @@ struct SweepShape : SweepWarps<Bp> {
     return moved ? place ^ bytes : place + bytes;
   }
   static constexpr int stage_bytes = rows * row_stride * (chunk_bytes / piece_bytes);
-  static constexpr int stages = wide ? 4 : 3;
+  static constexpr int stages = Bp == 64 ? 6 : wide ? 4 : 3;
+  static_assert(!wide || 2 * copy_bytes <= copy_stages * stage_bytes);
   static constexpr int part_depth = part_rows / deep;  ///< of a warp
   static_assert((wide || across * 16 == Bp) && part_depth % 16 == 0);
   static constexpr int fresh_stride = moved ? 128 : panel_width * 2;  ///< of W(t) for the product
-  static constexpr int tiles = 4;
+  static constexpr int tiles = Bp == 128 ? 3 : 4;
   static constexpr int tile_bytes = sweep_tile_bytes(Bp);
-  static constexpr int n_buffers = wide ? 1 : 2;
+  static constexpr int n_buffers = Bp > 64 ? 1 : 2;
   static constexpr int n_bytes = panel_width * row_stride * (row_bytes / piece_bytes);
   static_assert(stage_bytes >= part_rows * row_stride * (row_bytes / piece_bytes));
   static constexpr int n_start = stages * stage_bytes;
@@ -69,7 +71,7 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int state_start = tiles_start + tiles * tile_bytes;
   static_assert(state_start % 16 == 0);
   /// Tiles whose masters there is room for: where it is two, the next tile's come meanwhile.
-  static constexpr int master_places = Bp == 64 ? 2 : 1;
+  static constexpr int master_places = wide && Bp < 256 ? 2 : 1;
   /// Floats of master that a warp has room for, where panels have at most `columns` n.
   PVM_HOST_DEVICE static constexpr int master_floats(int columns) {
     return 16 * (wide ? wide_rows : columns);
@@ -110,6 +112,7 @@ struct SweepState {
   using S = SweepShape<Bp>;
   Cursor cursor;
   std::uint32_t places[sweep_views][static_cast<int>(Stream::count)];
+  std::uint32_t copy_slots[2];  ///< of W1(t-2) and W1(t)
   /// What the master gains of a gradient and what W has beside it, of the step before and of this.
   float rates[2][most_swept_layers][2];
   bool keeps;       ///< whether d1 is stored, for a checkpoint or whoever reads the weights
@@ -172,6 +175,14 @@ class SweepRole {
   }
   [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
     return *reinterpret_cast<const SweepTile*>(slot_of(tile));
+  }
+  /// W1's copy of 16 m of the panel, from the tile's `row` on, for the step in slot `slot`.
+  [[nodiscard]] __device__ unsigned char* copy_of(const Panel& p, int row,
+                                                  std::uint32_t slot) const {
+    return reinterpret_cast<unsigned char*>(
+        a_.work + slot * a_.flip +
+        static_cast<std::size_t>(p.work + (p.first + static_cast<unsigned>(row)) / 16) *
+            copy_words);
   }
   /// m of a tile that exist.
   [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {

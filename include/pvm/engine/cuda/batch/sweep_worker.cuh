@@ -94,15 +94,9 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
 
   // W1's working copies, each 16 m as the first operand of y = W1 r lies in registers.
 
-  /// The copy of 16 m of the panel, from the tile's `row` on, for the step in slot `slot`.
-  __device__ unsigned char* copy_of(const Panel& p, int row, std::uint32_t slot) const {
-    return reinterpret_cast<unsigned char*>(
-        a_.work + slot * a_.flip +
-        static_cast<std::size_t>(p.work + (p.first + static_cast<unsigned>(row)) / 16) *
-            copy_words);
-  }
   __device__ void load_copy(OutputWeights& w, const Panel& p, int row, int back) const {
-    read_output_weights(w, copy_of(p, row, slot_before(state_.cursor.y, y_slots, back)), lane());
+    read_output_weights(w, Base::copy_of(p, row, slot_before(state_.cursor.y, y_slots, back)), lane(),
+                        FromDevice{});
   }
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
@@ -116,7 +110,8 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       }
     };
     const std::uint32_t now = state_.cursor.y;
-    unsigned char* to = copy_of(p, warp() * 16, Base::publishes() ? now : slot_after(now, y_slots));
+    unsigned char* to =
+        Base::copy_of(p, warp() * 16, Base::publishes() ? now : slot_after(now, y_slots));
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
       const float* even = w[2 * i];

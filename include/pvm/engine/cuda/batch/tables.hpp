@@ -144,12 +144,16 @@ inline constexpr int wide_rows = 64;  ///< m that lie together in that order
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) {
   return sweeps_wide(padded) ? wide_rows : 128;
 }
+/// Stages that W1(t-2) and W1(t) of a tile come in: two where both have no room in one.
+PVM_HOST_DEVICE constexpr std::uint32_t wide_copy_stages(int padded) {
+  return padded == 64 ? 2 : 1;
+}
 /// Stages that a tile's rows come in, in a step of a wide sweep: with 256 sequences those that a
 /// gradient is made of in halves of the sequences, and for W0 those that W is multiplied with, 32
 /// at a time; with fewer one of each.
 PVM_HOST_DEVICE constexpr std::uint32_t wide_stages(int padded, std::uint32_t rows, bool forward) {
   const std::uint32_t chunks = padded == 256 ? 2 : 1, part = wide_rows / chunks;
-  return chunks + (forward ? (rows + part - 1) / part : 0);
+  return chunks + (forward ? (rows + part - 1) / part : wide_copy_stages(padded));
 }
 /// Bytes of a tile with its row words.
 PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {

@@ -29,16 +29,19 @@ PVM_HOST_DEVICE constexpr std::size_t wide_part_floats(int padded) {
 template <class M, int Bp>
 class WideResults {
   using Sums = WideSums<Bp>;
-  /// A warp makes results of its 16 rows by 32 sequences in a turn, of 64 by 16.
-  static constexpr int octets = Bp == 64 ? 2 : 4;
+  /// A warp makes results of its 16 rows by 64 sequences in a turn; of 256, for which it has fewer
+  /// registers left, by 32.
+  static constexpr int octets = 4;
   static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
-  static constexpr int square_bytes = 16 * piece_bytes, squares = 3;
+  static constexpr int square_bytes = 16 * piece_bytes, squares = Bp == 64 ? 2 : 3;
   /// A warp copies a square's rows so many at a time.
   static constexpr int rows_at_once = 32 / octets, copies = 16 / rows_at_once;
 
  public:
   static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
   static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... and all four
+  /// Turns whose sums of another part have room in the place of masters.
+  static constexpr int turns_ahead = 8 / octets;
 
   /// `bytes`: so many of a row's are made.
   __device__ WideResults(const Arguments& a, const SweepTile& t, int bytes)
@@ -92,22 +95,23 @@ class WideResults {
     unsigned char* room = rooms + warp() * room_bytes;
     const bool gradient = tile_.forward == 0;
     const std::uint32_t parts = tile_.parts;
-    const auto bring_both = [&](int ours, int others) {  // two turns ahead, and one
+    const auto bring_both = [&](int ours, int others) {
       if (parts == 2 && others < turns_) bring(more, others);
       copies_commit();
       if (gradient && ours < turns_) bring_before(square(room, ours), places, ours);
       copies_commit();
     };
     if (gradient) bring_before(room, places, 0);
-    bring_both(1, 0);
+    bring_both(turns_ahead > 1 ? 1 : turns_, 0);
 #pragma unroll 1
     for (int turn = 0; turn < turns_; ++turn) {
       float v[octets][4];
       take(v, sums, turn);
-      copies_wait<1>();
+      copies_wait<turns_ahead - 1>();
       __syncwarp();
-      bring_both(turn + 2, turn + 1);
+      if (turns_ahead > 1) bring_both(turn + 2, turn + 1);
       if (parts > 1) add_others(v, more, turn);
+      if (turns_ahead == 1) bring_both(turn + 1, turn + 1);
       if (gradient) {
         make_gradients(v, square(room, turn), places, now.step, turn);
       } else {
@@ -159,6 +163,11 @@ class WideResults {
       before = slot_before(now.hidden, s.ring, 2) * slot + in_slot;
     }
   };
+  /// Where the 16 bytes of the lane's copy `i` lie in a square.
+  [[nodiscard]] __device__ static int piece_of(const Places& places, int i) {
+    const int row = i * rows_at_once;
+    return (places.piece ^ place(row, 0) % piece_bytes) + row * piece_bytes;
+  }
   static constexpr int rows_on = rows_at_once * Bp * 2;  ///< bytes of a ring
 
   /// h of two steps ago, of which d0 is made.
@@ -166,10 +175,9 @@ class WideResults {
     const unsigned char* from =
         reinterpret_cast<const unsigned char*>(a_.kept) +
         static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * octets * 8)) * 2;
-    unsigned char* to = square + places.piece;
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      if (places.exists[i]) copy_async(to + i * rows_at_once * piece_bytes, from + i * rows_on);
+      if (places.exists[i]) copy_async(square + piece_of(places, i), from + i * rows_on);
     }
   }
   /// A square, once all of it is there, to a ring of rows.
@@ -177,13 +185,29 @@ class WideResults {
                         int turn) const {
     unsigned char* to =
         ring + static_cast<std::size_t>(places.to + static_cast<unsigned>(turn * octets * 8)) * 2;
-    const unsigned char* from = square + places.piece;
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
       if (!places.exists[i]) break;
       *reinterpret_cast<uint4*>(to + i * rows_on) =
-          *reinterpret_cast<const uint4*>(from + i * rows_at_once * piece_bytes);
+          *reinterpret_cast<const uint4*>(square + piece_of(places, i));
     }
+  }
+  /// Words that were made of `kept` to a ring of rows, by way of the turn's `form`-th square.
+  template <class Ring, class Form>
+  __device__ __forceinline__ void store_words(unsigned char* room, const Words (&kept)[octets / 2],
+                                              Ring* ring, int form, const Places& places,
+                                              int turn, Form&& word) const {
+    unsigned char* to = square(room, form);
+    __syncwarp();  // all have read what was there
+#pragma unroll
+    for (int i = 0; i < octets / 2; ++i) {
+      Words words;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) words[k] = word(kept[i][k]);
+      store_matrices(to + (places.words ^ i * 32), words);
+    }
+    __syncwarp();
+    store(reinterpret_cast<unsigned char*>(ring), to, places, turn);
   }
   __device__ void make_gradients(const float (&v)[octets][4], unsigned char* square,
                                  const Places& places, unsigned long long step, int turn) const {
@@ -206,31 +230,22 @@ class WideResults {
     store(a_.d0, square, places, turn);
   }
   /// h is what is kept of it: what a checkpoint holds is what the run goes on with.
-  __device__ void make_hidden(const float (&v)[octets][4], unsigned char* squares,
+  __device__ void make_hidden(const float (&v)[octets][4], unsigned char* room,
                               const Places& places, int turn) const {
+    Words kept[octets / 2];
     with_activation<M>(a_.shape.activation, [&](auto activation) {
 #pragma unroll
-      for (int i = 0; i < octets / 2; ++i) {
-        Words kept, raw, squeezed;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const float* sum = v[2 * i + k / 2] + k % 2 * 2;
-          const float low = activation.value(sum[0]), high = activation.value(sum[1]);
-          kept[k] = encode(low, high);
-          const float h[2] = {Kept::round(low), Kept::round(high)};
-          raw[k] = M::pair(h[0], h[1]);
-          squeezed[k] = M::pair(squeeze(h[0]), squeeze(h[1]));
-        }
-        unsigned char* at = squares + (places.words ^ i * 32);
-        store_matrices(at, kept);
-        store_matrices(at + square_bytes, raw);
-        store_matrices(at + 2 * square_bytes, squeezed);
+      for (int i = 0; i < octets * 2; ++i) {
+        const float* sum = v[i / 2] + i % 2 * 2;
+        kept[i / 4][i % 4] = encode(activation.value(sum[0]), activation.value(sum[1]));
       }
     });
-    __syncwarp();
-    store(reinterpret_cast<unsigned char*>(a_.kept), squares, places, turn);
-    store(a_.raw, squares + square_bytes, places, turn);
-    store(a_.squeezed, squares + 2 * square_bytes, places, turn);
+    store_words(room, kept, a_.kept, 0, places, turn, [](std::uint32_t h) { return h; });
+    store_words(room, kept, a_.raw, 1, places, turn,
+                [](std::uint32_t h) { return M::pair(decode_low(h), decode_high(h)); });
+    store_words(room, kept, a_.squeezed, 2, places, turn, [](std::uint32_t h) {
+      return M::pair(squeeze(decode_low(h)), squeeze(decode_high(h)));
+    });
   }
   __device__ static std::uint32_t encode(float low, float high) {
     return Kept::encode(low) | static_cast<std::uint32_t>(Kept::encode(high)) << 16;
@@ -242,10 +257,10 @@ class WideResults {
     return Kept::decode(static_cast<typename Kept::Type>(pair >> 16));
   }
 
-  /// Where the lane's four sums of octet `i` come to, of two turns in turn.
+  /// Where the lane's four sums of octet `i` come to, of as many turns in turn.
   template <class Byte>
   [[nodiscard]] __device__ Byte* place_of(Byte* more, int turn, int i) const {
-    return more + ((turn % 2 * octets + i) * 32 + lane()) * 16;
+    return more + ((turn % turns_ahead * octets + i) * 32 + lane()) * 16;
   }
   /// Another part's sums of a turn, each lane what it will add itself.
   __device__ void bring(unsigned char* more, int turn) const {

@@ -33,6 +33,8 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   static constexpr int chunks = S::chunks;                 ///< of the sequences
   static constexpr int pieces = S::chunk_bytes / piece;    ///< of a chunk
   static constexpr int chunk_octets = S::chunk_bytes / 16;  ///< 8 sequences each
+  /// Of a row, that a warp makes errors of at once where they are not shared out by m.
+  static constexpr int share_bytes = S::row_bytes / S::warps > 64 ? S::row_bytes / S::warps : 64;
   static constexpr int part_steps = S::part_rows / 16;     ///< products for a part of the m
 
  public:
@@ -128,14 +130,11 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
     begin_phase();
-    OutputWeights before;
-    if (!Base::publishes()) load_before(before, t);  // comes while rows are waited for
     const unsigned char* n = Base::rows_of_n(t);
-    const int stage = stage_;
-    stage_ += chunks;
+    const int copies = stage_, stage = copies + (Base::publishes() ? 0 : S::copy_stages);
+    stage_ = stage + chunks;
     Fragment g;
-    Weights w = {};  // what is undefined keeps registers
-    if (S::loads_both && !Base::publishes()) load_weights(w, t);
+    Weights w = {};           // what is undefined keeps registers
     if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
       batch::clear(g);
       for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -143,10 +142,9 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
         learn_rows(g, rows_of(stage + chunk), n, chunk);
       }
     } else {
-      const ErrorSums score = turn_into_errors(before, stage, n, t);
+      const ErrorSums score = turn_into_errors(copies, stage, n, t);
       begin_phase();
-      // while the score is added up, and others are waited for
-      if constexpr (!S::loads_both) load_weights(w, t);
+      load_weights(w, copies, t);
       Base::add_score(score);
       for (int chunk = 0; chunk < chunks; ++chunk) wait_for_stage(stage + chunk);
       show_to_products();
@@ -164,7 +162,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     hold(w);
     hold_all(sums);
     begin_phase();
-    const int first = steps ? static_cast<int>(t.stage) : stage;  // no register has kept it
+    const int first = steps ? static_cast<int>(t.stage) + S::copy_stages : stage;  // not kept
     if constexpr (chunks == 2) arrive(&exchange(first).empty);
     if (!steps || t.ends == 0) arrive(&exchange(first + chunks - 1).empty);
     Base::store_copy(t.panel, g);
@@ -368,17 +366,25 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
 
-  /// W1(t) of the tile, of its copies: 64 m by a warp's hidden values, yet to be transposed.
-  __device__ __forceinline__ void load_weights(Weights& w, const SweepTile& t) const {
+  /// Where W1(t-2), or W1(t), of 16 m of the tile lies.
+  [[nodiscard]] __device__ const unsigned char* copy_at(int copies, bool now, int group) const {
+    const int stage = now ? S::copy_stages - 1 : 0;
+    return rows_of(copies + stage) + (now && stage == 0 ? S::copy_bytes : 0) +
+           group * (copy_words * 4);
+  }
+  /// W1(t) of the tile: 64 m by a warp's hidden values, yet to be transposed. All have read their
+  /// copies then.
+  __device__ __forceinline__ void load_weights(Weights& w, int copies, const SweepTile& t) const {
+    if constexpr (S::copy_stages == 2) wait_for_stage(copies + 1);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       uint4 v = make_uint4(0, 0, 0, 0);
       if (k * 16 < Base::rows_of(t)) {
-        const unsigned char* copy = Base::copy_of(t.panel, k * 16, state_.cursor.y);
+        const unsigned char* copy = copy_at(copies, true, k);
         if (warp() < 3) {
-          v = __ldcg(reinterpret_cast<const uint4*>(copy) + warp() * 32 + lane());
+          v = reinterpret_cast<const uint4*>(copy)[warp() * 32 + lane()];
         } else {
-          const uint2 few = __ldcg(reinterpret_cast<const uint2*>(copy + 3 * 512) + lane());
+          const uint2 few = reinterpret_cast<const uint2*>(copy + 3 * 512)[lane()];
           v.x = few.x;
           v.y = few.y;
         }
@@ -388,6 +394,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       w[k][2] = v.y;
       w[k][3] = v.w;
     }
+    for (int i = 0; i < S::copy_stages; ++i) arrive(&exchange(copies + i).empty);
   }
   __device__ __forceinline__ static void transpose_all(Weights& w) {
 #pragma unroll
@@ -400,24 +407,26 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   [[nodiscard]] __device__ static int groups_of(const SweepTile& t) {
     return (Base::rows_of(t) + 15) / 16;
   }
-  /// W1(t-2) of the first 16 m that the warp makes errors of.
-  __device__ __forceinline__ void load_before(OutputWeights& w, const SweepTile& t) const {
-    Base::load_copy(w, t.panel, groups_of(t) == S::warps ? warp() * 16 : 0, 2);
-  }
   /// Targets, a chunk of the sequences in a stage, become d1: of its 16 m by each warp or, where
-  /// there are fewer than 64, of a quarter of the sequences. `w`: of the first 16.
-  __device__ __forceinline__ ErrorSums turn_into_errors(OutputWeights& w, int stage,
+  /// there are fewer than 64, of a share of the sequences.
+  __device__ __forceinline__ ErrorSums turn_into_errors(int copies, int stage,
                                                         const unsigned char* n,
                                                         const SweepTile& t) {
+    wait_for_stage(copies);
     const int groups = groups_of(t);
     ErrorSums score;
     const bool full = groups == S::warps;
-    const int turns = full ? S::row_bytes / piece : groups;
-    const int bytes = full ? piece : S::row_bytes / S::warps;
+    const int bytes = full ? piece : share_bytes;
+    constexpr int shares = S::row_bytes / share_bytes;  // of 16 m
+    const int turns = full ? S::row_bytes / piece : (groups * shares + S::warps - 1) / S::warps;
 #pragma unroll 1
     for (int i = 0; i < turns; ++i) {
-      const int group = full ? warp() : i, begin = (full ? i : warp()) * bytes;
-      if (i > 0 && !full) Base::load_copy(w, t.panel, group * 16, 2);
+      const int share = i * S::warps + warp();
+      const int group = full ? warp() : share / shares;
+      const int begin = (full ? i : share % shares) * bytes;
+      if (group >= groups) break;
+      OutputWeights w;
+      read_output_weights(w, copy_at(copies, false, group), lane(), FromShared{});
       const int at = stage + begin / S::chunk_bytes;
       wait_for_stage(at);
       unsigned char* rows =
