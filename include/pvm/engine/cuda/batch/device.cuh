@@ -54,7 +54,7 @@ struct Arguments {
   const std::uint8_t* scored;  ///< [frames][Bp]
   float* scratch;              ///< partial sums [slices][part][56][slice]; wide: wide_results.cuh
   std::size_t scratch_slice;   ///< floats of one slice's
-  unsigned int* counters;      ///< [slices][counters]; of a wide sweep [parts][4 warps]
+  unsigned int* counters;      ///< [slices][counters]
   unsigned int counter_slice;
   double* score;             ///< [slices][scores][3]
   unsigned int score_slice;  ///< places of a slice

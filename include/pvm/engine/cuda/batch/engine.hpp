@@ -753,6 +753,12 @@ class CudaBatchEngine {
     for (int i = 0; i < detail::batch::start_places; ++i) {
       start.places[i] = detail::batch::start_place<Math>(a, start.cursor, i);
     }
+    if (wide()) {  // no sums are of the next step
+      const int other = detail::batch::sum_mark(start.cursor.step) != 0 ? 0 : 0xff;
+      detail::cuda_check(cudaMemsetAsync(scratch_.get(), other, scratch_.size() * sizeof(float),
+                                         compute_.get()),
+                         "clearing sums");
+    }
     write(step_start_.get(), std::vector(step_starts(), start));
     write(cursors_.get(), std::vector{start.cursor});
   }

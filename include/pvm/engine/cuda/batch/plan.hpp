@@ -362,9 +362,13 @@ class Plan {
   }
   /// A panel's pieces of the same share are one part: its number for each piece, and in `sums`
   /// where a panel's parts are.
+  /// Wide, the part of the last block of threads adds them up: it waits for blocks only that begin
+  /// before it does. (Of two parts of that block, the one that it works on last.)
   [[nodiscard]] std::vector<std::uint32_t> number_parts(const std::vector<Piece>& pieces) {
     std::vector<std::uint32_t> parts;
+    std::size_t last = 0;
     sums_of_.resize(panels.size());
+    adders_.resize(panels.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Piece& piece = pieces[i];
       if (piece.first == 0) {
@@ -374,6 +378,11 @@ class Plan {
         sums.push_back({made.out, word(scratch), 0, gradient});
       }
       if (piece.first == 0 || pieces[i - 1].share != piece.share) {
+        const std::size_t block = piece.share % swept_.blocks;
+        if (piece.first == 0 || block > last) {
+          last = block;
+          adders_[piece.panel] = word(scratch);
+        }
         ++sums.back().parts;
         ++scratch;
       }
@@ -384,15 +393,14 @@ class Plan {
   void add_sweep() {
     const std::vector<Piece> pieces = share_out();
     const std::vector<std::uint32_t> parts = number_parts(pieces);
-    if (sweeps_wide(swept_.padded)) counters = 4 * scratch;  // of each warp
     std::vector<std::vector<std::size_t>> of_blocks(swept_.blocks);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       of_blocks[pieces[i].share % swept_.blocks].push_back(i);
     }
     sweep_starts.push_back(0);
     for (auto& mine : of_blocks) {
-      // Wide, the part that a block shares with the one before is its last, so that it is the one
-      // with a panel's last rows that comes last to its sums.
+      // Wide, the part that a block shares with the one before is its last, so that the others' are
+      // there when it adds a panel's up.
       if (sweeps_wide(swept_.padded)) std::reverse(mine.begin(), mine.end());
       add_block(pieces, parts, mine);
       sweep_starts.push_back(sweep_starts.back() + word(mine.size()));
@@ -422,6 +430,7 @@ class Plan {
       tile.out = panel_sums.out;
       tile.first_part = panel_sums.part;
       tile.parts = panel_sums.parts;
+      tile.adds = adders_[piece.panel] == tile.part ? 1 : 0;
       tile.stage = stage;
       stage += wide_stages(swept_.padded, word(piece.m), tile.forward != 0);
       tile.last_stage = stage - 1;
@@ -586,6 +595,7 @@ class Plan {
   std::vector<Origin> origins_;
   std::vector<Made> made_;            ///< of the panels, swept
   std::vector<std::size_t> sums_of_;  ///< a panel's place in `sums`
+  std::vector<std::uint32_t> adders_;  ///< the part of a panel that adds the others to its own
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

@@ -124,6 +124,7 @@ struct alignas(16) SweepTile {
   std::uint32_t out;           ///< first row of the panel's h, or of its d0
   std::uint32_t first_part;    ///< of the panel
   std::uint32_t parts;         ///< ... and how many it has
+  std::uint32_t adds;          ///< wide: 1: this part adds the others' sums to its own
   std::uint32_t stage;         ///< wide: which of the stages of a step its rows come in first
   std::uint32_t last_stage;    ///< ... and last
   std::uint32_t rows;          ///< m that the tile has
@@ -139,6 +140,11 @@ struct alignas(16) PanelSums {
 /// Whether a sweep multiplies with hidden values as rows: weights of W0 go from one product to the
 /// other in registers, and the master of W0 has an order of its own.
 PVM_HOST_DEVICE constexpr bool sweeps_wide(int padded) { return padded >= 64; }
+/// The last bit of the sums that a part of a wide sweep leaves to another in a step: who adds them
+/// sees that they are of this step, as those of the step before have the other one.
+PVM_HOST_DEVICE constexpr std::uint32_t sum_mark(unsigned long long step) {
+  return static_cast<std::uint32_t>(step & 1U);
+}
 inline constexpr int wide_rows = 64;  ///< m that lie together in that order
 /// m of a tile.
 PVM_HOST_DEVICE constexpr int sweep_rows(int padded) {

@@ -3,9 +3,8 @@
 #pragma once
 
 /// What a wide sweep makes of a panel's sums where they were made: h and c(h), or d0. Where blocks
-/// of threads share a panel, each leaves the sums of its part in device memory but the one that
-/// comes last, which adds them up. Nobody waits for another, and no kernel but the sweep reads
-/// sums.
+/// of threads share a panel, each leaves the sums of its part in device memory but one, which adds
+/// them up. It comes to them long after the others; no kernel but the sweep reads sums.
 
 #include <cstdint>
 
@@ -50,8 +49,9 @@ class WideResults {
   /// Asks for what will be added to the sums, or multiplied with them, up to the second-level
   /// cache.
   __device__ void announce(const Cursor& now) const {
+    if (tile_.adds == 0) return;
     if (tile_.parts == 2) {
-      const float4* from = left(other_part()) - lane();  // of the warp
+      const uint4* from = left(other_part()) - lane();  // of the warp
 #pragma unroll
       for (int i = 0; i < Bp / 64; ++i) prefetch_line(from + (i * 32 + lane()) * 8);
     }
@@ -70,19 +70,21 @@ class WideResults {
     }
   }
 
-  /// Whether the panel's sums are complete, as all other parts are there; else they have been left
-  /// to whoever comes last. Of two parts that one adds the other to its own, of more all that were
-  /// left, in their order: whoever it is, the sum is the same.
-  __device__ bool complete(const Sums& sums) const {
-    if (tile_.parts == 1) return true;
-    unsigned int* counter = a_.counters + tile_.first_part * 4 + static_cast<unsigned>(warp());
-    if (tile_.parts > 2 || !other_came(counter)) {
-      leave(sums);
-      if (!comes_last(counter)) return false;
+  /// Whether the warp is the one to make the panel's results: one part does, and adds to its sums
+  /// what the others left.
+  [[nodiscard]] __device__ bool adds() const { return tile_.adds != 0; }
+  /// Else it leaves its sums to that one, and does not wait.
+  __device__ void leave(const Sums& sums, const Cursor& now) const {
+    if (!holds_any()) return;
+    const std::uint32_t mark = sum_mark(now.step);
+    uint4* to = left(tile_.part);
+#pragma unroll
+    for (int i = 0; i < Bp / 8; ++i) {
+      const float* v = sums[i / wide_octets<Bp>][i % wide_octets<Bp>];
+      send_piece(to + i * 32,
+                 make_uint4(marked(v[0], mark), marked(v[1], mark), marked(v[2], mark),
+                            marked(v[3], mark)));
     }
-    if (lane() == 0) *counter = 0;  // for the next step
-    __syncwarp();
-    return true;
   }
 
   /// Makes h and c(h), or d0, of complete sums, in the step of `now`, turn by turn.
@@ -110,7 +112,7 @@ class WideResults {
       copies_wait<turns_ahead - 1>();
       __syncwarp();
       if (turns_ahead > 1) bring_both(turn + 2, turn + 1);
-      if (parts > 1) add_others(v, more, turn);
+      if (parts > 1) add_others(v, more, turn, sum_mark(now.step));
       if (turns_ahead == 1) bring_both(turn + 1, turn + 1);
       if (gradient) {
         make_gradients(v, square(room, turn), places, now.step, turn);
@@ -265,42 +267,38 @@ class WideResults {
   /// Another part's sums of a turn, each lane what it will add itself.
   __device__ void bring(unsigned char* more, int turn) const {
     if (!holds_any()) return;
-    const float4* from = left(other_part()) + turn * octets * 32;
+    const uint4* from = left(other_part()) + turn * octets * 32;
 #pragma unroll
     for (int i = 0; i < octets; ++i) copy_async(place_of(more, turn, i), from + i * 32);
   }
 
-  // Sums that are left lie in device memory as they do across the warp.
+  // Sums that are left lie in device memory as they do across the warp, and end with the step's mark
+  // (`sum_mark`): nobody has to wait until others see them, and say so, or to take them away.
 
-  [[nodiscard]] __device__ float4* left(std::uint32_t part) const {
-    return reinterpret_cast<float4*>(a_.scratch +
+  [[nodiscard]] __device__ static std::uint32_t marked(float v, std::uint32_t mark) {
+    return (__float_as_uint(v) & ~1U) | mark;
+  }
+  [[nodiscard]] __device__ static bool are_marked(const uint4& v, std::uint32_t mark) {
+    return (((v.x ^ mark) | (v.y ^ mark) | (v.z ^ mark) | (v.w ^ mark)) & 1U) == 0;
+  }
+  [[nodiscard]] __device__ uint4* left(std::uint32_t part) const {
+    return reinterpret_cast<uint4*>(a_.scratch +
                                      static_cast<std::size_t>(part) * wide_part_floats(Bp)) +
            warp() * (Bp / 8 * 32) + lane();
   }
   /// Whether a value of the lane's is of a row that exists.
   [[nodiscard]] __device__ bool holds_any() const { return lane() / 4 < rows(); }
-  __device__ void leave(const Sums& sums) const {
-    float4* to = left(tile_.part);
-    if (!holds_any()) return;
-#pragma unroll
-    for (int i = 0; i < Bp / 8; ++i) {
-      const float* v = sums[i / wide_octets<Bp>][i % wide_octets<Bp>];
-      to[i * 32] = make_float4(v[0], v[1], v[2], v[3]);
-    }
-  }
   [[nodiscard]] __device__ std::uint32_t other_part() const {  // of two
     return 2 * tile_.first_part + 1 - tile_.part;
   }
-  [[nodiscard]] __device__ bool other_came(const unsigned int* counter) const {
-    bool came = false;
-    if (lane() == 0) came = load_acquire(counter) != 0;
-    return __shfl_sync(~0U, came, 0);
-  }
-  [[nodiscard]] __device__ bool comes_last(unsigned int* counter) const {
-    __syncwarp();
-    bool last = false;
-    if (lane() == 0) last = add_one_in_turn(counter) == tile_.parts - 1;
-    return __shfl_sync(~0U, last, 0);
+  /// to += the four that were left at `at`, which are `seen` if they were there by then.
+  __device__ static void add_left(float (&to)[4], const uint4* at, uint4 seen,
+                                  std::uint32_t mark) {
+    while (!are_marked(seen, mark)) seen = receive_piece(at);
+    to[0] += __uint_as_float(seen.x);
+    to[1] += __uint_as_float(seen.y);
+    to[2] += __uint_as_float(seen.z);
+    to[3] += __uint_as_float(seen.w);
   }
 
   /// Of the panel's sums, as they lie, those of a turn: always something, as what is undefined keeps
@@ -318,30 +316,28 @@ class WideResults {
       keep_apart<Turn>(v[i]);
     }
   }
-  /// What other parts add to it.
+  /// What other parts add to it; of more than two in their order.
   __device__ __forceinline__ void add_others(float (&v)[octets][4], const unsigned char* more,
-                                             int turn) const {
+                                             int turn, std::uint32_t mark) const {
+    if (!holds_any()) return;
     if (tile_.parts == 2) {
+      const uint4* from = left(other_part()) + turn * octets * 32;
 #pragma unroll
       for (int i = 0; i < octets; ++i) {
-        add(v[i], *reinterpret_cast<const float4*>(place_of(more, turn, i)));
+        add_left(v[i], from + i * 32,
+                 *reinterpret_cast<const uint4*>(place_of(more, turn, i)), mark);
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < octets * 4; ++i) v[i / 4][i % 4] = 0.0F;
 #pragma unroll 1
       for (std::uint32_t i = 0; i < tile_.parts; ++i) {
-        const float4* from = left(tile_.first_part + i) + turn * octets * 32;
+        if (tile_.first_part + i == tile_.part) continue;
+        const uint4* from = left(tile_.first_part + i) + turn * octets * 32;
 #pragma unroll
-        for (int k = 0; k < octets; ++k) add(v[k], __ldcg(from + k * 32));
+        for (int k = 0; k < octets; ++k) {
+          add_left(v[k], from + k * 32, __ldcg(from + k * 32), mark);
+        }
       }
     }
-  }
-  __device__ static void add(float (&v)[4], const float4& more) {
-    v[0] += more.x;
-    v[1] += more.y;
-    v[2] += more.z;
-    v[3] += more.w;
   }
 
   const Arguments& a_;

@@ -181,11 +181,11 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
     begin_phase();
     Results results(a_, t, Base::live_bytes());
-    const bool complete = results.complete(sums);
-    begin_phase();
-    sync_warps(1, S::warps * 32);  // all have read the last stage
-    static_assert(Results::rooms_bytes <= S::stage_bytes);
-    if (complete) {
+    if (!results.adds()) {
+      results.leave(sums, state_.cursor);
+    } else {
+      sync_warps(1, S::warps * 32);  // all have read the last stage
+      static_assert(Results::rooms_bytes <= S::stage_bytes);
       if (is_elected()) stores_have_read();  // masters leave the place of what is added
       __syncwarp();
       results.publish(sums, state_.cursor, rows_of(static_cast<int>(t.last_stage)),
