@@ -134,9 +134,7 @@ void put_operand(unsigned char* to, int row, int column, int v) {
   *reinterpret_cast<std::uint16_t*>(to + at) =
       __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
 }
-/// 64 x 64 by 64 x 56 in bf16 by four warps; transposed: both operands lie with the depth along
-/// their rows.
-template <bool Transposed>
+/// 64 x 64 by 64 x 56 in bf16 by four warps.
 __global__ void group_product(float* out) {
   unsigned char* a = aligned_dynamic_shared();
   unsigned char* b = a + 64 * 128;
@@ -151,8 +149,7 @@ __global__ void group_product(float* out) {
   const GroupOperand x = group_operand(a), y = group_operand(b);
   products_begin();
   for (unsigned k = 0; k < 4; ++k) {
-    const unsigned on = Transposed ? k * 128 : k * 2;
-    multiply_group_bf16<Transposed>(c, x + on, y + on);
+    multiply_group_bf16(c, x + k * 2, y + k * 2);
   }
   products_end();
   const int row = thread / 32 * 16 + thread % 32 / 4;
@@ -182,13 +179,15 @@ __global__ void square_product(float* out) {
     }
   }
 }
-/// 64 x 16 in registers by 16 x 128, which lies in two pieces of 16 rows, added to `before` or not.
+/// 64 x 16 in registers by 16 x 64 or 128, which lies in pieces of 16 rows, added to `before` or
+/// not.
+template <int Columns>
 __global__ void held_product(float* out, float before, bool adds) {
   unsigned char* b = aligned_dynamic_shared();
   constexpr int apart = 16 * 128;
   const auto thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < 16 * 128; i += 128) {
-    const int row = i / 128, column = i % 128;
+  for (int i = thread; i < 16 * Columns; i += 128) {
+    const int row = i / Columns, column = i % Columns;
     put_operand(b + column / 64 * apart, row, column % 64, right(row, column));
   }
   __syncthreads();
@@ -203,12 +202,12 @@ __global__ void held_product(float* out, float before, bool adds) {
     }
     a[i] = word;
   }
-  float c[16][4];
-  for (int i = 0; i < 64; ++i) c[i / 4][i % 4] = before;
+  float c[Columns / 8][4];
+  for (int i = 0; i < Columns / 2; ++i) c[i / 4][i % 4] = before;
   multiply_held_bf16(c, a, wide_operand<apart>(b), adds);
-  for (int n = 0; n < 16; ++n) {
+  for (int n = 0; n < Columns / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
-      out[(row + i / 2 * 8) * 128 + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
+      out[(row + i / 2 * 8) * Columns + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
     }
   }
 }
@@ -294,26 +293,22 @@ TEST_CASE("Matrices across a warp go back to where they came from") {
 }
 
 TEST_CASE("A product of four warps is that of its matrices") {
-  const auto along = run(group_product<false>, 128, 64 * 56);
-  const auto across = run(group_product<true>, 128, 64 * 56);
+  const auto out = run(group_product, 128, 64 * 56);
   for (int m = 0; m < 64; ++m) {
     for (int n = 0; n < 56; ++n) {
-      int sum = 0, transposed = 0;
-      for (int k = 0; k < 64; ++k) {
-        sum += left(m, k) * right(n, k);
-        transposed += left(k, m) * right(k, n);
-      }
-      const auto at = static_cast<std::size_t>(m * 56 + n);
-      CHECK(along[at] == static_cast<float>(sum));
-      CHECK(across[at] == static_cast<float>(transposed));
+      int sum = 0;
+      for (int k = 0; k < 64; ++k) sum += left(m, k) * right(n, k);
+      CHECK(out[static_cast<std::size_t>(m * 56 + n)] == static_cast<float>(sum));
     }
   }
 }
 
 TEST_CASE("Products of four warps with 64 and with 128 columns are those of their matrices") {
   const auto square = run(square_product, 128, 64 * 64);
-  const auto added = run(held_product, 128, 64 * 128, 3.0F, true);
-  const auto written = run(held_product, 128, 64 * 128, 3.0F, false);
+  const auto half_added = run(held_product<64>, 128, 64 * 64, 3.0F, true);
+  const auto half_written = run(held_product<64>, 128, 64 * 64, 3.0F, false);
+  const auto added = run(held_product<128>, 128, 64 * 128, 3.0F, true);
+  const auto written = run(held_product<128>, 128, 64 * 128, 3.0F, false);
   for (int m = 0; m < 64; ++m) {
     for (int n = 0; n < 128; ++n) {
       int sum = 0, deep = 0;
@@ -321,7 +316,12 @@ TEST_CASE("Products of four warps with 64 and with 128 columns are those of thei
         sum += left(m, k) * right(n, k);
         deep += left(m, k) * right(k, n);
       }
-      if (n < 64) CHECK(square[static_cast<std::size_t>(m * 64 + n)] == static_cast<float>(sum));
+      if (n < 64) {
+        const auto half = static_cast<std::size_t>(m * 64 + n);
+        CHECK(square[half] == static_cast<float>(sum));
+        CHECK(half_added[half] == static_cast<float>(deep + 3));
+        CHECK(half_written[half] == static_cast<float>(deep));
+      }
       const auto at = static_cast<std::size_t>(m * 128 + n);
       CHECK(added[at] == static_cast<float>(deep + 3));
       CHECK(written[at] == static_cast<float>(deep));

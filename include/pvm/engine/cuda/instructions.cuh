@@ -123,22 +123,6 @@ __device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   return seen;
 }
-/// Reads; what others wrote before they added is seen from here on.
-__device__ __forceinline__ unsigned int load_acquire(const unsigned int* counter) {
-  unsigned int seen;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-  return seen;
-}
-/// Adds 1 and returns what was there: what others wrote before they added is seen from here on, and
-/// what this thread wrote before by whoever adds later.
-__device__ __forceinline__ unsigned int add_one_in_turn(unsigned int* counter) {
-  unsigned int before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-               : "=r"(before)
-               : "l"(counter)
-               : "memory");
-  return before;
-}
 /// Adds 1 and orders nothing.
 __device__ __forceinline__ void add_one_relaxed(unsigned int* counter) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -502,44 +486,42 @@ __device__ __forceinline__ void products_end() {
   products_commit();
   products_wait<0>();
 }
-/// c += a b: 64 x 16 by 16 x 56, rows and columns in rows of the operands; transposed: the depth
-/// is. The sums lie as those of four warps' smaller products, 16 rows a warp.
-template <bool Transposed>
+/// c += a b: 64 x 16 by 16 x 56, rows and columns in rows of the operands. The sums lie as those of
+/// four warps' smaller products, 16 rows a warp.
 __device__ __forceinline__ void multiply_group_bf16(float (&c)[7][4], GroupOperand a,
                                                     GroupOperand b) {
 #if PVM_GROUP_PRODUCTS
   asm volatile(
-      "{\n\t.reg .b64 a, b;\n\tmov.b64 a, {%28, %31};\n\tmov.b64 b, {%29, %31};\n\t"
+      "{\n\t.reg .b64 a, b;\n\tmov.b64 a, {%28, %30};\n\tmov.b64 b, {%29, %30};\n\t"
       "wgmma.mma_async.sync.aligned.m64n56k16.f32.bf16.bf16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
-      "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, a, b, 1, 1, 1, %30, %30;\n\t}"
+      "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, a, b, 1, 1, 1, 0, 0;\n\t}"
       : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
         "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
         "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
         "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
         "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3])
-      : "r"(a), "r"(b), "n"(Transposed ? 1 : 0), "n"(group_layout));
+      : "r"(a), "r"(b), "n"(group_layout));
 #endif
 }
-template <bool Transposed>
 __device__ __forceinline__ void multiply_group_fp16(float (&c)[7][4], GroupOperand a,
                                                     GroupOperand b) {
 #if PVM_GROUP_PRODUCTS
   asm volatile(
-      "{\n\t.reg .b64 a, b;\n\tmov.b64 a, {%28, %31};\n\tmov.b64 b, {%29, %31};\n\t"
+      "{\n\t.reg .b64 a, b;\n\tmov.b64 a, {%28, %30};\n\tmov.b64 b, {%29, %30};\n\t"
       "wgmma.mma_async.sync.aligned.m64n56k16.f32.f16.f16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
-      "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, a, b, 1, 1, 1, %30, %30;\n\t}"
+      "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27}, a, b, 1, 1, 1, 0, 0;\n\t}"
       : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
         "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
         "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
         "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
         "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3])
-      : "r"(a), "r"(b), "n"(Transposed ? 1 : 0), "n"(group_layout));
+      : "r"(a), "r"(b), "n"(group_layout));
 #endif
 }
 
-/// The same by 64, neither operand transposed.
+/// The same by 64.
 __device__ __forceinline__ void multiply_square_bf16(float (&c)[8][4], GroupOperand a,
                                                      GroupOperand b) {
 #if PVM_GROUP_PRODUCTS

@@ -207,8 +207,7 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
 /// Where a sweep leaves the sums of a part: [warps along the depth][56][Bp].
 template <int Bp>
 __device__ __forceinline__ float* sweep_part(const Arguments& a, std::uint32_t part) {
-  using W = SweepWarps<Bp>;
-  return a.scratch + static_cast<std::size_t>(part) * (W::kept / W::across * panel_width * Bp);
+  return a.scratch + static_cast<std::size_t>(part) * (SweepWarps<Bp>::deep * panel_width * Bp);
 }
 
 /// 16 bytes of the row at `place`, or zeros; zeros also where `bytes` is 0, not 16.

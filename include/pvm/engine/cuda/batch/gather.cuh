@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The second kernel of a swept step of up to 128 sequences, a short one: the sums of parts that
+/// The second kernel of a swept step of up to 32 sequences, a short one: the sums of parts that
 /// the sweep left become h, c(h) and d0, which the next sweep needs whole.
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace pvm::inline v0::detail::batch {
 /// A thread gathers four sequences of a row.
 template <int Bp>
 struct GatherShape {
-  static constexpr int quads = Bp / 4;                                          ///< of a row
-  static constexpr int shares = SweepWarps<Bp>::kept / SweepWarps<Bp>::across;  ///< of a part
+  static constexpr int quads = Bp / 4;                 ///< of a row
+  static constexpr int shares = SweepWarps<Bp>::deep;  ///< of a part
   /// Few sequences come in many shares and are few threads: these have registers to ask for all.
-  static constexpr int at_once = shares > 1 ? shares - 1 : 1;
-  static constexpr int blocks = Bp == 16 ? 4 : (Bp == 32 ? 6 : 8);  ///< on a multiprocessor
+  static constexpr int at_once = shares - 1;
+  static constexpr int blocks = Bp == 16 ? 4 : 6;  ///< on a multiprocessor
 };
 
 /// Four sequences of a row of a panel, the panel's `quad`-th, in the step that `now` says.

@@ -91,9 +91,8 @@ struct Math<bf16> : SixteenBits {
                                           std::uint32_t b) {
     multiply_shallow_bf16(c, a0, a1, b);
   }
-  template <bool Transposed>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-    multiply_group_bf16<Transposed>(c, a, b);
+    multiply_group_bf16(c, a, b);
   }
   __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
     multiply_square_bf16(c, a, b);
@@ -128,9 +127,8 @@ struct Math<fp16> : SixteenBits {
                                           std::uint32_t b) {
     multiply_shallow_fp16(c, a0, a1, b);
   }
-  template <bool Transposed>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-    multiply_group_fp16<Transposed>(c, a, b);
+    multiply_group_fp16(c, a, b);
   }
   __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
     multiply_square_fp16(c, a, b);

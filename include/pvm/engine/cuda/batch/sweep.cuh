@@ -63,7 +63,6 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
       for (CopyBarrier& masters : places) barrier_init(&masters, 1);
     }
     barrier_init(&state.fresh, S::warps * warp_arrivals);
-    barrier_init(&state.errors, S::warps * warp_arrivals);
   }
   __syncthreads();
   const bool brings = i >= S::warps * 32;

@@ -79,7 +79,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
     const bool forward = t.forward != 0, begins = t.begins != 0;
     const int rows = Base::rows_of(t);
     if (Base::publishes()) {
-      if (!forward) bring_chunks(range(output_gradient(t), 0, rows));
+      if (!forward) bring_chunks(range(output_gradient(t), rows));
     } else if (forward || !Base::settles()) {
       if (!forward) bring_copies(t);
       bring_chunks(listed(words, forward ? before_view : forward_view));
@@ -92,27 +92,18 @@ class Bringer : SweepRole<M, Bp, Kind> {
     }
   }
   __device__ void bring_w0(const SweepTile& t, const std::uint32_t* words) {
-    const int rows = Base::rows_of(t);
     if (t.begins != 0) bring_n(words, before_view);
     if (Base::publishes()) return;
-    bring_chunks(listed(words, before_view));
-    if (Base::settles()) return;
-    for (int part = 0; part < Base::parts_of(rows); ++part) {
-      bring_part(listed(words + part * S::part_rows, forward_view));
-    }
+    bring_part(listed(words, before_view));
+    if (!Base::settles()) bring_part(listed(words, forward_view));
   }
   __device__ void bring_w1(const SweepTile& t, const std::uint32_t* words) {
-    const int rows = Base::rows_of(t);
     if (t.begins != 0) bring_n(words, Base::publishes() ? before_view : gradient_view);
     if (Base::settles()) return;
-    const std::uint32_t d1 = output_gradient(t);
-    for (int part = 0; part < Base::parts_of(rows); ++part) {
-      const int first = part * S::part_rows;
-      if (Base::publishes()) {
-        bring_part(range(d1, first, rows));
-      } else {
-        bring_part(listed(words + first, forward_view));
-      }
+    if (Base::publishes()) {
+      bring_part(range(output_gradient(t), Base::rows_of(t)));
+    } else {
+      bring_part(listed(words, forward_view));
     }
   }
 
@@ -127,11 +118,10 @@ class Bringer : SweepRole<M, Bp, Kind> {
     const std::uint32_t* streams = state_.places[view];
     return [=](int row) { return row_place(streams, words[row], unit); };
   }
-  /// Those that follow row `first` behind `start`, where there are `count`.
-  __device__ static auto range(std::uint32_t start, int first, int count) {
+  /// Those that follow `start`, where there are `count`.
+  __device__ static auto range(std::uint32_t start, int count) {
     return [=](int row) {
-      const int at = first + row;
-      return at < count ? start + static_cast<std::uint32_t>(at) * unit : nowhere;
+      return row < count ? start + static_cast<std::uint32_t>(row) * unit : nowhere;
     };
   }
 

@@ -19,7 +19,6 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::warps;
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
-  using SweepWarps<Bp>::kept;
   static constexpr bool wide = sweeps_wide(Bp);
   static constexpr int blocks = 2;   ///< on a multiprocessor
   static constexpr int bringers = wide ? 128 : 64;  ///< threads
@@ -27,39 +26,32 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int rows = sweep_rows(Bp);
   static constexpr int row_bytes = Bp * 2;
   static constexpr int piece_bytes = row_bytes < 128 ? row_bytes : 128;  ///< of a row, together
-  static constexpr int chunk_bytes = wide && row_bytes > 128 ? 256 : piece_bytes;
+  static constexpr int chunk_bytes = row_bytes < 256 ? row_bytes : 256;
   static constexpr int chunks = row_bytes / chunk_bytes;
   static constexpr int part_rows = rows / chunks;
   /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
   /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
-  static constexpr bool moved = row_bytes >= 128;
-  static constexpr bool grouped = moved && multiplies_in_groups;
+  static constexpr bool grouped = wide && multiplies_in_groups;
   /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
   static constexpr int error_blocks = wide ? 2 : 1;
   /// Wide: W1(t-2) and W1(t) of a tile come in stages before its rows.
   static constexpr int copy_stages = static_cast<int>(wide_copy_stages(Bp));
   static constexpr int copy_bytes = wide_rows / 16 * copy_words * 4;
-  /// Warps that make a part's errors for the same chunk, 16 m each.
-  static constexpr int makers = part_rows / 16;
-  /// Warps that multiply the same m of a part, so that they wait for each other's errors.
-  static constexpr int readers = grouped ? 4 : across;
-  static constexpr int row_stride = moved ? 128 : row_bytes + 16;  // shorter ones have a gap
+  static constexpr int row_stride = wide ? 128 : row_bytes + 16;  // shorter ones have a gap
   /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
   template <int Rows>
   __device__ static constexpr int at(int row, int byte) {
-    if constexpr (!moved) return row * row_stride + byte;
+    if constexpr (!wide) return row * row_stride + byte;
     return (byte >> 7) * (Rows * 128) + row * 128 + ((byte & 127) ^ (row & 7) << 4);
   }
   /// `bytes` further on in the same row, a multiple of 32 and within 128.
   __device__ static constexpr int further(int place, int bytes) {
-    return moved ? place ^ bytes : place + bytes;
+    return wide ? place ^ bytes : place + bytes;
   }
   static constexpr int stage_bytes = rows * row_stride * (chunk_bytes / piece_bytes);
   static constexpr int stages = Bp == 64 ? 6 : wide ? 4 : 3;
   static_assert(!wide || 2 * copy_bytes <= copy_stages * stage_bytes);
-  static constexpr int part_depth = part_rows / deep;  ///< of a warp
-  static_assert((wide || across * 16 == Bp) && part_depth % 16 == 0);
-  static constexpr int fresh_stride = moved ? 128 : panel_width * 2;  ///< of W(t) for the product
+  static constexpr int fresh_stride = panel_width * 2;  ///< of W(t) for the product; not wide
   static constexpr int tiles = Bp == 128 ? 3 : 4;
   static constexpr int tile_bytes = sweep_tile_bytes(Bp);
   static constexpr int n_buffers = Bp > 64 ? 1 : 2;
@@ -119,7 +111,7 @@ struct SweepState {
   bool all_scored;  ///< whether predictions for all sequences that exist are
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   CopyBarrier masters[S::warps][S::master_places];  ///< of each warp, full
-  CopyBarrier fresh, errors;
+  CopyBarrier fresh;  ///< not wide
   double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
   std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };

@@ -83,21 +83,8 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     __syncwarp();
     if (warp_arrivals > 1 || lane() == 0) barrier_arrive(barrier);
   }
-  template <class What>
-  __device__ void with_stage(What&& what) {
-    const Turns<S::stages> turn{stage_++};
-    Exchange& exchange = state_.stages[turn.place()];
-    barrier_wait(&exchange.full, turn.parity());
-    what(shared_ + turn.place() * S::stage_bytes);
-    arrive(&exchange.empty);
-  }
-
   // W1's working copies, each 16 m as the first operand of y = W1 r lies in registers.
 
-  __device__ void load_copy(OutputWeights& w, const Panel& p, int row, int back) const {
-    read_output_weights(w, Base::copy_of(p, row, slot_before(state_.cursor.y, y_slots, back)), lane(),
-                        FromDevice{});
-  }
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
     // With 256 sequences so much passes through the second-level cache that keeping these there
@@ -161,26 +148,6 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       M::multiply(g[panel_tiles - 1], a, b0, b1);
     }
   }
-  /// The same by four warps, straight from shared memory, over `Pieces` pieces of `Rows` rows.
-  template <int Rows, int Pieces>
-  __device__ void multiply_group_gradient(Fragment& g, const unsigned char* rows,
-                                          const unsigned char* n_rows) const {
-    const GroupOperand m = group_operand(rows);
-    const GroupOperand n = group_operand(n_rows);
-    __syncwarp();
-    show_to_products();
-    products_begin();
-#pragma unroll
-    for (unsigned piece = 0; piece < Pieces; ++piece) {
-#pragma unroll
-      for (unsigned k = 0; k < 4; ++k) {
-        M::template multiply_group<false>(g, m + piece * (Rows * 8) + 2 * k,
-                                          n + piece * (panel_width * 8) + 2 * k);
-      }
-    }
-    products_end();
-  }
-
   /// Asynchronously, by one lane, the warp's own of a tile of m x n weights, of W0 or of W1.
   __device__ void bring_masters(unsigned tile, std::uint64_t first, unsigned m, unsigned n,
                                 bool forward) const {

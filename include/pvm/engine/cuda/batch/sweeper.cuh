@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How warps that compute work on a tile together: each moves 16 m, and multiplies 16 sequences.
+/// How warps that compute work on a tile together where sequences are few: each moves 16 m, and
+/// multiplies 16 sequences by its share of the m.
 
 #include <cstdint>
 
@@ -15,8 +16,10 @@ template <class M, int Bp, SweepKind Kind>
 class Sweeper : public SweepWorker<M, Bp, Kind> {
   using Base = SweepWorker<M, Bp, Kind>;
   using Base::a_, Base::state_, Base::shared_, Base::stage_, Base::steps;
-  using Base::begin_phase, Base::warp, Base::lane, Base::arrive, Base::exists, Base::with_stage;
+  using Base::begin_phase, Base::warp, Base::lane, Base::arrive, Base::exists;
   using typename Base::S;
+  static constexpr int depth = S::rows / S::deep;  ///< m that a warp multiplies
+  static_assert(S::chunks == 1 && S::across * 16 == Bp && depth % 16 == 0);
 
  public:
   __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
@@ -51,53 +54,32 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     if (Base::settles()) return Base::pass(t);
     OutputWeights before{};  // what is undefined keeps registers
     if (!Base::publishes()) {
-      load_before(before, t, 0);  // comes while W1(t) does
+      if (exists(t.panel)) load_copy(before, t.panel, 2);  // comes while W1(t) does
       put_copy(t.panel);
     }
     errors(sums, before, t);
     Base::bring_next_masters(t);
   }
-  /// Of the four warps that multiply as one.
-  [[nodiscard]] __device__ int group() const { return warp() >> 2; }
-  [[nodiscard]] __device__ bool group_exists(const Panel& p) const {
-    return p.first + group() * 64 < p.m;
+  template <class What>
+  __device__ void with_stage(What&& what) {
+    const Turns<S::stages> turn{stage_++};
+    Exchange& exchange = state_.stages[turn.place()];
+    barrier_wait(&exchange.full, turn.parity());
+    what(shared_ + turn.place() * S::stage_bytes);
+    arrive(&exchange.empty);
   }
-  /// g of a tile of W0, chunk by chunk of the sequences.
+  /// g of a tile of W0.
   __device__ void gradient(Fragment& g, const SweepTile& t) {
     begin_phase();
     const unsigned char* n = Base::rows_of_n(t);
-    for (int chunk = 0; chunk < S::chunks; ++chunk) {
-      with_stage([&](const unsigned char* rows) {
-        begin_phase();
-        if constexpr (S::grouped) {
-          if (group_exists(t.panel)) {
-            Base::template multiply_group_gradient<S::rows, 1>(g, rows + group() * 64 * 128,
-                                                               n + chunk * panel_width * 128);
-          }
-        } else if (exists(t.panel)) {
-          Base::template multiply_gradient<S::rows>(g, rows, warp() * 16, 0, n,
-                                                    chunk * S::chunk_bytes);
-        }
-      });
-    }
+    with_stage([&](const unsigned char* rows) {
+      begin_phase();
+      if (exists(t.panel)) learn_rows(g, rows, n);
+    });
     Base::leave_n(t);
   }
-  /// ... of W1, where the part of its rows has the warp's.
-  __device__ void part_gradient(Fragment& g, const unsigned char* rows, const unsigned char* n,
-                                int part) const {
-    const int row = first_row() - part * S::part_rows;
-    if constexpr (S::grouped) {
-      Base::template multiply_group_gradient<S::part_rows, S::chunks>(g, rows + row * 128, n);
-    } else {
-      for (int start = 0; start < S::row_bytes; start += S::chunk_bytes) {
-        Base::template multiply_gradient<S::part_rows>(g, rows, row, start, n, start);
-      }
-    }
-  }
-  /// First m of the warps that make a gradient as one.
-  [[nodiscard]] __device__ int first_row() const { return S::grouped ? group() * 64 : warp() * 16; }
-  [[nodiscard]] __device__ bool learns(const SweepTile& t, int part) const {
-    return first_row() / S::part_rows == part && first_row() < Base::rows_of(t);
+  __device__ void learn_rows(Fragment& g, const unsigned char* rows, const unsigned char* n) const {
+    Base::template multiply_gradient<S::rows>(g, rows, warp() * 16, 0, n, 0);
   }
 
   /// sums += what the tile of W0 adds, W(t) of which is `w`, to h.
@@ -108,102 +90,72 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     arrive(&state_.fresh);
     Base::bring_next_masters(t);
     barrier_wait(&state_.fresh, 0);
-    for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
-      begin_phase();
-      with_stage([&](const unsigned char* rows) {
-        if (works(t, part)) multiply_rows(sums, rows, part);
-      });
-    }
+    begin_phase();
+    with_stage([&](const unsigned char* rows) {
+      if (works(t)) multiply_rows(sums, rows);
+    });
     arrive(&state_.fresh);
   }
-  /// First m of the warp's share of the depth of a product's part.
-  [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * S::part_depth; }
+  /// First m of the warp's share of the depth of a product.
+  [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * depth; }
   /// Whether the share has any.
-  [[nodiscard]] __device__ bool works(const SweepTile& t, int part) const {
-    return part * S::part_rows + deep_row() < Base::rows_of(t);
+  [[nodiscard]] __device__ bool works(const SweepTile& t) const {
+    return deep_row() < Base::rows_of(t);
   }
   /// The end of a part.
   __device__ void finish(Sums<1>& sums, const SweepTile& t) {
     begin_phase();
-    if constexpr (S::deep == 2) add_halves(sums);
     store_part(t, sums);
     clear<1>(sums);
   }
 
   /// sums += what a tile of W1 adds to W1^T d1, and it learns from d1.
-  __device__ void errors(Sums<1>& sums, OutputWeights& before, const SweepTile& t) {
+  __device__ void errors(Sums<1>& sums, const OutputWeights& before, const SweepTile& t) {
     begin_phase();
     const unsigned char* n = Base::rows_of_n(t);
     ErrorSums score;
-    for (int part = 0; part < Base::parts_of(Base::rows_of(t)); ++part) {
-      begin_phase();
-      const Turns<S::stages> turn{stage_++};
-      if (Base::publishes()) {  // d1 of the step before, for W1's copy alone
-        barrier_wait(&state_.stages[turn.place()].full, turn.parity());
-      } else {
-        if (part > 0) load_before(before, t, part);
-        multiply_errors(sums, score, before, turn, n, t, part);
-      }
-      learn(turn, n, t, part);
-    }
+    begin_phase();
+    const Turns<S::stages> turn{stage_++};
+    barrier_wait(&state_.stages[turn.place()].full, turn.parity());
+    // published: d1 of the step before, for W1's copy alone
+    if (!Base::publishes()) multiply_errors(sums, score, before, turn, n, t);
+    learn(turn, n, t);
     Base::leave_n(t);
     if (Base::publishes()) return;
     arrive(&state_.fresh);
     Base::add_score(score);
   }
-  /// A part's targets become d1, where they are, and are multiplied with W(t).
+  /// Targets become d1, where they are, and are multiplied with W(t).
   __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const OutputWeights& before,
                                   const Turns<S::stages>& turn, const unsigned char* n,
-                                  const SweepTile& t, int part) {
-    turn_into_errors(score, before, turn, n, t, part);
-    if constexpr (S::grouped) show_to_products();
-    if constexpr (S::readers > 1) {
-      sync_warps(1 + warp() / S::readers, S::readers * 32);
+                                  const SweepTile& t) {
+    unsigned char* stage = shared_ + turn.place() * S::stage_bytes;
+    if (exists(t.panel)) {  // rows that do not exist came as zeros
+      Base::template turn_block<S::rows>(score, stage + warp() * 16 * S::row_stride, n, before, t,
+                                         warp() * 16, 0, S::row_bytes);
+    }
+    sync_readers();
+    barrier_wait(&state_.fresh, 0);  // W1(t) is there
+    if (works(t)) multiply_rows(sums, stage);
+  }
+  /// Warps that multiply the same m wait for each other's errors of these.
+  __device__ void sync_readers() const {
+    if constexpr (S::across > 1) {
+      sync_warps(1 + warp() / S::across, S::across * 32);
     } else {
       __syncwarp();
     }
-    if constexpr (S::chunks > 1) {
-      barrier_wait(&state_.errors, errors_ ^ 1U);  // or it would count for the part before
-      arrive(&state_.errors);
-    }
-    barrier_wait(&state_.fresh, 0);  // W1(t) is there
-    if (works(t, part)) multiply_rows(sums, shared_ + turn.place() * S::stage_bytes, part);
-    if constexpr (S::chunks > 1) {  // the gradient needs those of all sequences
-      if (learns(t, part)) barrier_wait(&state_.errors, errors_);
-      errors_ ^= 1U;
-    }
   }
-  /// Where the stage, d1 of a part, has the warp's m, they learn from it.
-  __device__ void learn(const Turns<S::stages>& turn, const unsigned char* n, const SweepTile& t,
-                        int part) {
+  /// The warp's m learn from the stage, d1 of a tile.
+  __device__ void learn(const Turns<S::stages>& turn, const unsigned char* n, const SweepTile& t) {
     Exchange& exchange = state_.stages[turn.place()];
-    if (!learns(t, part)) return arrive(&exchange.empty);
+    if (!exists(t.panel)) return arrive(&exchange.empty);
     Fragment g;
     clear(g);
-    part_gradient(g, shared_ + turn.place() * S::stage_bytes, n, part);
+    learn_rows(g, shared_ + turn.place() * S::stage_bytes, n);
     arrive(&exchange.empty);
     Base::move(g, t);
     Base::store_copy(t.panel, g);
-  }
-  /// W1(t-2) of the 16 m of a part that the warp makes errors of.
-  __device__ void load_before(OutputWeights& w, const SweepTile& t, int part) {
-    begin_phase();
-    const int first = part * S::part_rows + warp() % S::makers * 16;
-    if (first < Base::rows_of(t)) Base::load_copy(w, t.panel, first, 2);
-  }
-  /// Of 16 m of a part and a chunk of the sequences. Rows that do not exist came as zeros.
-  __device__ void turn_into_errors(ErrorSums& score, const OutputWeights& w,
-                                   const Turns<S::stages>& turn, const unsigned char* n,
-                                   const SweepTile& t, int part) {
-    const int row = warp() % S::makers * 16, first = part * S::part_rows + row;
-    CopyBarrier* full = &state_.stages[turn.place()].full;
-    if (first >= Base::rows_of(t)) return barrier_wait(full, turn.parity());
-    barrier_wait(full, turn.parity());
-    const int chunk = warp() / S::makers;
-    unsigned char* rows =
-        shared_ + turn.place() * S::stage_bytes + (chunk * S::part_rows + row) * S::row_stride;
-    Base::template turn_block<S::part_rows>(score, rows, n + chunk * panel_width * S::row_stride, w,
-                                            t, first, chunk * S::piece_bytes, S::piece_bytes);
   }
 
   /// W(t) of the tile, [m][56], for all warps after the next barrier.
@@ -215,101 +167,51 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   __device__ void put_pairs(Pair&& pair) const {
     unsigned char* to = shared_ + S::fresh_start + (warp() * 16 + (lane() >> 2)) * S::fresh_stride +
                         (lane() & 3) * 4;
-    const int move = S::moved ? lane() >> 2 : 0;
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
-      const int at = (n ^ move) * 16;
-      *reinterpret_cast<std::uint32_t*>(to + at) = pair(n, 0);
-      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + at) = pair(n, 1);
+      *reinterpret_cast<std::uint32_t*>(to + n * 16) = pair(n, 0);
+      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + n * 16) = pair(n, 1);
     }
-    if constexpr (S::grouped) show_to_products();
+  }
+  /// W1 of the warp's 16 m in 16 bits, of so many steps before.
+  __device__ void load_copy(OutputWeights& w, const Panel& p, int back) const {
+    const std::uint32_t slot = slot_before(state_.cursor.y, y_slots, back);
+    read_output_weights(w, Base::copy_of(p, warp() * 16, slot), lane(), FromDevice{});
   }
   /// The same of W1, from its copy.
   __device__ void put_copy(const Panel& p) {
     begin_phase();
     OutputWeights w{};
-    if (exists(p)) Base::load_copy(w, p, warp() * 16, 0);
+    if (exists(p)) load_copy(w, p, 0);
     barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
     put_pairs([&](int n, int k) { return w[2 * n + k]; });
     arrive(&state_.fresh);
   }
 
-  /// sums += rows W for a part of the tile's m: a warp's 16 sequences and its share of the depth.
-  __device__ void multiply_rows(Sums<1>& sums, const unsigned char* rows, int part) const {
-    if constexpr (S::grouped) return multiply_group_rows(sums, rows, part);
+  /// sums += rows W for a tile: a warp's 16 sequences and its share of the depth.
+  __device__ void multiply_rows(Sums<1>& sums, const unsigned char* rows) const {
     const int l = lane();
     const int first = deep_row();
-    const unsigned char* w =
-        shared_ + S::fresh_start + (part * S::part_rows + first + (l & 15)) * S::fresh_stride;
-    const auto w_at = [&](int k, int n) {
-      return w + k * S::fresh_stride + (S::moved ? n ^ (l & 7) : n) * 16;
-    };
+    const unsigned char* w = shared_ + S::fresh_start + (first + (l & 15)) * S::fresh_stride;
 #pragma unroll
-    for (int k = 0; k < S::part_depth; k += 16) {
+    for (int k = 0; k < depth; k += 16) {
       std::uint32_t a[4], b0, b1;
       const int row = first + k + (l & 7) + (l >> 4) * 8;
       const int byte = warp() % S::across * 32 + (l >> 3 & 1) * 16;
-      load_matrices_transposed(a, rows + S::template at<S::part_rows>(row, byte));
+      load_matrices_transposed(a, rows + S::template at<S::rows>(row, byte));
 #pragma unroll
       for (int i = 0; i < panel_tiles - 1; i += 2) {
         std::uint32_t b[4];
-        load_matrices_transposed(b, w_at(k, i + (l >> 4)));
+        load_matrices_transposed(b, w + k * S::fresh_stride + (i + (l >> 4)) * 16);
         M::multiply(sums[0][i], a, b[0], b[1]);
         M::multiply(sums[0][i + 1], a, b[2], b[3]);
       }
-      load_two_matrices_transposed(b0, b1, w_at(k, panel_tiles - 1));
+      load_two_matrices_transposed(b0, b1, w + k * S::fresh_stride + (panel_tiles - 1) * 16);
       M::multiply(sums[0][panel_tiles - 1], a, b0, b1);
-    }
-  }
-  /// The same by four warps: 64 sequences.
-  __device__ void multiply_group_rows(Sums<1>& sums, const unsigned char* rows, int part) const {
-    const int first = deep_row();
-    const int chunk = warp() % S::across >> 2;
-    const GroupOperand x = group_operand(rows + (chunk * S::part_rows + first) * 128);
-    const GroupOperand w =
-        group_operand(shared_ + S::fresh_start + (part * S::part_rows + first) * 128);
-    __syncwarp();
-    show_to_products();
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < S::part_depth / 16; ++k) {
-      M::template multiply_group<true>(sums[0], x + 128 * static_cast<unsigned>(k),
-                                       w + 128 * static_cast<unsigned>(k));
-    }
-    products_end();
-  }
-
-  /// The first half of the warps gains what the second has, which worked on the rest of the depth.
-  __device__ void add_halves(Sums<1>& sums) const {
-    static_assert(S::across * panel_tiles * 32 * 16 <= S::rows * S::fresh_stride);
-    auto* at = reinterpret_cast<float4*>(shared_ + S::fresh_start) +
-               warp() % S::across * panel_tiles * 32 + lane();
-    const bool gives = warp() >= S::across;
-    barrier_wait(&state_.fresh, 1);  // nobody reads W(t) any more
-    if (gives) put(at, sums);
-    arrive(&state_.fresh);
-    barrier_wait(&state_.fresh, 0);
-    if (!gives) {
-#pragma unroll
-      for (int n = 0; n < panel_tiles; ++n) {
-        const float4 more = at[n * 32];
-        sums[0][n][0] += more.x;
-        sums[0][n][1] += more.y;
-        sums[0][n][2] += more.z;
-        sums[0][n][3] += more.w;
-      }
-    }
-    arrive(&state_.fresh);
-  }
-  __device__ static void put(float4* to, const Sums<1>& sums) {
-#pragma unroll
-    for (int n = 0; n < panel_tiles; ++n) {
-      to[n * 32] = make_float4(sums[0][n][0], sums[0][n][1], sums[0][n][2], sums[0][n][3]);
     }
   }
   /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
   __device__ void store_part(const SweepTile& t, const Sums<1>& sums) const {
-    if (warp() >= S::kept) return;
     // of the last tile's rows, from the lane's on, those that exist: nobody reads the others
     const int rest = static_cast<int>(t.panel.n) - (panel_tiles - 1) * 8 - (lane() & 3) * 2;
     float* to = sweep_part<Bp>(a_, t.part) +
@@ -329,8 +231,6 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-
-  unsigned errors_ = 0;  ///< parity of the next errors that warps share
 };
 
 }  // namespace pvm::inline v0::detail::batch

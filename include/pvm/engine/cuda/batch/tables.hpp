@@ -194,8 +194,6 @@ struct SweepWarps {
   static constexpr int warps = sweep_rows(Bp) / 16;
   static constexpr int across = sweeps_wide(Bp) ? warps : Bp / 16;  // wide: 16 hidden values each
   static constexpr int deep = warps / across;
-  /// Warps whose sums of a part are kept: two along the depth add theirs up first.
-  static constexpr int kept = deep == 2 ? across : warps;
 };
 
 /// Where the run stands. A step's first kernel reads one of these and writes the other for the

@@ -462,16 +462,7 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       products_begin();
 #pragma unroll
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        const GroupOperand rows = group_operand(rows_of(stage + chunk));
-        const GroupOperand rows_n = group_operand(n + chunk * pieces * n_piece);
-#pragma unroll
-        for (unsigned i = 0; i < pieces; ++i) {
-#pragma unroll
-          for (unsigned k = 0; k < 4; ++k) {
-            M::template multiply_group<false>(g, rows + i * (S::rows * piece / 16) + 2 * k,
-                                              rows_n + i * (n_piece / 16) + 2 * k);
-          }
-        }
+        ask_for_gradient(g, rows_of(stage + chunk), n + chunk * pieces * n_piece);
       }
       products_commit();
 #pragma unroll
@@ -494,11 +485,29 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
+  /// Of a chunk, one product among others: g += d1 r^T.
+  __device__ __forceinline__ static void ask_for_gradient(Fragment& g, const unsigned char* d1,
+                                                          const unsigned char* n) {
+    const GroupOperand rows = group_operand(d1), rows_n = group_operand(n);
+#pragma unroll
+    for (unsigned i = 0; i < pieces; ++i) {
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k) {
+        M::multiply_group(g, rows + i * (S::rows * piece / 16) + 2 * k,
+                          rows_n + i * (n_piece / 16) + 2 * k);
+      }
+    }
+  }
   /// g += d1 r^T alone.
   __device__ __forceinline__ void learn_rows(Fragment& g, const unsigned char* d1,
                                              const unsigned char* n, int chunk) const {
     if constexpr (S::grouped) {
-      Base::template multiply_group_gradient<S::rows, pieces>(g, d1, n + chunk * pieces * n_piece);
+      begin_products();
+      hold(g);
+      products_begin();
+      ask_for_gradient(g, d1, n + chunk * pieces * n_piece);
+      products_end();
+      hold(g);
     } else {
       for (int byte = 0; byte < S::chunk_bytes; byte += piece) {
         Base::template multiply_gradient<S::rows>(g, d1, warp() * 16, byte, n,

@@ -57,15 +57,6 @@ inline unsigned int load_relaxed(const unsigned int* counter) {
   emulated_cuda::block().poll();
   return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_relaxed);
 }
-inline unsigned int load_acquire(const unsigned int* counter) {
-  emulated_cuda::block().poll();
-  return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_acquire);
-}
-inline unsigned int add_one_in_turn(unsigned int* counter) {
-  const unsigned int before = std::atomic_ref(*counter).fetch_add(1, std::memory_order_acq_rel);
-  emulated_cuda::Progress::get().happened();
-  return before;
-}
 inline void add_one_relaxed(unsigned int* counter) { add_one_release(counter); }
 inline void send_piece(void* to, uint4 v) {
   auto* words = static_cast<std::uint32_t*>(to);
@@ -441,11 +432,11 @@ inline std::uint16_t group_value(GroupOperand operand, int row, int column) {
   return value;
 }
 /// The calling lane's sums; its warp meets, as the instruction is the whole warp's.
-template <bool Transposed, class Value>
+template <class Value>
 void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value value) {
   emulated_cuda::block().meet(full_warp, "wgmma", char{});
   const auto operand = [&](GroupOperand from, int line, int k) {
-    return value(Transposed ? group_value(from, k, line) : group_value(from, line, k));
+    return value(group_value(from, line, k));
   };
   const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
   float rows[2][16];
@@ -513,15 +504,13 @@ void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOper
 
 }  // namespace emulated
 
-template <bool Transposed>
-void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group<Transposed>(c, a, b, [](std::uint16_t v) {
+inline void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group(c, a, b, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
-template <bool Transposed>
-void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group<Transposed>(
+inline void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group(
       c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 
