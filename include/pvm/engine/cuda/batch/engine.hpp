@@ -436,8 +436,7 @@ class CudaBatchEngine {
   }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
-    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) *
-                                Sweeping{shape_.padded, 0, false}.blocks_each()};
+    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each};
   }
 
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
@@ -755,9 +754,9 @@ class CudaBatchEngine {
     }
     if (wide()) {  // no sums are of the next step
       const int other = detail::batch::sum_mark(start.cursor.step) != 0 ? 0 : 0xff;
-      detail::cuda_check(cudaMemsetAsync(scratch_.get(), other, scratch_.size() * sizeof(float),
-                                         compute_.get()),
-                         "clearing sums");
+      detail::cuda_check(
+          cudaMemsetAsync(scratch_.get(), other, scratch_.size() * sizeof(float), compute_.get()),
+          "clearing sums");
     }
     write(step_start_.get(), std::vector(step_starts(), start));
     write(cursors_.get(), std::vector{start.cursor});

@@ -593,8 +593,8 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<Made> made_;            ///< of the panels, swept
-  std::vector<std::size_t> sums_of_;  ///< a panel's place in `sums`
+  std::vector<Made> made_;             ///< of the panels, swept
+  std::vector<std::size_t> sums_of_;   ///< a panel's place in `sums`
   std::vector<std::uint32_t> adders_;  ///< the part of a panel that adds the others to its own
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;

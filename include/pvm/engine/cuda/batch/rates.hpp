@@ -30,8 +30,8 @@ inline int terms_for(double momentum, double epsilon) {
 /// Whether a 16-bit working copy may leave out all but the youngest gradient. The older ones are in
 /// it a step or two early then: m^2/(1-m) of the second youngest, less of the others. That is a
 /// ninetieth of a gradient for a momentum of 0.1, whatever the rate; or it is at most
-/// m^2/(1-m) rate |d x|, and |d x| <= 1/2: no more than the copy's own rounding, epsilon/2 of it, at
-/// a weight of 1/8.
+/// m^2/(1-m) rate |d x|, and |d x| <= 1/2: no more than the copy's own rounding, epsilon/2 of it,
+/// at a weight of 1/8.
 inline bool youngest_suffices(double momentum, double rate, double epsilon) {
   const double early = momentum * momentum / (1 - momentum);
   return early <= 1.0 / 64 || early * rate <= epsilon / 8;

@@ -4,7 +4,7 @@
 
 /// The first kernel of a step where products are of 16 bits, the momentum dies out soon and W1 is
 /// no wider than a panel: one pass over the master weights that makes everything but sums of parts,
-/// and with 256 sequences those, too: there it is the whole step.
+/// and from 64 sequences on those, too: there it is the whole step.
 /// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
 /// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
 /// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no
@@ -13,8 +13,8 @@
 /// written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide
 /// each other's latencies.
 ///
-/// What warps do is in sweep_bringer.cuh, sweeper.cuh and, for 256 sequences, wide_sweeper.cuh and
-/// wide_results.cuh.
+/// What warps do is in sweep_bringer.cuh, sweeper.cuh and, from 64 sequences on, wide_sweeper.cuh
+/// and wide_results.cuh.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// The older ones are in it a step or two early (`youngest_suffices`).
@@ -32,9 +32,7 @@ namespace pvm::inline v0::detail::batch {
 
 /// Wide, warps that compute need more registers than those that bring: these leave them theirs, in
 /// multiples of 8. Where they cannot, a block of threads has a multiprocessor for itself.
-template <int Bp>
-inline constexpr int computing_registers = SweepShape<Bp>::blocks == 3 ? 120 : 216;
-inline constexpr int bringing_registers = 40;
+inline constexpr int computing_registers = 216, bringing_registers = 40;
 template <int Bp>
 inline constexpr int resident_sweeps = sweeps_wide(Bp) && !multiplies_in_groups
                                            ? 1
@@ -83,7 +81,7 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   }
   const Cursor cursor = a.first[S::wide ? blockIdx.x : 0].cursor;
   if constexpr (S::wide) {
-    take_registers<computing_registers<Bp>>();
+    take_registers<computing_registers>();
     sweeper.start();  // the kernel before is a sweep, too
   }
   if (i == 0) state.cursor = cursor;
@@ -122,11 +120,7 @@ struct SweepLauncher {
     return padded == 16 || padded == 32 || padded == 64 || padded == 128 || padded == 256;
   }
   /// Blocks of threads that a multiprocessor runs at once.
-  [[nodiscard]] unsigned int blocks_each() const {
-    unsigned int blocks = 0;
-    for_batch([&]<int Bp>() { blocks = SweepShape<Bp>::blocks; });
-    return blocks;
-  }
+  static constexpr unsigned int blocks_each = SweepShape<256>::blocks;
 
   template <class What>
   void for_batch(What&& what) const {

@@ -62,7 +62,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
 
   __device__ void bring_tile(int tile) {
-    if (tile >= count_ || me_ != 0) return;
+    if (tile >= count_ || thread_number() != S::warps * 32) return;  // kept in no register
     const Turns<S::tiles> turn{tile};
     Exchange& exchange = state_.tiles[turn.place()];
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);

@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(threads)
     const std::size_t copy =
         tile->panel.work + (tile->panel.first + static_cast<unsigned>(row)) / 16;
     read_output_weights(
-        w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words),
-        lane, FromDevice{});
+        w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words), lane,
+        FromDevice{});
     float sums[1][2][4];
     multiply_outputs<M>(
         sums, w,

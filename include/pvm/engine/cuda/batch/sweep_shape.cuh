@@ -20,7 +20,7 @@ struct SweepShape : SweepWarps<Bp> {
   using SweepWarps<Bp>::across;
   using SweepWarps<Bp>::deep;
   static constexpr bool wide = sweeps_wide(Bp);
-  static constexpr int blocks = 2;   ///< on a multiprocessor
+  static constexpr int blocks = 2;                  ///< on a multiprocessor
   static constexpr int bringers = wide ? 128 : 64;  ///< threads
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows(Bp);
@@ -29,15 +29,16 @@ struct SweepShape : SweepWarps<Bp> {
   static constexpr int chunk_bytes = row_bytes < 256 ? row_bytes : 256;
   static constexpr int chunks = row_bytes / chunk_bytes;
   static constexpr int part_rows = rows / chunks;
-  /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
-  /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
   static constexpr bool grouped = wide && multiplies_in_groups;
   /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
   static constexpr int error_blocks = wide ? 2 : 1;
   /// Wide: W1(t-2) and W1(t) of a tile come in stages before its rows.
   static constexpr int copy_stages = static_cast<int>(wide_copy_stages(Bp));
   static constexpr int copy_bytes = wide_rows / 16 * copy_words * 4;
-  static constexpr int row_stride = wide ? 128 : row_bytes + 16;  // shorter ones have a gap
+  /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
+  /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
+  /// Shorter ones have a gap.
+  static constexpr int row_stride = wide ? 128 : row_bytes + 16;
   /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
   template <int Rows>
   __device__ static constexpr int at(int row, int byte) {
@@ -111,7 +112,7 @@ struct SweepState {
   bool all_scored;  ///< whether predictions for all sequences that exist are
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   CopyBarrier masters[S::warps][S::master_places];  ///< of each warp, full
-  CopyBarrier fresh;  ///< not wide
+  CopyBarrier fresh;                                ///< not wide
   double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
   std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };

@@ -201,7 +201,8 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at,
                      64 * p.n, leaves_first());
   }
-  /// Once the tile's masters have left their place the next ones may come, where they have no other.
+  /// Once the tile's masters have left their place the next ones may come, where they have no
+  /// other.
   __device__ void bring_next_masters(const SweepTile& t) {
     if constexpr (S::master_places == 1) bring_masters_of_next(t);
   }

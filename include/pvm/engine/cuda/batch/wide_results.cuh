@@ -28,19 +28,15 @@ PVM_HOST_DEVICE constexpr std::size_t wide_part_floats(int padded) {
 template <class M, int Bp>
 class WideResults {
   using Sums = WideSums<Bp>;
-  /// A warp makes results of its 16 rows by 64 sequences in a turn; of 256, for which it has fewer
-  /// registers left, by 32.
+  /// A warp makes results of its 16 rows by 32 sequences in a turn.
   static constexpr int octets = 4;
   static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
-  static constexpr int square_bytes = 16 * piece_bytes, squares = Bp == 64 ? 2 : 3;
-  /// A warp copies a square's rows so many at a time.
-  static constexpr int rows_at_once = 32 / octets, copies = 16 / rows_at_once;
+  static constexpr int square_bytes = 16 * piece_bytes;
+  static constexpr int squares = Bp == 64 ? 2 : 3;  ///< 64 sequences are two turns
 
  public:
   static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
   static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... and all four
-  /// Turns whose sums of another part have room in the place of masters.
-  static constexpr int turns_ahead = 8 / octets;
 
   /// `bytes`: so many of a row's are made.
   __device__ WideResults(const Arguments& a, const SweepTile& t, int bytes)
@@ -81,13 +77,13 @@ class WideResults {
 #pragma unroll
     for (int i = 0; i < Bp / 8; ++i) {
       const float* v = sums[i / wide_octets<Bp>][i % wide_octets<Bp>];
-      send_piece(to + i * 32,
-                 make_uint4(marked(v[0], mark), marked(v[1], mark), marked(v[2], mark),
-                            marked(v[3], mark)));
+      send_piece(to + i * 32, make_uint4(marked(v[0], mark), marked(v[1], mark), marked(v[2], mark),
+                                         marked(v[3], mark)));
     }
   }
 
-  /// Makes h and c(h), or d0, of complete sums, in the step of `now`, turn by turn.
+  /// Makes h and c(h), or d0, of the panel's sums, in the step of `now`, 32 sequences after the
+  /// other.
   /// In shared memory, `rooms`: of all warps; `more`: the warp's own, for what another part adds to
   /// them.
   __device__ void publish(const Sums& sums, const Cursor& now, unsigned char* rooms,
@@ -97,23 +93,22 @@ class WideResults {
     unsigned char* room = rooms + warp() * room_bytes;
     const bool gradient = tile_.forward == 0;
     const std::uint32_t parts = tile_.parts;
-    const auto bring_both = [&](int ours, int others) {
+    const auto bring_both = [&](int ours, int others) {  // two turns ahead, and one
       if (parts == 2 && others < turns_) bring(more, others);
       copies_commit();
       if (gradient && ours < turns_) bring_before(square(room, ours), places, ours);
       copies_commit();
     };
     if (gradient) bring_before(room, places, 0);
-    bring_both(turns_ahead > 1 ? 1 : turns_, 0);
+    bring_both(1, 0);
 #pragma unroll 1
     for (int turn = 0; turn < turns_; ++turn) {
       float v[octets][4];
       take(v, sums, turn);
-      copies_wait<turns_ahead - 1>();
+      copies_wait<1>();
       __syncwarp();
-      if (turns_ahead > 1) bring_both(turn + 2, turn + 1);
+      bring_both(turn + 2, turn + 1);
       if (parts > 1) add_others(v, more, turn, sum_mark(now.step));
-      if (turns_ahead == 1) bring_both(turn + 1, turn + 1);
       if (gradient) {
         make_gradients(v, square(room, turn), places, now.step, turn);
       } else {
@@ -134,13 +129,13 @@ class WideResults {
   /// Of the warp's hidden values, how many exist. (W1 has a column more, of the bias.)
   [[nodiscard]] __device__ int rows() const { return a_.sum_rows - warp() * 16; }
 
-  // A square, 16 rows by a turn's sequences of 16 bits, lies across the warp as sums do, in shared
-  // memory by rows, and comes and goes by 16 bytes, of some rows at a time.
+  // A square, 16 rows by 32 sequences of 16 bits, lies across the warp as sums do, in shared memory
+  // by rows, and comes and goes by 16 bytes, of eight rows at a time.
 
-  /// Where 16 bytes of a row lie in a square: in other places every 128 bytes, so that any reads
+  /// Where 16 bytes of a row lie in a square: in other places every two rows, so that any reads
   /// find different banks.
   [[nodiscard]] __device__ static int place(int row, int piece) {
-    return row * piece_bytes + (piece ^ (row / (128 / piece_bytes) & (octets - 1))) * 16;
+    return row * piece_bytes + (piece ^ (row >> 1 & 3)) * 16;
   }
   [[nodiscard]] __device__ static unsigned char* square(unsigned char* room, int turn) {
     return room + static_cast<unsigned>(turn) % squares * square_bytes;
@@ -148,14 +143,14 @@ class WideResults {
   /// What a lane has to know of squares: found once, for all turns.
   struct Places {
     int words, piece;          ///< where its words, and its first 16 bytes, lie in a square
-    bool exists[copies];       ///< whether there are rows of its copies of 16 bytes
+    bool exists[2];            ///< whether there is a row of its 16 bytes, and eight rows on
     std::uint32_t to, before;  ///< where these lie in rings of hidden rows; h of two steps ago
     __device__ Places(const WideResults& r, const Cursor& now) {
       const int l = r.lane(), row = l / octets;
       words = place(l & 15, l >> 4);
       piece = place(row, l % octets);
-#pragma unroll
-      for (int i = 0; i < copies; ++i) exists[i] = row + i * rows_at_once < r.rows();
+      exists[0] = row < r.rows();
+      exists[1] = row + 8 < r.rows();
       const auto in_slot =  // a ring has fewer than 2^32 values
           (r.tile_.out + static_cast<unsigned>(r.warp() * 16 + row)) * Bp +
           static_cast<unsigned>(l % octets * 8);
@@ -165,40 +160,34 @@ class WideResults {
       before = slot_before(now.hidden, s.ring, 2) * slot + in_slot;
     }
   };
-  /// Where the 16 bytes of the lane's copy `i` lie in a square.
-  [[nodiscard]] __device__ static int piece_of(const Places& places, int i) {
-    const int row = i * rows_at_once;
-    return (places.piece ^ place(row, 0) % piece_bytes) + row * piece_bytes;
-  }
-  static constexpr int rows_on = rows_at_once * Bp * 2;  ///< bytes of a ring
+  static constexpr int rows_on = 8 * Bp * 2;  ///< bytes of a ring
 
   /// h of two steps ago, of which d0 is made.
   __device__ void bring_before(unsigned char* square, const Places& places, int turn) const {
     const unsigned char* from =
         reinterpret_cast<const unsigned char*>(a_.kept) +
-        static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * octets * 8)) * 2;
-#pragma unroll
-    for (int i = 0; i < copies; ++i) {
-      if (places.exists[i]) copy_async(square + piece_of(places, i), from + i * rows_on);
-    }
+        static_cast<std::size_t>(places.before + static_cast<unsigned>(turn * 32)) * 2;
+    unsigned char* to = square + places.piece;
+    if (places.exists[0]) copy_async(to, from);
+    if (places.exists[1]) copy_async(to + 8 * piece_bytes, from + rows_on);
   }
   /// A square, once all of it is there, to a ring of rows.
   __device__ void store(unsigned char* ring, const unsigned char* square, const Places& places,
                         int turn) const {
     unsigned char* to =
-        ring + static_cast<std::size_t>(places.to + static_cast<unsigned>(turn * octets * 8)) * 2;
-#pragma unroll
-    for (int i = 0; i < copies; ++i) {
-      if (!places.exists[i]) break;
-      *reinterpret_cast<uint4*>(to + i * rows_on) =
-          *reinterpret_cast<const uint4*>(square + piece_of(places, i));
-    }
+        ring + static_cast<std::size_t>(places.to + static_cast<unsigned>(turn * 32)) * 2;
+    const unsigned char* from = square + places.piece;
+    const auto copy = [](unsigned char* to, const unsigned char* from) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    };
+    if (places.exists[0]) copy(to, from);
+    if (places.exists[1]) copy(to + rows_on, from + 8 * piece_bytes);
   }
   /// Words that were made of `kept` to a ring of rows, by way of the turn's `form`-th square.
   template <class Ring, class Form>
   __device__ __forceinline__ void store_words(unsigned char* room, const Words (&kept)[octets / 2],
-                                              Ring* ring, int form, const Places& places,
-                                              int turn, Form&& word) const {
+                                              Ring* ring, int form, const Places& places, int turn,
+                                              Form&& word) const {
     unsigned char* to = square(room, form);
     __syncwarp();  // all have read what was there
 #pragma unroll
@@ -259,10 +248,10 @@ class WideResults {
     return Kept::decode(static_cast<typename Kept::Type>(pair >> 16));
   }
 
-  /// Where the lane's four sums of octet `i` come to, of as many turns in turn.
+  /// Where the lane's four sums of octet `i` come to, of two turns in turn.
   template <class Byte>
   [[nodiscard]] __device__ Byte* place_of(Byte* more, int turn, int i) const {
-    return more + ((turn % turns_ahead * octets + i) * 32 + lane()) * 16;
+    return more + ((turn % 2 * octets + i) * 32 + lane()) * 16;
   }
   /// Another part's sums of a turn, each lane what it will add itself.
   __device__ void bring(unsigned char* more, int turn) const {
@@ -272,8 +261,8 @@ class WideResults {
     for (int i = 0; i < octets; ++i) copy_async(place_of(more, turn, i), from + i * 32);
   }
 
-  // Sums that are left lie in device memory as they do across the warp, and end with the step's mark
-  // (`sum_mark`): nobody has to wait until others see them, and say so, or to take them away.
+  // Sums that are left lie in device memory as they do across the warp. Each ends with the step's
+  // mark (`sum_mark`), so that nobody has to wait until all are there, and then say so.
 
   [[nodiscard]] __device__ static std::uint32_t marked(float v, std::uint32_t mark) {
     return (__float_as_uint(v) & ~1U) | mark;
@@ -283,7 +272,7 @@ class WideResults {
   }
   [[nodiscard]] __device__ uint4* left(std::uint32_t part) const {
     return reinterpret_cast<uint4*>(a_.scratch +
-                                     static_cast<std::size_t>(part) * wide_part_floats(Bp)) +
+                                    static_cast<std::size_t>(part) * wide_part_floats(Bp)) +
            warp() * (Bp / 8 * 32) + lane();
   }
   /// Whether a value of the lane's is of a row that exists.
@@ -292,8 +281,7 @@ class WideResults {
     return 2 * tile_.first_part + 1 - tile_.part;
   }
   /// to += the four that were left at `at`, which are `seen` if they were there by then.
-  __device__ static void add_left(float (&to)[4], const uint4* at, uint4 seen,
-                                  std::uint32_t mark) {
+  __device__ static void add_left(float (&to)[4], const uint4* at, uint4 seen, std::uint32_t mark) {
     while (!are_marked(seen, mark)) seen = receive_piece(at);
     to[0] += __uint_as_float(seen.x);
     to[1] += __uint_as_float(seen.y);
@@ -301,8 +289,8 @@ class WideResults {
     to[3] += __uint_as_float(seen.w);
   }
 
-  /// Of the panel's sums, as they lie, those of a turn: always something, as what is undefined keeps
-  /// registers.
+  /// Of the panel's sums, as they lie, those of a turn: always something, as what is undefined
+  /// keeps registers.
   template <int Turn = 0>
   __device__ __forceinline__ static void take(float (&v)[octets][4], const Sums& sums, int turn) {
     if constexpr (Turn + 1 < Bp / 8 / octets) {
@@ -324,8 +312,8 @@ class WideResults {
       const uint4* from = left(other_part()) + turn * octets * 32;
 #pragma unroll
       for (int i = 0; i < octets; ++i) {
-        add_left(v[i], from + i * 32,
-                 *reinterpret_cast<const uint4*>(place_of(more, turn, i)), mark);
+        add_left(v[i], from + i * 32, *reinterpret_cast<const uint4*>(place_of(more, turn, i)),
+                 mark);
       }
     } else {
 #pragma unroll 1

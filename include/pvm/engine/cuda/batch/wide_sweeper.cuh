@@ -30,12 +30,12 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   using Weights = std::uint32_t[4][4];
   static constexpr int piece = 128;  ///< bytes of a row that lie together
   static constexpr int n_piece = panel_width * piece;
-  static constexpr int chunks = S::chunks;                 ///< of the sequences
-  static constexpr int pieces = S::chunk_bytes / piece;    ///< of a chunk
-  static constexpr int chunk_octets = S::chunk_bytes / 16;  ///< 8 sequences each
+  static constexpr int chunks = S::chunks;               ///< of the sequences
+  static constexpr int pieces = S::chunk_bytes / piece;  ///< of a chunk
+  static constexpr int chunk_octets = wide_octets<Bp>;   ///< 8 sequences each
   /// Of a row, that a warp makes errors of at once where they are not shared out by m.
   static constexpr int share_bytes = S::row_bytes / S::warps > 64 ? S::row_bytes / S::warps : 64;
-  static constexpr int part_steps = S::part_rows / 16;     ///< products for a part of the m
+  static constexpr int part_steps = S::part_rows / 16;  ///< products for a part of the m
 
  public:
   __device__ WideSweeper(const Arguments& a, Task task, SweepState<Bp>& state,
@@ -429,10 +429,9 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
       read_output_weights(w, copy_at(copies, false, group), lane(), FromShared{});
       const int at = stage + begin / S::chunk_bytes;
       wait_for_stage(at);
-      unsigned char* rows =
-          rows_of(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
-      Base::template turn_block<S::rows>(score, rows, n + begin / piece * n_piece, w, t,
-                                         group * 16, begin, bytes);
+      unsigned char* rows = rows_of(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
+      Base::template turn_block<S::rows>(score, rows, n + begin / piece * n_piece, w, t, group * 16,
+                                         begin, bytes);
     }
     return score;
   }

@@ -510,8 +510,8 @@ inline void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b
   });
 }
 inline void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group(
-      c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+  emulated::multiply_group(c, a, b,
+                           [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 
 inline void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
@@ -521,7 +521,7 @@ inline void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand 
 }
 template <int Octets>
 void multiply_held_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                               bool adds) {
+                        bool adds) {
   emulated::multiply_held(c, a, b, adds, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
@@ -532,7 +532,7 @@ inline void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand 
 }
 template <int Octets>
 void multiply_held_fp16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                               bool adds) {
+                        bool adds) {
   emulated::multiply_held(c, a, b, adds,
                           [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
