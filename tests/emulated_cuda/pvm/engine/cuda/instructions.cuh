@@ -408,7 +408,10 @@ inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint3
 
 // -------------------------------------------------------------- products of four warps
 
-inline constexpr bool multiplies_in_groups = true;
+#if !defined(PVM_EMULATED_GROUPS)
+#define PVM_EMULATED_GROUPS true
+#endif
+inline constexpr bool multiplies_in_groups = PVM_EMULATED_GROUPS;
 
 using GroupOperand = std::uint64_t;
 inline GroupOperand group_operand(const void* shared) {
