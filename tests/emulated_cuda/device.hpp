@@ -154,7 +154,8 @@ void run_kernel(const Call<Parameters...>& call, Index blocks, Index threads, st
     Block block(threads, blocks, shared, true, 0);
     std::vector<unsigned> order(count);
     for (unsigned i = 0; i < count; ++i) order[i] = i;
-    block.order().shuffle(order);
+    // few enough to be on the device at once, they may wait for those that began before them
+    if (count > 2 * static_cast<unsigned>(facts.multiprocessors)) block.order().shuffle(order);
     for (const unsigned i : order) block.run(index(i), &Call<Parameters...>::run, &call);
     return;
   }
