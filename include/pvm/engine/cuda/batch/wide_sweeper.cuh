@@ -36,6 +36,8 @@ class WideSweeper : public SweepWorker<M, Bp, Kind> {
   /// Of a row, that a warp makes errors of at once where they are not shared out by m.
   static constexpr int share_bytes = S::row_bytes / S::warps > 64 ? S::row_bytes / S::warps : 64;
   static constexpr int part_steps = S::part_rows / 16;  ///< products for a part of the m
+  static_assert(static_cast<int>(wide_stages(Bp, S::rows, true)) ==  // as the plan counts them
+                chunks + S::rows / S::part_rows);
 
  public:
   __device__ WideSweeper(const Arguments& a, Task task, SweepState<Bp>& state,
