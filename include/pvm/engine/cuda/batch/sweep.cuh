@@ -50,13 +50,16 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
   if (i == 0) {
-    const auto prepare = [](Exchange& exchange, unsigned arrivals) {
-      barrier_init(&exchange.full, arrivals);
-      barrier_init(&exchange.empty, S::warps * warp_arrivals);
+    const auto prepare = [](Exchange& exchange, unsigned fill, unsigned leave) {
+      barrier_init(&exchange.full, fill);
+      barrier_init(&exchange.empty, leave);
     };
-    for (Exchange& exchange : state.stages) prepare(exchange, S::bringers);
-    for (Exchange& exchange : state.n) prepare(exchange, S::bringers);
-    for (Exchange& exchange : state.tiles) prepare(exchange, 1);
+    constexpr unsigned computing = S::warps * warp_arrivals;
+    for (Exchange& exchange : state.stages) prepare(exchange, S::bringers, computing);
+    for (Exchange& exchange : state.n) prepare(exchange, S::bringers, computing);
+    for (Exchange& exchange : state.tiles) {
+      prepare(exchange, 1, Bringer<M, Bp, Kind>::tile_readers);
+    }
     for (auto& places : state.masters) {
       for (CopyBarrier& masters : places) barrier_init(&masters, 1);
     }

@@ -20,6 +20,12 @@ class Bringer : SweepRole<M, Bp, Kind> {
   static constexpr std::uint32_t unit = S::row_bytes / 16;
 
  public:
+  /// Who reads a tile before another may come to its place. In steps warps that compute wait for
+  /// rows of every tile, and so for all that bring; in other tasks these may have nothing to bring,
+  /// and would be left behind.
+  static constexpr unsigned tile_readers =
+      static_cast<unsigned>(S::warps + (Base::steps ? 0 : bringing_warps)) * warp_arrivals;
+
   __device__ Bringer(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared), me_(static_cast<int>(threadIdx.x) - S::warps * 32) {}
 
@@ -53,6 +59,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
       } else {
         bring_w1(t, words);
       }
+      if constexpr (!Base::steps) leave_tile(turn);
       bring_tile(i + 2);
       __syncwarp();
     }
@@ -61,6 +68,10 @@ class Bringer : SweepRole<M, Bp, Kind> {
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
 
+  __device__ void leave_tile(const Turns<S::tiles>& turn) const {
+    __syncwarp();
+    if (warp_arrivals > 1 || lane() == 0) barrier_arrive(&state_.tiles[turn.place()].empty);
+  }
   __device__ void bring_tile(int tile) {
     if (tile >= count_ || thread_number() != S::warps * 32) return;  // kept in no register
     const Turns<S::tiles> turn{tile};
