@@ -59,7 +59,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
       } else {
         bring_w1(t, words);
       }
-      if constexpr (!Base::steps) leave_tile(turn);
+      if constexpr (!Base::steps) arrive_warp(&state_.tiles[turn.place()].empty, lane());
       bring_tile(i + 2);
       __syncwarp();
     }
@@ -68,10 +68,6 @@ class Bringer : SweepRole<M, Bp, Kind> {
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
 
-  __device__ void leave_tile(const Turns<S::tiles>& turn) const {
-    __syncwarp();
-    if (warp_arrivals > 1 || lane() == 0) barrier_arrive(&state_.tiles[turn.place()].empty);
-  }
   __device__ void bring_tile(int tile) {
     if (tile >= count_ || thread_number() != S::warps * 32) return;  // kept in no register
     const Turns<S::tiles> turn{tile};

@@ -83,6 +83,10 @@ inline constexpr unsigned warp_arrivals = 32;
 #else
 inline constexpr unsigned warp_arrivals = 1;
 #endif
+__device__ __forceinline__ void arrive_warp(CopyBarrier* barrier, int lane) {
+  __syncwarp();
+  if (warp_arrivals > 1 || lane == 0) barrier_arrive(barrier);
+}
 
 /// Something in shared memory that is full, or empty, in turns.
 struct Exchange {

@@ -79,10 +79,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
   }
   /// Of the warp.
-  __device__ void arrive(CopyBarrier* barrier) const {
-    __syncwarp();
-    if (warp_arrivals > 1 || lane() == 0) barrier_arrive(barrier);
-  }
+  __device__ void arrive(CopyBarrier* barrier) const { arrive_warp(barrier, lane()); }
   // W1's working copies, each 16 m as the first operand of y = W1 r lies in registers.
 
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
