@@ -30,9 +30,7 @@ struct Arguments {
   unsigned int tile_count;
   const unsigned char* sweep;         ///< a SweepTile and its row words, each
   const std::uint32_t* sweep_starts;  ///< first tile of each block of threads, and the end
-  const PanelSums* sums;              ///< of the panels of a sweep
-  unsigned int sum_count;
-  int sum_rows;               ///< of each: the hidden values of a unit
+  int sum_rows;                       ///< of a panel's sums: the hidden values of a unit
   const std::uint32_t* rows;  ///< row words
   float* master;              ///< panels one behind the other
   float* states;              ///< the rule's floats, each as long as the master
@@ -52,14 +50,14 @@ struct Arguments {
   const float* tables;         ///< [frames][table]
   const float* now_table;      ///< what to use in place of the step's table, if anything
   const std::uint8_t* scored;  ///< [frames][Bp]
-  float* scratch;              ///< partial sums [slices][part][56][slice]; wide: wide_results.cuh
+  float* scratch;              ///< partial sums [slices][part][56][slice]; swept: sweep_results.cuh
   std::size_t scratch_slice;   ///< floats of one slice's
   unsigned int* counters;      ///< [slices][counters]
   unsigned int counter_slice;
   double* score;             ///< [slices][scores][3]
   unsigned int score_slice;  ///< places of a slice
   StepStart* first;          ///< read by the first kernel of a step, written by the second; of a
-                             ///< wide sweep each block of threads has its own
+                             ///< sweep each block of threads has its own
   Cursor* second;            ///< the other way round
 };
 
@@ -202,12 +200,6 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
   } else {
     what(FastDerivative{});
   }
-}
-
-/// Where a sweep leaves the sums of a part: [warps along the depth][56][Bp].
-template <int Bp>
-__device__ __forceinline__ float* sweep_part(const Arguments& a, std::uint32_t part) {
-  return a.scratch + static_cast<std::size_t>(part) * (SweepWarps<Bp>::deep * panel_width * Bp);
 }
 
 /// 16 bytes of the row at `place`, or zeros; zeros also where `bytes` is 0, not 16.

@@ -22,15 +22,14 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/batch/frames.cuh>
-#include <pvm/engine/cuda/batch/gather.cuh>
 #include <pvm/engine/cuda/batch/persistence.cuh>
 #include <pvm/engine/cuda/batch/plan.hpp>
 #include <pvm/engine/cuda/batch/products.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/batch/sweep.cuh>
+#include <pvm/engine/cuda/batch/sweep_order.cuh>
 #include <pvm/engine/cuda/batch/sweep_outputs.cuh>
 #include <pvm/engine/cuda/batch/update.cuh>
-#include <pvm/engine/cuda/batch/wide_order.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/compute_time.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
@@ -118,8 +117,7 @@ class CudaBatchEngine {
         schedule_(spec),
         rates_(layers(), shape_.terms, rate_kind(), shape_.share),
         products_{shape_.slice, device_.overlaps},
-        sweep_{shape_.padded, plan_.columns, device_.overlaps},
-        gather_{shape_.padded, device_.overlaps},
+        sweep_{shape_.padded, device_.overlaps},
         update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
                 device_.multiprocessors, device_.overlaps, plan_.columns} {
     shape_.columns = plan_.columns;
@@ -335,8 +333,7 @@ class CudaBatchEngine {
            frames * (spec_.frame_size() + 1 + sizeof(void*)) + 4 * tables * rates_.size() +
            count(shape_.frames) * count(shape_.padded) +
            4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
-           sizeof(Tile) * plan_.tiles.size() + sizeof(PanelSums) * plan_.sums.size() +
-           sizeof(Product) * plan_.products.size() + 4 * plan_.counters * slices() +
+           sizeof(Tile) * plan_.tiles.size() + sizeof(Product) * plan_.products.size() + 4 * plan_.counters * slices() +
            24 * score_places() + sizeof(StepStart) * step_starts() + 2 * sizeof(Cursor);
   }
 
@@ -390,15 +387,14 @@ class CudaBatchEngine {
     s.batch = batch_;
     const int terms = detail::batch::terms_for(spec_.momentum, Math::epsilon);
     const bool listable = std::is_same_v<Rule, Momentum> && terms <= detail::batch::most_terms;
-    const int whole = detail::batch::whole_slice(batch_);
+    const int whole = detail::batch::swept_size(batch_);
     swept_ = listable && whole >= batch_ && sweeps(whole);
     s.slice = swept_ ? whole : detail::batch::choose_slice(batch_, 128 * Math::most_tiles);
     s.padded = (batch_ + s.slice - 1) / s.slice * s.slice;
     const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
     listed_ = swept_ || (listable && more <= Tuning::most_listed_bytes);
     s.terms = listed_ ? terms : 1;
-    // a wide sweep still reads d0 of the step before while it makes the next
-    if (swept_ && detail::batch::sweeps_wide(s.padded)) s.terms = std::max(s.terms, 2);
+    if (swept_) s.terms = std::max(s.terms, 2);  // it reads d0 while it makes the next
     s.ring = s.terms + 5;
     s.frames = 2 * Tuning::block_steps(s.padded) + s.terms + 6;
     s.hidden = static_cast<int>(net_.units.size()) * net_.hidden;
@@ -420,19 +416,17 @@ class CudaBatchEngine {
                           (options_.reduce == Reduce::sum ? batch_ : 1);
       int columns = net_.hidden;
       for (const Unit& unit : net_.units) columns = std::max(columns, unit.representation);
-      return device_.overlaps && Sweeping::knows(padded) && columns <= detail::batch::panel_width &&
+      return device_.overlaps && columns <= detail::batch::panel_width &&
              layers() <= count(detail::batch::most_swept_layers) &&
-             Sweeping{padded, columns, false}.shared_bytes() <= device_.shared_bytes &&
+             Sweeping{padded, false}.shared_bytes() <= device_.shared_bytes &&
              detail::batch::youngest_suffices(spec_.momentum, rate, Math::epsilon);
     }
     return false;
   }
   [[nodiscard]] bool swept() const noexcept { return swept_; }
-  /// Whether a sweep is the whole step.
-  [[nodiscard]] bool wide() const { return swept_ && detail::batch::sweeps_wide(shape_.padded); }
-  /// Of what a step begins with: wide, each block of threads has its own.
+  /// Of what a step begins with: of a sweep, each block of threads has its own.
   [[nodiscard]] std::size_t step_starts() const {
-    return wide() ? plan_.sweep_starts.size() - 1 : 1;
+    return swept() ? plan_.sweep_starts.size() - 1 : 1;
   }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
@@ -450,7 +444,7 @@ class CudaBatchEngine {
   [[nodiscard]] std::size_t score_places() const {
     if (!swept()) return plan_.scores * slices();
     // every warp that computes has its own
-    return (plan_.sweep_starts.size() - 1) * count(detail::batch::sweep_rows(shape_.padded) / 16);
+    return (plan_.sweep_starts.size() - 1) * count(detail::batch::sweep_warps);
   }
   /// Of what repeating the frames of a block misses; not swept, that is scored where errors are
   /// made.
@@ -458,13 +452,9 @@ class CudaBatchEngine {
     using namespace detail::batch;
     return swept() ? count(block_steps()) * tiles_along(shape_) * tiles_across(shape_) : 0;
   }
-  /// A part of a sweep has all sequences; few of them come in shares of the depth, a warp's each.
   [[nodiscard]] std::size_t scratch_floats() const {
-    if (wide()) return plan_.scratch * detail::batch::wide_part_floats(shape_.padded);
-    const std::size_t sequences =
-        swept() ? count(std::max(detail::batch::sweep_rows(shape_.padded), shape_.padded))
-                : count(shape_.padded);
-    return plan_.scratch * detail::batch::panel_width * sequences;
+    if (swept()) return plan_.scratch * detail::batch::sweep_part_floats(shape_.padded);
+    return plan_.scratch * detail::batch::panel_width * count(shape_.padded);
   }
   [[nodiscard]] std::size_t hidden_row_words() const {
     return count(shape_.hidden) * count(shape_.padded);
@@ -504,7 +494,6 @@ class CudaBatchEngine {
     if (swept()) {
       put(sweep_tiles_, plan_.sweep);
       put(sweep_starts_, plan_.sweep_starts);
-      put(sums_, plan_.sums);
     }
     master_ = zeros<float>(plan_.master);
     copy_ = zeros<float>(plan_.master);
@@ -562,8 +551,6 @@ class CudaBatchEngine {
     a.tile_count = static_cast<unsigned int>(plan_.tiles.size());
     a.sweep = bytes(sweep_tiles_.get());
     a.sweep_starts = sweep_starts_.get();
-    a.sums = sums_.get();
-    a.sum_count = static_cast<unsigned int>(plan_.sums.size());
     a.sum_rows = net_.hidden;
     a.rows = rows_.get();
     a.master = master_.get();
@@ -595,16 +582,10 @@ class CudaBatchEngine {
   }
 
   /// One step: all products with W(step), then the updates to W(step + 1). Swept, what the step
-  /// before left to learn comes with the products, and then their sums.
+  /// before left to learn comes with the products.
   void launch_step() {
+    if (swept()) return sweep(detail::batch::Task::learn);
     const detail::batch::Arguments a = arguments();
-    if constexpr (half) {
-      if (swept()) {
-        sweep(detail::batch::Task::learn);
-        if (!wide()) gather_(a, compute_.get());
-        return;
-      }
-    }
     products_(a, 0, static_cast<unsigned int>(plan_.products.size()), true, compute_.get());
     update_(a, detail::batch::Task::learn, compute_.get());
   }
@@ -752,7 +733,7 @@ class CudaBatchEngine {
     for (int i = 0; i < detail::batch::start_places; ++i) {
       start.places[i] = detail::batch::start_place<Math>(a, start.cursor, i);
     }
-    if (wide()) {  // no sums are of the next step
+    if (swept()) {  // no sums are of the next step
       const int other = detail::batch::sum_mark(start.cursor.step) != 0 ? 0 : 0xff;
       detail::cuda_check(
           cudaMemsetAsync(scratch_.get(), other, scratch_.size() * sizeof(float), compute_.get()),
@@ -772,7 +753,7 @@ class CudaBatchEngine {
   [[nodiscard]] std::vector<float> materialise() {
     catch_up();
     detail::batch::Arguments a = arguments_now();
-    if (wide()) {  // the update kernel knows one order
+    if (swept()) {  // the update kernel knows one order
       detail::cuda_check(cudaMemcpyAsync(copy_.get(), master_.get(), plan_.master * sizeof(float),
                                          cudaMemcpyDeviceToDevice, compute_.get()),
                          "copying weights");
@@ -780,7 +761,7 @@ class CudaBatchEngine {
       detail::batch::reorder(a, copy_.get(), false, compute_.get());
     }
     update_(a, detail::batch::Task::read, compute_.get());
-    if (wide()) detail::batch::reorder(a, copy_.get(), true, compute_.get());
+    if (swept()) detail::batch::reorder(a, copy_.get(), true, compute_.get());
     return download(copy_.get(), plan_.master);
   }
   void publish() {
@@ -1095,7 +1076,6 @@ class CudaBatchEngine {
   detail::batch::RateTables rates_;
   detail::batch::ProductsLauncher<Math> products_;
   Sweeping sweep_;
-  detail::batch::GatherLauncher<Math> gather_;
   detail::batch::UpdateLauncher<Math, Rule> update_;
   detail::Stream compute_{true};  // a step does not wait while frames to come are made rows
   detail::Stream upload_;
@@ -1103,7 +1083,6 @@ class CudaBatchEngine {
 
   Array<std::uint32_t> rows_, work_, sweep_tiles_, sweep_starts_;
   Array<detail::batch::Product> product_table_;
-  Array<detail::batch::PanelSums> sums_;
   Array<detail::batch::Tile> tiles_;
   Array<float> master_, states_, copy_;
   Array<Word> arena_;  // all rows that are gathered:

@@ -36,13 +36,15 @@ inline int choose_slice(int batch, int most) {
   }
   return best;
 }
-/// The least slice that has room for all of a batch, or the largest there is. A sweep takes a batch
-/// as one: with some sequences of padding that is sooner than without a sweep.
-inline int whole_slice(int batch) {
-  for (const int slice : slice_sizes) {
-    if (slice >= batch) return slice;
+/// Sequences that a sweep has room for: it takes a batch as one.
+inline constexpr int swept_sizes[] = {64, 128, 256};
+/// The least of these that has room for all of a batch, or the largest. With some sequences of
+/// padding a sweep is sooner than slices that have none.
+inline int swept_size(int batch) {
+  for (const int size : swept_sizes) {
+    if (size >= batch) return size;
   }
-  return std::end(slice_sizes)[-1];
+  return std::end(swept_sizes)[-1];
 }
 
 /// All tables of a network.
@@ -55,7 +57,6 @@ class Plan {
   std::vector<Tile> tiles;
   std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
   std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
-  std::vector<PanelSums> sums;              ///< of the panels of a sweep
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
   std::size_t master = 0;                   ///< floats
   std::size_t w0_blocks = 0, w1_blocks = 0;
@@ -135,13 +136,13 @@ class Plan {
   static std::uint32_t word(std::size_t n) { return static_cast<std::uint32_t>(n); }
   static std::size_t ceil(std::size_t n, std::size_t by) { return (n + by - 1) / by; }
 
-  /// Whether the panel, of W0, lies in the order of a wide sweep.
-  [[nodiscard]] bool wide(const Panel& panel) const {
-    return sweeps_wide(swept_.padded) && panel.work == Panel::none;
+  /// Whether the panel is of a W0 that is swept.
+  [[nodiscard]] bool swept_w0(const Panel& panel) const {
+    return swept_.padded > 0 && panel.work == Panel::none;
   }
   [[nodiscard]] std::size_t index(const Panel& panel, std::size_t m, std::size_t n) const {
-    return panel.master +
-           (wide(panel) ? wide_master_index(panel.m, panel.n, m, n) : master_index(panel.n, m, n));
+    return panel.master + (swept_w0(panel) ? swept_master_index(panel.m, panel.n, m, n)
+                                           : master_index(panel.n, m, n));
   }
 
   void add_unit(std::size_t u) {
@@ -247,33 +248,27 @@ class Plan {
     }
   }
 
-  /// Cycles of a block of threads: for a part, and for a tile of W0 and one of W1, at all and for
+  /// Cycles of a block of threads: for a part, for a tile of W0 and for one of W1, at all and for
   /// 16 rows of it. Most of it is waiting for one thing after the other, however few rows there
   /// are.
   struct Cycles {
-    std::size_t part, w0, w0_rows, w1, w1_rows;
-    /// Wide: more for the last part of a panel, which mostly makes h, or d0, of its sums.
-    std::size_t hidden = 0, gradients = 0;
+    std::size_t part, w0, w1, w1_rows;
+    /// More for the last part of a panel, which mostly makes h, or d0, of its sums.
+    std::size_t hidden, gradients;
   };
   /// As measured on an H200: by least squares of what each block of threads had and when it ended.
   [[nodiscard]] Cycles cycles() const {
     switch (swept_.padded) {
-      case 16:
-        return {1750, 4040, 200, 7630, 530};
-      case 32:
-        return {2090, 2870, 180, 6340, 510};
       case 64:
-        return {2500, 3000, 0, 4500, 600, 2000, 3000};
+        return {2500, 3000, 4500, 600, 2000, 3000};
       case 128:
-        return {5000, 5000, 0, 3750, 2200, 5000, 6500};
+        return {5000, 5000, 3750, 2200, 5000, 6500};
       default:
-        return {7000, 7200, 0, 8000, 4200, 12200, 16400};
+        return {7000, 7200, 8000, 4200, 12200, 16400};
     }
   }
   [[nodiscard]] static std::size_t cost(const Cycles& c, const Panel& panel, std::size_t m) {
-    const std::size_t rows = ceil(m, 16);
-    if (panel.work == Panel::none) return c.w0 + rows * c.w0_rows;
-    return c.w1 + rows * c.w1_rows;
+    return panel.work == Panel::none ? c.w0 : c.w1 + ceil(m, 16) * c.w1_rows;
   }
   [[nodiscard]] static std::size_t results(const Cycles& c, const Panel& panel) {
     return panel.work == Panel::none ? c.hidden : c.gradients;
@@ -290,9 +285,9 @@ class Plan {
                      [&](std::size_t a, std::size_t b) { return height(a) < height(b); });
     return order;
   }
-  /// Rows that a tile of the panel is cut at multiples of: a wide master of W0 has 64 together.
+  /// Rows that a tile of the panel is cut at multiples of: a master of W0 has a tile's together.
   [[nodiscard]] std::size_t least_rows(const Panel& panel) const {
-    return sweeps_wide(swept_.padded) && panel.work == Panel::none ? wide_rows : 16;
+    return swept_w0(panel) ? sweep_rows : 16;
   }
   /// A tile of a sweep: `m` rows of a panel from `first` on, and in whose share.
   struct Piece {
@@ -302,7 +297,6 @@ class Plan {
   /// too much for what is left of a share is cut.
   [[nodiscard]] std::vector<Piece> share_out(const std::vector<std::size_t>& order,
                                              std::size_t most) const {
-    const std::size_t height = count(sweep_rows(swept_.padded));
     const Cycles c = cycles();
     std::vector<Piece> pieces;
     std::size_t share = 0, spent = 0;
@@ -311,7 +305,7 @@ class Plan {
       for (std::size_t first = 0; first < panels[k].m;) {
         const std::size_t start = spent + (first == 0 || spent == 0 ? c.part : 0);
         const std::size_t left = panels[k].m - first;
-        const std::size_t m = std::min(height, left);
+        const std::size_t m = std::min(count(sweep_rows), left);
         const auto with = [&](std::size_t rows) {
           return start + cost(c, panels[k], rows) + (rows == left ? results(c, panels[k]) : 0);
         };
@@ -330,14 +324,12 @@ class Plan {
     }
     return pieces;
   }
-  /// Shares for each block of threads, of tiles for about 1,536 rows: what all blocks work on at
-  /// the same time is then units that are neighbours, and the second-level cache has room for the
-  /// rows they read.
+  /// Shares for each block of threads, of about 24 tiles: what all blocks work on at the same time
+  /// is then units that are neighbours, and the second-level cache has room for the rows they read.
   [[nodiscard]] std::size_t shares_each() const {
-    const std::size_t height = count(sweep_rows(swept_.padded));
     std::size_t tiles = 0;
-    for (const Panel& panel : panels) tiles += ceil(panel.m, height);
-    return std::max<std::size_t>(1, tiles / (1536 / height * swept_.blocks));
+    for (const Panel& panel : panels) tiles += ceil(panel.m, count(sweep_rows));
+    return std::max<std::size_t>(1, tiles / (std::size_t{24} * swept_.blocks));
   }
   /// The same in so many shares that the one that costs most costs least.
   [[nodiscard]] std::vector<Piece> share_out() const {
@@ -360,35 +352,34 @@ class Plan {
     }
     return share_out(order, most);
   }
-  /// A panel's pieces of the same share are one part: its number for each piece, and in `sums`
-  /// where a panel's parts are.
-  /// Wide, the part of the last block of threads adds them up: it waits for blocks only that begin
-  /// before it does. (Of two parts of that block, the one that it works on last.)
+  /// The parts of a panel, that one block of threads works on each.
+  struct Parts {
+    std::uint32_t first = 0, count = 0;
+    std::uint32_t adds = 0;  ///< the one that adds the others' sums to its own
+  };
+  /// A panel's pieces of the same share are one part: its number for each piece.
+  /// The part of the last block of threads adds them up: it waits for blocks only that begin before
+  /// it does. (Of two parts of that block, the one that it works on last.)
   [[nodiscard]] std::vector<std::uint32_t> number_parts(const std::vector<Piece>& pieces) {
-    std::vector<std::uint32_t> parts;
+    std::vector<std::uint32_t> numbers;
     std::size_t last = 0;
-    sums_of_.resize(panels.size());
-    adders_.resize(panels.size());
+    parts_.resize(panels.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Piece& piece = pieces[i];
-      if (piece.first == 0) {
-        const Made& made = made_[piece.panel];
-        const std::uint32_t gradient = panels[piece.panel].work == Panel::none ? 0 : 1;
-        sums_of_[piece.panel] = sums.size();
-        sums.push_back({made.out, word(scratch), 0, gradient});
-      }
+      Parts& parts = parts_[piece.panel];
+      if (piece.first == 0) parts.first = word(scratch);
       if (piece.first == 0 || pieces[i - 1].share != piece.share) {
         const std::size_t block = piece.share % swept_.blocks;
         if (piece.first == 0 || block > last) {
           last = block;
-          adders_[piece.panel] = word(scratch);
+          parts.adds = word(scratch);
         }
-        ++sums.back().parts;
+        ++parts.count;
         ++scratch;
       }
-      parts.push_back(word(scratch - 1));
+      numbers.push_back(word(scratch - 1));
     }
-    return parts;
+    return numbers;
   }
   void add_sweep() {
     const std::vector<Piece> pieces = share_out();
@@ -399,9 +390,9 @@ class Plan {
     }
     sweep_starts.push_back(0);
     for (auto& mine : of_blocks) {
-      // Wide, the part that a block shares with the one before is its last, so that the others' are
-      // there when it adds a panel's up.
-      if (sweeps_wide(swept_.padded)) std::reverse(mine.begin(), mine.end());
+      // The part that a block shares with the one before is its last, so that the others' are there
+      // when it adds a panel's up.
+      std::reverse(mine.begin(), mine.end());
       add_block(pieces, parts, mine);
       sweep_starts.push_back(sweep_starts.back() + word(mine.size()));
     }
@@ -426,13 +417,13 @@ class Plan {
       tile.number = word(k);
       turn += k == 0 ? 0 : tile.begins;
       tile.turn = turn;
-      const PanelSums& panel_sums = sums[sums_of_[piece.panel]];
-      tile.out = panel_sums.out;
-      tile.first_part = panel_sums.part;
-      tile.parts = panel_sums.parts;
-      tile.adds = adders_[piece.panel] == tile.part ? 1 : 0;
+      const Parts& of_panel = parts_[piece.panel];
+      tile.out = made.out;
+      tile.first_part = of_panel.first;
+      tile.parts = of_panel.count;
+      tile.adds = of_panel.adds == tile.part ? 1 : 0;
       tile.stage = stage;
-      stage += wide_stages(swept_.padded, word(piece.m), tile.forward != 0);
+      stage += sweep_stages(swept_.padded, word(piece.m), tile.forward != 0);
       tile.last_stage = stage - 1;
       tile.rows = word(piece.m);
       tile.first_master = tile.panel.master + piece.first * tile.panel.n;
@@ -447,7 +438,7 @@ class Plan {
         tile.next_forward = panel.work == Panel::none ? 1 : 0;
       }
       add_words(tile);
-      add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows(swept_.padded)));
+      add_rows(made.rows + word(piece.first), piece.m, count(sweep_rows));
       add_rows(tile.panel.n_rows, tile.panel.n, count(panel_width));
     }
   }
@@ -593,9 +584,8 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<Made> made_;             ///< of the panels, swept
-  std::vector<std::size_t> sums_of_;   ///< a panel's place in `sums`
-  std::vector<std::uint32_t> adders_;  ///< the part of a panel that adds the others to its own
+  std::vector<Made> made_;    ///< of the panels, swept
+  std::vector<Parts> parts_;  ///< ... too
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

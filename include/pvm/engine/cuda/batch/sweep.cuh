@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The first kernel of a step where products are of 16 bits, the momentum dies out soon and W1 is
-/// no wider than a panel: one pass over the master weights that makes everything but sums of parts,
-/// and from 64 sequences on those, too: there it is the whole step.
+/// A step where products are of 16 bits, the momentum dies out soon and W1 is
+/// no wider than a panel: one pass over the master weights.
 /// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
 /// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
 /// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no
@@ -13,34 +12,29 @@
 /// written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide
 /// each other's latencies.
 ///
-/// What warps do is in sweep_bringer.cuh, sweeper.cuh and, from 64 sequences on, wide_sweeper.cuh
-/// and wide_results.cuh.
+/// What warps do is in sweep_bringer.cuh, and in sweeper.cuh, sweep_worker.cuh and
+/// sweep_results.cuh.
 ///
 /// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
 /// The older ones are in it a step or two early (`youngest_suffices`).
 
 #include <cstdint>
-#include <type_traits>
 
 #include <pvm/engine/cuda/batch/sweep_bringer.cuh>
 #include <pvm/engine/cuda/batch/sweeper.cuh>
-#include <pvm/engine/cuda/batch/wide_sweeper.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {
 
-/// Wide, warps that compute need more registers than those that bring: these leave them theirs, in
+/// Warps that compute need more registers than those that bring: these leave them theirs, in
 /// multiples of 8. Where they cannot, a block of threads has a multiprocessor for itself.
 inline constexpr int computing_registers = 216, bringing_registers = 40;
 template <int Bp>
-inline constexpr int resident_sweeps = sweeps_wide(Bp) && !multiplies_in_groups
-                                           ? 1
-                                           : SweepShape<Bp>::blocks;
+inline constexpr int resident_sweeps = multiplies_in_groups ? SweepShape<Bp>::blocks : 1;
 
-/// Blocks have tiles as the plan says. In a step the cursor goes on to the second kernel or, wide,
-/// to the block's next sweep. What steps run is a kernel of its own: the instruction cache has no
-/// room for more.
+/// Blocks have tiles as the plan says. In a step the cursor goes on to the block's next sweep. What
+/// steps run is a kernel of its own: the instruction cache has no room for more.
 template <class M, int Bp, SweepKind Kind>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
@@ -63,32 +57,23 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     for (auto& places : state.masters) {
       for (CopyBarrier& masters : places) barrier_init(&masters, 1);
     }
-    barrier_init(&state.fresh, S::warps * warp_arrivals);
   }
   __syncthreads();
   const bool brings = i >= S::warps * 32;
   Bringer<M, Bp, Kind> bringer(a, task, state, shared);
-  using Computes = std::conditional_t<S::wide, WideSweeper<M, Bp, Kind>, Sweeper<M, Bp, Kind>>;
-  Computes sweeper(a, task, state, shared);
-  if (brings) {
-    bringer.start();
-  } else if (!S::wide) {
-    sweeper.start();
-  }
+  Sweeper<M, Bp, Kind> sweeper(a, task, state, shared);
+  if (brings) bringer.start();
   wait_for_previous_kernel();
   if (brings) {
-    if constexpr (S::wide) leave_registers<bringing_registers>();
+    leave_registers<bringing_registers>();
     bringer.look();
     bringer.run();
     return;
   }
-  const Cursor cursor = a.first[S::wide ? blockIdx.x : 0].cursor;
-  if constexpr (S::wide) {
-    take_registers<computing_registers>();
-    sweeper.start();  // the kernel before is a sweep, too
-  }
+  const Cursor cursor = a.first[blockIdx.x].cursor;
+  take_registers<computing_registers>();
+  sweeper.start();
   if (i == 0) state.cursor = cursor;
-  if (Kind != SweepKind::other && !S::wide && i == 0 && blockIdx.x == 0) *a.second = cursor;
   if (i < 32) {
     static_assert(Bp / 8 <= 32);
     const bool some = i < Bp / 8;
@@ -114,34 +99,26 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
 /// Launches `sweep_kernel` for a batch that is known at run time.
 template <class M>
 struct SweepLauncher {
-  int padded;
-  int columns;  ///< most n of a panel
+  int padded;  ///< one of `swept_sizes`
   bool early;
 
-  /// Whether there is a kernel for so many sequences.
-  [[nodiscard]] static bool knows(int padded) {
-    return padded == 16 || padded == 32 || padded == 64 || padded == 128 || padded == 256;
-  }
   /// Blocks of threads that a multiprocessor runs at once.
   static constexpr unsigned int blocks_each = SweepShape<256>::blocks;
 
   template <class What>
   void for_batch(What&& what) const {
-    with_constant<16, 32, 64, 128, 256>(padded, what);
+    with_constant<64, 128, 256>(padded, what);
   }
-  /// Steps of few sequences are all of one kind: leaving out what is padding gains nothing there.
   template <int Bp>
   static auto kernel(SweepKind kind) {
     if (kind == SweepKind::other) return sweep_kernel<M, Bp, SweepKind::other>;
-    if constexpr (sweeps_wide(Bp)) {
-      if (kind == SweepKind::partial) return sweep_kernel<M, Bp, SweepKind::partial>;
-    }
+    if (kind == SweepKind::partial) return sweep_kernel<M, Bp, SweepKind::partial>;
     return sweep_kernel<M, Bp, SweepKind::steps>;
   }
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
-    for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>(columns); });
+    for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>; });
     return bytes;
   }
   /// Once, before the first launch.

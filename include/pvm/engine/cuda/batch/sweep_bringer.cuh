@@ -37,7 +37,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
   /// Where rows start in this step.
   __device__ void look() const {
     static_assert(start_places <= S::bringers);
-    if (S::wide && me_ < 2) {
+    if (me_ < 2) {
       const std::uint32_t now = Base::start_of_step().cursor.y;
       state_.copy_slots[me_] = me_ == 0 ? slot_before(now, y_slots, 2) : now;
     }
@@ -52,13 +52,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
       barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
       const SweepTile& t = Base::tile_at(i);
       const auto* words = reinterpret_cast<const std::uint32_t*>(Base::slot_of(i) + sizeof(t));
-      if constexpr (S::wide) {
-        bring_both(t, words);
-      } else if (t.forward != 0) {
-        bring_w0(t, words);
-      } else {
-        bring_w1(t, words);
-      }
+      bring_rows_of(t, words);
       if constexpr (!Base::steps) arrive_warp(&state_.tiles[turn.place()].empty, lane());
       bring_tile(i + 2);
       __syncwarp();
@@ -73,16 +67,16 @@ class Bringer : SweepRole<M, Bp, Kind> {
     const Turns<S::tiles> turn{tile};
     Exchange& exchange = state_.tiles[turn.place()];
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
-    barrier_expect(&exchange.full, S::tile_bytes);
+    barrier_expect(&exchange.full, sweep_tile_bytes);
     copy_bulk_async(Base::slot_of(tile),
-                    a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * S::tile_bytes,
-                    S::tile_bytes, &exchange.full);
+                    a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * sweep_tile_bytes,
+                    sweep_tile_bytes, &exchange.full);
   }
   // The tile that `words` are of may be gone after its last stage.
 
-  /// Wide, of W0 or of W1: in the same instructions, as their cache has little room. The rows of n
-  /// come behind the first stages: there is room for those while the part before needs its own n.
-  __device__ void bring_both(const SweepTile& t, const std::uint32_t* words) {
+  /// Of W0 or of W1: in the same instructions, as their cache has little room. The rows of n come
+  /// behind the first stages: there is room for those while the part before needs its own n.
+  __device__ void bring_rows_of(const SweepTile& t, const std::uint32_t* words) {
     const bool forward = t.forward != 0, begins = t.begins != 0;
     const int rows = Base::rows_of(t);
     if (Base::publishes()) {
@@ -96,21 +90,6 @@ class Bringer : SweepRole<M, Bp, Kind> {
 #pragma unroll 1
     for (int part = 0; part < Base::parts_of(rows); ++part) {
       bring_part(listed(words + part * S::part_rows, forward_view));
-    }
-  }
-  __device__ void bring_w0(const SweepTile& t, const std::uint32_t* words) {
-    if (t.begins != 0) bring_n(words, before_view);
-    if (Base::publishes()) return;
-    bring_part(listed(words, before_view));
-    if (!Base::settles()) bring_part(listed(words, forward_view));
-  }
-  __device__ void bring_w1(const SweepTile& t, const std::uint32_t* words) {
-    if (t.begins != 0) bring_n(words, Base::publishes() ? before_view : gradient_view);
-    if (Base::settles()) return;
-    if (Base::publishes()) {
-      bring_part(range(output_gradient(t), Base::rows_of(t)));
-    } else {
-      bring_part(listed(words, forward_view));
     }
   }
 
@@ -132,20 +111,18 @@ class Bringer : SweepRole<M, Bp, Kind> {
     };
   }
 
-  /// How warps share `Rows` rows of `Bytes`, 16 bytes a lane. Wide: in turns, as many as a warp
-  /// copies at once, so that a lane's are a constant apart; else each warp has rows that follow
-  /// each other.
+  /// How warps share `Rows` rows of `Bytes`, 16 bytes a lane: in turns, as many as a warp copies at
+  /// once, so that a lane's are a constant apart.
   template <int Rows, int Bytes>
   struct Shares {
     static constexpr int pieces = Bytes / 16;    ///< lanes that copy a row
     static constexpr int at_once = 32 / pieces;  ///< rows
     static constexpr int turn = bringing_warps * at_once;
     static constexpr int copies = (Rows + turn - 1) / turn;  ///< of a lane
-    static constexpr int each = S::wide ? copies * at_once : Rows / bringing_warps;
-    static_assert(32 % pieces == 0 && Rows % bringing_warps == 0);
-    static_assert(!S::wide || 8 % turn == 0 || turn % 8 == 0);
+    static constexpr int each = copies * at_once;
+    static_assert(32 % pieces == 0 && (8 % turn == 0 || turn % 8 == 0));
     __device__ static unsigned row(unsigned warp, unsigned i) {
-      return S::wide ? i / at_once * turn + warp * at_once + i % at_once : warp * each + i;
+      return i / at_once * turn + warp * at_once + i % at_once;
     }
   };
   /// Where the rows lie that a lane copies of.
@@ -236,24 +213,18 @@ class Bringer : SweepRole<M, Bp, Kind> {
   __device__ void bring_rows(const Places<Rows, Bytes>& places, const unsigned char* from,
                              unsigned char* to) const {
     using Share = Shares<Rows, Bytes>;
-    constexpr int at_once = Share::at_once;
-    const int first = lane() / Share::pieces;
     const int at = lane() % Share::pieces * 16;
-    const int start = static_cast<int>(Share::row(static_cast<unsigned>(me_) / 32, 0)) + first;
-    const int lies = S::template at<Rows>(start, at);  // wide: start < turn
+    const int start = static_cast<int>(Share::row(static_cast<unsigned>(me_) / 32, 0)) +
+                      lane() / Share::pieces;  // less than a turn
+    const int lies = S::template at<Rows>(start, at);
     const int bytes = Base::partial && from + at >= a_.arena + Base::live_bytes() ? 0 : 16;
     from = as_one(from + at);
 #pragma unroll
     for (int k = 0; k < Share::copies; ++k) {
-      const int i = k * at_once;
-      if constexpr (S::wide) {
-        if (Rows % Share::turn != 0 && k * Share::turn + start >= Rows) break;
-        const int row =
-            S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::row_stride;
-        copy_row_async(to + row, from, places.of[k], bytes);
-      } else if (Share::each % at_once == 0 || i + first < Share::each) {
-        copy_row_async(to + S::template at<Rows>(start + i, at), from, places.of[k], bytes);
-      }
+      if (Rows % Share::turn != 0 && k * Share::turn + start >= Rows) break;
+      const int row =
+          S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::piece_bytes;
+      copy_row_async(to + row, from, places.of[k], bytes);
     }
   }
 

@@ -66,15 +66,6 @@ class ErrorBlock {
     }
   }
 
-  /// Stores them, from the block's first value on.
-  __device__ void keep(const std::uint32_t (&words)[4], unsigned char* to, int row_bytes) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (rows_ > (i & 1) * 8) {
-        *reinterpret_cast<std::uint32_t*>(to + place(i, row_bytes)) = words[i];
-      }
-    }
-  }
   /// y as it is kept.
   __device__ void read_outputs(float (&y)[2][4], const unsigned char* from, int row_bytes) const {
 #pragma unroll

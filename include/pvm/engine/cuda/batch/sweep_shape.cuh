@@ -10,65 +10,51 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: warps that compute,
-/// 16 m each (wide: 16 hidden values), and two or four that bring what they need. Rows come in
-/// stages: for a gradient of W0, and wide for W1, all m and a chunk of the sequences; for a product
-/// a part of the m and all sequences.
+/// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: four warps compute,
+/// 16 hidden values each, and four bring what they need. Rows come in stages: for a gradient, and
+/// W1's errors, all m and a chunk of the sequences; for W0's product a part of the m and all
+/// sequences.
 template <int Bp>
-struct SweepShape : SweepWarps<Bp> {
-  using SweepWarps<Bp>::warps;
-  using SweepWarps<Bp>::across;
-  using SweepWarps<Bp>::deep;
-  static constexpr bool wide = sweeps_wide(Bp);
-  static constexpr int blocks = 2;                  ///< on a multiprocessor
-  static constexpr int bringers = wide ? 128 : 64;  ///< threads
+struct SweepShape {
+  static constexpr int blocks = 2;      ///< on a multiprocessor
+  static constexpr int bringers = 128;  ///< threads
+  static constexpr int warps = sweep_warps;
   static constexpr int threads = warps * 32 + bringers;
-  static constexpr int rows = sweep_rows(Bp);
+  static constexpr int rows = sweep_rows;
   static constexpr int row_bytes = Bp * 2;
-  static constexpr int piece_bytes = row_bytes < 128 ? row_bytes : 128;  ///< of a row, together
+  static constexpr int piece_bytes = 128;  ///< of a row, together
   static constexpr int chunk_bytes = row_bytes < 256 ? row_bytes : 256;
   static constexpr int chunks = row_bytes / chunk_bytes;
   static constexpr int part_rows = rows / chunks;
-  static constexpr bool grouped = wide && multiplies_in_groups;
-  /// Blocks of 16 m by 16 sequences that a warp makes errors of at once, where it has registers.
-  static constexpr int error_blocks = wide ? 2 : 1;
-  /// Wide: W1(t-2) and W1(t) of a tile come in stages before its rows.
-  static constexpr int copy_stages = static_cast<int>(wide_copy_stages(Bp));
-  static constexpr int copy_bytes = wide_rows / 16 * copy_words * 4;
-  /// Rows of 128 bytes and more lie as products of four warps read them: column by column of 128
-  /// bytes, with pieces of 16 in other places in every row, so that any reads find different banks.
-  /// Shorter ones have a gap.
-  static constexpr int row_stride = wide ? 128 : row_bytes + 16;
-  /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies.
+  /// Blocks of 16 m by 16 sequences that a warp makes errors of at once.
+  static constexpr int error_blocks = 2;
+  /// W1(t-2) and W1(t) of a tile come in stages before its rows.
+  static constexpr int copy_stages = static_cast<int>(sweep_copy_stages(Bp));
+  static constexpr int copy_bytes = rows / 16 * copy_words * 4;
+  /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies, as products of four warps
+  /// read them: column by column of 128 bytes, with pieces of 16 in other places in every row, so
+  /// that any reads find different banks.
   template <int Rows>
   __device__ static constexpr int at(int row, int byte) {
-    if constexpr (!wide) return row * row_stride + byte;
-    return (byte >> 7) * (Rows * 128) + row * 128 + ((byte & 127) ^ (row & 7) << 4);
+    return byte / piece_bytes * (Rows * piece_bytes) + row * piece_bytes +
+           (byte % piece_bytes ^ (row & 7) << 4);
   }
-  /// `bytes` further on in the same row, a multiple of 32 and within 128.
-  __device__ static constexpr int further(int place, int bytes) {
-    return wide ? place ^ bytes : place + bytes;
-  }
-  static constexpr int stage_bytes = rows * row_stride * (chunk_bytes / piece_bytes);
-  static constexpr int stages = Bp == 64 ? 6 : wide ? 4 : 3;
-  static_assert(!wide || 2 * copy_bytes <= copy_stages * stage_bytes);
-  static constexpr int fresh_stride = panel_width * 2;  ///< of W(t) for the product; not wide
+  /// `bytes` further on in the same row, a multiple of 32 and within a piece.
+  __device__ static constexpr int further(int place, int bytes) { return place ^ bytes; }
+  static constexpr int stage_bytes = rows * chunk_bytes;
+  static constexpr int stages = Bp == 64 ? 6 : 4;
+  static_assert(2 * copy_bytes <= copy_stages * stage_bytes);
   static constexpr int tiles = Bp == 128 ? 3 : 4;
-  static constexpr int tile_bytes = sweep_tile_bytes(Bp);
   static constexpr int n_buffers = Bp > 64 ? 1 : 2;
-  static constexpr int n_bytes = panel_width * row_stride * (row_bytes / piece_bytes);
-  static_assert(stage_bytes >= part_rows * row_stride * (row_bytes / piece_bytes));
+  static constexpr int n_bytes = panel_width * row_bytes;
+  static_assert(stage_bytes >= part_rows * row_bytes);
   static constexpr int n_start = stages * stage_bytes;
-  static constexpr int fresh_start = n_start + n_buffers * n_bytes;
-  static constexpr int tiles_start = fresh_start + (wide ? 0 : rows * fresh_stride);
-  static constexpr int state_start = tiles_start + tiles * tile_bytes;
+  static constexpr int tiles_start = n_start + n_buffers * n_bytes;
+  static constexpr int state_start = tiles_start + tiles * sweep_tile_bytes;
   static_assert(state_start % 16 == 0);
   /// Tiles whose masters there is room for: where it is two, the next tile's come meanwhile.
-  static constexpr int master_places = wide && Bp < 256 ? 2 : 1;
-  /// Floats of master that a warp has room for, where panels have at most `columns` n.
-  PVM_HOST_DEVICE static constexpr int master_floats(int columns) {
-    return 16 * (wide ? wide_rows : columns);
-  }
+  static constexpr int master_places = Bp < 256 ? 2 : 1;
+  static constexpr int master_floats = 16 * rows;  ///< that a warp has room for
 };
 
 inline constexpr int most_swept_layers = 32;
@@ -116,7 +102,6 @@ struct SweepState {
   bool all_scored;  ///< whether predictions for all sequences that exist are
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   CopyBarrier masters[S::warps][S::master_places];  ///< of each warp, full
-  CopyBarrier fresh;                                ///< not wide
   double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
   std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
 };
@@ -127,17 +112,16 @@ template <int Bp>
 inline constexpr int masters_start = SweepShape<Bp>::state_start +
                                      (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
 template <int Bp>
-constexpr int sweep_shared_bytes(int columns) {
-  using S = SweepShape<Bp>;
-  return masters_start<Bp> + S::warps * S::master_places * S::master_floats(columns) * 4;
-}
+inline constexpr int sweep_shared_bytes = masters_start<Bp> + SweepShape<Bp>::warps *
+                                                                  SweepShape<Bp>::master_places *
+                                                                  SweepShape<Bp>::master_floats * 4;
 
 /// What a sweep's kernel does.
 enum class SweepKind {
   other,   ///< all tasks but steps
   steps,   ///< steps
-  partial  ///< wide: steps of fewer sequences than there is room for; most of what the others
-           ///< would take is left out
+  partial  ///< steps of fewer sequences than there is room for; most of what the others would
+           ///< take is left out
 };
 
 /// What warps of both kinds know.
@@ -147,7 +131,6 @@ class SweepRole {
   using S = SweepShape<Bp>;
   static constexpr bool steps = Kind != SweepKind::other;
   static constexpr bool partial = Kind == SweepKind::partial;
-  static_assert(S::wide || !partial);
 
   __device__ SweepRole(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : a_(a),
@@ -157,10 +140,8 @@ class SweepRole {
         first_(a.sweep_starts[blockIdx.x]),
         count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
 
-  /// Wide, each block of threads keeps its own, as no other kernel tells it.
-  [[nodiscard]] __device__ StepStart& start_of_step() const {
-    return a_.first[S::wide ? blockIdx.x : 0];
-  }
+  /// Each block of threads keeps its own, as no other kernel tells it.
+  [[nodiscard]] __device__ StepStart& start_of_step() const { return a_.first[blockIdx.x]; }
   [[nodiscard]] __device__ bool settles() const { return !steps && task_ == Task::settle; }
   [[nodiscard]] __device__ bool publishes() const { return !steps && task_ != Task::settle; }
   /// Bytes of a row that something is made of: all, or those of sequences in whole 16s.
@@ -168,7 +149,7 @@ class SweepRole {
     return partial ? (a_.shape.batch + 15) / 16 * 32 : S::row_bytes;
   }
   [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {
-    return shared_ + S::tiles_start + tile % S::tiles * S::tile_bytes;
+    return shared_ + S::tiles_start + tile % S::tiles * sweep_tile_bytes;
   }
   [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
     return *reinterpret_cast<const SweepTile*>(slot_of(tile));

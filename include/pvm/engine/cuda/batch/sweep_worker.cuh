@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the warps of a sweep that compute do in the same way, however they share a tile.
+/// What a warp of a sweep that computes needs for its products and does with them: tiles, masters,
+/// W1's copies, errors.
 
 #include <cstdint>
 
@@ -28,8 +29,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       : Base(a, task, state, shared) {}
 
  public:
-  /// The first masters, and the score so far: a gather before does not touch them, and the sweep
-  /// before that has ended. Wide, the kernel before is a sweep, and has ended.
+  /// The first masters, and the score so far. The sweep before has ended.
   __device__ void start() {
     if (Base::count_ == 0) return;
     const double prediction = score_place()[0], loss = score_place()[2];
@@ -151,7 +151,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     const auto row = static_cast<unsigned>(warp() * 16);
     unsigned start = row * n;
     unsigned bytes = row < m ? 64 * n : 0;
-    if (S::wide && forward) {  // 16 n, or what is left of them
+    if (forward) {  // 16 n, or what is left of them
       const unsigned rows = (m + 15) / 16 * 16;
       start = row * rows;
       bytes = row < n ? min(n - row, 16U) * rows * 4 : 0;
@@ -164,8 +164,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
   /// Where those of the block's tile `tile` lie.
   [[nodiscard]] __device__ float* masters(unsigned tile) const {
     const auto place = static_cast<int>(tile % S::master_places) * S::warps + warp();
-    return reinterpret_cast<float*>(shared_ + masters_start<Bp>) +
-           place * S::master_floats(a_.shape.columns);
+    return reinterpret_cast<float*>(shared_ + masters_start<Bp>) + place * S::master_floats;
   }
   [[nodiscard]] __device__ CopyBarrier* masters_have_come(unsigned tile) const {
     return &state_.masters[warp()][tile % S::master_places];
@@ -272,7 +271,7 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
         for (int i = 0; i < count; ++i) block.read_outputs(y[i], from + i * 32, S::row_bytes);
       } else {
         multiply_outputs<M>(
-            y, w, [&](int i, int k) { return r + block_at(upper, i) + k * 16 * S::row_stride; },
+            y, w, [&](int i, int k) { return r + block_at(upper, i) + k * 16 * S::piece_bytes; },
             [&](int i) { return r + block_at(last, i); });
 #pragma unroll
         for (int i = 0; i < count * 8; ++i) {
@@ -284,11 +283,6 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       block.template make<Plain>(d1, sums, derivative, y, who + at / 16);
 #pragma unroll
       for (int i = 0; i < count; ++i) store_matrices(rows + block_at(target, i), d1[i]);
-      if (!S::wide && state_.keeps) {
-        unsigned char* to = a_.d1 + slot_bytes(state_.cursor.gradient, start) + at;
-#pragma unroll
-        for (int i = 0; i < count; ++i) block.keep(d1[i], to + i * 32, S::row_bytes);
-      }
     }
     block.add(score, sums);
     return at;

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How warps that compute work on a tile together where sequences are few: each moves 16 m, and
-/// multiplies 16 sequences by its share of the m.
+/// How warps that compute work on a tile together: hidden values are the rows of all products, 16 a
+/// warp, so that what a warp sums up of a gradient lies as the next
+/// product takes its first operand. W(t) never leaves the registers, no warp waits for another one
+/// but for errors, and a tile is half of a multiprocessor's: what one waits for, the other hides.
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/batch/product_core.cuh>
+#include <pvm/engine/cuda/batch/sweep_results.cuh>
 #include <pvm/engine/cuda/batch/sweep_worker.cuh>
 
 namespace pvm::inline v0::detail::batch {
@@ -16,220 +18,506 @@ template <class M, int Bp, SweepKind Kind>
 class Sweeper : public SweepWorker<M, Bp, Kind> {
   using Base = SweepWorker<M, Bp, Kind>;
   using Base::a_, Base::state_, Base::shared_, Base::stage_, Base::steps;
-  using Base::begin_phase, Base::warp, Base::lane, Base::arrive, Base::exists;
+  using Base::begin_phase, Base::warp, Base::lane, Base::arrive;
   using typename Base::S;
-  static constexpr int depth = S::rows / S::deep;  ///< m that a warp multiplies
-  static_assert(S::chunks == 1 && S::across * 16 == Bp && depth % 16 == 0);
+
+  using Sums = SweepSums<Bp>;
+  using Results = SweepResults<M, Bp>;
+  /// A warp's 16 hidden values by the tile's 64 inputs, as sums lie.
+  using Gradient = float[8][4];
+  /// W(t) of the same, or of W1 transposed, the first operand of products over 16 m each.
+  using Weights = std::uint32_t[4][4];
+  static constexpr int piece = S::piece_bytes;
+  static constexpr int n_piece = panel_width * piece;
+  static constexpr int chunks = S::chunks;               ///< of the sequences
+  static constexpr int pieces = S::chunk_bytes / piece;  ///< of a chunk
+  static constexpr int chunk_octets = sum_octets<Bp>;   ///< 8 sequences each
+  /// Of a row, that a warp makes errors of at once where they are not shared out by m.
+  static constexpr int share_bytes = S::row_bytes / S::warps > 64 ? S::row_bytes / S::warps : 64;
+  static constexpr int part_steps = S::part_rows / 16;  ///< products for a part of the m
+  static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
+                chunks + S::rows / S::part_rows);
 
  public:
-  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
+  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state,
+                         unsigned char* shared)
       : Base(a, task, state, shared) {}
 
-  __device__ void run() {
-    Sums<1> sums;
-    clear<1>(sums);
-    Base::walk([&](const SweepTile& t) { work(sums, t); });
+  __device__ __forceinline__ void run() {
+    Sums sums;
+    clear(sums);
+    Base::walk([&](const SweepTile& t) {
+      if (steps) stage_ = static_cast<int>(t.stage);  // told anew: no register has to keep it
+      if (steps && t.ends != 0) {
+        Results(a_, t, Base::live_bytes()).announce(state_.cursor);
+      }
+      if (t.forward != 0) {
+        work_w0(sums, t);
+      } else {
+        work_w1(sums, t);
+      }
+      if (steps && t.ends != 0) finish(sums, t);
+      if (steps && (t.forward != 0 || t.ends != 0))
+        arrive(&exchange(static_cast<int>(t.last_stage)).empty);
+    });
+    if (is_elected()) stores_have_landed();  // masters: the next kernel is a sweep, too
+    if (steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
   }
 
  private:
-  __device__ void work(Sums<1>& sums, const SweepTile& t) {
-    if (t.forward != 0) {
-      work_w0(sums, t);
-    } else {
-      work_w1(sums, t);
-    }
-    if (steps && t.ends != 0) finish(sums, t);
+  template <int Count>
+  __device__ static void clear(float (&v)[Count][4]) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0.0F;
   }
-  __device__ void work_w0(Sums<1>& sums, const SweepTile& shared) {
-    const SweepTile t = shared;  // or what is asked of it would be read again behind each barrier
+  __device__ static void clear(Sums& sums) {
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk) clear(sums[chunk]);
+  }
+  __device__ static void hold_all(Sums& sums) {
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk) hold(sums[chunk]);
+  }
+
+  // A step of W0, and of the last tile of a part of W1, has not left its last stage yet, where
+  // there is room for what follows.
+
+  __device__ __forceinline__ void work_w0(Sums& sums, const SweepTile& t) {
     if (Base::publishes()) return Base::pass(t);
-    Fragment g;
+    begin_phase();
+    const int rows = Base::rows_of(t);  // what is asked more than once, but here
+    const bool begins = t.begins != 0, ends = t.ends != 0;
+    const float* rates = Base::rates_of(t);
+    const float gain = rates[0], share = rates[1];
+    const unsigned char* n = Base::rows_of_n(t);
+    Gradient g;
     clear(g);
-    gradient(g, t);
-    Base::move(g, t);
+    int stage = stage_;
+    stage_ += chunks;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      wait_for_stage(stage + chunk);
+      multiply_gradient(g, n + chunk * pieces * n_piece, rows_of(stage + chunk));
+    }
+    if constexpr (chunks == 2) {
+      products_wait<1>();
+      arrive(&exchange(stage).empty);
+    }
+    products_wait<0>();
+    arrive(&exchange(stage + chunks - 1).empty);
+    hold(g);
+    if (ends) Base::leave_n(t);
+    move(g, t, rows, gain, share);
     if (Base::settles()) return Base::bring_next_masters(t);
-    multiply(sums, g, t);
+    Weights w;
+    hold_pairs(w, g);
+    stage = stage_;
+    wait_for_stage(stage);
+    multiply_rows<0>(sums, w, rows_of(stage), !begins);
+    if constexpr (chunks == 2) {
+      if (rows > S::part_rows) {
+        wait_for_stage(stage + 1);
+        multiply_rows<1>(sums, w, rows_of(stage + 1), true);
+      }
+    }
+    if (!steps || !ends) Base::bring_next_masters(t);  // while they are multiplied
+    if (chunks == 2 && rows > S::part_rows) {
+      products_wait<1>();
+      arrive(&exchange(stage).empty);
+    }
+    products_wait<0>();
+    hold(w);
+    hold_all(sums);
   }
-  __device__ void work_w1(Sums<1>& sums, const SweepTile& t) {
+  __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
-    OutputWeights before{};  // what is undefined keeps registers
-    if (!Base::publishes()) {
-      if (exists(t.panel)) load_copy(before, t.panel, 2);  // comes while W1(t) does
-      put_copy(t.panel);
-    }
-    errors(sums, before, t);
-    Base::bring_next_masters(t);
-  }
-  template <class What>
-  __device__ void with_stage(What&& what) {
-    const Turns<S::stages> turn{stage_++};
-    Exchange& exchange = state_.stages[turn.place()];
-    barrier_wait(&exchange.full, turn.parity());
-    what(shared_ + turn.place() * S::stage_bytes);
-    arrive(&exchange.empty);
-  }
-  /// g of a tile of W0.
-  __device__ void gradient(Fragment& g, const SweepTile& t) {
     begin_phase();
     const unsigned char* n = Base::rows_of_n(t);
-    with_stage([&](const unsigned char* rows) {
-      begin_phase();
-      if (exists(t.panel)) learn_rows(g, rows, n);
-    });
-    Base::leave_n(t);
-  }
-  __device__ void learn_rows(Fragment& g, const unsigned char* rows, const unsigned char* n) const {
-    Base::template multiply_gradient<S::rows>(g, rows, warp() * 16, 0, n, 0);
-  }
-
-  /// sums += what the tile of W0 adds, W(t) of which is `w`, to h.
-  __device__ void multiply(Sums<1>& sums, const Fragment& w, const SweepTile& t) {
-    begin_phase();
-    barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
-    put_fresh(w);
-    arrive(&state_.fresh);
-    Base::bring_next_masters(t);
-    barrier_wait(&state_.fresh, 0);
-    begin_phase();
-    with_stage([&](const unsigned char* rows) {
-      if (works(t)) multiply_rows(sums, rows);
-    });
-    arrive(&state_.fresh);
-  }
-  /// First m of the warp's share of the depth of a product.
-  [[nodiscard]] __device__ int deep_row() const { return warp() / S::across * depth; }
-  /// Whether the share has any.
-  [[nodiscard]] __device__ bool works(const SweepTile& t) const {
-    return deep_row() < Base::rows_of(t);
-  }
-  /// The end of a part.
-  __device__ void finish(Sums<1>& sums, const SweepTile& t) {
-    begin_phase();
-    store_part(t, sums);
-    clear<1>(sums);
-  }
-
-  /// sums += what a tile of W1 adds to W1^T d1, and it learns from d1.
-  __device__ void errors(Sums<1>& sums, const OutputWeights& before, const SweepTile& t) {
-    begin_phase();
-    const unsigned char* n = Base::rows_of_n(t);
-    ErrorSums score;
-    begin_phase();
-    const Turns<S::stages> turn{stage_++};
-    barrier_wait(&state_.stages[turn.place()].full, turn.parity());
-    // published: d1 of the step before, for W1's copy alone
-    if (!Base::publishes()) multiply_errors(sums, score, before, turn, n, t);
-    learn(turn, n, t);
-    Base::leave_n(t);
-    if (Base::publishes()) return;
-    arrive(&state_.fresh);
-    Base::add_score(score);
-  }
-  /// Targets become d1, where they are, and are multiplied with W(t).
-  __device__ void multiply_errors(Sums<1>& sums, ErrorSums& score, const OutputWeights& before,
-                                  const Turns<S::stages>& turn, const unsigned char* n,
-                                  const SweepTile& t) {
-    unsigned char* stage = shared_ + turn.place() * S::stage_bytes;
-    if (exists(t.panel)) {  // rows that do not exist came as zeros
-      Base::template turn_block<S::rows>(score, stage + warp() * 16 * S::row_stride, n, before, t,
-                                         warp() * 16, 0, S::row_bytes);
-    }
-    sync_readers();
-    barrier_wait(&state_.fresh, 0);  // W1(t) is there
-    if (works(t)) multiply_rows(sums, stage);
-  }
-  /// Warps that multiply the same m wait for each other's errors of these.
-  __device__ void sync_readers() const {
-    if constexpr (S::across > 1) {
-      sync_warps(1 + warp() / S::across, S::across * 32);
-    } else {
-      __syncwarp();
-    }
-  }
-  /// The warp's m learn from the stage, d1 of a tile.
-  __device__ void learn(const Turns<S::stages>& turn, const unsigned char* n, const SweepTile& t) {
-    Exchange& exchange = state_.stages[turn.place()];
-    if (!exists(t.panel)) return arrive(&exchange.empty);
+    const int copies = stage_, stage = copies + (Base::publishes() ? 0 : S::copy_stages);
+    stage_ = stage + chunks;
     Fragment g;
-    clear(g);
-    learn_rows(g, shared_ + turn.place() * S::stage_bytes, n);
-    arrive(&exchange.empty);
-    Base::move(g, t);
-    Base::store_copy(t.panel, g);
-  }
-
-  /// W(t) of the tile, [m][56], for all warps after the next barrier.
-  __device__ void put_fresh(const Fragment& w) const {
-    put_pairs([&](int n, int k) { return M::pair(w[n][2 * k], w[n][2 * k + 1]); });
-  }
-  /// pair(tile of 8, row of two) being two columns of it.
-  template <class Pair>
-  __device__ void put_pairs(Pair&& pair) const {
-    unsigned char* to = shared_ + S::fresh_start + (warp() * 16 + (lane() >> 2)) * S::fresh_stride +
-                        (lane() & 3) * 4;
-#pragma unroll
-    for (int n = 0; n < panel_tiles; ++n) {
-      *reinterpret_cast<std::uint32_t*>(to + n * 16) = pair(n, 0);
-      *reinterpret_cast<std::uint32_t*>(to + 8 * S::fresh_stride + n * 16) = pair(n, 1);
+    Weights w = {};           // what is undefined keeps registers
+    if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
+      batch::clear(g);
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        wait_for_stage(stage + chunk);
+        learn_rows(g, rows_of(stage + chunk), n, chunk);
+      }
+    } else {
+      const ErrorSums score = turn_into_errors(copies, stage, n, t);
+      begin_phase();
+      load_weights(w, copies, t);
+      Base::add_score(score);
+      for (int chunk = 0; chunk < chunks; ++chunk) wait_for_stage(stage + chunk);
+      show_to_products();
+      sync_warps(1, S::warps * 32);
+      transpose_all(w);
+      if (state_.keeps) keep_errors(stage, t);
+      batch::clear(g);
+      multiply_errors(sums, g, w, stage, n, t.begins == 0);
     }
-  }
-  /// W1 of the warp's 16 m in 16 bits, of so many steps before.
-  __device__ void load_copy(OutputWeights& w, const Panel& p, int back) const {
-    const std::uint32_t slot = slot_before(state_.cursor.y, y_slots, back);
-    read_output_weights(w, Base::copy_of(p, warp() * 16, slot), lane(), FromDevice{});
-  }
-  /// The same of W1, from its copy.
-  __device__ void put_copy(const Panel& p) {
+    products_wait<steps ? 1 : 0>();  // else there may be none that goes on
+    hold(g);
+    Base::leave_n(t);
+    Base::move(g, t);  // while W1^T d1 is made
+    products_wait<0>();
+    hold(w);
+    hold_all(sums);
     begin_phase();
-    OutputWeights w{};
-    if (exists(p)) load_copy(w, p, 0);
-    barrier_wait(&state_.fresh, 1);  // all have read that of the tile before
-    put_pairs([&](int n, int k) { return w[2 * n + k]; });
-    arrive(&state_.fresh);
+    const int first = steps ? static_cast<int>(t.stage) + S::copy_stages : stage;  // not kept
+    if constexpr (chunks == 2) arrive(&exchange(first).empty);
+    if (!steps || t.ends == 0) arrive(&exchange(first + chunks - 1).empty);
+    Base::store_copy(t.panel, g);
+    if (!steps || t.ends == 0) Base::bring_next_masters(t);
+  }
+  [[nodiscard]] __device__ Exchange& exchange(int stage) const {
+    return state_.stages[Turns<S::stages>{stage}.place()];
+  }
+  __device__ void wait_for_stage(int stage) const {
+    barrier_wait(&exchange(stage).full, Turns<S::stages>{stage}.parity());
+  }
+  [[nodiscard]] __device__ unsigned char* rows_of(int stage) const {
+    return shared_ + Turns<S::stages>{stage}.place() * S::stage_bytes;
+  }
+  /// The part's sums are made.
+  __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
+    begin_phase();
+    Results results(a_, t, Base::live_bytes());
+    if (!results.adds()) {
+      results.leave(sums, state_.cursor);
+    } else {
+      sync_warps(1, S::warps * 32);  // all have read the last stage
+      static_assert(Results::rooms_bytes <= S::stage_bytes);
+      if (is_elected()) stores_have_read();  // masters leave the place of what is added
+      __syncwarp();
+      results.publish(sums, state_.cursor, rows_of(static_cast<int>(t.last_stage)),
+                      reinterpret_cast<unsigned char*>(Base::masters(t.number)));
+    }
+    show_to_copies();  // the next masters come to the place of what was added
+    Base::bring_next_masters(t);
   }
 
-  /// sums += rows W for a tile: a warp's 16 sequences and its share of the depth.
-  __device__ void multiply_rows(Sums<1>& sums, const unsigned char* rows) const {
-    const int l = lane();
-    const int first = deep_row();
-    const unsigned char* w = shared_ + S::fresh_start + (first + (l & 15)) * S::fresh_stride;
-#pragma unroll
-    for (int k = 0; k < depth; k += 16) {
-      std::uint32_t a[4], b0, b1;
-      const int row = first + k + (l & 7) + (l >> 4) * 8;
-      const int byte = warp() % S::across * 32 + (l >> 3 & 1) * 16;
-      load_matrices_transposed(a, rows + S::template at<S::rows>(row, byte));
-#pragma unroll
-      for (int i = 0; i < panel_tiles - 1; i += 2) {
-        std::uint32_t b[4];
-        load_matrices_transposed(b, w + k * S::fresh_stride + (i + (l >> 4)) * 16);
-        M::multiply(sums[0][i], a, b[0], b[1]);
-        M::multiply(sums[0][i + 1], a, b[2], b[3]);
-      }
-      load_two_matrices_transposed(b0, b1, w + k * S::fresh_stride + (panel_tiles - 1) * 16);
-      M::multiply(sums[0][panel_tiles - 1], a, b0, b1);
+  /// What the block's next step begins with: all warps know this one's.
+  __device__ void leave_next_start() const {
+    static_assert(start_places < 32);
+    const Cursor next = next_step(a_.shape, state_.cursor, false);
+    StepStart& start = Base::start_of_step();
+    if (lane() < start_places) start.places[lane()] = start_place<M>(a_, next, lane());
+    if (lane() == start_places) start.cursor = next;
+    if (lane() == start_places + 1) {
+      prefetch_line(a_.tables + static_cast<std::size_t>(next.frame) *
+                                    static_cast<std::size_t>(a_.shape.table));
+      prefetch_line(a_.scored + static_cast<std::size_t>(next.frame) *
+                                    static_cast<std::size_t>(a_.shape.padded));
     }
   }
-  /// The block's part of a unit's sums is complete; the second kernel adds the parts up.
-  __device__ void store_part(const SweepTile& t, const Sums<1>& sums) const {
-    // of the last tile's rows, from the lane's on, those that exist: nobody reads the others
-    const int rest = static_cast<int>(t.panel.n) - (panel_tiles - 1) * 8 - (lane() & 3) * 2;
-    float* to = sweep_part<Bp>(a_, t.part) +
-                (warp() / S::across * panel_width + (lane() & 3) * 2) * Bp +
-                warp() % S::across * 16 + (lane() >> 2);
+
+  /// Asks for g += n x^T over a chunk of the sequences.
+  __device__ __forceinline__ void multiply_gradient(Gradient& g, const unsigned char* n,
+                                                    const unsigned char* x) const {
+    if constexpr (multiplies_in_groups) {
+      const GroupOperand rows_n = group_operand(n), rows_x = group_operand(x);
+      begin_products();
+      hold(g);
+      products_begin();
 #pragma unroll
-    for (int n = 0; n < panel_tiles; ++n) {
-      const float* v = sums[0][n];
-      float* at = to + n * 8 * Bp;
-      if (n + 1 < panel_tiles || rest > 0) {
-        at[0] = v[0];
-        at[8] = v[2];
+      for (unsigned i = 0; i < pieces; ++i) {
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+          M::multiply_square(g, rows_n + i * (n_piece / 16) + 2 * k,
+                             rows_x + i * (S::rows * piece / 16) + 2 * k);
+        }
       }
-      if (n + 1 < panel_tiles || rest > 1) {
-        at[Bp] = v[1];
-        at[Bp + 8] = v[3];
+      products_commit();
+    } else {
+      const int l = lane();
+      for (int byte = 0; byte < pieces * piece; byte += 32) {
+        std::uint32_t a[4], b[4];
+        load_matrices(
+            a,
+            n + S::template at<panel_width>(warp() * 16 + (l & 15), byte % piece + (l >> 4) * 16) +
+                byte / piece * n_piece);
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+          load_matrices(b, x + S::template at<S::rows>(i * 8 + (l & 7) + (l >> 4) * 8,
+                                                       byte + (l >> 3 & 1) * 16));
+          M::multiply(g[i], a, b[0], b[1]);
+          M::multiply(g[i + 1], a, b[2], b[3]);
+        }
       }
     }
+  }
+  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g. (Where there
+  /// are no hidden values g is of no use to anybody.)
+  __device__ __forceinline__ void move(Gradient& g, const SweepTile& t, int rows, float gain,
+                                       float share) {
+    begin_phase();
+    const Panel& p = t.panel;
+    Base::wait_for_masters(t);
+    const int values = static_cast<int>(p.n) - warp() * 16;
+    if (values <= 0) return;
+    const int columns = (rows + 15) / 16 * 16;
+    const auto change = [&](float& gradient, float z) {
+      const float moved = fmaf(gain, gradient, z);
+      gradient = fmaf(share, gradient, moved);
+      return moved;
+    };
+    float* z = Base::masters(t.number);
+    if (values >= 16) {
+      change_quads(reinterpret_cast<float4*>(z) + lane(), g, columns, change);
+    } else {
+      const int row = lane() >> 2;
+      auto* pairs = reinterpret_cast<float2*>(z + row * columns) + (lane() & 3);
+      if (row < values) change_pairs<0>(pairs, g, columns, change);
+      if (row + 8 < values) change_pairs<2>(pairs + 4 * columns, g, columns, change);
+    }
+    show_to_copies();
+    __syncwarp();
+    if (!is_elected()) return;
+    store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16 * columns), z,
+                     static_cast<unsigned>(min(values, 16) * columns * 4), leaves_first());
+  }
+  template <class Change>
+  __device__ __forceinline__ static void change_quads(float4* z, Gradient& g, int columns,
+                                                      Change&& change) {
+#pragma unroll
+    for (int first = 0; first < 8; first += 4) {  // all are read before any is written
+      float4 v[4] = {};                           // what is undefined keeps registers
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((first + i) * 8 < columns) v[i] = z[(first + i) * 32];
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float(&mine)[4] = g[first + i];
+        if ((first + i) * 8 < columns) {
+          z[(first + i) * 32] = make_float4(change(mine[0], v[i].x), change(mine[1], v[i].y),
+                                            change(mine[2], v[i].z), change(mine[3], v[i].w));
+        }
+      }
+    }
+  }
+  /// Those of the lane's first row, or second.
+  template <int Row, class Change>
+  __device__ __forceinline__ static void change_pairs(float2* z, Gradient& g, int columns,
+                                                      Change&& change) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i * 8 >= columns) break;
+      const float2 v = z[i * 4];
+      z[i * 4] = make_float2(change(g[i][Row], v.x), change(g[i][Row + 1], v.y));
+    }
+  }
+  /// Sums lie as first operands do.
+  __device__ __forceinline__ static void hold_pairs(Weights& w, const Gradient& g) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* v = g[2 * k + i / 2] + i % 2 * 2;
+        w[k][i] = M::pair(v[0], v[1]);
+      }
+    }
+  }
+  /// Asks for sums += W x for a part of the tile's m, or the first of the sums unless it `adds`.
+  /// (Set to 0 somewhere else they would be moved between registers.)
+  template <int Part>
+  __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
+                                                bool adds) const {
+    if constexpr (multiplies_in_groups) {
+      const GroupOperand rows = wide_operand<S::part_rows * piece>(x);
+      begin_products();
+      hold(w);
+      hold_all(sums);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < part_steps; ++k) {
+        const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
+#pragma unroll
+        for (unsigned chunk = 0; chunk < chunks; ++chunk) {
+          M::multiply_held(sums[chunk], w[part_steps * Part + k],
+                           at + chunk * (pieces * S::part_rows * piece / 16), k > 0 || adds);
+        }
+      }
+      products_commit();
+    } else {
+      if (!adds) clear(sums);
+#pragma unroll
+      for (int k = 0; k < part_steps; ++k) {
+#pragma unroll
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+          multiply_sixteen<S::part_rows>(sums[chunk], w[part_steps * Part + k], x, k * 16,
+                                         chunk * S::chunk_bytes);
+        }
+      }
+    }
+  }
+  /// Without products of four warps: over rows `first` and on of `Rows`, a chunk of the sequences
+  /// from byte `start` on.
+  template <int Rows>
+  __device__ void multiply_sixteen(float (&sums)[chunk_octets][4], const std::uint32_t (&w)[4],
+                                   const unsigned char* rows, int first, int start) const {
+    const int l = lane();
+#pragma unroll
+    for (int i = 0; i < chunk_octets; i += 2) {
+      std::uint32_t b[4];
+      load_matrices_transposed(
+          b, rows + S::template at<Rows>(first + (l & 15), start + i * 16 + (l >> 4) * 16));
+      M::multiply(sums[i], w, b[0], b[1]);
+      M::multiply(sums[i + 1], w, b[2], b[3]);
+    }
+  }
+
+  /// Where W1(t-2), or W1(t), of 16 m of the tile lies.
+  [[nodiscard]] __device__ const unsigned char* copy_at(int copies, bool now, int group) const {
+    const int stage = now ? S::copy_stages - 1 : 0;
+    return rows_of(copies + stage) + (now && stage == 0 ? S::copy_bytes : 0) +
+           group * (copy_words * 4);
+  }
+  /// W1(t) of the tile: 64 m by a warp's hidden values, yet to be transposed. All have read their
+  /// copies then.
+  __device__ __forceinline__ void load_weights(Weights& w, int copies, const SweepTile& t) const {
+    if constexpr (S::copy_stages == 2) wait_for_stage(copies + 1);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint4 v = make_uint4(0, 0, 0, 0);
+      if (k * 16 < Base::rows_of(t)) {
+        const unsigned char* copy = copy_at(copies, true, k);
+        if (warp() < 3) {
+          v = reinterpret_cast<const uint4*>(copy)[warp() * 32 + lane()];
+        } else {
+          const uint2 few = reinterpret_cast<const uint2*>(copy + 3 * 512)[lane()];
+          v.x = few.x;
+          v.y = few.y;
+        }
+      }
+      w[k][0] = v.x;
+      w[k][1] = v.z;
+      w[k][2] = v.y;
+      w[k][3] = v.w;
+    }
+    for (int i = 0; i < S::copy_stages; ++i) arrive(&exchange(copies + i).empty);
+  }
+  __device__ __forceinline__ static void transpose_all(Weights& w) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) w[k][i] = transpose(w[k][i]);
+    }
+  }
+  /// By 16 m: how many groups there are of those.
+  [[nodiscard]] __device__ static int groups_of(const SweepTile& t) {
+    return (Base::rows_of(t) + 15) / 16;
+  }
+  /// Targets, a chunk of the sequences in a stage, become d1: of its 16 m by each warp or, where
+  /// there are fewer than 64, of a share of the sequences.
+  __device__ __forceinline__ ErrorSums turn_into_errors(int copies, int stage,
+                                                        const unsigned char* n,
+                                                        const SweepTile& t) {
+    wait_for_stage(copies);
+    const int groups = groups_of(t);
+    ErrorSums score;
+    const bool full = groups == S::warps;
+    const int bytes = full ? piece : share_bytes;
+    constexpr int shares = S::row_bytes / share_bytes;  // of 16 m
+    const int turns = full ? S::row_bytes / piece : (groups * shares + S::warps - 1) / S::warps;
+#pragma unroll 1
+    for (int i = 0; i < turns; ++i) {
+      const int share = i * S::warps + warp();
+      const int group = full ? warp() : share / shares;
+      const int begin = (full ? i : share % shares) * bytes;
+      if (group >= groups) break;
+      OutputWeights w;
+      read_output_weights(w, copy_at(copies, false, group), lane(), FromShared{});
+      const int at = stage + begin / S::chunk_bytes;
+      wait_for_stage(at);
+      unsigned char* rows = rows_of(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
+      Base::template turn_block<S::rows>(score, rows, n + begin / piece * n_piece, w, t, group * 16,
+                                         begin, bytes);
+    }
+    return score;
+  }
+  /// Stores d1 of the tile, by all warps.
+  __device__ void keep_errors(int stage, const SweepTile& t) const {
+    constexpr unsigned unit = S::row_bytes / 16;
+    uint4* to = reinterpret_cast<uint4*>(
+        a_.d1 + Base::slot_bytes(state_.cursor.gradient, t.outputs * unit));
+    const int count = Base::rows_of(t) * static_cast<int>(unit);
+#pragma unroll 1
+    for (int i = thread_number(); i < count; i += S::warps * 32) {
+      const int row = i / static_cast<int>(unit), byte = i % static_cast<int>(unit) * 16;
+      const unsigned char* half = rows_of(stage + byte / S::chunk_bytes);
+      to[i] = *reinterpret_cast<const uint4*>(half +
+                                              S::template at<S::rows>(row, byte % S::chunk_bytes));
+    }
+  }
+  /// Asks for g += d1 r^T and then for sums += W1^T d1, or the first of these unless it `adds`;
+  /// d1 lies in stages.
+  __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w, int stage,
+                                                  const unsigned char* n, bool adds) const {
+    if constexpr (multiplies_in_groups) {
+      begin_products();
+      hold(w);
+      hold_all(sums);
+      hold(g);
+      products_begin();
+#pragma unroll
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        ask_for_gradient(g, rows_of(stage + chunk), n + chunk * pieces * n_piece);
+      }
+      products_commit();
+#pragma unroll
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const GroupOperand deep = wide_operand<S::rows * piece>(rows_of(stage + chunk));
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+          M::multiply_held(sums[chunk], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
+        }
+      }
+      products_commit();
+    } else {
+      if (!adds) clear(sums);
+#pragma unroll
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const unsigned char* rows = rows_of(stage + chunk);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) multiply_sixteen<S::rows>(sums[chunk], w[k], rows, k * 16, 0);
+        learn_rows(g, rows, n, chunk);
+      }
+    }
+  }
+  /// Of a chunk, one product among others: g += d1 r^T.
+  __device__ __forceinline__ static void ask_for_gradient(Fragment& g, const unsigned char* d1,
+                                                          const unsigned char* n) {
+    const GroupOperand rows = group_operand(d1), rows_n = group_operand(n);
+#pragma unroll
+    for (unsigned i = 0; i < pieces; ++i) {
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k) {
+        M::multiply_group(g, rows + i * (S::rows * piece / 16) + 2 * k,
+                          rows_n + i * (n_piece / 16) + 2 * k);
+      }
+    }
+  }
+  /// g += d1 r^T alone.
+  __device__ __forceinline__ void learn_rows(Fragment& g, const unsigned char* d1,
+                                             const unsigned char* n, int chunk) const {
+    if constexpr (multiplies_in_groups) {
+      begin_products();
+      hold(g);
+      products_begin();
+      ask_for_gradient(g, d1, n + chunk * pieces * n_piece);
+      products_end();
+      hold(g);
+    } else {
+      for (int byte = 0; byte < S::chunk_bytes; byte += piece) {
+        Base::template multiply_gradient<S::rows>(g, d1, warp() * 16, byte, n,
+                                                  chunk * S::chunk_bytes + byte);
+      }
+    }
+  }
+  __device__ static void begin_products() {
+    __syncwarp();
+    show_to_products();
   }
 };
 

@@ -12,8 +12,8 @@
 /// one side (W0: the inputs; W1: the outputs), and n of at most 56 along the other (W0: hidden
 /// values; W1: columns of the representation). Its master weights lie in the order of the
 /// accumulators of m16n8 products: [m / 16][n / 8][lane] in float4, and for a remainder of n < 8
-/// [m / 16][16][n % 8] floats, so that 49 hidden values take no padding. (W0 of a wide sweep has
-/// another order, `wide_master_index`.)
+/// [m / 16][16][n % 8] floats, so that 49 hidden values take no padding. (A swept W0 has
+/// another order, `swept_master_index`.)
 /// Its working copy lies in *blocks* in the order of the second operand: of `block` m by 56 n.
 
 #include <cstddef>
@@ -124,46 +124,38 @@ struct alignas(16) SweepTile {
   std::uint32_t out;           ///< first row of the panel's h, or of its d0
   std::uint32_t first_part;    ///< of the panel
   std::uint32_t parts;         ///< ... and how many it has
-  std::uint32_t adds;          ///< wide: 1: this part adds the others' sums to its own
-  std::uint32_t stage;         ///< wide: which of the stages of a step its rows come in first
+  std::uint32_t adds;          ///< 1: this part adds the others' sums to its own
+  std::uint32_t stage;         ///< which of the stages of a step its rows come in first
   std::uint32_t last_stage;    ///< ... and last
   std::uint32_t rows;          ///< m that the tile has
   std::uint64_t first_master;  ///< first float of it
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
-/// What the parts of a panel add up to, for each hidden value of a unit.
-struct alignas(16) PanelSums {
-  std::uint32_t out;          ///< first row of h, or of d0
-  std::uint32_t part, parts;  ///< places of the sums
-  std::uint32_t gradient;     ///< 1: d0
-};
-/// Whether a sweep multiplies with hidden values as rows: weights of W0 go from one product to the
-/// other in registers, and the master of W0 has an order of its own.
-PVM_HOST_DEVICE constexpr bool sweeps_wide(int padded) { return padded >= 64; }
-/// The last bit of the sums that a part of a wide sweep leaves to another in a step: who adds them
-/// sees that they are of this step, as those of the step before have the other one.
+/// The last bit of the sums that a part of a sweep leaves to another in a step: who adds them sees
+/// that they are of this step, as those of the step before have the other one.
 PVM_HOST_DEVICE constexpr std::uint32_t sum_mark(unsigned long long step) {
   return static_cast<std::uint32_t>(step & 1U);
 }
-inline constexpr int wide_rows = 64;  ///< m that lie together in that order
-/// m of a tile.
-PVM_HOST_DEVICE constexpr int sweep_rows(int padded) {
-  return sweeps_wide(padded) ? wide_rows : 128;
+inline constexpr int sweep_rows = 64;  ///< m of a tile of a sweep
+/// Warps of a block of threads that compute, 16 hidden values each.
+inline constexpr int sweep_warps = 4;
+/// Floats of the sums that a part of a sweep leaves.
+PVM_HOST_DEVICE constexpr std::size_t sweep_part_floats(int padded) {
+  return std::size_t{16} * sweep_warps * static_cast<std::size_t>(padded);
 }
+/// Bytes of one with its row words.
+inline constexpr int sweep_tile_bytes =
+    static_cast<int>(sizeof(SweepTile)) + (sweep_rows + panel_width) * 4;
 /// Stages that W1(t-2) and W1(t) of a tile come in: two where both have no room in one.
-PVM_HOST_DEVICE constexpr std::uint32_t wide_copy_stages(int padded) {
+PVM_HOST_DEVICE constexpr std::uint32_t sweep_copy_stages(int padded) {
   return padded == 64 ? 2 : 1;
 }
-/// Stages that a tile's rows come in, in a step of a wide sweep: with 256 sequences those that a
-/// gradient is made of in halves of the sequences, and for W0 those that W is multiplied with, 32
-/// at a time; with fewer one of each.
-PVM_HOST_DEVICE constexpr std::uint32_t wide_stages(int padded, std::uint32_t rows, bool forward) {
-  const std::uint32_t chunks = padded == 256 ? 2 : 1, part = wide_rows / chunks;
-  return chunks + (forward ? (rows + part - 1) / part : wide_copy_stages(padded));
-}
-/// Bytes of a tile with its row words.
-PVM_HOST_DEVICE constexpr int sweep_tile_bytes(int padded) {
-  return static_cast<int>(sizeof(SweepTile)) + (sweep_rows(padded) + panel_width) * 4;
+/// Stages that a tile's rows come in, in a step: with 256 sequences those that a gradient is made
+/// of in halves of the sequences, and for W0 those that W is multiplied with, 32 at a time; with
+/// fewer one of each.
+PVM_HOST_DEVICE constexpr std::uint32_t sweep_stages(int padded, std::uint32_t rows, bool forward) {
+  const std::uint32_t chunks = padded == 256 ? 2 : 1, part = sweep_rows / chunks;
+  return chunks + (forward ? (rows + part - 1) / part : sweep_copy_stages(padded));
 }
 /// Where weight (m, n) of a panel with so many `columns` n lies behind its first.
 PVM_HOST_DEVICE constexpr std::size_t master_index(std::size_t columns, std::size_t m,
@@ -173,33 +165,23 @@ PVM_HOST_DEVICE constexpr std::size_t master_index(std::size_t columns, std::siz
   if (n / 8 == full) return start + full * 128 + row * rest + n % 8;
   return start + ((n / 8 * 32) + row % 8 * 4 + n % 8 / 2) * 4 + row / 8 * 2 + n % 2;
 }
-/// The same of W0 in a wide sweep, of `height` m: in those `wide_rows` m, as many of them as there
-/// are in whole 16, [n / 16][m / 8][lane] in float4, as accumulators with n as rows lie across a
-/// warp, and for a remainder of n < 16 [n % 16][m] floats.
-PVM_HOST_DEVICE constexpr std::size_t wide_master_index(std::size_t height, std::size_t columns,
-                                                        std::size_t m, std::size_t n) {
-  const std::size_t first = m / wide_rows * wide_rows;
+/// The same of a swept W0, of `height` m: in every `sweep_rows` m, as many of them as there are in
+/// whole 16, [n / 16][m / 8][lane] in float4, as accumulators with n as rows lie across a warp, and
+/// for a remainder of n < 16 [n % 16][m] floats.
+PVM_HOST_DEVICE constexpr std::size_t swept_master_index(std::size_t height, std::size_t columns,
+                                                         std::size_t m, std::size_t n) {
+  const std::size_t first = m / sweep_rows * sweep_rows;
   const std::size_t left = (height + 15) / 16 * 16 - first;
-  const std::size_t rows = left < wide_rows ? left : wide_rows;
+  const std::size_t rows = left < sweep_rows ? left : sweep_rows;
   const std::size_t at = m - first, row = n % 16;
   const std::size_t start = first * columns + n / 16 * 16 * rows;
   if (n / 16 == columns / 16) return start + row * rows + at;
   return start + ((at / 8 * 32) + row % 8 * 4 + at % 8 / 2) * 4 + row / 8 * 2 + at % 2;
 }
 
-/// How the warps of a sweep share a product: so many along the batch, 16 sequences each, and along
-/// the depth.
-template <int Bp>
-struct SweepWarps {
-  static constexpr int warps = sweep_rows(Bp) / 16;
-  static constexpr int across = sweeps_wide(Bp) ? warps : Bp / 16;  // wide: 16 hidden values each
-  static constexpr int deep = warps / across;
-};
-
 /// Where the run stands. A step's first kernel reads one of these and writes the other for the
-/// second kernel, which writes the first: no kernel reads what it writes. (A wide sweep is one
-/// kernel: each of its blocks of threads has its own, and writes it when all of its warps have read
-/// it.)
+/// second kernel, which writes the first: no kernel reads what it writes. (A sweep is one kernel:
+/// each of its blocks of threads has its own, and writes it when all of its warps have read it.)
 struct Cursor {
   unsigned long long step;
   std::uint32_t now;                         ///< which of W1's two working copies is W1(step)

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// W0 between the order of a wide sweep's master and that of all others, which the update kernel
-/// reads.
+/// W0 between the order of a swept master and that of all others, which the update kernel reads.
 
 #include <cstddef>
 
@@ -16,7 +15,7 @@ namespace pvm::inline v0::detail::batch {
 /// In place; a block of threads for `Rows` m of a panel, two for a tile.
 template <int Rows>
 __global__ void __launch_bounds__(threads)
-    reorder_kernel(const __grid_constant__ Arguments a, float* weights, bool to_wide) {
+    reorder_kernel(const __grid_constant__ Arguments a, float* weights, bool to_swept) {
   static_assert(tile_rows == 2 * Rows);
   constexpr int each = Rows * panel_width / threads;
   const Panel& p = a.tiles[blockIdx.x / 2].panel;
@@ -24,10 +23,10 @@ __global__ void __launch_bounds__(threads)
   const unsigned end = min(first + Rows, (p.m + 15) / 16 * 16);
   if (p.work != Panel::none || first >= end) return;  // W1 has one order
   float* panel = weights + p.master;
-  const auto place = [&](int i, bool wide) {
+  const auto place = [&](int i, bool swept) {
     const unsigned k = threadIdx.x + static_cast<unsigned>(i * threads);
     const std::size_t m = first + k / p.n, n = k % p.n;
-    return wide ? wide_master_index(p.m, p.n, m, n) : master_index(p.n, m, n);
+    return swept ? swept_master_index(p.m, p.n, m, n) : master_index(p.n, m, n);
   };
   const auto exists = [&](int i) {
     return threadIdx.x + static_cast<unsigned>(i * threads) < (end - first) * p.n;
@@ -35,19 +34,19 @@ __global__ void __launch_bounds__(threads)
   float v[each];
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    if (exists(i)) v[i] = panel[place(i, !to_wide)];
+    if (exists(i)) v[i] = panel[place(i, !to_swept)];
   }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    if (exists(i)) panel[place(i, to_wide)] = v[i];
+    if (exists(i)) panel[place(i, to_swept)] = v[i];
   }
 }
 
 /// Weights in the order of a master, whole.
-inline void reorder(const Arguments& a, float* weights, bool to_wide, cudaStream_t stream) {
-  cuda_check(launch(reorder_kernel<wide_rows>, {dim3(2 * a.tile_count), threads, 0, stream, false},
-                    a, weights, to_wide),
+inline void reorder(const Arguments& a, float* weights, bool to_swept, cudaStream_t stream) {
+  cuda_check(launch(reorder_kernel<sweep_rows>, {dim3(2 * a.tile_count), threads, 0, stream, false},
+                    a, weights, to_swept),
              "putting weights in order");
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a wide sweep makes of a panel's sums where they were made: h and c(h), or d0. Where blocks
+/// What a sweep makes of a panel's sums where they were made: h and c(h), or d0. Where blocks
 /// of threads share a panel, each leaves the sums of its part in device memory but one, which adds
 /// them up. It comes to them long after the others; no kernel but the sweep reads sums.
 
@@ -14,20 +14,16 @@ namespace pvm::inline v0::detail::batch {
 
 /// Octets, 8 sequences each, that a product adds up at once.
 template <int Bp>
-inline constexpr int wide_octets = Bp == 64 ? 8 : 16;
+inline constexpr int sum_octets = Bp == 64 ? 8 : 16;
 /// Sums of a warp's 16 hidden values by all sequences, 128 at most together: lane l holds rows l/4
 /// and l/4 + 8, and of every 8 sequences 2(l%4) and the next.
 template <int Bp>
-using WideSums = float[Bp / 8 / wide_octets<Bp>][wide_octets<Bp>][4];
-/// Of all four warps.
-PVM_HOST_DEVICE constexpr std::size_t wide_part_floats(int padded) {
-  return std::size_t{64} * static_cast<std::size_t>(padded);
-}
+using SweepSums = float[Bp / 8 / sum_octets<Bp>][sum_octets<Bp>][4];
 
 /// What a warp does with its sums when the tiles of a part are through.
 template <class M, int Bp>
-class WideResults {
-  using Sums = WideSums<Bp>;
+class SweepResults {
+  using Sums = SweepSums<Bp>;
   /// A warp makes results of its 16 rows by 32 sequences in a turn.
   static constexpr int octets = 4;
   static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
@@ -39,7 +35,7 @@ class WideResults {
   static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... and all four
 
   /// `bytes`: so many of a row's are made.
-  __device__ WideResults(const Arguments& a, const SweepTile& t, int bytes)
+  __device__ SweepResults(const Arguments& a, const SweepTile& t, int bytes)
       : a_(a), tile_(t), turns_((bytes + piece_bytes - 1) / piece_bytes) {}
 
   /// Asks for what will be added to the sums, or multiplied with them, up to the second-level
@@ -76,7 +72,7 @@ class WideResults {
     uint4* to = left(tile_.part);
 #pragma unroll
     for (int i = 0; i < Bp / 8; ++i) {
-      const float* v = sums[i / wide_octets<Bp>][i % wide_octets<Bp>];
+      const float* v = sums[i / sum_octets<Bp>][i % sum_octets<Bp>];
       send_piece(to + i * 32, make_uint4(marked(v[0], mark), marked(v[1], mark), marked(v[2], mark),
                                          marked(v[3], mark)));
     }
@@ -145,7 +141,7 @@ class WideResults {
     int words, piece;          ///< where its words, and its first 16 bytes, lie in a square
     bool exists[2];            ///< whether there is a row of its 16 bytes, and eight rows on
     std::uint32_t to, before;  ///< where these lie in rings of hidden rows; h of two steps ago
-    __device__ Places(const WideResults& r, const Cursor& now) {
+    __device__ Places(const SweepResults& r, const Cursor& now) {
       const int l = r.lane(), row = l / octets;
       words = place(l & 15, l >> 4);
       piece = place(row, l % octets);
@@ -272,7 +268,7 @@ class WideResults {
   }
   [[nodiscard]] __device__ uint4* left(std::uint32_t part) const {
     return reinterpret_cast<uint4*>(a_.scratch +
-                                    static_cast<std::size_t>(part) * wide_part_floats(Bp)) +
+                                    static_cast<std::size_t>(part) * sweep_part_floats(Bp)) +
            warp() * (Bp / 8 * 32) + lane();
   }
   /// Whether a value of the lane's is of a row that exists.
@@ -296,11 +292,11 @@ class WideResults {
     if constexpr (Turn + 1 < Bp / 8 / octets) {
       if (turn != Turn) return take<Turn + 1>(v, sums, turn);
     }
-    constexpr int first = Turn * octets % wide_octets<Bp>;
+    constexpr int first = Turn * octets % sum_octets<Bp>;
 #pragma unroll
     for (int i = 0; i < octets; ++i) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) v[i][k] = sums[Turn * octets / wide_octets<Bp>][first + i][k];
+      for (int k = 0; k < 4; ++k) v[i][k] = sums[Turn * octets / sum_octets<Bp>][first + i][k];
       keep_apart<Turn>(v[i]);
     }
   }
