@@ -93,8 +93,9 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
   }
-  for (const int batch : pvm_test::emulated ? std::vector{2, 32, 33, 64, 130, 256}
-                                            : std::vector{2, 32, 33, 64, 80, 100, 130, 192, 256}) {
+  for (const int batch : pvm_test::emulated
+                             ? std::vector{2, 32, 64, 80, 96, 130, 192, 256}
+                             : std::vector{2, 32, 33, 64, 80, 96, 100, 128, 130, 192, 200, 256}) {
     INFO(batch);
     const int steps = steps_of(12, 2);
     require_rounded(distance<E>(hidden_49(), batch, steps), hidden_49(), steps, unit);
@@ -126,7 +127,7 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
     return engine.description().find("swept") != std::string::npos;
   };
   using E = pvm::CudaBatchEngine<pvm::bf16>;
-  for (const int batch : {2, 32, 64, 80, 128, 130, 256}) CHECK(swept(E(early_tiny(), batch)));
+  for (const int batch : {2, 32, 64, 80, 128, 130, 200, 256}) CHECK(swept(E(early_tiny(), batch)));
   CHECK_FALSE(swept(E(early_tiny(), 257)));  // in slices
   CHECK_FALSE(swept(pvm::CudaBatchEngine<>(early_tiny(), 64)));
   auto spec = early_tiny();
@@ -167,7 +168,8 @@ TEST_CASE("batch: looking changes nothing", "[gpu]") {
   auto no_momentum = hidden_49();
   no_momentum.momentum = 0;
   for (const auto& spec : {early_tiny(), hidden_49(), no_momentum}) {
-    for (const int batch : pvm_test::emulated ? std::vector{64} : std::vector{5, 64, 128, 256}) {
+    for (const int batch :
+         pvm_test::emulated ? std::vector{64} : std::vector{5, 64, 96, 128, 192, 256}) {
       INFO(spec.name << ", batch " << batch);
       const auto start = start_from(some_weights(pvm::make_connectome(spec).weights), batch);
       const auto b = static_cast<std::size_t>(batch);
@@ -236,7 +238,7 @@ TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]
   };
   const int steps = steps_of(50, 6);
   const auto one = train<pvm::HostEngine<>>(spec, 1, steps, same);
-  for (const int batch : pvm_test::emulated ? std::vector{2, 64} : std::vector{2, 5, 64, 100}) {
+  for (const int batch : pvm_test::emulated ? std::vector{2, 64} : std::vector{2, 5, 64, 80, 100}) {
     INFO(batch);
     CHECK(largest_difference(train<pvm::CudaBatchEngine<>>(spec, batch, steps, same),
                              doubles(one)) < 2e-6);

@@ -128,9 +128,11 @@ __global__ void moved_matrices(float* out) {
 
 int left(int row, int column) { return (row * 3 + column * 5) % 7 - row % 3; }
 int right(int row, int column) { return (row + column * 2) % 5 - column % 4; }
-/// Into an operand of four warps' products.
+/// Into an operand of four warps' products, with rows of 128 bytes or of 64.
+template <int RowBytes = 128>
 void put_operand(unsigned char* to, int row, int column, int v) {
-  const int at = row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+  const int twist = RowBytes == 128 ? row % 8 : row / 2 % 4;
+  const int at = row * RowBytes + ((column / 8) ^ twist) * 16 + column % 8 * 2;
   *reinterpret_cast<std::uint16_t*>(to + at) =
       __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
 }
@@ -149,7 +151,7 @@ __global__ void group_product(float* out) {
   const GroupOperand x = group_operand(a), y = group_operand(b);
   products_begin();
   for (unsigned k = 0; k < 4; ++k) {
-    multiply_group_bf16(c, x + k * 2, y + k * 2);
+    multiply_group_bf16<128>(c, x + k * 2, y + k * 2);
   }
   products_end();
   const int row = thread / 32 * 16 + thread % 32 / 4;
@@ -161,17 +163,18 @@ __global__ void group_product(float* out) {
 }
 
 /// 64 x 16 by 16 x 64, the depth across the rows of both.
+template <int RowBytes>
 __global__ void square_product(float* out) {
   unsigned char* a = aligned_dynamic_shared();
-  unsigned char* b = a + 64 * 128;
+  unsigned char* b = a + 64 * RowBytes;
   const auto thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < 64 * 16; i += 128) {
-    put_operand(a, i / 16, i % 16, left(i / 16, i % 16));
-    put_operand(b, i / 16, i % 16, right(i / 16, i % 16));
+    put_operand<RowBytes>(a, i / 16, i % 16, left(i / 16, i % 16));
+    put_operand<RowBytes>(b, i / 16, i % 16, right(i / 16, i % 16));
   }
   __syncthreads();
   float c[8][4] = {};
-  multiply_square_bf16(c, group_operand(a), group_operand(b));
+  multiply_square_bf16<RowBytes>(c, group_operand(a), group_operand(b));
   const int row = thread / 32 * 16 + thread % 32 / 4;
   for (int n = 0; n < 8; ++n) {
     for (int i = 0; i < 4; ++i) {
@@ -179,16 +182,16 @@ __global__ void square_product(float* out) {
     }
   }
 }
-/// 64 x 16 in registers by 16 x 64 or 128, which lies in pieces of 16 rows, added to `before` or
+/// 64 x 16 in registers by 16 x 32 to 128, which lies in pieces of 16 rows, added to `before` or
 /// not.
-template <int Columns>
+template <int RowBytes, int Columns>
 __global__ void held_product(float* out, float before, bool adds) {
   unsigned char* b = aligned_dynamic_shared();
-  constexpr int apart = 16 * 128;
+  constexpr int apart = 16 * RowBytes, piece = RowBytes / 2;
   const auto thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < 16 * Columns; i += 128) {
     const int row = i / Columns, column = i % Columns;
-    put_operand(b + column / 64 * apart, row, column % 64, right(row, column));
+    put_operand<RowBytes>(b + column / piece * apart, row, column % piece, right(row, column));
   }
   __syncthreads();
   const int row = thread / 32 * 16 + thread % 32 / 4;
@@ -204,7 +207,7 @@ __global__ void held_product(float* out, float before, bool adds) {
   }
   float c[Columns / 8][4];
   for (int i = 0; i < Columns / 2; ++i) c[i / 4][i % 4] = before;
-  multiply_held_bf16(c, a, wide_operand<apart>(b), adds);
+  multiply_held_bf16<RowBytes>(c, a, wide_operand<apart>(b), adds);
   for (int n = 0; n < Columns / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
       out[(row + i / 2 * 8) * Columns + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
@@ -303,30 +306,39 @@ TEST_CASE("A product of four warps is that of its matrices") {
   }
 }
 
-TEST_CASE("Products of four warps with 64 and with 128 columns are those of their matrices") {
-  const auto square = run(square_product, 128, 64 * 64);
-  const auto half_added = run(held_product<64>, 128, 64 * 64, 3.0F, true);
-  const auto half_written = run(held_product<64>, 128, 64 * 64, 3.0F, false);
-  const auto added = run(held_product<128>, 128, 64 * 128, 3.0F, true);
-  const auto written = run(held_product<128>, 128, 64 * 128, 3.0F, false);
-  for (int m = 0; m < 64; ++m) {
-    for (int n = 0; n < 128; ++n) {
-      int sum = 0, deep = 0;
-      for (int k = 0; k < 16; ++k) {
-        sum += left(m, k) * right(n, k);
-        deep += left(m, k) * right(k, n);
-      }
-      if (n < 64) {
-        const auto half = static_cast<std::size_t>(m * 64 + n);
-        CHECK(square[half] == static_cast<float>(sum));
-        CHECK(half_added[half] == static_cast<float>(deep + 3));
-        CHECK(half_written[half] == static_cast<float>(deep));
-      }
-      const auto at = static_cast<std::size_t>(m * 128 + n);
-      CHECK(added[at] == static_cast<float>(deep + 3));
-      CHECK(written[at] == static_cast<float>(deep));
-    }
+/// Of the matrices that the kernels put there, over a depth of 16: as `square_product` has them, or
+/// as `held_product` does.
+float exact_product(int m, int n, bool held) {
+  int sum = 0;
+  for (int k = 0; k < 16; ++k) sum += left(m, k) * (held ? right(k, n) : right(n, k));
+  return static_cast<float>(sum);
+}
+template <int RowBytes>
+void check_square_product() {
+  const auto square = run(square_product<RowBytes>, 128, 64 * 64);
+  for (std::size_t i = 0; i < square.size(); ++i) {
+    CHECK(square[i] == exact_product(static_cast<int>(i / 64), static_cast<int>(i % 64), false));
   }
+}
+template <int RowBytes, int Columns>
+void check_held_product() {
+  const auto added = run(held_product<RowBytes, Columns>, 128, 64 * Columns, 3.0F, true);
+  const auto written = run(held_product<RowBytes, Columns>, 128, 64 * Columns, 3.0F, false);
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    const float sum =
+        exact_product(static_cast<int>(i / Columns), static_cast<int>(i % Columns), true);
+    CHECK(added[i] == sum + 3);
+    CHECK(written[i] == sum);
+  }
+}
+
+TEST_CASE("Products of four warps with 32 to 128 columns are those of their matrices") {
+  check_square_product<64>();
+  check_square_product<128>();
+  check_held_product<64, 32>();
+  check_held_product<128, 64>();
+  check_held_product<64, 96>();
+  check_held_product<128, 128>();
 }
 
 TEST_CASE("Impossible launches and copies are refused") {

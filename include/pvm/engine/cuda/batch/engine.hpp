@@ -118,8 +118,7 @@ class CudaBatchEngine {
         rates_(layers(), shape_.terms, rate_kind(), shape_.share),
         products_{shape_.slice, device_.overlaps},
         sweep_{shape_.padded, device_.overlaps},
-        update_{std::min(128, shape_.padded * static_cast<int>(sizeof(Word))), listed_,
-                device_.multiprocessors, device_.overlaps, plan_.columns} {
+        update_{update_bytes(), listed_, device_.multiprocessors, device_.overlaps, plan_.columns} {
     shape_.columns = plan_.columns;
     shape_.table = static_cast<int>(rates_.size());
     require_shared_memory();
@@ -333,8 +332,9 @@ class CudaBatchEngine {
            frames * (spec_.frame_size() + 1 + sizeof(void*)) + 4 * tables * rates_.size() +
            count(shape_.frames) * count(shape_.padded) +
            4 * (plan_.rows.size() + plan_.sweep.size() + plan_.sweep_starts.size()) +
-           sizeof(Tile) * plan_.tiles.size() + sizeof(Product) * plan_.products.size() + 4 * plan_.counters * slices() +
-           24 * score_places() + sizeof(StepStart) * step_starts() + 2 * sizeof(Cursor);
+           sizeof(Tile) * plan_.tiles.size() + sizeof(Product) * plan_.products.size() +
+           4 * plan_.counters * slices() + 24 * score_places() + sizeof(StepStart) * step_starts() +
+           2 * sizeof(Cursor);
   }
 
  private:
@@ -430,9 +430,15 @@ class CudaBatchEngine {
   }
   [[nodiscard]] detail::batch::Plan::Sweep sweep_plan() const {
     if (!swept()) return {};
-    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * Sweeping::blocks_each};
+    const unsigned int each = Sweeping{shape_.padded, false}.blocks_each();
+    return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * each};
   }
 
+  /// Of a row that the update kernel has at a time: as many as a row is made of.
+  [[nodiscard]] int update_bytes() const {
+    const int row = shape_.padded * static_cast<int>(sizeof(Word));
+    return row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32;
+  }
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
   [[nodiscard]] std::size_t work_words() const {
     if (swept()) return detail::batch::y_slots * swept_words();

@@ -37,7 +37,7 @@ inline int choose_slice(int batch, int most) {
   return best;
 }
 /// Sequences that a sweep has room for: it takes a batch as one.
-inline constexpr int swept_sizes[] = {64, 128, 256};
+inline constexpr int swept_sizes[] = {32, 64, 96, 128, 192, 256};
 /// The least of these that has room for all of a batch, or the largest. With some sequences of
 /// padding a sweep is sooner than slices that have none.
 inline int swept_size(int batch) {
@@ -256,13 +256,20 @@ class Plan {
     /// More for the last part of a panel, which mostly makes h, or d0, of its sums.
     std::size_t hidden, gradients;
   };
-  /// As measured on an H200: by least squares of what each block of threads had and when it ended.
+  /// As measured: 64, 128 and 256 by least squares of what each block of threads had and when it
+  /// ended, on an H200; the others by trying what is soonest, on an H100.
   [[nodiscard]] Cycles cycles() const {
     switch (swept_.padded) {
+      case 32:
+        return {3500, 3000, 3200, 210, 1000, 2100};
       case 64:
         return {2500, 3000, 4500, 600, 2000, 3000};
+      case 96:
+        return {3500, 4000, 4000, 1000, 3500, 4800};
       case 128:
         return {5000, 5000, 3750, 2200, 5000, 6500};
+      case 192:
+        return {6000, 6100, 5900, 3200, 8600, 11500};
       default:
         return {7000, 7200, 8000, 4200, 12200, 16400};
     }

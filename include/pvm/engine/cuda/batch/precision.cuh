@@ -91,16 +91,18 @@ struct Math<bf16> : SixteenBits {
                                           std::uint32_t b) {
     multiply_shallow_bf16(c, a0, a1, b);
   }
+  template <int RowBytes>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-    multiply_group_bf16(c, a, b);
+    multiply_group_bf16<RowBytes>(c, a, b);
   }
+  template <int RowBytes>
   __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-    multiply_square_bf16(c, a, b);
+    multiply_square_bf16<RowBytes>(c, a, b);
   }
-  template <int Octets>
+  template <int RowBytes, int Octets>
   __device__ static void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4],
                                        GroupOperand b, bool adds) {
-    multiply_held_bf16(c, a, b, adds);
+    multiply_held_bf16<RowBytes>(c, a, b, adds);
   }
 };
 
@@ -127,16 +129,18 @@ struct Math<fp16> : SixteenBits {
                                           std::uint32_t b) {
     multiply_shallow_fp16(c, a0, a1, b);
   }
+  template <int RowBytes>
   __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-    multiply_group_fp16(c, a, b);
+    multiply_group_fp16<RowBytes>(c, a, b);
   }
+  template <int RowBytes>
   __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-    multiply_square_fp16(c, a, b);
+    multiply_square_fp16<RowBytes>(c, a, b);
   }
-  template <int Octets>
+  template <int RowBytes, int Octets>
   __device__ static void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4],
                                        GroupOperand b, bool adds) {
-    multiply_held_fp16(c, a, b, adds);
+    multiply_held_fp16<RowBytes>(c, a, b, adds);
   }
 };
 

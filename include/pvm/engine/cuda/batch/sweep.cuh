@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A step where products are of 16 bits, the momentum dies out soon and W1 is
-/// no wider than a panel: one pass over the master weights.
+/// A step where products are of 16 bits, the momentum dies out soon and W1 is no wider than a panel:
+/// one pass over the master weights.
 /// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
 /// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
 /// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no
@@ -27,11 +27,9 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Warps that compute need more registers than those that bring: these leave them theirs, in
-/// multiples of 8. Where they cannot, a block of threads has a multiprocessor for itself.
-inline constexpr int computing_registers = 216, bringing_registers = 40;
+/// Where warps cannot leave others their registers there is room for fewer.
 template <int Bp>
-inline constexpr int resident_sweeps = multiplies_in_groups ? SweepShape<Bp>::blocks : 1;
+inline constexpr int resident_sweeps = SweepShape<Bp>::blocks - (multiplies_in_groups ? 0 : 1);
 
 /// Blocks have tiles as the plan says. In a step the cursor goes on to the block's next sweep. What
 /// steps run is a kernel of its own: the instruction cache has no room for more.
@@ -65,13 +63,13 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   if (brings) bringer.start();
   wait_for_previous_kernel();
   if (brings) {
-    leave_registers<bringing_registers>();
+    leave_registers<S::bringing_registers>();
     bringer.look();
     bringer.run();
     return;
   }
   const Cursor cursor = a.first[blockIdx.x].cursor;
-  take_registers<computing_registers>();
+  take_registers<S::computing_registers>();
   sweeper.start();
   if (i == 0) state.cursor = cursor;
   if (i < 32) {
@@ -102,12 +100,9 @@ struct SweepLauncher {
   int padded;  ///< one of `swept_sizes`
   bool early;
 
-  /// Blocks of threads that a multiprocessor runs at once.
-  static constexpr unsigned int blocks_each = SweepShape<256>::blocks;
-
   template <class What>
   void for_batch(What&& what) const {
-    with_constant<64, 128, 256>(padded, what);
+    with_constant<32, 64, 96, 128, 192, 256>(padded, what);
   }
   template <int Bp>
   static auto kernel(SweepKind kind) {
@@ -115,10 +110,16 @@ struct SweepLauncher {
     if (kind == SweepKind::partial) return sweep_kernel<M, Bp, SweepKind::partial>;
     return sweep_kernel<M, Bp, SweepKind::steps>;
   }
+  /// Blocks of threads that a multiprocessor runs at once.
+  [[nodiscard]] unsigned int blocks_each() const {
+    unsigned int blocks = 0;
+    for_batch([&]<int Bp>() { blocks = SweepShape<Bp>::blocks; });
+    return blocks;
+  }
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
-    for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>; });
+    for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>(); });
     return bytes;
   }
   /// Once, before the first launch.

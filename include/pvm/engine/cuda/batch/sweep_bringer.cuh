@@ -112,11 +112,13 @@ class Bringer : SweepRole<M, Bp, Kind> {
   }
 
   /// How warps share `Rows` rows of `Bytes`, 16 bytes a lane: in turns, as many as a warp copies at
-  /// once, so that a lane's are a constant apart.
+  /// once, so that a lane's are a constant apart. Where a warp's lanes are no whole number of rows,
+  /// these come piece by piece.
   template <int Rows, int Bytes>
   struct Shares {
-    static constexpr int pieces = Bytes / 16;    ///< lanes that copy a row
-    static constexpr int at_once = 32 / pieces;  ///< rows
+    static constexpr int together = 512 % Bytes == 0 ? Bytes : S::piece_bytes;
+    static constexpr int pieces = together / 16;  ///< lanes that copy a row
+    static constexpr int at_once = 32 / pieces;   ///< rows
     static constexpr int turn = bringing_warps * at_once;
     static constexpr int copies = (Rows + turn - 1) / turn;  ///< of a lane
     static constexpr int each = copies * at_once;
@@ -217,14 +219,18 @@ class Bringer : SweepRole<M, Bp, Kind> {
     const int start = static_cast<int>(Share::row(static_cast<unsigned>(me_) / 32, 0)) +
                       lane() / Share::pieces;  // less than a turn
     const int lies = S::template at<Rows>(start, at);
-    const int bytes = Base::partial && from + at >= a_.arena + Base::live_bytes() ? 0 : 16;
     from = as_one(from + at);
 #pragma unroll
     for (int k = 0; k < Share::copies; ++k) {
       if (Rows % Share::turn != 0 && k * Share::turn + start >= Rows) break;
       const int row =
-          S::further(lies, k * Share::turn % 8 * 16) + k * Share::turn * S::piece_bytes;
-      copy_row_async(to + row, from, places.of[k], bytes);
+          S::further(lies, S::twist(k * Share::turn)) + k * Share::turn * S::piece_bytes;
+#pragma unroll
+      for (int next = 0; next < Bytes; next += Share::together) {
+        const unsigned char* piece = from + next;
+        const bool padding = Base::partial && piece >= a_.arena + Base::live_bytes();
+        copy_row_async(to + row + next * Rows, piece, places.of[k], padding ? 0 : 16);
+      }
     }
   }
 

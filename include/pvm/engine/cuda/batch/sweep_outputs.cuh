@@ -94,7 +94,8 @@ __device__ __forceinline__ void activate_output(float& sum, Activation) {
 template <class M, int Bp>
 __global__ void __launch_bounds__(threads)
     outputs_kernel(const __grid_constant__ Arguments a, int back) {
-  const auto* tile = reinterpret_cast<const SweepTile*>(a.sweep + std::size_t{blockIdx.x} * sweep_tile_bytes);
+  const auto* tile =
+      reinterpret_cast<const SweepTile*>(a.sweep + std::size_t{blockIdx.x} * sweep_tile_bytes);
   if (tile->forward != 0) return;
   const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + sweep_rows;
   const Cursor now = a.first->cursor;
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(threads)
 /// For `tiles` tiles of the sweep.
 template <class M>
 void make_swept_outputs(const Arguments& a, int back, unsigned int tiles, cudaStream_t stream) {
-  with_constant<64, 128, 256>(a.shape.padded, [&]<int Bp>() {
+  with_constant<32, 64, 96, 128, 192, 256>(a.shape.padded, [&]<int Bp>() {
     cuda_check(launch(outputs_kernel<M, Bp>, {dim3(tiles), threads, 0, stream, false}, a, back),
                "making outputs");
   });

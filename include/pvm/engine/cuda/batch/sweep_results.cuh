@@ -14,8 +14,8 @@ namespace pvm::inline v0::detail::batch {
 
 /// Octets, 8 sequences each, that a product adds up at once.
 template <int Bp>
-inline constexpr int sum_octets = Bp == 64 ? 8 : 16;
-/// Sums of a warp's 16 hidden values by all sequences, 128 at most together: lane l holds rows l/4
+inline constexpr int sum_octets = sweep_chunk(Bp) / 8;
+/// Sums of a warp's 16 hidden values by all sequences, chunk by chunk: lane l holds rows l/4
 /// and l/4 + 8, and of every 8 sequences 2(l%4) and the next.
 template <int Bp>
 using SweepSums = float[Bp / 8 / sum_octets<Bp>][sum_octets<Bp>][4];
@@ -28,7 +28,7 @@ class SweepResults {
   static constexpr int octets = 4;
   static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
   static constexpr int square_bytes = 16 * piece_bytes;
-  static constexpr int squares = Bp == 64 ? 2 : 3;  ///< 64 sequences are two turns
+  static constexpr int squares = Bp < 96 ? Bp / 32 : 3;  ///< 64 sequences are two turns
 
  public:
   static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
@@ -44,20 +44,23 @@ class SweepResults {
     if (tile_.adds == 0) return;
     if (tile_.parts == 2) {
       const uint4* from = left(other_part()) - lane();  // of the warp
+      constexpr int lines = Bp / 2;
 #pragma unroll
-      for (int i = 0; i < Bp / 64; ++i) prefetch_line(from + (i * 32 + lane()) * 8);
+      for (int i = 0; i < lines; i += 32) {
+        if (lines % 32 == 0 || i + lane() < lines) prefetch_line(from + (i + lane()) * 8);
+      }
     }
     if (tile_.forward == 0) {
       const auto* from = reinterpret_cast<const typename M::Kept::Type*>(a_.kept);
       const std::uint32_t slot = slot_before(now.hidden, a_.shape.ring, 2);
-      constexpr int lines = Bp / 64;  // of a row
+      constexpr int lines = (Bp + 63) / 64;  // of a row
 #pragma unroll
       for (int i = 0; i < 16 * lines; i += 32) {
         const int row = (i + lane()) / lines;
         if (row >= rows() || row >= 16) break;
         prefetch_line(from + hidden_place(a_.shape, slot,
                                           tile_.out + static_cast<unsigned>(warp() * 16 + row),
-                                          static_cast<unsigned>(lane() % lines * 64)));
+                                          static_cast<unsigned>((i + lane()) % lines * 64)));
       }
     }
   }

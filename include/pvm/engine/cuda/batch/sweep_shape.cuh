@@ -16,15 +16,18 @@ namespace pvm::inline v0::detail::batch {
 /// sequences.
 template <int Bp>
 struct SweepShape {
-  static constexpr int blocks = 2;      ///< on a multiprocessor
-  static constexpr int bringers = 128;  ///< threads
+  static constexpr int blocks = Bp == 32 ? 3 : 2;  ///< on a multiprocessor
+  static constexpr int bringers = 128;             ///< threads
+  /// Warps that compute need more registers than those that bring: these leave them theirs, in
+  /// multiples of 8.
+  static constexpr int computing_registers = Bp == 32 ? 120 : 216, bringing_registers = 40;
   static constexpr int warps = sweep_warps;
   static constexpr int threads = warps * 32 + bringers;
   static constexpr int rows = sweep_rows;
   static constexpr int row_bytes = Bp * 2;
-  static constexpr int piece_bytes = 128;  ///< of a row, together
-  static constexpr int chunk_bytes = row_bytes < 256 ? row_bytes : 256;
+  static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;
   static constexpr int chunks = row_bytes / chunk_bytes;
+  static constexpr int piece_bytes = chunk_bytes % 128 == 0 ? 128 : 64;  ///< of a row, together
   static constexpr int part_rows = rows / chunks;
   /// Blocks of 16 m by 16 sequences that a warp makes errors of at once.
   static constexpr int error_blocks = 2;
@@ -32,20 +35,24 @@ struct SweepShape {
   static constexpr int copy_stages = static_cast<int>(sweep_copy_stages(Bp));
   static constexpr int copy_bytes = rows / 16 * copy_words * 4;
   /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies, as products of four warps
-  /// read them: column by column of 128 bytes, with pieces of 16 in other places in every row, so
-  /// that any reads find different banks.
+  /// read them: column by column of such pieces, with 16 bytes each in other places in every row of
+  /// 128 bytes, or every two of 64, so that any reads find different banks.
   template <int Rows>
   __device__ static constexpr int at(int row, int byte) {
     return byte / piece_bytes * (Rows * piece_bytes) + row * piece_bytes +
-           (byte % piece_bytes ^ (row & 7) << 4);
+           (byte % piece_bytes ^ twist(row));
+  }
+  __device__ static constexpr int twist(int row) {
+    return piece_bytes == 128 ? (row & 7) << 4 : (row >> 1 & 3) << 4;
   }
   /// `bytes` further on in the same row, a multiple of 32 and within a piece.
   __device__ static constexpr int further(int place, int bytes) { return place ^ bytes; }
-  static constexpr int stage_bytes = rows * chunk_bytes;
+  static constexpr int stage_bytes = chunk_bytes == 64 ? copy_bytes : rows * chunk_bytes;
   static constexpr int stages = Bp == 64 ? 6 : 4;
-  static_assert(2 * copy_bytes <= copy_stages * stage_bytes);
+  static_assert(rows * chunk_bytes <= stage_bytes && 2 * copy_bytes <= copy_stages * stage_bytes);
+  static_assert(stage_bytes % (8 * piece_bytes) == 0);
   static constexpr int tiles = Bp == 128 ? 3 : 4;
-  static constexpr int n_buffers = Bp > 64 ? 1 : 2;
+  static constexpr int n_buffers = Bp < 128 ? 2 : 1;
   static constexpr int n_bytes = panel_width * row_bytes;
   static_assert(stage_bytes >= part_rows * row_bytes);
   static constexpr int n_start = stages * stage_bytes;
@@ -112,9 +119,10 @@ template <int Bp>
 inline constexpr int masters_start = SweepShape<Bp>::state_start +
                                      (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
 template <int Bp>
-inline constexpr int sweep_shared_bytes = masters_start<Bp> + SweepShape<Bp>::warps *
-                                                                  SweepShape<Bp>::master_places *
-                                                                  SweepShape<Bp>::master_floats * 4;
+constexpr int sweep_shared_bytes() {
+  using S = SweepShape<Bp>;
+  return masters_start<Bp> + S::warps * S::master_places * S::master_floats * 4;
+}
 
 /// What a sweep's kernel does.
 enum class SweepKind {

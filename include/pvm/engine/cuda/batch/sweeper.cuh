@@ -31,16 +31,15 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   static constexpr int n_piece = panel_width * piece;
   static constexpr int chunks = S::chunks;               ///< of the sequences
   static constexpr int pieces = S::chunk_bytes / piece;  ///< of a chunk
-  static constexpr int chunk_octets = sum_octets<Bp>;   ///< 8 sequences each
+  static constexpr int chunk_octets = sum_octets<Bp>;    ///< 8 sequences each
   /// Of a row, that a warp makes errors of at once where they are not shared out by m.
-  static constexpr int share_bytes = S::row_bytes / S::warps > 64 ? S::row_bytes / S::warps : 64;
+  static constexpr int share_bytes = Bp == 256 ? 128 : 64;
   static constexpr int part_steps = S::part_rows / 16;  ///< products for a part of the m
   static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
                 chunks + S::rows / S::part_rows);
 
  public:
-  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state,
-                         unsigned char* shared)
+  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared) {}
 
   __device__ __forceinline__ void run() {
@@ -222,9 +221,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
 #pragma unroll
       for (unsigned i = 0; i < pieces; ++i) {
 #pragma unroll
-        for (unsigned k = 0; k < 4; ++k) {
-          M::multiply_square(g, rows_n + i * (n_piece / 16) + 2 * k,
-                             rows_x + i * (S::rows * piece / 16) + 2 * k);
+        for (unsigned k = 0; k < piece / 32; ++k) {
+          M::template multiply_square<piece>(g, rows_n + i * (n_piece / 16) + 2 * k,
+                                             rows_x + i * (S::rows * piece / 16) + 2 * k);
         }
       }
       products_commit();
@@ -334,8 +333,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
         const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
 #pragma unroll
         for (unsigned chunk = 0; chunk < chunks; ++chunk) {
-          M::multiply_held(sums[chunk], w[part_steps * Part + k],
-                           at + chunk * (pieces * S::part_rows * piece / 16), k > 0 || adds);
+          M::template multiply_held<piece>(sums[chunk], w[part_steps * Part + k],
+                                           at + chunk * (pieces * S::part_rows * piece / 16),
+                                           k > 0 || adds);
         }
       }
       products_commit();
@@ -470,7 +470,8 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
         const GroupOperand deep = wide_operand<S::rows * piece>(rows_of(stage + chunk));
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) {
-          M::multiply_held(sums[chunk], w[k], deep + k * (16 * piece / 16), k > 0 || adds);
+          M::template multiply_held<piece>(sums[chunk], w[k], deep + k * (16 * piece / 16),
+                                           k > 0 || adds);
         }
       }
       products_commit();
@@ -492,9 +493,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
 #pragma unroll
     for (unsigned i = 0; i < pieces; ++i) {
 #pragma unroll
-      for (unsigned k = 0; k < 4; ++k) {
-        M::multiply_group(g, rows + i * (S::rows * piece / 16) + 2 * k,
-                          rows_n + i * (n_piece / 16) + 2 * k);
+      for (unsigned k = 0; k < piece / 32; ++k) {
+        M::template multiply_group<piece>(g, rows + i * (S::rows * piece / 16) + 2 * k,
+                                          rows_n + i * (n_piece / 16) + 2 * k);
       }
     }
   }

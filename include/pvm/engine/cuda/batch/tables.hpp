@@ -146,15 +146,18 @@ PVM_HOST_DEVICE constexpr std::size_t sweep_part_floats(int padded) {
 /// Bytes of one with its row words.
 inline constexpr int sweep_tile_bytes =
     static_cast<int>(sizeof(SweepTile)) + (sweep_rows + panel_width) * 4;
+/// Sequences that products work on together: all, or half of more than 128.
+PVM_HOST_DEVICE constexpr int sweep_chunk(int padded) { return padded > 128 ? padded / 2 : padded; }
 /// Stages that W1(t-2) and W1(t) of a tile come in: two where both have no room in one.
 PVM_HOST_DEVICE constexpr std::uint32_t sweep_copy_stages(int padded) {
-  return padded == 64 ? 2 : 1;
+  return sweep_chunk(padded) == 128 ? 1 : 2;
 }
-/// Stages that a tile's rows come in, in a step: with 256 sequences those that a gradient is made
-/// of in halves of the sequences, and for W0 those that W is multiplied with, 32 at a time; with
-/// fewer one of each.
+/// Stages that a tile's rows come in, in a step: those that a gradient is made of in chunks of the
+/// sequences, and for W0 those that W is multiplied with, 32 at a time where there are two chunks;
+/// else one of each.
 PVM_HOST_DEVICE constexpr std::uint32_t sweep_stages(int padded, std::uint32_t rows, bool forward) {
-  const std::uint32_t chunks = padded == 256 ? 2 : 1, part = sweep_rows / chunks;
+  const auto chunks = static_cast<std::uint32_t>(padded / sweep_chunk(padded));
+  const std::uint32_t part = sweep_rows / chunks;
   return chunks + (forward ? (rows + part - 1) / part : sweep_copy_stages(padded));
 }
 /// Where weight (m, n) of a panel with so many `columns` n lies behind its first.

@@ -427,19 +427,20 @@ inline void products_end() {}
 namespace emulated {
 
 /// Number `column` of row `row` of an operand.
-inline std::uint16_t group_value(GroupOperand operand, int row, int column) {
-  std::uintptr_t at = operand * 16 + static_cast<std::uintptr_t>(row * 128 + column * 2);
-  at ^= (at >> 7 & 7) << 4;
+template <int RowBytes>
+std::uint16_t group_value(GroupOperand operand, int row, int column) {
+  std::uintptr_t at = operand * 16 + static_cast<std::uintptr_t>(row * RowBytes + column * 2);
+  at ^= (at >> 7 & (RowBytes == 128 ? 7U : 3U)) << 4;
   std::uint16_t value;
   std::memcpy(&value, reinterpret_cast<const void*>(at), sizeof(value));
   return value;
 }
 /// The calling lane's sums; its warp meets, as the instruction is the whole warp's.
-template <class Value>
+template <int RowBytes, class Value>
 void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value value) {
   emulated_cuda::block().meet(full_warp, "wgmma", char{});
   const auto operand = [&](GroupOperand from, int line, int k) {
-    return value(group_value(from, line, k));
+    return value(group_value<RowBytes>(from, line, k));
   };
   const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
   float rows[2][16];
@@ -459,7 +460,7 @@ void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value valu
 }
 
 /// 64 x 16 by 16 x 64.
-template <class Value>
+template <int RowBytes, class Value>
 void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value value) {
   emulated_cuda::block().meet(full_warp, "wgmma", char{});
   const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
@@ -468,14 +469,14 @@ void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value val
       const int row = warp * 16 + lane / 4 + e / 2 * 8, column = n * 8 + lane % 4 * 2 + e % 2;
       float sum = 0;
       for (int k = 0; k < 16; ++k) {
-        sum += value(group_value(a, row, k)) * value(group_value(b, column, k));
+        sum += value(group_value<RowBytes>(a, row, k)) * value(group_value<RowBytes>(b, column, k));
       }
       c[n][e] += sum;
     }
   }
 }
-/// The warp's 16 x 16 in registers by 16 x 64 or 128, whose second half lies `b.apart` bytes on.
-template <int Octets, class Value>
+/// The warp's 16 x 16 in registers by 16 x 32 to 128, whose pieces lie `b >> 48` apart.
+template <int RowBytes, int Octets, class Value>
 void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b, bool adds,
                    Value value) {
   struct Words {
@@ -497,8 +498,9 @@ void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOper
       const int column = n * 8 + lane % 4 * 2 + e % 2;
       float sum = 0;
       for (int k = 0; k < 16; ++k) {
-        const auto piece = static_cast<GroupOperand>(column / 64);
-        sum += rows[e / 2][k] * value(group_value(start + piece * apart, k, column % 64));
+        constexpr int piece = RowBytes / 2;
+        const GroupOperand at = start + static_cast<GroupOperand>(column / piece) * apart;
+        sum += rows[e / 2][k] * value(group_value<RowBytes>(at, k, column % piece));
       }
       c[n][e] = adds ? c[n][e] + sum : sum;
     }
@@ -507,37 +509,41 @@ void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOper
 
 }  // namespace emulated
 
-inline void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group(c, a, b, [](std::uint16_t v) {
+template <int RowBytes>
+void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group<RowBytes>(c, a, b, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
-inline void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group(c, a, b,
-                           [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+template <int RowBytes>
+void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group<RowBytes>(
+      c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 
-inline void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_square(c, a, b, [](std::uint16_t v) {
+template <int RowBytes>
+void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_square<RowBytes>(c, a, b, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
-template <int Octets>
+template <int RowBytes, int Octets>
 void multiply_held_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
                         bool adds) {
-  emulated::multiply_held(c, a, b, adds, [](std::uint16_t v) {
+  emulated::multiply_held<RowBytes>(c, a, b, adds, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
-inline void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_square(c, a, b,
-                            [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+template <int RowBytes>
+void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_square<RowBytes>(
+      c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
-template <int Octets>
+template <int RowBytes, int Octets>
 void multiply_held_fp16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
                         bool adds) {
-  emulated::multiply_held(c, a, b, adds,
-                          [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+  emulated::multiply_held<RowBytes>(
+      c, a, b, adds, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 /// How far the pieces are apart is in the upper 16 bits.
 template <int Apart>
