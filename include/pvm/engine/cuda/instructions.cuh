@@ -211,12 +211,13 @@ __device__ __forceinline__ void copies_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// What devices before 9.0 do not have: there, kernels that use it are compiled and never launched.
+// What devices before 9.0 do not have: there, kernels that use it are never launched.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define PVM_BULK_COPIES 1
 #else
 #define PVM_BULK_COPIES 0
 #endif
+inline constexpr bool has_bulk_copies = PVM_BULK_COPIES != 0;
 
 /// A barrier in shared memory that opens when so many threads have arrived, and all bytes they
 /// expect; from compute capability 9.0 on, like bulk copies.

@@ -31,11 +31,9 @@ namespace pvm::inline v0::detail::batch {
 template <int Bp>
 inline constexpr int resident_sweeps = SweepShape<Bp>::blocks - (multiplies_in_groups ? 0 : 1);
 
-/// Blocks have tiles as the plan says. In a step the cursor goes on to the block's next sweep. What
-/// steps run is a kernel of its own: the instruction cache has no room for more.
+/// A block of threads has tiles as the plan says. In a step the cursor goes on to its next sweep.
 template <class M, int Bp, SweepKind Kind>
-__global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
-    sweep_kernel(const __grid_constant__ Arguments a, Task task) {
+__device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   using S = SweepShape<Bp>;
   auto* shared = aligned_dynamic_shared();
   auto& state = *reinterpret_cast<SweepState<Bp>*>(shared + S::state_start);
@@ -92,6 +90,12 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   }
   sync_warps(sweepers_meet, S::warps * 32);
   sweeper.run();
+}
+/// What steps run is a kernel of its own: the instruction cache has no room for more.
+template <class M, int Bp, SweepKind Kind>
+__global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
+    sweep_kernel(const __grid_constant__ Arguments a, Task task) {
+  if constexpr (has_bulk_copies) sweep<M, Bp, Kind>(a, task);
 }
 
 /// Launches `sweep_kernel` for a batch that is known at run time.

@@ -142,6 +142,7 @@ inline void copies_wait_all() {
   copies_wait<0>();
 }
 
+inline constexpr bool has_bulk_copies = true;
 using CopyBarrier = unsigned long long;
 
 namespace emulated {
