@@ -93,9 +93,12 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
   }
-  for (const int batch : pvm_test::emulated
-                             ? std::vector{2, 32, 64, 80, 96, 130, 192, 256}
-                             : std::vector{2, 32, 33, 64, 80, 96, 100, 128, 130, 192, 200, 256}) {
+  // On the emulated device every kernel once: a sweep is the same in all 16 bits.
+  for (const int batch :
+       pvm_test::emulated
+           ? (std::is_same_v<TestType, pvm::bf16> ? std::vector{2, 32, 64, 80, 96, 130, 192, 256}
+                                                  : std::vector{33, 130})
+           : std::vector{2, 32, 33, 64, 80, 96, 100, 128, 130, 192, 200, 256}) {
     INFO(batch);
     const int steps = steps_of(12, 2);
     require_rounded(distance<E>(hidden_49(), batch, steps), hidden_49(), steps, unit);

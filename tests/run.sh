@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # those for the GPU that is here, if one is. Tests labelled slow are left to `ctest -L slow`.
 # cuda_batch_test, which compiles longest, only where it can run; and kernels that cannot run are
 # compiled to see that they compile.
-gpu=OFF architectures=90 kernels="-O1 -DNDEBUG -Xcicc -O1 -Xptxas -O1"
+gpu=OFF architectures=90 kernels="-O1 -DNDEBUG -Xcicc -O1 -Xptxas -O0"
 if nvidia-smi >/dev/null 2>&1; then
   gpu=ON architectures=native kernels="-O3 -DNDEBUG"
   # Hopper's own instructions are tested where they can run: nvcc takes the GPU for a plain 90.

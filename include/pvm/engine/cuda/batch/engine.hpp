@@ -26,6 +26,7 @@
 #include <pvm/engine/cuda/batch/plan.hpp>
 #include <pvm/engine/cuda/batch/products.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>
+#include <pvm/engine/cuda/batch/sizes.hpp>
 #include <pvm/engine/cuda/batch/sweep.cuh>
 #include <pvm/engine/cuda/batch/sweep_order.cuh>
 #include <pvm/engine/cuda/batch/sweep_outputs.cuh>
@@ -85,9 +86,10 @@ struct Tuning {
 }  // namespace detail::batch
 
 /// An Engine on the current CUDA device for 2 and more sequences (1 works, and is slow). Products
-/// run in `Precision`, weights are kept and learn in fp32 by `Rule`. `OwnActivation`: a type of the
-/// program's own that runs on GPUs, or void: the library's that the spec asks for. `run` returns at
-/// once; frames go up on their own stream while earlier ones are used.
+/// run in `Precision`, weights are kept and learn in fp32 by `Rule`. `Batch`: where it is known,
+/// only its kernels are compiled, a sixth of those of any batch in 16 bits. `OwnActivation`: a type
+/// of the program's own that runs on GPUs, or void: the library's that the spec asks for. `run`
+/// returns at once; frames go up on their own stream while earlier ones are used.
 template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
           class OwnActivation = void>
 class CudaBatchEngine {
@@ -98,7 +100,7 @@ class CudaBatchEngine {
   using KeptType = typename Kept::Type;
   using Tuning = detail::batch::Tuning;
   static constexpr bool half = sizeof(Word) == 2;
-  using Sweeping = detail::batch::SweepLauncher<Math>;
+  using Sweeping = detail::batch::SweepLauncher<Math, Batch>;
   static constexpr bool counts_updates = detail::batch::counts_updates<Rule>;
   template <class T>
   using Array = detail::DeviceArray<T>;
@@ -800,7 +802,7 @@ class CudaBatchEngine {
       if (swept()) {
         const auto tiles = static_cast<unsigned int>(plan_.sweep_starts.back());
         for (int back = 1; back <= made_outputs(); ++back) {
-          detail::batch::make_swept_outputs<Math>(arguments(), back, tiles, compute_.get());
+          detail::batch::make_swept_outputs<Math, Batch>(arguments(), back, tiles, compute_.get());
         }
         return;
       }
@@ -1080,7 +1082,7 @@ class CudaBatchEngine {
   detail::batch::Plan plan_;
   RateSchedule schedule_;
   detail::batch::RateTables rates_;
-  detail::batch::ProductsLauncher<Math> products_;
+  detail::batch::ProductsLauncher<Math, Batch> products_;
   Sweeping sweep_;
   detail::batch::UpdateLauncher<Math, Rule> update_;
   detail::Stream compute_{true};  // a step does not wait while frames to come are made rows

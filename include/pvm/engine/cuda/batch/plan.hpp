@@ -19,34 +19,6 @@
 
 namespace pvm::inline v0::detail::batch {
 
-inline constexpr int slice_sizes[] = {16, 32, 64, 128, 256};
-
-/// The sequences that one block of threads of the products kernel works on, at most `most`, so
-/// that the batch is padded least; larger slices read the weights less often.
-inline int choose_slice(int batch, int most) {
-  int best = 16;
-  double least = 1e30;
-  for (const int slice : slice_sizes) {
-    const int slices = (batch + slice - 1) / slice;
-    const double cost = slices * (slice + 12.0);
-    if (slice <= most && cost < least) {
-      least = cost;
-      best = slice;
-    }
-  }
-  return best;
-}
-/// Sequences that a sweep has room for: it takes a batch as one.
-inline constexpr int swept_sizes[] = {32, 64, 96, 128, 192, 256};
-/// The least of these that has room for all of a batch, or the largest. With some sequences of
-/// padding a sweep is sooner than slices that have none.
-inline int swept_size(int batch) {
-  for (const int size : swept_sizes) {
-    if (size >= batch) return size;
-  }
-  return std::end(swept_sizes)[-1];
-}
-
 /// All tables of a network.
 class Plan {
  public:

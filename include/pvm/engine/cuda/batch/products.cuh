@@ -8,6 +8,7 @@
 #include <pvm/engine/cuda/batch/errors.cuh>
 #include <pvm/engine/cuda/batch/forward.cuh>
 #include <pvm/engine/cuda/batch/outputs.cuh>
+#include <pvm/engine/cuda/batch/sizes.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 
@@ -48,16 +49,15 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-/// Launches `products_kernel` for a slice that is known at run time.
-template <class M>
+/// Launches `products_kernel` for a batch.
+template <class M, int Batch>
 struct ProductsLauncher {
   int slice;
   bool early;
 
-  /// Calls what.template operator()<Slice>() for the slice.
   template <class What>
   void for_slice(What&& what) const {
-    with_constant<16, 32, 64, 128, 128 * M::most_tiles>(slice, what);
+    with_slice<M, Batch>(slice, what);
   }
   /// Of a block of threads.
   [[nodiscard]] int shared_bytes() const {

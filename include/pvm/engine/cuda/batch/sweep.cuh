@@ -2,15 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A step where products are of 16 bits, the momentum dies out soon and W1 is no wider than a panel:
-/// one pass over the master weights.
-/// What the step before left W0 to learn moves a tile of it, and while W0(t) is in the
-/// multiprocessor it is multiplied with x(t), so that no copy of it is ever written. W1 needs
-/// nothing of this step's h: d1(t) is multiplied with W1(t) and teaches it at once, so that no
-/// other step needs d1. It is made on the spot of the targets and of y(t-2) = f(W1(t-2) r(t-2)),
-/// which the multiprocessor makes only now: r(t-2) is there for the gradient, and no y is ever
-/// written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The tiles of both hide
-/// each other's latencies.
+/// A step where products are of 16 bits, the momentum dies out soon and W1 is no wider than a
+/// panel: one pass over the master weights. What the step before left W0 to learn moves a tile of
+/// it, and while W0(t) is in the multiprocessor it is multiplied with x(t), so that no copy of it
+/// is ever written. W1 needs nothing of this step's h: d1(t) is multiplied with W1(t) and teaches
+/// it at once, so that no other step needs d1. It is made on the spot of the targets and of y(t-2)
+/// = f(W1(t-2) r(t-2)), which the multiprocessor makes only now: r(t-2) is there for the gradient,
+/// and no y is ever written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The
+/// tiles of both hide each other's latencies.
 ///
 /// What warps do is in sweep_bringer.cuh, and in sweeper.cuh, sweep_worker.cuh and
 /// sweep_results.cuh.
@@ -20,6 +19,7 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/batch/sizes.hpp>
 #include <pvm/engine/cuda/batch/sweep_bringer.cuh>
 #include <pvm/engine/cuda/batch/sweeper.cuh>
 #include <pvm/engine/cuda/check.hpp>
@@ -98,21 +98,25 @@ __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
   if constexpr (has_bulk_copies) sweep<M, Bp, Kind>(a, task);
 }
 
-/// Launches `sweep_kernel` for a batch that is known at run time.
-template <class M>
+/// Launches `sweep_kernel` for a batch.
+template <class M, int Batch>
 struct SweepLauncher {
   int padded;  ///< one of `swept_sizes`
   bool early;
 
   template <class What>
   void for_batch(What&& what) const {
-    with_constant<32, 64, 96, 128, 192, 256>(padded, what);
+    with_swept_size<Batch>(padded, what);
   }
+  /// A batch that is known when compiling has steps of one kind.
   template <int Bp>
   static auto kernel(SweepKind kind) {
+    constexpr auto usual = Batch == dynamic || Batch == Bp ? SweepKind::steps : SweepKind::partial;
     if (kind == SweepKind::other) return sweep_kernel<M, Bp, SweepKind::other>;
-    if (kind == SweepKind::partial) return sweep_kernel<M, Bp, SweepKind::partial>;
-    return sweep_kernel<M, Bp, SweepKind::steps>;
+    if constexpr (Batch == dynamic) {
+      if (kind == SweepKind::partial) return sweep_kernel<M, Bp, SweepKind::partial>;
+    }
+    return sweep_kernel<M, Bp, usual>;
   }
   /// Blocks of threads that a multiprocessor runs at once.
   [[nodiscard]] unsigned int blocks_each() const {

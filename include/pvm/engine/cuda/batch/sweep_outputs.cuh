@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/sizes.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 
@@ -154,9 +155,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 /// For `tiles` tiles of the sweep.
-template <class M>
+template <class M, int Batch>
 void make_swept_outputs(const Arguments& a, int back, unsigned int tiles, cudaStream_t stream) {
-  with_constant<32, 64, 96, 128, 192, 256>(a.shape.padded, [&]<int Bp>() {
+  with_swept_size<Batch>(a.shape.padded, [&]<int Bp>() {
     cuda_check(launch(outputs_kernel<M, Bp>, {dim3(tiles), threads, 0, stream, false}, a, back),
                "making outputs");
   });
