@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/engine.hpp>
@@ -246,10 +247,16 @@ TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]
     CHECK(largest_difference(train<pvm::CudaBatchEngine<>>(spec, batch, steps, same),
                              doubles(one)) < 2e-6);
   }
-  const auto one_bf16 = train<pvm::CudaBatchEngine<pvm::bf16>>(spec, 1, steps, same);
-  const auto many = train<pvm::CudaBatchEngine<pvm::bf16>>(spec, 64, steps, same);
-  CHECK(largest_difference(many, doubles(one_bf16)) <
-        steps * spec.initial_learning_rate / (1 - spec.momentum) * 1.5 * 0x1p-9);
+  auto slow = spec;  // not swept: rows of 96 and 160 sequences are no multiple of 128 bytes
+  slow.momentum = 0.95;
+  for (const auto& [which, batch] :
+       {std::pair(spec, 64), std::pair(slow, 96), std::pair(slow, 160)}) {
+    INFO(batch);
+    using E = pvm::CudaBatchEngine<pvm::bf16>;
+    CHECK(largest_difference(train<E>(which, batch, steps, same),
+                             doubles(train<E>(which, 1, steps, same))) <
+          steps * which.initial_learning_rate / (1 - which.momentum) * 1.5 * 0x1p-9);
+  }
 }
 
 TEST_CASE("batch: a sequence's place does not matter", "[gpu]") {

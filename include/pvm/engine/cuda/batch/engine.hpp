@@ -87,7 +87,7 @@ struct Tuning {
 
 /// An Engine on the current CUDA device for 2 and more sequences (1 works, and is slow). Products
 /// run in `Precision`, weights are kept and learn in fp32 by `Rule`. `Batch`: where it is known,
-/// only its kernels are compiled, a sixth of those of any batch in 16 bits. `OwnActivation`: a type
+/// only its kernels are compiled, a ninth of those of any batch in 16 bits. `OwnActivation`: a type
 /// of the program's own that runs on GPUs, or void: the library's that the spec asks for. `run`
 /// returns at once; frames go up on their own stream while earlier ones are used.
 template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
