@@ -41,7 +41,7 @@ constexpr int swept_size(int batch) {
   return std::end(swept_sizes)[-1];
 }
 
-/// Calls what.template operator()<Slice>() for the slice of a batch.
+/// Calls the template what() with the constant that is the slice of a batch.
 template <class M, int Batch, class What>
 void with_slice(int slice, What&& what) {
   constexpr int most = 128 * M::most_tiles;
@@ -51,7 +51,7 @@ void with_slice(int slice, What&& what) {
     what.template operator()<choose_slice(Batch, most)>();
   }
 }
-/// Calls what.template operator()<Bp>() for what a sweep of a batch has room for.
+/// Calls the template what() with the constant for how many sequences a batch's sweep has room.
 template <int Batch, class What>
 void with_swept_size(int padded, What&& what) {
   if constexpr (Batch == dynamic) {
