@@ -31,11 +31,11 @@ struct Arguments {
   const unsigned char* sweep;         ///< a SweepTile and its row words, each
   const std::uint32_t* sweep_starts;  ///< first tile of each block of threads, and the end
   int sum_rows;                       ///< of a panel's sums: the hidden values of a unit
-  const std::uint32_t* rows;  ///< row words
-  float* master;              ///< panels one behind the other
-  float* states;              ///< the rule's floats, each as long as the master
-  std::size_t weights;        ///< length of the master
-  std::uint32_t* work;        ///< working copies; W1's others lie `flip` words on
+  const std::uint32_t* rows;          ///< row words
+  float* master;                      ///< panels one behind the other
+  float* states;                      ///< the rule's floats, each as long as the master
+  std::size_t weights;                ///< length of the master
+  std::uint32_t* work;                ///< working copies; W1's others lie `flip` words on
   std::size_t flip;
   float* copy;                 ///< W, when somebody reads it
   unsigned char* arena;        ///< all rows that are gathered; what follows lies in it

@@ -436,7 +436,7 @@ class CudaBatchEngine {
     return {shape_.padded, static_cast<unsigned>(device_.multiprocessors) * each};
   }
 
-  /// Of a row that the update kernel has at a time: as many as a row is made of.
+  /// Bytes of a row that the update kernel works on at a time: a row is a whole number of them.
   [[nodiscard]] int update_bytes() const {
     const int row = shape_.padded * static_cast<int>(sizeof(Word));
     return row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32;

@@ -5,7 +5,9 @@
 /// For how many sequences there are kernels, and which of them a batch takes. Of a batch that is
 /// known at compile time no others are compiled.
 
+#include <cstddef>
 #include <iterator>
+#include <utility>
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/launch.hpp>
@@ -51,11 +53,14 @@ void with_slice(int slice, What&& what) {
     what.template operator()<choose_slice(Batch, most)>();
   }
 }
-/// Calls the template what() with the constant for how many sequences a batch's sweep has room.
+/// Calls the template what() with the constant of `swept_sizes` that a batch takes.
 template <int Batch, class What>
 void with_swept_size(int padded, What&& what) {
   if constexpr (Batch == dynamic) {
-    with_constant<32, 64, 96, 128, 192, 256>(padded, what);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      with_constant<swept_sizes[I]...>(padded, what);
+    }
+    (std::make_index_sequence<std::size(swept_sizes)>{});
   } else {
     what.template operator()<swept_size(Batch)>();
   }

@@ -3,9 +3,10 @@
 #pragma once
 
 /// How warps that compute work on a tile together: hidden values are the rows of all products, 16 a
-/// warp, so that what a warp sums up of a gradient lies as the next
-/// product takes its first operand. W(t) never leaves the registers, no warp waits for another one
-/// but for errors, and a tile is half of a multiprocessor's: what one waits for, the other hides.
+/// warp, so that what a warp sums up of a gradient lies as the next product takes its first
+/// operand. W(t) never leaves the registers, no warp waits for another one but for errors, and
+/// other blocks of threads work on other tiles of the multiprocessor's: what one waits for, they
+/// hide.
 
 #include <cstdint>
 
