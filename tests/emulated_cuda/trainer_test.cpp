@@ -84,13 +84,13 @@ using OfSide = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hid
                             pvm::LayerDelay<5>, Parts...>;
 
 template <class Known>
-using Launcher = pvm::detail::StepLauncher<1, Known>;
+using Launcher = pvm::detail::fused::StepLauncher<1, Known>;
 using pvm::detail::NetworkConstants;
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<5>>>::constant_hidden == 25);
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<4>>>::constant_hidden == 16);
 static_assert(Launcher<NetworkConstants<>>::constant_hidden == 0);
 static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several passes");
-using Block25 = pvm::detail::step_kernel::Block<7, true, NetworkConstants<25>>;
+using Block25 = pvm::detail::fused::Block<7, true, NetworkConstants<25>>;
 static_assert(Block25::fixed && Block25::fixed_groups == 4 && Block25::fixed_hidden == 25);
 
 /// The same bits, whether the kernels have the network's type or its spec.

@@ -19,11 +19,12 @@
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
+#include <pvm/engine/cuda/fused/launch.hpp>
+#include <pvm/engine/cuda/fused/planner.hpp>
+#include <pvm/engine/cuda/fused/weight_map.hpp>
 #include <pvm/engine/cuda/launched.hpp>
 #include <pvm/engine/cuda/network_constants.hpp>
-#include <pvm/engine/cuda/planner.hpp>
-#include <pvm/engine/cuda/step_launch.hpp>
-#include <pvm/engine/cuda/weight_map.hpp>
+#include <pvm/engine/cuda/tuning.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
@@ -39,7 +40,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   using Base = detail::LaunchedEngine<CudaEngine>;
   friend Base;
   using Known = detail::ConstantsOf<Net>;
-  using Launcher = detail::StepLauncher<Batch, Known>;
+  using Launcher = detail::fused::StepLauncher<Batch, Known>;
 
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
@@ -175,7 +176,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   [[nodiscard]] std::size_t y_scratch_floats() const {  // of a multiprocessor
     return std::max<std::size_t>(4, planner_.y_floats);
   }
-  [[nodiscard]] detail::WeightMap map() const { return {net_, shape_, planner_}; }
+  [[nodiscard]] detail::fused::WeightMap map() const { return {net_, shape_, planner_}; }
   [[nodiscard]] std::string layout_name() const {
     return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors";
   }
@@ -223,8 +224,9 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     y_scratch_ = Floats(y_scratch_floats() * count(device_.multiprocessors));
   }
 
-  [[nodiscard]] detail::StepArguments arguments(int most_steps) const {
-    detail::StepArguments a{};
+  [[nodiscard]] detail::fused::StepArguments arguments(int most_steps) const {
+    using detail::fused::Divider;
+    detail::fused::StepArguments a{};
     this->describe(a, most_steps);
     a.hidden = net_.hidden;
     a.padded = shape_.padded;
@@ -243,14 +245,14 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     a.first_d0 = static_cast<unsigned>(shape_.d0(0));
     a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
     a.y_columns = static_cast<int>(planner_.y_columns);
-    a.by_list = detail::Divider(shape_.list);
-    a.by_hidden = detail::Divider(net_.hidden);
-    a.by_history_rows = detail::Divider(shape_.history_rows());
-    a.by_chunks = detail::Divider(shape_.chunks);
-    a.by_padded = detail::Divider(shape_.padded);
-    a.by_batch = detail::Divider(batch_);
-    a.by_parts = detail::Divider(shape_.parts);
-    a.by_stage_row = detail::Divider(shape_.groups * 8);
+    a.by_list = Divider(shape_.list);
+    a.by_hidden = Divider(net_.hidden);
+    a.by_history_rows = Divider(shape_.history_rows());
+    a.by_chunks = Divider(shape_.chunks);
+    a.by_padded = Divider(shape_.padded);
+    a.by_batch = Divider(batch_);
+    a.by_parts = Divider(shape_.parts);
+    a.by_stage_row = Divider(shape_.groups * 8);
     a.blobs = blobs_.get();
     a.blob_start = blob_start_.get();
     a.words = words_.get();
@@ -426,8 +428,8 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     });
   }
 
-  detail::StepShape shape_;
-  detail::Planner planner_;
+  detail::fused::StepShape shape_;
+  detail::fused::Planner planner_;
   Launcher launcher_;
   Array<std::uint32_t> blobs_, blob_start_, words_;
   Array<float> arena_, copy_;  // Z; W when somebody reads it

@@ -8,7 +8,7 @@
 
 namespace pvm::inline v0::detail {
 
-/// Threads and registers of the step kernel. A warp works on tiles of `rows` rows times 32 lanes
+/// Threads and registers of the fused kernels. A warp works on tiles of `rows` rows times 32 lanes
 /// times 4 columns, held in registers.
 struct CudaTuning {
   int warps = 14;             ///< 7 row groups of a 49-row unit, twice
@@ -27,7 +27,7 @@ constexpr CudaTuning cuda_tuning(int major, int minor) {
   return tuning;
 }
 
-/// Compile-time constants of the kernel; the same for all architectures so far.
+/// Compile-time constants of the fused kernels; the same for all architectures so far.
 inline constexpr int step_warps = cuda_tuning(9, 0).warps;
 inline constexpr int step_threads = step_warps * 32;
 inline constexpr int fold_stage_floats = 4096;  ///< [gradients][columns] staged for one fold

@@ -44,7 +44,7 @@ struct ChipArguments {
   const std::uint8_t* const* frames;  ///< [staging][block_steps]
   const float* squeezed;              ///< [staging][block_steps][...]
   const std::uint8_t* scored;         ///< [staging][block_steps]
-  const std::uint32_t* index;         ///< see StepArguments
+  const std::uint32_t* index;         ///< see fused::StepArguments
   const float* coefficients;
 };
 

@@ -16,13 +16,13 @@
 #include <type_traits>
 
 #include <pvm/engine/cuda/cursor.hpp>
+#include <pvm/engine/cuda/fused/program.hpp>
 #include <pvm/engine/cuda/instructions.cuh>
-#include <pvm/engine/cuda/step_program.hpp>
 #include <pvm/engine/cuda/tuning.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/activation.hpp>
 
-namespace pvm::inline v0::detail {
+namespace pvm::inline v0::detail::fused {
 
 /// Division by a number that is known at launch; exact while n * d < 2^31.
 struct Divider {
@@ -75,8 +75,6 @@ struct StepArguments {
   const std::uint32_t* index;
   const float* coefficients;  ///< [staging][(block_steps + 1) * layers][table_stride]
 };
-
-namespace step_kernel {
 
 inline constexpr unsigned int full_warp = 0xffffffffU;
 
@@ -1159,5 +1157,4 @@ __global__ void __launch_bounds__(step_threads, 1)
   }
 }
 
-}  // namespace step_kernel
-}  // namespace pvm::inline v0::detail
+}  // namespace pvm::inline v0::detail::fused

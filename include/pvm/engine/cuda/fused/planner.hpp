@@ -15,12 +15,12 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
-#include <pvm/engine/cuda/step_program.hpp>
+#include <pvm/engine/cuda/fused/program.hpp>
 #include <pvm/engine/cuda/tuning.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/unit/deferred.hpp>
 
-namespace pvm::inline v0::detail {
+namespace pvm::inline v0::detail::fused {
 
 enum class Work : std::uint32_t {
   none = 0,
@@ -740,4 +740,4 @@ inline void Planner::finish(Draft& d) {
   shared_bytes = std::max(shared_bytes, need * 4);
 }
 
-}  // namespace pvm::inline v0::detail
+}  // namespace pvm::inline v0::detail::fused

@@ -13,7 +13,7 @@
 
 #include <pvm/core/config.hpp>
 
-namespace pvm::inline v0::detail {
+namespace pvm::inline v0::detail::fused {
 
 /// A source word says where a value comes from: the upper 2 bits how many steps back, the rest
 /// where in that step's row of the past. A row is [c(h) | h | d0 | frame in patch order | 0 | 1 |
@@ -27,8 +27,9 @@ inline constexpr std::uint32_t ends_sum = 2;
 inline constexpr std::uint32_t starts_y = 4;
 inline constexpr std::uint32_t stays_in_l2 = 8;
 
-/// What an item is for one warp, in one word of 16 bytes: a panel's tile and where its sums go. Here
-/// and below "f4" counts float4, and offsets that do not say where they start are in shared memory.
+/// What an item is for one warp, in one word of 16 bytes: a panel's tile and where its sums go.
+/// Here and below "f4" counts float4, and offsets that do not say where they start are in shared
+/// memory.
 struct alignas(16) WarpItem {
   std::uint32_t offset;  ///< f4 of lane 0's first row, from the start of what the flags name
   std::uint32_t what;    ///< f4 of the column vector | lanes << 16 | TileFlags << 22
@@ -123,4 +124,4 @@ struct Program {
   std::uint32_t resident_list, resident_count;          ///< folds (panels) to load and store
 };
 
-}  // namespace pvm::inline v0::detail
+}  // namespace pvm::inline v0::detail::fused

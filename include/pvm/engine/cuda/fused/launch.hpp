@@ -2,25 +2,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches the step kernel for the tile height a network needs, or that is made for it.
+/// Launches the fused kernels for the tile height a network needs, or that is made for it.
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/fused/block.cuh>
+#include <pvm/engine/cuda/fused/planner.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 #include <pvm/engine/cuda/network_constants.hpp>
-#include <pvm/engine/cuda/planner.hpp>
-#include <pvm/engine/cuda/step_kernel.cuh>
+#include <pvm/engine/cuda/tuning.hpp>
 
-namespace pvm::inline v0::detail {
+namespace pvm::inline v0::detail::fused {
 
 template <int RG, bool Single, class Known>
 struct StepKernels {
   static_assert(RG == 7 || RG == 8,
                 "no step kernel for this tile height: tiles have 7 or 8 rows, see StepShape");
-  static constexpr auto steps = step_kernel::steps<RG, Single, Known>;
-  static constexpr auto materialise = step_kernel::materialise<RG, Single, Known>;
-  static constexpr auto restore_products = step_kernel::restore_products<RG, Single, Known>;
+  static constexpr auto steps = fused::steps<RG, Single, Known>;
+  static constexpr auto materialise = fused::materialise<RG, Single, Known>;
+  static constexpr auto restore_products = fused::restore_products<RG, Single, Known>;
 };
 
 /// `Batch`: 1 compiles the kernels for one sequence only. `Known`: NetworkConstants; where they
@@ -114,4 +118,4 @@ class StepLauncher {
   std::size_t shared_;
 };
 
-}  // namespace pvm::inline v0::detail
+}  // namespace pvm::inline v0::detail::fused

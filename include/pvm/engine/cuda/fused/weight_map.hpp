@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Weights between reference order and the panels of the step kernel, on the host.
+/// Weights between reference order and the panels of the fused kernels, on the host.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include <pvm/engine/cuda/planner.hpp>
+#include <pvm/engine/cuda/fused/planner.hpp>
 #include <pvm/model/connectome.hpp>
 
-namespace pvm::inline v0::detail {
+namespace pvm::inline v0::detail::fused {
 
 class WeightMap {
  public:
@@ -103,4 +103,4 @@ class WeightMap {
   const Planner& plan_;
 };
 
-}  // namespace pvm::inline v0::detail
+}  // namespace pvm::inline v0::detail::fused
