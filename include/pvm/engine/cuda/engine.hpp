@@ -19,6 +19,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
+#include <pvm/engine/cuda/fused/arguments.hpp>
 #include <pvm/engine/cuda/fused/launch.hpp>
 #include <pvm/engine/cuda/fused/planner.hpp>
 #include <pvm/engine/cuda/fused/weight_map.hpp>

@@ -10,7 +10,8 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/check.hpp>
-#include <pvm/engine/cuda/fused/block.cuh>
+#include <pvm/engine/cuda/fused/arguments.hpp>
+#include <pvm/engine/cuda/fused/kernel.cuh>
 #include <pvm/engine/cuda/fused/planner.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 #include <pvm/engine/cuda/network_constants.hpp>

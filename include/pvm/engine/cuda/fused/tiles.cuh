@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Passes over the weights: every warp takes the tiles of all panels into registers, two at a time,
+/// and multiplies them with columns (row sums) and with rows (partial y).
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/fused/block.cuh>
+#include <pvm/engine/cuda/fused/program.hpp>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::fused {
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ int Block<RG, Single, Known>::lanes_of(const WarpItem& item) {
+  return static_cast<int>(item.what >> 16 & 63U);
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, const WarpItem& item,
+                                                               bool tail) const {
+  const std::uint32_t flags = item.what >> 22;
+  const int lanes = lanes_of(item);
+  if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
+  if ((flags & in_shared) != 0) {
+    const float4* from = resident + item.offset + lane();
+#pragma unroll
+    for (int r = 0; r < RG; ++r) tile.w[r] = from[r * lanes];
+    return;
+  }
+  const bool history = (flags & in_history) != 0;
+  const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
+  const float4* from =
+      (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
+  // Part of the weights stays in the second-level cache from step to step; the rest passes
+  // through without pushing that part out.
+  const unsigned long long policy = (flags & stays_in_l2) != 0 ? leaves_last() : leaves_first();
+#pragma unroll
+  for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ float Block<RG, Single, Known>::dot(float4 w, float4 x) {
+  return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::sum_rows(const float (&sums)[RG],
+                                                                   float* out) const {
+  float v[8];
+#pragma unroll
+  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
+#pragma unroll
+  for (int half = 4; half >= 1; half /= 2) {
+    const bool upper = (lane() & (half * 4)) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float send = upper ? v[i] : v[i + half];
+      const float keep = upper ? v[i + half] : v[i];
+      v[i] = keep + __shfl_xor_sync(full_warp, send, half * 4);
+    }
+  }
+  v[0] += __shfl_xor_sync(full_warp, v[0], 2);
+  v[0] += __shfl_xor_sync(full_warp, v[0], 1);
+  const int row = lane() >> 2;
+  if ((lane() & 3) == 0 && row < RG) out[row] = v[0];
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::compute(const Tile<RG>& tile,
+                                                                  const WarpItem& item,
+                                                                  float (&sums)[RG]) const {
+  const std::uint32_t flags = item.what >> 22;
+  if ((flags & starts_sum) != 0) {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) sums[r] = 0;
+  }
+  if (lane() < lanes_of(item)) {
+    if ((flags & makes_sums) != 0) {
+      const float4 x = reinterpret_cast<const float4*>(area)[(item.what & 0xffffU) + lane()];
+#pragma unroll
+      for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
+    }
+    if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
+  }
+  if ((flags & ends_sum) != 0) {
+    __syncwarp();
+    sum_rows(sums, area + (item.places >> 16));
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::add_to_y(const Tile<RG>& tile,
+                                                                   const WarpItem& item,
+                                                                   std::uint32_t flags) const {
+  float4* at = y_part + item.y + lane();
+  float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
+  if ((flags & has_rows) != 0) {
+    const float* coef = area + (item.places & 0xffffU);
+#pragma unroll
+    for (int r = 0; r < RG; ++r) {
+      const float c = coef[r];
+      sum.x += c * tile.w[r].x;
+      sum.y += c * tile.w[r].y;
+      sum.z += c * tile.w[r].z;
+      sum.w += c * tile.w[r].w;
+    }
+  }
+  *at = sum;
+}
+
+template <int RG, bool Single, class Known>
+template <class Middle>
+__device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, bool tail,
+                                                                    Tile<RG>& one, Tile<RG>& two,
+                                                                    Middle middle) const {
+  const WarpItem* items = warp_items();
+  float sums[RG];
+#pragma unroll
+  for (int r = 0; r < RG; ++r) sums[r] = 0;
+#pragma unroll 1
+  for (std::uint32_t i = 0;; i += 2) {
+    if (i == p.first_items) middle();
+    if (i == p.all_items) break;
+    const bool wraps = i + 2 == p.all_items;
+    const std::uint32_t next = wraps ? 0 : i + 2;
+    const WarpItem first = items[i], second = items[i + 1];
+    compute(one, first, sums);
+    if (!wraps || again) load(one, items[next], tail);
+    compute(two, second, sums);
+    if (!wraps || again) load(two, items[next + 1], tail);
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ const WarpItem* Block<RG, Single, Known>::warp_items() const {
+  return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.all_items;
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::prefetch(Tile<RG>& one,
+                                                                   Tile<RG>& two) const {
+  one = Tile<RG>{};  // nothing lives on through the folds
+  two = Tile<RG>{};
+  if (p.all_items == 0) return;
+  const WarpItem* items = warp_items();
+  load(one, items[0], false);
+  load(two, items[1], false);
+}
+
+}  // namespace pvm::inline v0::detail::fused
