@@ -22,6 +22,7 @@
 #include <pvm/engine/cuda/fused/arguments.hpp>
 #include <pvm/engine/cuda/fused/launch.hpp>
 #include <pvm/engine/cuda/fused/planner.hpp>
+#include <pvm/engine/cuda/fused/shape.hpp>
 #include <pvm/engine/cuda/fused/weight_map.hpp>
 #include <pvm/engine/cuda/launched.hpp>
 #include <pvm/engine/cuda/network_constants.hpp>

@@ -12,7 +12,7 @@
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/fused/arguments.hpp>
 #include <pvm/engine/cuda/fused/kernel.cuh>
-#include <pvm/engine/cuda/fused/planner.hpp>
+#include <pvm/engine/cuda/fused/shape.hpp>
 #include <pvm/engine/cuda/launch.hpp>
 #include <pvm/engine/cuda/network_constants.hpp>
 #include <pvm/engine/cuda/tuning.hpp>

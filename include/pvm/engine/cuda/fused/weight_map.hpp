@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <pvm/engine/cuda/fused/planner.hpp>
+#include <pvm/engine/cuda/fused/shape.hpp>
 #include <pvm/model/connectome.hpp>
 
 namespace pvm::inline v0::detail::fused {

@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Places in a program: what could not be placed while the lists grew, once they are complete.
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <pvm/engine/cuda/fused/planner.hpp>
+#include <pvm/engine/cuda/fused/program.hpp>
+
+namespace pvm::inline v0::detail::fused {
+
+/// Where the listed d1 and the y of an SM's units lie.
+inline void Planner::place_outputs(Draft& d) {
+  Program& p = d.program;
+  p.column_count = u(d.targets.size());
+  p.history = u(history_floats / 4);
+  p.outputs = u(y_columns);
+  for (std::size_t k = 0; k < d.output_ids.size(); ++k) {
+    history_start[d.output_ids[k]] = history_floats + d.first_column[k];
+    history_stride[d.output_ids[k]] = p.column_count;
+    output_start[d.output_ids[k]] = p.outputs + d.first_column[k];
+  }
+  history_floats +=
+      static_cast<std::size_t>(p.column_count) * static_cast<std::size_t>(shape_.history_rows());
+  y_columns += p.column_count;
+}
+
+/// Completes the items, as x, d1 and r have their places now, and repeats them by pass.
+inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
+  place_sums(d, r_at);
+  std::vector<Item> first = placed_first(d);
+  std::vector<Item> second = placed_second(d, r_at);
+  // The history first: its weights are the ones prefetched while the frame arrives.
+  std::stable_partition(first.begin(), first.end(),
+                        [](const Item& item) { return item.work == Work::history; });
+  if (first.size() % 2 != 0) first.push_back(Item{});
+  if (second.size() % 2 != 0) second.push_back(Item{});
+  d.first = std::move(first);
+  d.second = std::move(second);
+}
+
+/// Room for sums, and r of the output units.
+inline void Planner::place_sums(Draft& d, u32 r_at) const {
+  for (RawTask& task : d.raw_tasks) task.out = d.take(static_cast<std::size_t>(shape_.list));
+  for (OutputUnit& unit : d.output_units) {
+    unit.sum = d.take((parts() + static_cast<std::size_t>(shape_.chunks)) * padded());
+    unit.corr = unit.sum + u(parts() * padded());
+    unit.r += r_at;
+    unit.older += r_at;
+  }
+  for (OutputBlock& block : d.blocks) {
+    block.sum = d.take(static_cast<std::size_t>(shape_.history_slabs) * parts() * padded());
+    block.coef = d.take(static_cast<std::size_t>(shape_.history_rows()));
+  }
+}
+
+inline std::vector<Item> Planner::placed_first(const Draft& d) const {
+  std::vector<Item> placed;
+  for (Item item : d.first) {
+    if (item.work == Work::hidden) {
+      item.vec += d.program.x / 4;
+      placed.push_back(item);  // repeated by pass already
+      continue;
+    }
+    const OutputBlock& block = d.blocks[item.sum];
+    const u32 stride = d.program.column_count / 4;
+    item.weight += d.program.history + item.slab * u(padded()) * stride;
+    item.y_stride = stride;
+    item.vec += d.program.d1 / 4;
+    item.coef += block.coef;
+    item.sum = block.sum + item.slab * u(parts() * padded());
+    for (int pass = 0; pass < shape_.passes; ++pass) {
+      item.pass = u(static_cast<std::size_t>(pass));
+      if (pass > 0) item.flags &= ~starts_y;
+      placed.push_back(item);
+    }
+  }
+  return placed;
+}
+
+/// A pass's row sums go on over all column blocks of a unit.
+inline std::vector<Item> Planner::placed_second(const Draft& d, u32 r_at) const {
+  std::vector<Item> placed;
+  for (std::size_t at = 0; at < d.second.size();) {
+    std::size_t end = at;
+    while (end < d.second.size() && d.second[end].sum == d.second[at].sum) ++end;
+    for (int pass = 0; pass < shape_.passes; ++pass) {
+      for (std::size_t k = at; k < end; ++k) {
+        Item item = d.second[k];
+        item.vec += d.program.d1 / 4;
+        item.y_stride = d.program.column_count / 4;
+        item.coef += r_at;
+        item.sum = d.output_units[item.sum].sum;
+        item.pass = u(static_cast<std::size_t>(pass));
+        placed.push_back(item);
+      }
+    }
+    at = end;
+  }
+  return placed;
+}
+
+}  // namespace pvm::inline v0::detail::fused
