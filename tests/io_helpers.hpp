@@ -36,6 +36,7 @@ namespace io = pvm::io;
 using Bytes = std::vector<std::uint8_t>;
 
 inline constexpr io::FrameShape small_shape{.height = 12, .width = 16, .channels = 3};
+inline constexpr io::FrameShape square{.height = 60, .width = 60, .channels = 3};
 
 inline Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -230,6 +231,11 @@ std::string failure(pvm::Fault fault, Act act) {
     if (error.fault() == fault) return error.what();
   }
   return {};
+}
+/// That of opening what is not a source of that kind.
+template <class Source>
+std::string open_failure(const std::filesystem::path& path) {
+  return failure(pvm::Fault::source, [&] { Source{path}; });
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

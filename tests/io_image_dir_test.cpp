@@ -13,10 +13,6 @@ void fill(const TempDir& dir, int frames) {
   for (const auto& [name, bytes] : numbered(frames)) write_file(dir / name, bytes);
 }
 
-std::string open_failure(const std::filesystem::path& path) {
-  return failure(pvm::Fault::source, [&] { io::ImageDirectory{path}; });
-}
-
 }  // namespace
 
 TEST_CASE("a directory plays its pictures in natural order, with labels", "[io]") {
@@ -57,10 +53,10 @@ TEST_CASE("pictures that vanish while it runs are skipped", "[io]") {
 
 TEST_CASE("what is no directory of pictures is refused in a sentence", "[io]") {
   const TempDir dir;
-  CHECK(contains(open_failure(dir.path()), "holds no pictures"));
-  CHECK(contains(open_failure(dir / "none"), "is not a directory"));
+  CHECK(contains(open_failure<io::ImageDirectory>(dir.path()), "holds no pictures"));
+  CHECK(contains(open_failure<io::ImageDirectory>(dir / "none"), "is not a directory"));
   write_file(dir / "file", {});
-  CHECK(contains(open_failure(dir / "file"), "is not a directory"));
+  CHECK(contains(open_failure<io::ImageDirectory>(dir / "file"), "is not a directory"));
 
   std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
   std::filesystem::create_directory(dir / "locked");
@@ -68,7 +64,7 @@ TEST_CASE("what is no directory of pictures is refused in a sentence", "[io]") {
   std::filesystem::permissions(dir / "locked", std::filesystem::perms::none);
   {
     const Unprivileged user;
-    CHECK(contains(open_failure(dir / "locked"), "cannot be read"));
+    CHECK(contains(open_failure<io::ImageDirectory>(dir / "locked"), "cannot be read"));
   }
   std::filesystem::permissions(dir / "locked", std::filesystem::perms::all);
 }

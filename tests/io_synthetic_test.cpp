@@ -11,8 +11,6 @@ using namespace pvm_test;
 
 namespace {
 
-constexpr io::FrameShape square{.height = 60, .width = 60, .channels = 3};
-
 std::uint64_t digest(const Bytes& bytes) {  // FNV-1a
   std::uint64_t hash = 0xCBF29CE484222325ULL;
   for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001B3ULL;

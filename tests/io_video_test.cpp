@@ -8,14 +8,6 @@
 
 using namespace pvm_test;
 
-namespace {
-
-std::string open_failure(const std::filesystem::path& path) {
-  return failure(pvm::Fault::source, [&] { io::Video{path}; });
-}
-
-}  // namespace
-
 TEST_CASE("a video plays its frames in order, for ever", "[io]") {
   const TempDir dir;
   write_video(dir / "a.avi", 7);
@@ -76,26 +68,26 @@ TEST_CASE("a video cut off plays what there is of it", "[io]") {
 
 TEST_CASE("what is no video is refused in a sentence", "[io]") {
   const TempDir dir;
-  CHECK(contains(open_failure(dir / "none.avi"), "does not exist"));
-  CHECK(contains(open_failure(dir.path()), "is a directory"));
+  CHECK(contains(open_failure<io::Video>(dir / "none.avi"), "does not exist"));
+  CHECK(contains(open_failure<io::Video>(dir.path()), "is a directory"));
 
   write_file(dir / "text.avi", bytes_of("this is text\nand more of it\n"));
-  CHECK(contains(open_failure(dir / "text.avi"), "is not a video"));
+  CHECK(contains(open_failure<io::Video>(dir / "text.avi"), "is not a video"));
 
   write_file(dir / "empty.avi", {});
-  CHECK(contains(open_failure(dir / "empty.avi"), "is not a video"));
+  CHECK(contains(open_failure<io::Video>(dir / "empty.avi"), "is not a video"));
 
   write_video(dir / "zero.avi", 0);
-  CHECK_FALSE(open_failure(dir / "zero.avi").empty());
+  CHECK_FALSE(open_failure<io::Video>(dir / "zero.avi").empty());
 
   write_file(dir / "sound.wav", silence());
-  CHECK_FALSE(open_failure(dir / "sound.wav").empty());
+  CHECK_FALSE(open_failure<io::Video>(dir / "sound.wav").empty());
 
   std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
   write_video(dir / "locked.avi", 2);
   std::filesystem::permissions(dir / "locked.avi", std::filesystem::perms::none);
   const Unprivileged user;
-  CHECK(contains(open_failure(dir / "locked.avi"), "may you read it"));
+  CHECK(contains(open_failure<io::Video>(dir / "locked.avi"), "may you read it"));
 }
 
 TEST_CASE("a video that is gone when it should start over is a failure", "[io]") {

@@ -13,8 +13,6 @@ using namespace pvm_test;
 
 namespace {
 
-constexpr io::FrameShape square{.height = 60, .width = 60, .channels = 3};
-
 std::size_t files_in(const TempDir& dir) {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {

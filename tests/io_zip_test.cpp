@@ -10,14 +10,6 @@
 
 using namespace pvm_test;
 
-namespace {
-
-std::string open_failure(const std::filesystem::path& path) {
-  return failure(pvm::Fault::source, [&] { io::Zip{path}; });
-}
-
-}  // namespace
-
 TEST_CASE("a zip plays its pictures in natural order, for ever", "[io]") {
   const TempDir dir;
   Entries entries = numbered(12);
@@ -141,32 +133,32 @@ TEST_CASE("a zip of nothing readable fails after one pass", "[io]") {
 
 TEST_CASE("what is no zip is refused in a sentence", "[io]") {
   const TempDir dir;
-  CHECK(contains(open_failure(dir / "none.zip"), "does not exist"));
+  CHECK(contains(open_failure<io::Zip>(dir / "none.zip"), "does not exist"));
 
   write_file(dir / "zero.zip", {});
-  CHECK(contains(open_failure(dir / "zero.zip"), "empty"));
+  CHECK(contains(open_failure<io::Zip>(dir / "zero.zip"), "empty"));
 
   write_file(dir / "text.zip", bytes_of("this is text, and not short of it either"));
-  CHECK(contains(open_failure(dir / "text.zip"), "not a zip"));
+  CHECK(contains(open_failure<io::Zip>(dir / "text.zip"), "not a zip"));
 
   write_zip(dir / "a.zip", numbered(10));
   write_file(dir / "half.zip", cut(read_file(dir / "a.zip"), 0.5));
-  CHECK(contains(open_failure(dir / "half.zip"), "cut off"));
+  CHECK(contains(open_failure<io::Zip>(dir / "half.zip"), "cut off"));
 
   Bytes empty_zip(22, 0);
   std::copy_n("PK\x05\x06", 4, empty_zip.begin());
   write_file(dir / "empty.zip", empty_zip);
-  CHECK(contains(open_failure(dir / "empty.zip"), "holds no pictures"));
+  CHECK(contains(open_failure<io::Zip>(dir / "empty.zip"), "holds no pictures"));
 
   write_zip(dir / "other.zip", {{"a.txt", bytes_of("x")}});
-  CHECK(contains(open_failure(dir / "other.zip"), "holds no pictures"));
+  CHECK(contains(open_failure<io::Zip>(dir / "other.zip"), "holds no pictures"));
 
-  CHECK(contains(open_failure(dir.path()), "directory"));
+  CHECK(contains(open_failure<io::Zip>(dir.path()), "directory"));
 
   std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
   std::filesystem::permissions(dir / "a.zip", std::filesystem::perms::none);
   const Unprivileged user;
-  CHECK(contains(open_failure(dir / "a.zip"), "Permission denied"));
+  CHECK(contains(open_failure<io::Zip>(dir / "a.zip"), "Permission denied"));
 }
 
 TEST_CASE("the size an entry claims is not believed", "[io]") {

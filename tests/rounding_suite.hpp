@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/check.hpp>
 
 #include "engine_suite.hpp"
@@ -85,6 +87,42 @@ inline pvm::Spec hidden_49() {
   spec.hidden_block_size = 7;
   spec.layer_shapes = {4, 3, 1};
   return spec;
+}
+
+/// Units with more hidden values than one panel of weights has.
+inline pvm::Spec wide_units() {
+  auto spec = early_tiny();
+  spec.name = "wide units";
+  spec.layer_shapes = {2, 1};
+  spec.hidden_block_size = 12;
+  spec.input_block_size = 20;
+  return spec;
+}
+
+/// Batches of an engine of less precision than fp32, one for each layout that their rows have, and
+/// every kind of update.
+template <class E, class Precision>
+void batches_are_rounded() {
+  constexpr bool is_bf16 = std::is_same_v<Precision, pvm::bf16>;
+  const double unit = is_bf16 ? 0x1p-9 : 0x1p-12;
+  for (const auto& spec : odd_specs()) {
+    if (spec.opt_abs_diff) continue;
+    // The emulated device runs them all in fp32; here those whose updates differ in kind.
+    if (emulated && spec.name != "momentum 0.95" && spec.name != "hidden 49") continue;
+    INFO(spec.name);
+    const int steps = steps_of(24, 6);
+    require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
+  }
+  // On the emulated device fewer: all layouts of rows, and a sweep is the same in all 16 bits.
+  for (const int batch :
+       emulated ? (is_bf16 ? std::vector{2, 32, 64, 80, 96, 130, 192, 256} : std::vector{33, 130})
+                : std::vector{2, 32, 33, 64, 80, 96, 100, 128, 130, 192, 200, 256}) {
+    INFO(batch);
+    const int steps = steps_of(12, 2);
+    require_rounded(distance<E>(hidden_49(), batch, steps), hidden_49(), steps, unit);
+  }
+  const int steps = steps_of(12, 2);
+  require_rounded(distance<E>(wide_units(), 7, steps), wide_units(), steps, unit);
 }
 
 template <class E, class F>

@@ -13,26 +13,21 @@
 #include <utility>
 #include <vector>
 
-#include <opencv2/core.hpp>
-#include <opencv2/imgcodecs.hpp>
-#include <opencv2/videoio.hpp>
-
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/synthetic.hpp>
-#include <pvm/io/write_zip.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/trainer.hpp>
 
 #include "catch.hpp"
 #include "train_helpers.hpp"
+#include "train_sources.hpp"
 
 namespace io = pvm::io;
 using namespace train_test;
 
 namespace {
 
-constexpr io::FrameShape shape{24, 24, 3};
 constexpr std::size_t frame_bytes = 12 * 12 * 3;  // of tiny_spec
 constexpr std::size_t all = pvm::share_of_free_memory;
 
@@ -105,24 +100,9 @@ struct Scores {
   }
 };
 
-void write_sources(const TempDir& dir, std::uint64_t frames) {
-  io::Synthetic source({.seed = 3, .frames = frames});
-  io::write_published_zip(dir / "a.zip", source, shape, frames);
-  std::filesystem::create_directory(dir / "pictures");
-  cv::VideoWriter video((dir / "a.avi").string(), cv::VideoWriter::fourcc('M', 'J', 'P', 'G'), 25,
-                        {shape.width, shape.height});
-  REQUIRE(video.isOpened());
-  cv::Mat picture(shape.height, shape.width, CV_8UC3);
-  for (std::uint64_t i = 0; i < frames; ++i) {
-    source.next(shape, {picture.data, shape.size()});
-    video.write(picture);
-    const std::string name = std::to_string(i) + ".png";
-    if (i % 9 == 4 || i + 1 == frames) {  // unreadable ones, at the end too
-      write_file(dir / "pictures" / name, "text");
-    } else {
-      cv::imwrite((dir / "pictures" / name).string(), picture);
-    }
-  }
+/// Some of the pictures cannot be read, at the end too.
+void write_unreadable_too(const TempDir& dir, std::uint64_t frames) {
+  write_sources(dir, frames, [=](std::uint64_t i) { return i % 9 == 4 || i + 1 == frames; });
 }
 
 struct Outcome {
@@ -282,7 +262,7 @@ TEST_CASE("A file that is kept is decoded once, whatever the batch", "[train][ca
   const TempDir dir;
   const Messages messages;
   constexpr std::uint64_t frames = 50;  // 6 of those in the directory are unreadable
-  write_sources(dir, frames);
+  write_unreadable_too(dir, frames);
   const auto decoded = [&](const char* name, int batch) {
     auto streams = io::deal({io::opener((dir / name).string())}, static_cast<std::size_t>(batch));
     Trainer trainer(tiny_spec(), {.batch = batch});
@@ -308,7 +288,7 @@ TEST_CASE("A file that is kept is decoded once, whatever the batch", "[train][ca
 
 TEST_CASE("Training is the same with and without a cache", "[train][cache]") {
   const TempDir dir;
-  write_sources(dir, 50);
+  write_unreadable_too(dir, 50);
   const std::vector<std::pair<const char*, std::vector<std::string>>> kinds = {
       {"zip", {(dir / "a.zip").string()}},
       {"video", {(dir / "a.avi").string()}},

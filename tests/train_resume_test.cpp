@@ -10,42 +10,20 @@
 #include <utility>
 #include <vector>
 
-#include <opencv2/core.hpp>
-#include <opencv2/imgcodecs.hpp>
-#include <opencv2/videoio.hpp>
-
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/synthetic.hpp>
-#include <pvm/io/write_zip.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/trainer.hpp>
 
 #include "catch.hpp"
 #include "train_helpers.hpp"
+#include "train_sources.hpp"
 
 namespace io = pvm::io;
 using namespace train_test;
 
 namespace {
-
-constexpr io::FrameShape shape{24, 24, 3};
-
-/// `frames` generated frames as a zip, a video and a directory in `dir`.
-void write_sources(const TempDir& dir, std::uint64_t frames) {
-  io::Synthetic source({.seed = 3, .frames = frames});
-  io::write_published_zip(dir / "a.zip", source, shape, frames);
-  std::filesystem::create_directory(dir / "pictures");
-  cv::VideoWriter video((dir / "a.avi").string(), cv::VideoWriter::fourcc('M', 'J', 'P', 'G'), 25,
-                        {shape.width, shape.height});
-  REQUIRE(video.isOpened());
-  cv::Mat picture(shape.height, shape.width, CV_8UC3);
-  for (std::uint64_t i = 0; i < frames; ++i) {
-    source.next(shape, {picture.data, shape.size()});
-    video.write(picture);
-    cv::imwrite((dir / "pictures" / (std::to_string(i) + ".png")).string(), picture);
-  }
-}
 
 std::vector<io::Opener> openers_of(const std::vector<std::string>& paths) {
   std::vector<io::Opener> openers;

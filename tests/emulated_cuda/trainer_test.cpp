@@ -163,7 +163,7 @@ TEST_CASE("A batch trains on the batched CUDA engine") {
 }
 
 TEST_CASE("A network that learns by Adam trains on the batched CUDA engine") {
-  trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, ByAdam>>(2, "CUDA batch engine");
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, 2, ByAdam>>(2, "CUDA batch engine");
 }
 
 TEST_CASE("A network's type is a constant in the kernels of one sequence, with the same bits") {
@@ -182,19 +182,19 @@ TEST_CASE("An activation of the program's own trains one sequence on the GPU") {
 TEST_CASE("A rule and an activation of the program's own train a batch on the GPU") {
   const pvm::TrainerOptions options{
       .batch = 2, .seed = 5, .backend = pvm::BackendChoice::automatic};
-  using Batch = pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<OwnAdam>>;
+  using Batch = pvm::Trainer<pvm::fp32, 2, ByRule<OwnAdam>>;
   Batch own(options);
   CHECK(train_test::contains(own.description(), "CUDA batch engine"));
-  using Library = pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<pvm::Adam>>;
+  using Library = pvm::Trainer<pvm::fp32, 2, ByRule<pvm::Adam>>;
   CHECK(train(own, 36) == train(Library(options), 36));
 
   using Fades = OfSide<3, pvm::LearningRule<Fading>, pvm::LearningRate<0.1>>;
-  trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic, Fades>>(2, "CUDA batch engine");
+  trains_as_on_the_host<pvm::Trainer<pvm::fp32, 2, Fades>>(2, "CUDA batch engine");
 }
 
 TEST_CASE("A rule that is not marked for GPUs trains on the host, with a warning that says how") {
   const train_test::Messages messages;
-  pvm::Trainer<pvm::fp32, pvm::dynamic, ByRule<HostAdam>> trainer({.batch = 2});
+  pvm::Trainer<pvm::fp32, 2, ByRule<HostAdam>> trainer({.batch = 2});
   CHECK(train_test::contains(trainer.description(), "host engine"));
   CHECK(messages.count("no learning rule 'host adam'") == 1);
   CHECK(messages.count("bool on_gpu = true") == 1);
@@ -250,47 +250,48 @@ TEST_CASE("Compute time is added up over more pieces than there are events") {
 
 TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
+  const auto spec = Net::spec();
   const Different device({.multiprocessors = 16});
   const pvm::TrainerOptions options{.seed = 5};
   const auto on_chip = [](auto&& trainer) {
     return train_test::contains(trainer.description(), "% of W1 on the chip");
   };
-  pvm::Trainer<pvm::fp16, 1, Net> chip(options);
+  pvm::Trainer<pvm::fp16> chip(spec, options);
   CHECK(on_chip(chip));
-  pvm::Trainer<pvm::fp32, 1, Net> exact(options);
+  pvm::Trainer<pvm::fp32> exact(spec, options);
   CHECK(on_chip(exact));
   CHECK(largest_difference(train(chip, 20), train(exact, 20)) < 2e-5);
 
   // The batch that is chosen at run time trains to the same bits.
-  pvm::Trainer<pvm::fp16, pvm::dynamic, Net> chosen(options);
+  pvm::Trainer<pvm::fp16, pvm::dynamic> chosen(spec, options);
   CHECK(on_chip(chosen));
-  CHECK(train(pvm::Trainer<pvm::fp16, 1, Net>(options), 12) == train(std::move(chosen), 12));
+  CHECK(train(pvm::Trainer<pvm::fp16>(spec, options), 12) == train(std::move(chosen), 12));
 
-  // And so does the same network from a file, on the chip or not.
+  // And so does a network's type, on the chip or not.
   CHECK(train(pvm::Trainer<pvm::fp32, 1, Net>(options), 12) ==
-        train(pvm::Trainer<pvm::fp32>(Net::spec(), options), 12));
+        train(pvm::Trainer<pvm::fp32>(spec, options), 12));
   using Smaller = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<6>>;
   CHECK(train(pvm::Trainer<pvm::bf16, 1, Smaller>(options), 12) ==
         train(pvm::Trainer<pvm::bf16>(Smaller::spec(), options), 12));
 
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp16, 2, Net>(options)));
-  CHECK_FALSE(on_chip(pvm::Trainer<pvm::tf32, 1, Net>(options)));
+  CHECK_FALSE(on_chip(pvm::Trainer<pvm::tf32>(spec, options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(train_test::tiny_spec(), options)));
   using Own = pvm::Network<pvm::Hidden<7>, pvm::Activation<OwnPolynomial>>;
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16, 1, Own>(options)));
-  CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16, 1, OfSide<5>>(options)));
+  CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16>(OfSide<5>::spec(), options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16>(train_test::tiny_spec(), options)));
   const Different smaller({.multiprocessors = 2});
   const auto streams = [](auto&& trainer) {
     return train_test::contains(trainer.description(), "all weights streamed");
   };
-  CHECK(streams(pvm::Trainer<pvm::fp16, 1, Net>(options)));
-  CHECK(streams(pvm::Trainer<pvm::fp32, 1, Net>(options)));
+  CHECK(streams(pvm::Trainer<pvm::fp16>(spec, options)));
+  CHECK(streams(pvm::Trainer<pvm::fp32>(spec, options)));
   // Ten units are too many for one multiprocessor, but their weights fit the second-level cache.
   const Different one({.multiprocessors = 1});
   using Few = pvm::Network<pvm::Input<9, 3, 3>, pvm::Layers<3, 1>, pvm::Hidden<7>>;
-  CHECK(streams(pvm::Trainer<pvm::fp16, 1, Few>(options)));
-  pvm::Trainer<pvm::fp32, 1, Few> cached(options);
+  CHECK(streams(pvm::Trainer<pvm::fp16>(Few::spec(), options)));
+  pvm::Trainer<pvm::fp32> cached(Few::spec(), options);
   CHECK_FALSE(streams(cached));
   CHECK_FALSE(on_chip(cached));
 }
