@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/free_memory.hpp>
 #include <pvm/engine/engine.hpp>
 
 namespace pvm::inline v0::detail {
@@ -103,11 +104,6 @@ class DeviceFrameStore {
     }
   };
 
-  static std::size_t free_memory() {
-    std::size_t free = 0, all = 0;
-    cuda_check(cudaMemGetInfo(&free, &all), "asking for free memory");
-    return free;
-  }
   [[nodiscard]] std::size_t per_chunk() const noexcept {
     return std::max<std::size_t>(1, chunk_bytes / frame_bytes_);
   }

@@ -23,6 +23,10 @@
 #include <pvm/engine/cuda/cursor.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/frame_store.hpp>
+#include <pvm/engine/cuda/free_memory.hpp>
+#include <pvm/engine/cuda/graph.hpp>
+#include <pvm/engine/cuda/score_sums.hpp>
+#include <pvm/engine/cuda/state_sizes.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
@@ -97,7 +101,7 @@ class LaunchedEngine {
                       reinterpret_cast<float*>(slot.tables.get()));
     upload(at, block, tables);
     launch(at, block.steps);
-    tally(block);
+    add_counts(counted_, block, spec_.frame_size(), count(batch_) * net_.outputs);
     step_ += steps;
     ++blocks_;
   }
@@ -107,11 +111,7 @@ class LaunchedEngine {
   [[nodiscard]] Score take_score() {
     const std::vector<double> sums = download(score_);
     Score score = std::exchange(counted_, {});
-    for (std::size_t i = 0; i < sums.size(); i += 3) {
-      score.prediction += sums[i];
-      score.persistence += sums[i + 1];
-      score.loss += sums[i + 2];
-    }
+    add_sums(score, sums);
     clear(score_);
     return score;
   }
@@ -121,9 +121,7 @@ class LaunchedEngine {
   /// its step with the past of a new run. Throws Error (Fault::checkpoint) if it does not fit.
   void restore(const EngineState& state) {
     synchronize();
-    check_size("weights", state.weights.size(), net_.weights);
-    if (!state.rates.empty()) check_size("rates", state.rates.size(), layers());
-    if (state.resumable()) check_past(state);
+    check_state(state, state_sizes());
     tables_.clear();
     schedule_ = RateSchedule(spec_);
     if (!state.rates.empty()) schedule_.restore(state.rates);
@@ -158,9 +156,7 @@ class LaunchedEngine {
         schedule_(spec),
         tables_(spec.layer_shapes.size(), plan,
                 options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F) {}
-  ~LaunchedEngine() {
-    if (graph_ != nullptr) (void)cudaGraphExecDestroy(graph_);
-  }
+  ~LaunchedEngine() = default;
 
   /// Waits for all work: the first thing in a destructor of `Self`, whose memory steps may be
   /// using.
@@ -197,13 +193,7 @@ class LaunchedEngine {
            sizeof(Cursor) + barriers * sizeof(unsigned int);
   }
   void require_memory(std::size_t need, const std::string& with) const {
-    std::size_t free = 0, all = 0;
-    cuda_check(cudaMemGetInfo(&free, &all), "asking for free memory");
-    if (need <= free) return;
-    throw Error(Fault::memory,
-                "this network needs " + std::to_string(need >> 20) + " MiB of device memory" +
-                    with + " and " + std::to_string(free >> 20) + " MiB are free; use a smaller " +
-                    (batch_ > 1 ? "batch or spec" : "spec") + ", or the host backend");
+    detail::require_memory(need, with, batch_ > 1 ? "batch or spec" : "spec");
   }
   /// With room for so many sums of scores: prediction, persistence, loss, and again.
   void allocate_staging(std::size_t scores) {
@@ -293,16 +283,7 @@ class LaunchedEngine {
   /// Captures the launch once; everything that changes is on the device.
   void capture() {
     if (!options_.graph) return;
-    cuda_check(cudaStreamBeginCapture(compute_.get(), cudaStreamCaptureModeThreadLocal),
-               "capturing a step");
-    self().launch_steps(INT_MAX, compute_.get());
-    cudaGraph_t graph = nullptr;
-    cuda_check(cudaStreamEndCapture(compute_.get(), &graph), "capturing a step");
-    if (graph_ != nullptr) (void)cudaGraphExecDestroy(std::exchange(graph_, nullptr));
-    const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
-    (void)cudaGraphDestroy(graph);
-    cuda_check(made, "making a graph");
-    cuda_check(cudaGraphUpload(graph_, compute_.get()), "uploading a graph");
+    graph_.capture(compute_.get(), [&] { self().launch_steps(INT_MAX, compute_.get()); });
   }
 
   /// Where a run starts, on the device.
@@ -410,18 +391,12 @@ class LaunchedEngine {
     cuda_check(cudaStreamWaitEvent(stream, slot.uploaded.get(), 0), "ordering a step");
     compute_time_.begin(stream);
     if (options_.graph) {
-      cuda_check(cudaGraphLaunch(graph_, stream), "launching a graph");
+      graph_.launch(stream);
     } else {
       for (int i = 0; i < steps; ++i) self().launch_steps(1, stream);
     }
     compute_time_.end(stream);
     cuda_check(cudaEventRecord(slot.used.get(), stream), "ordering a step");
-  }
-  void tally(const FrameBlock& block) {
-    for (const std::uint8_t scored : block.scored) {
-      if (scored != 0) counted_.pixels += spec_.frame_size();
-    }
-    counted_.outputs += count(block.steps) * count(batch_) * net_.outputs;
   }
   /// Folds everything and forgets the momentum: nothing is listed.
   void settle() {
@@ -430,32 +405,9 @@ class LaunchedEngine {
     tables_.clear();
   }
 
-  static void check_size(const char* what, std::size_t size, std::size_t expected) {
-    if (size == expected) return;
-    throw Error(Fault::checkpoint, "the checkpoint's " + std::string(what) + " are " +
-                                       std::to_string(size) + " numbers and this network needs " +
-                                       std::to_string(expected) + ": they are another spec's");
-  }
-  void check_past(const EngineState& state) const {
-    if (state.batch != batch_) {
-      throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
-                                         " sequences and this run has " + std::to_string(batch_));
-    }
-    if (state.plan.period < 1 || state.plan.terms < state.plan.period ||
-        state.plan.terms > 1 << 20) {
-      throw Error(Fault::checkpoint, "the checkpoint's plan of deferred updates is impossible");
-    }
-    const std::size_t terms = count(state.plan.terms), b = count(batch_);
-    check_size("rates", state.rates.size(), layers());
-    check_size("coefficients", state.coefficients.size(),
-               layers() * terms * (4 + count(state.plan.period)));
-    check_size("folded weights", state.folded.size(), net_.weights);
-    check_size("hidden values", state.hidden.size(), (terms + 4) * hidden_row());
-    check_size("squeezed values", state.squeezed.size(), (terms + 4) * hidden_row());
-    check_size("frames", state.frames.size(), (terms + 4) * b * spec_.frame_size());
-    check_size("outputs", state.outputs.size(), 2 * b * net_.outputs);
-    check_size("hidden gradients", state.hidden_gradients.size(), terms * hidden_row());
-    check_size("output gradients", state.output_gradients.size(), terms * b * net_.outputs);
+  [[nodiscard]] StateSizes state_sizes() const {
+    const std::size_t b = count(batch_);
+    return {batch_, layers(), net_.weights, hidden_row(), b * spec_.frame_size(), b * net_.outputs};
   }
   void restore_rates(const EngineState& state, bool same) {
     const std::size_t each = state.coefficients.size() / layers();
@@ -477,7 +429,7 @@ class LaunchedEngine {
   Array<float> squeezed_, coefficients_;
   Array<std::uint32_t> index_;
   std::vector<Staging> staging_;
-  cudaGraphExec_t graph_ = nullptr;
+  Graph graph_;
 
   DeviceFrameStore store_{spec_.frame_size(), upload_.get()};
   std::vector<std::uint32_t> stored_;
