@@ -21,6 +21,8 @@ struct DeviceFacts {
   int multiprocessors = 0;
   std::size_t shared_bytes = 0;  ///< a block may have
   std::size_t cache_bytes = 0;   ///< of the second-level cache, for weights that stay in it
+  bool overlaps = false;  ///< 9.0 and later: a kernel can start while the one before it ends, and
+                          ///< bulk copies
   CudaTuning tuning;
 };
 
@@ -38,6 +40,7 @@ inline DeviceFacts describe_device() {
   facts.multiprocessors = properties.multiProcessorCount;
   facts.tuning = cuda_tuning(properties.major, properties.minor);
   facts.shared_bytes = properties.sharedMemPerBlockOptin;
+  facts.overlaps = properties.major >= 9;
   facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *
                                                facts.tuning.cache_share);
   return facts;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/tables.hpp>
@@ -50,6 +51,13 @@ enum class RateKind {
   listed    ///< for each gradient, youngest first, what the master gains of it and what W has of it
 };
 
+/// Of `Rule`; `listed`: the last gradients are.
+template <class Rule>
+constexpr RateKind rate_kind(bool listed) {
+  if (listed) return RateKind::listed;
+  return counts_updates<Rule> ? RateKind::counted : RateKind::plain;
+}
+
 /// A table is [1 if the step learns, 1 if its d1 may be asked for, 2 unused], then what each layer
 /// has.
 class RateTables {
@@ -63,12 +71,34 @@ class RateTables {
         updates_(layers) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return 4 + layers_ * each(); }
-  [[nodiscard]] std::vector<DeferredRates>& layers() noexcept { return deferred_; }
-  /// Updates made, by layer.
-  [[nodiscard]] std::vector<std::uint64_t>& updates() noexcept { return updates_; }
   void clear() {
     deferred_.assign(layers_, DeferredRates({1, static_cast<int>(terms_)}));
     updates_.assign(layers_, 0);
+  }
+
+  /// The coefficients of a checkpoint. Where updates are counted nothing is deferred, and a layer's
+  /// first coefficient is their number.
+  [[nodiscard]] std::vector<double> save() const {
+    std::vector<double> all;
+    for (std::size_t l = 0; l < layers_; ++l) {
+      auto saved = deferred_[l].save();
+      if (kind_ == RateKind::counted) saved.front() = static_cast<double>(updates_[l]);
+      all.insert(all.end(), saved.begin(), saved.end());
+    }
+    return all;
+  }
+  /// False if they cannot have been saved here.
+  [[nodiscard]] bool restore(const std::vector<double>& coefficients) {
+    const std::size_t of_a_layer = coefficients.size() / layers_;
+    for (std::size_t l = 0; l < layers_; ++l) {
+      const auto from = coefficients.begin() + static_cast<std::ptrdiff_t>(l * of_a_layer);
+      std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(of_a_layer));
+      if (kind_ == RateKind::counted) {
+        updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
+      }
+      if (!deferred_[l].restore(saved)) return false;
+    }
+    return true;
   }
 
   /// The table of step `step`, whose rates `schedule` becomes.

@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Blocks of frames, with all that their steps need, on their way to the device: some go up and
+/// become rows while the steps of others run.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/frames.cuh>
+#include <pvm/engine/cuda/batch/persistence.cuh>
+#include <pvm/engine/cuda/batch/run_streams.hpp>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/batch/tuning.hpp>
+#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/frame_store.hpp>
+#include <pvm/engine/engine.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// A ring of blocks in pinned memory, each with its place on the device. For every block: `stage`,
+/// fill it and its `tables`, `open`, for every part of it `upload`, `begin_steps`, the steps and
+/// `end_steps`, and at last `close`.
+template <class M>
+class Feed {
+  template <class T>
+  using Array = DeviceArray<T>;
+
+ public:
+  /// `table`: floats of a step's table. Takes no memory yet.
+  Feed(const Shape& shape, std::size_t table, const RunStreams& streams)
+      : batch_(count(shape.batch)),
+        frame_size_(count(shape.pixels)),
+        table_(table),
+        block_steps_(Tuning::block_steps(shape.padded)),
+        streams_(streams),
+        store_(frame_size_, streams.upload()) {}
+
+  [[nodiscard]] int block_steps() const noexcept { return block_steps_; }
+  [[nodiscard]] DeviceFrameStore& store() noexcept { return store_; }
+  [[nodiscard]] const DeviceFrameStore& store() const noexcept { return store_; }
+
+  /// What `allocate` takes, of device memory. Room for frames as floats is taken when the first
+  /// ones come.
+  [[nodiscard]] std::size_t bytes() const {
+    const std::size_t frame = frame_size_ + 1 + sizeof(void*);
+    return Tuning::blocks_ahead * (most_frames() * frame + most_tables() * sizeof(float));
+  }
+  void allocate() {
+    slots_.reserve(Tuning::blocks_ahead);
+    for (int i = 0; i < Tuning::blocks_ahead; ++i) slots_.push_back(make_slot());
+  }
+
+  /// Room for a block; waits until the one that was there has gone up.
+  [[nodiscard]] FrameBlock stage(int steps) {
+    if (steps < 1 || steps > block_steps()) {
+      throw Error(Fault::usage, "a block of " + std::to_string(steps) +
+                                    " steps is impossible; allowed: 1 to " +
+                                    std::to_string(block_steps()));
+    }
+    cuda_check(cudaEventSynchronize(slot().uploaded.get()), "waiting for an upload");
+    const std::size_t frames = count(steps) * batch_;
+    stored_.assign(store_.capacity() > 0 ? frames : 0, not_stored);
+    return {steps,
+            {slot().pixels.get(), frames * frame_size_},
+            {slot().scored.get(), frames},
+            {},
+            stored_};
+  }
+  /// [steps][table] of the block that was staged.
+  [[nodiscard]] float* tables() { return reinterpret_cast<float*>(slot().tables.get()); }
+
+  /// What goes up from now on waits until the block before in the same place has been used.
+  void open() const {
+    cuda_check(cudaStreamWaitEvent(streams_.upload(), slot().used.get(), 0), "ordering an upload");
+  }
+  /// `steps` of the block from `first` on go up and become rows from the ring's slot `place` on.
+  /// Swept, what repeating their frames misses goes to `missed` and to the score.
+  void upload(const FrameBlock& block, int first, int steps, const Arguments& a, std::size_t place,
+              float* missed) {
+    const FrameBlock some = part(block, first, steps);
+    send_frames(some, count(first) * batch_);
+    send(slot().scored_up, slot().scored.get(), count(first) * batch_, count(steps) * batch_);
+    send(slot().tables_up, tables(), count(first) * table_, count(steps) * table_);
+    const Uploaded uploaded = where(first, !some.squeezed.empty(), place, missed);
+    convert_frames<M>(a, uploaded, steps, streams_.upload());
+    cuda_check(cudaEventRecord(slot().uploaded.get(), streams_.upload()), "ordering an upload");
+    score_persistence(a, uploaded, steps, streams_.upload());
+  }
+  /// Steps wait for what has gone up.
+  void begin_steps() const {
+    cuda_check(cudaStreamWaitEvent(streams_.compute(), slot().uploaded.get(), 0),
+               "ordering a step");
+  }
+  void end_steps() const {
+    cuda_check(cudaEventRecord(slot().used.get(), streams_.compute()), "ordering a step");
+  }
+  /// The next block has another place.
+  void close() { ++blocks_; }
+
+ private:
+  struct Slot {
+    PinnedBytes pixels, places, scored, tables;
+    Array<std::uint8_t> pixels_up, scored_up;
+    Array<const std::uint8_t*> places_up;  // where each frame lies
+    Array<float> tables_up, squeezed_up;
+    Event uploaded, used;
+  };
+
+  static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  [[nodiscard]] std::size_t most_frames() const { return count(block_steps_) * batch_; }
+  [[nodiscard]] std::size_t most_tables() const { return count(block_steps_) * table_; }
+  [[nodiscard]] Slot& slot() { return slots_[blocks_ % slots_.size()]; }
+  [[nodiscard]] const Slot& slot() const { return slots_[blocks_ % slots_.size()]; }
+
+  [[nodiscard]] Slot make_slot() const {
+    const std::size_t frames = most_frames();
+    Slot made{PinnedBytes(frames * frame_size_),
+              PinnedBytes(frames * sizeof(const std::uint8_t*)),
+              PinnedBytes(frames),
+              PinnedBytes(most_tables() * sizeof(float)),
+              {},
+              {},
+              {},
+              {},
+              {},
+              Event(),
+              Event()};
+    streams_.put_zeros(made.pixels_up, frames * frame_size_);
+    streams_.put_zeros(made.scored_up, frames);
+    streams_.put_zeros(made.places_up, frames);
+    streams_.put_zeros(made.tables_up, most_tables());
+    return made;
+  }
+
+  [[nodiscard]] FrameBlock part(const FrameBlock& block, int first, int steps) const {
+    const auto of = [&](auto all, std::size_t each) {
+      const std::size_t step = batch_ * each;
+      return all.empty() ? all : all.subspan(count(first) * step, count(steps) * step);
+    };
+    return {steps, of(block.pixels, frame_size_), of(block.scored, 1),
+            of(block.squeezed, frame_size_), of(block.stored, 1)};
+  }
+
+  /// `n` elements of the slot, from `at` on.
+  template <class T>
+  void send(Array<T>& to, const T* from, std::size_t at, std::size_t n) const {
+    cuda_check(cudaMemcpyAsync(to.get() + at, from + at, n * sizeof(T), cudaMemcpyHostToDevice,
+                               streams_.upload()),
+               "uploading frames");
+  }
+  /// The block begins with frame `first` of the slot.
+  void send_frames(const FrameBlock& block, std::size_t first) {
+    if (!block.squeezed.empty()) return send_squeezed(block, first);
+    const std::size_t frames = count(block.steps) * batch_;
+    auto** places = reinterpret_cast<const std::uint8_t**>(slot().places.get());
+    store_.bring(block, frames, slot().pixels_up.get() + first * frame_size_, places + first);
+    send(slot().places_up, places, first, frames);
+  }
+  /// They lie in memory of the caller's that may be gone when this returns.
+  void send_squeezed(const FrameBlock& block, std::size_t first) {
+    Array<float>& to = slot().squeezed_up;
+    if (to.size() == 0) to = Array<float>(most_frames() * frame_size_);
+    cuda_check(cudaMemcpyAsync(to.get() + first * frame_size_, block.squeezed.data(),
+                               block.squeezed.size() * sizeof(float), cudaMemcpyHostToDevice,
+                               streams_.upload()),
+               "uploading frames");
+    cuda_check(cudaStreamSynchronize(streams_.upload()), "uploading frames");
+  }
+  /// Where the slot's steps from `first` on lie on the device.
+  [[nodiscard]] Uploaded where(int first, bool squeezed, std::size_t place, float* missed) const {
+    const std::size_t row = count(first) * batch_;
+    return {slot().places_up.get() + row,
+            squeezed ? slot().squeezed_up.get() + row * frame_size_ : nullptr,
+            slot().scored_up.get() + row,
+            slot().tables_up.get() + count(first) * table_,
+            static_cast<std::uint32_t>(place),
+            missed};
+  }
+
+  std::size_t batch_, frame_size_, table_;
+  int block_steps_;
+  const RunStreams& streams_;
+  std::vector<Slot> slots_;
+  DeviceFrameStore store_;
+  std::vector<std::uint32_t> stored_;
+  std::uint64_t blocks_ = 0;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The kernels of a scheme, and in what order they make a step.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/plan.hpp>
+#include <pvm/engine/cuda/batch/products.cuh>
+#include <pvm/engine/cuda/batch/scheme.hpp>
+#include <pvm/engine/cuda/batch/sweep.cuh>
+#include <pvm/engine/cuda/batch/sweep_order.cuh>
+#include <pvm/engine/cuda/batch/sweep_outputs.cuh>
+#include <pvm/engine/cuda/batch/update.cuh>
+#include <pvm/engine/cuda/device_facts.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Launches them; knows nothing of where a run stands. Everything is handed to `stream`, which is
+/// the steps'.
+template <class M, int Batch, class Rule>
+class Kernels {
+  /// Sweeps are of products in 16 bits.
+  static constexpr bool half = sizeof(typename M::Word) == 2;
+
+ public:
+  Kernels(const Scheme& scheme, const Plan& plan, const DeviceFacts& device)
+      : scheme_(scheme),
+        plan_(plan),
+        products_{scheme.shape.slice, device.overlaps},
+        sweep_{scheme.shape.padded, device.overlaps},
+        update_{row_bytes(scheme.shape), scheme.listed, device.multiprocessors, device.overlaps,
+                plan.columns} {}
+
+  /// Throws Error (device) if a block of threads cannot have what they need.
+  void require_shared_memory(const DeviceFacts& device) const {
+    const auto need =
+        static_cast<std::size_t>(std::max(products_.shared_bytes(), update_.shared_bytes()));
+    if (need <= device.shared_bytes) return;
+    throw Error(Fault::device, "batches need " + std::to_string(need >> 10) +
+                                   " KiB of shared memory a block, and " + device.name + " has " +
+                                   std::to_string(device.shared_bytes >> 10) +
+                                   "; use one sequence, or the host backend");
+  }
+  /// Once, before the first launch.
+  void prepare() const {
+    products_.prepare();
+    update_.prepare();
+    if constexpr (half) {
+      if (scheme_.swept) sweep_.prepare();
+    }
+  }
+
+  /// One step: all products with W(step), then the updates to W(step + 1). Swept, what the step
+  /// before left to learn comes with the products.
+  void step(const Arguments& a, cudaStream_t stream) const {
+    if (scheme_.swept) return sweep(a, Task::learn, stream);
+    products_(a, 0, all_products(), true, stream);
+    update_(a, Task::learn, stream);
+  }
+  /// After a step that swept: W0 learns what it left.
+  void settle(const Arguments& a, cudaStream_t stream) const { sweep(a, Task::settle, stream); }
+  /// The working copies become those of W.
+  void publish(const Arguments& a, cudaStream_t stream) const {
+    if (scheme_.swept) return sweep(a, Task::publish, stream);
+    update_(a, Task::publish, stream);
+  }
+  /// W to `a.copy`, in the master's order.
+  void read(Arguments a, cudaStream_t stream) const {
+    if (scheme_.swept) {  // the update kernel knows one order
+      cuda_check(cudaMemcpyAsync(a.copy, a.master, a.weights * sizeof(float),
+                                 cudaMemcpyDeviceToDevice, stream),
+                 "copying weights");
+      a.master = a.copy;
+      reorder(a, a.copy, false, stream);
+    }
+    update_(a, Task::read, stream);
+    if (scheme_.swept) reorder(a, a.copy, true, stream);
+  }
+  /// y of the last step, and where a sweep makes it when it is two steps old, of the last `made`.
+  void outputs(const Arguments& a, int made, cudaStream_t stream) const {
+    if constexpr (half) {
+      if (scheme_.swept) {
+        const auto tiles = static_cast<unsigned int>(plan_.sweep_starts.back());
+        for (int back = 1; back <= made; ++back) {
+          make_swept_outputs<M, Batch>(a, back, tiles, stream);
+        }
+        return;
+      }
+    }
+    const auto first = static_cast<unsigned int>(plan_.first_output);
+    products_(a, first, all_products() - first, false, stream);
+  }
+
+ private:
+  /// Bytes of a row that the update kernel works on at a time: a row is a whole number of them.
+  static int row_bytes(const Shape& s) {
+    const int row = s.padded * static_cast<int>(sizeof(typename M::Word));
+    return row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32;
+  }
+  [[nodiscard]] unsigned int all_products() const {
+    return static_cast<unsigned int>(plan_.products.size());
+  }
+  void sweep(const Arguments& a, Task task, cudaStream_t stream) const {
+    if constexpr (half) {
+      const auto blocks = static_cast<unsigned int>(plan_.sweep_starts.size() - 1);
+      sweep_(a, task, blocks, stream);
+    }
+  }
+
+  const Scheme& scheme_;
+  const Plan& plan_;
+  ProductsLauncher<M, Batch> products_;
+  SweepLauncher<M, Batch> sweep_;
+  UpdateLauncher<M, Rule> update_;
+};
+
+}  // namespace pvm::inline v0::detail::batch

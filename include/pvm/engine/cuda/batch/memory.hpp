@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a run has in device memory, but for blocks of frames on their way there (feed.hpp).
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/frames.cuh>
+#include <pvm/engine/cuda/batch/plan.hpp>
+#include <pvm/engine/cuda/batch/ring.hpp>
+#include <pvm/engine/cuda/batch/run_streams.hpp>
+#include <pvm/engine/cuda/batch/scheme.hpp>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/batch/tuning.hpp>
+#include <pvm/engine/cuda/check.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// The arrays, as long as a scheme and its plan say. `Arguments` says what is in them.
+template <class M>
+class Memory {
+  template <class T>
+  using Array = DeviceArray<T>;
+  using Word = typename M::Word;
+  using Kept = typename M::Kept::Type;
+
+ public:
+  // What the plan says.
+  Array<std::uint32_t> rows, sweep_tiles, sweep_starts;
+  Array<Product> products;
+  Array<Tile> tiles;
+  // Weights. `states` are the rule's floats, `copy` is W when somebody reads it.
+  Array<float> master, copy, states;
+  Array<std::uint32_t> work;
+  // The past. All rows that are gathered lie in the arena.
+  Ring<Word> squeezed, raw, pixels, d0, d1;
+  Ring<Kept> kept, y;
+  // What else steps read or leave.
+  Array<float> tables, now_table, missed, scratch;
+  Array<std::uint8_t> scored;
+  Array<unsigned int> counters;
+  Array<double> score;
+  Array<StepStart> step_start;
+  Array<Cursor> cursors;  ///< one of the run, one for tasks outside of steps
+
+  /// Takes no memory yet. `hidden`: values of a unit, `table`: floats of a step's table.
+  Memory(const Scheme& scheme, const Plan& plan, int hidden, std::size_t table)
+      : scheme_(scheme), plan_(plan), hidden_(hidden), shape_(scheme.shape) {
+    shape_.columns = plan.columns;
+    shape_.table = static_cast<int>(table);
+  }
+
+  /// Complete.
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  /// Of what a step begins with: of a sweep, each block of threads has its own.
+  [[nodiscard]] std::size_t step_starts() const {
+    return scheme_.swept ? plan_.sweep_starts.size() - 1 : 1;
+  }
+
+  /// What `allocate` takes.
+  [[nodiscard]] std::size_t bytes() const {
+    std::size_t sum = 0;
+    visit_tables(*this, [&](const auto& array, const auto& from) {
+      sum += from.size() * sizeof(*array.get());
+    });
+    visit_zeros(*this, [&](const auto& array, std::size_t n) { sum += n * sizeof(*array.get()); });
+    return sum;
+  }
+  void allocate(const RunStreams& streams) {
+    visit_tables(*this, [&](auto& array, const auto& from) { streams.put(array, from); });
+    visit_zeros(*this, [&](auto& array, std::size_t n) { streams.put_zeros(array, n); });
+    place_rings();
+    streams.write(ones_, std::vector<Word>(padded(), M::operand(1.0F)));
+  }
+
+  /// What the kernels work on.
+  [[nodiscard]] Arguments arguments() const {
+    Arguments a{};
+    a.shape = shape_;
+    describe_plan(a);
+    describe_weights(a);
+    describe_past(a);
+    a.tables = tables.get();
+    a.scored = scored.get();
+    a.scratch = scratch.get();
+    a.scratch_slice = plan_.scratch * panel_width * count(shape_.slice);
+    a.counters = counters.get();
+    a.counter_slice = static_cast<unsigned int>(plan_.counters);
+    a.score = score.get();
+    a.score_slice = static_cast<unsigned int>(plan_.scores);
+    a.first = step_start.get();
+    a.second = cursors.get();
+    return a;
+  }
+
+ private:
+  static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  static unsigned char* bytes_at(auto* p) { return reinterpret_cast<unsigned char*>(p); }
+
+  // How long everything is.
+
+  [[nodiscard]] std::size_t padded() const { return count(shape_.padded); }
+  [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
+  [[nodiscard]] std::size_t hidden_words() const {
+    return count(shape_.ring) * count(shape_.hidden) * padded();
+  }
+  [[nodiscard]] std::size_t pixel_words() const {
+    return count(shape_.frames) * count(shape_.pixels) * padded();
+  }
+  [[nodiscard]] std::size_t output_words() const { return count(shape_.outputs) * padded(); }
+  [[nodiscard]] std::size_t arena_words() const {
+    const std::size_t gradients = count(shape_.hidden) * padded() + output_words();
+    return 2 * hidden_words() + pixel_words() + padded() + count(shape_.terms) * gradients;
+  }
+  [[nodiscard]] std::size_t work_words() const {
+    if (scheme_.swept) return y_slots * swept_words();
+    return (plan_.w0_blocks + 2 * plan_.w1_blocks) * block_words;
+  }
+  /// Of W1's copies of a step.
+  [[nodiscard]] std::size_t swept_words() const { return plan_.copies * copy_words; }
+  /// Places of the score, of three sums each.
+  [[nodiscard]] std::size_t score_places() const {
+    if (!scheme_.swept) return plan_.scores * slices();
+    // every warp that computes has its own
+    return (plan_.sweep_starts.size() - 1) * count(sweep_warps);
+  }
+  /// Of what repeating the frames of a block misses; not swept, that is scored where errors are
+  /// made.
+  [[nodiscard]] std::size_t missed_places() const {
+    if (!scheme_.swept) return 0;
+    return count(Tuning::block_steps(shape_.padded)) * tiles_along(shape_) * tiles_across(shape_);
+  }
+  [[nodiscard]] std::size_t scratch_floats() const {
+    if (scheme_.swept) return plan_.scratch * sweep_part_floats(shape_.padded);
+    return plan_.scratch * panel_width * padded();
+  }
+
+  /// Calls visit(array, what is put there).
+  template <class Self, class Visit>
+  static void visit_tables(Self& m, Visit&& visit) {
+    visit(m.rows, m.plan_.rows);
+    visit(m.products, m.plan_.products);
+    visit(m.tiles, m.plan_.tiles);
+    if (!m.scheme_.swept) return;
+    visit(m.sweep_tiles, m.plan_.sweep);
+    visit(m.sweep_starts, m.plan_.sweep_starts);
+  }
+  /// Calls visit(array, how many zeros it begins as).
+  template <class Self, class Visit>
+  static void visit_zeros(Self& m, Visit&& visit) {
+    visit(m.master, m.plan_.master);
+    visit(m.copy, m.plan_.master);
+    visit(m.states, m.plan_.master * count(m.scheme_.rule_floats));
+    visit(m.work, m.work_words());
+    visit(m.kept_, m.hidden_words());
+    visit(m.arena_, m.arena_words());
+    visit(m.y_, y_slots * m.output_words());
+    visit(m.tables, count(m.shape_.frames) * count(m.shape_.table));
+    visit(m.now_table, count(m.shape_.table));
+    visit(m.scored, count(m.shape_.frames) * m.padded());
+    visit(m.missed, m.missed_places());
+    visit(m.scratch, m.scratch_floats());
+    visit(m.counters, m.plan_.counters * m.slices());
+    visit(m.score, m.score_places() * 3);
+    visit(m.step_start, m.step_starts());
+    visit(m.cursors, std::size_t{2});
+  }
+
+  void place_rings() {
+    const auto place = [&]<class T>(Ring<T>& ring, T* first, int slots, int rows_of_a_step) {
+      ring = {first, count(slots), count(rows_of_a_step), padded()};
+      return first + ring.size();
+    };
+    const Shape& s = shape_;
+    place(kept, kept_.get(), s.ring, s.hidden);
+    place(y, y_.get(), y_slots, s.outputs);
+    Word* next = place(squeezed, arena_.get(), s.ring, s.hidden);
+    next = place(raw, next, s.ring, s.hidden);
+    ones_ = place(pixels, next, s.frames, s.pixels);
+    next = place(d0, ones_ + padded(), s.terms, s.hidden);
+    place(d1, next, s.terms, s.outputs);
+  }
+
+  void describe_plan(Arguments& a) const {
+    a.products = products.get();
+    a.tiles = tiles.get();
+    a.tile_count = static_cast<unsigned int>(plan_.tiles.size());
+    a.sweep = bytes_at(sweep_tiles.get());
+    a.sweep_starts = sweep_starts.get();
+    a.sum_rows = hidden_;
+    a.rows = rows.get();
+  }
+  void describe_weights(Arguments& a) const {
+    a.master = master.get();
+    a.states = states.get();
+    a.weights = plan_.master;
+    a.work = work.get();
+    a.flip = scheme_.swept ? swept_words() : plan_.w1_blocks * block_words;
+    a.copy = copy.get();
+  }
+  void describe_past(Arguments& a) const {
+    a.arena = bytes_at(arena_.get());
+    a.squeezed = bytes_at(squeezed.first);
+    a.raw = bytes_at(raw.first);
+    a.pixels = bytes_at(pixels.first);
+    a.ones = bytes_at(ones_);
+    a.d0 = bytes_at(d0.first);
+    a.d1 = bytes_at(d1.first);
+    a.kept = bytes_at(kept.first);
+    a.y = bytes_at(y.first);
+  }
+
+  const Scheme& scheme_;
+  const Plan& plan_;
+  int hidden_;
+  Shape shape_;
+  Array<Word> arena_;
+  Array<Kept> kept_, y_;
+  Word* ones_ = nullptr;
+};
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The two streams of a run, and copies between host and device on them.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <vector>
+
+#include <pvm/engine/cuda/check.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// Steps run on one stream, frames go up and become rows on the other. Copies are on the steps'
+/// stream and wait for both: when one returns, nothing is under way.
+class RunStreams {
+ public:
+  [[nodiscard]] cudaStream_t compute() const noexcept { return compute_.get(); }
+  [[nodiscard]] cudaStream_t upload() const noexcept { return upload_.get(); }
+
+  void synchronize() const {
+    for (const cudaStream_t stream : {upload(), compute()}) {
+      cuda_check(cudaStreamSynchronize(stream), "running steps");
+    }
+  }
+  /// The same for a destructor.
+  void stop() const noexcept {
+    (void)cudaStreamSynchronize(upload());
+    (void)cudaStreamSynchronize(compute());
+  }
+
+  template <class T>
+  void write(T* to, const std::vector<T>& from) const {
+    cuda_check(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice,
+                               compute()),
+               "writing a state");
+    synchronize();
+  }
+  template <class T>
+  [[nodiscard]] std::vector<T> download(const T* from, std::size_t n) const {
+    std::vector<T> out(n);
+    cuda_check(cudaMemcpyAsync(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost, compute()),
+               "reading results");
+    synchronize();
+    return out;
+  }
+
+  /// An array of what is in `from`.
+  template <class T>
+  void put(DeviceArray<T>& to, const std::vector<T>& from) const {
+    to = DeviceArray<T>(from.size());
+    write(to.get(), from);
+  }
+  /// An array of `n` zeros, as soon as the steps' stream is there.
+  template <class T>
+  void put_zeros(DeviceArray<T>& to, std::size_t n) const {
+    to = DeviceArray<T>(n);
+    if (n > 0) clear(to, "clearing memory");
+  }
+  /// Does not wait: the bytes of the array become `byte` in turn.
+  template <class T>
+  void clear(const DeviceArray<T>& array, const char* doing, int byte = 0) const {
+    cuda_check(cudaMemsetAsync(array.get(), byte, array.size() * sizeof(T), compute()), doing);
+  }
+
+ private:
+  detail::Stream compute_{true};  // a step does not wait while frames to come are made rows
+  detail::Stream upload_;
+};
+
+}  // namespace pvm::inline v0::detail::batch
