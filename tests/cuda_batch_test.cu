@@ -25,7 +25,7 @@ using pvm_test::check_scores;
 using pvm_test::distance;
 using pvm_test::doubles;
 using pvm_test::early_tiny;
-using pvm_test::hidden_49;
+using pvm_test::batched_49;
 using pvm_test::largest_difference;
 using pvm_test::run_steps;
 using pvm_test::same_bits;
@@ -66,7 +66,7 @@ TEST_CASE("batch: any number of sequences", "[gpu]") {
     INFO(batch);
     require_exact(distance<pvm::CudaBatchEngine<>>(early_tiny(), batch, steps_of(12, 2)));
   }
-  require_exact(distance<pvm::CudaBatchEngine<>>(hidden_49(), 48, steps_of(12, 2)));
+  require_exact(distance<pvm::CudaBatchEngine<>>(batched_49(), 48, steps_of(12, 2)));
   require_exact(distance<pvm::CudaBatchEngine<>>(pvm_test::wide_units(), 7, steps_of(12, 2)));
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
 TEMPLATE_TEST_CASE("batch: weights go the same way at the rates that batches are told", "[gpu]",
                    pvm::bf16, pvm::fp16) {
   if (skipped()) return;
-  auto spec = hidden_49();
+  auto spec = batched_49();
   spec.initial_learning_rate = 0.4;
   const auto start = some_weights(pvm::make_connectome(spec).weights);
   const int steps = 10;
@@ -137,9 +137,9 @@ TEMPLATE_TEST_CASE("batch: weights go the same way at the rates that batches are
 TEST_CASE("batch: looking changes nothing", "[gpu]") {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<pvm::bf16>;
-  auto no_momentum = hidden_49();
+  auto no_momentum = batched_49();
   no_momentum.momentum = 0;
-  for (const auto& spec : {early_tiny(), hidden_49(), no_momentum}) {
+  for (const auto& spec : {early_tiny(), batched_49(), no_momentum}) {
     for (const int batch :
          pvm_test::emulated ? std::vector{32} : std::vector{5, 64, 96, 128, 192, 256}) {
       INFO(spec.name << ", batch " << batch);
@@ -173,7 +173,7 @@ TEST_CASE("batch: looking changes nothing", "[gpu]") {
 TEST_CASE("batch: a run in pieces of one step has the bits of one in one piece", "[gpu]") {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<pvm::bf16>;
-  const auto spec = hidden_49();
+  const auto spec = batched_49();
   for (const int batch : pvm_test::emulated ? std::vector{64} : std::vector{5, 32, 64, 128, 256}) {
     INFO(batch);
     const int steps = steps_of(12, 4);
