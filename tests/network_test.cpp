@@ -95,7 +95,8 @@ TEST_CASE("A network as a type continues checkpoints of its own kind only", "[ne
 
   using Other =
       pvm::Network<pvm::TopToAll, pvm::Layers<4, 2>, pvm::Input<12, 3, 3>, pvm::Hidden<4>>;
-  const auto refused =
-      train_test::error_of([&] { pvm::Trainer<pvm::fp32, 1, Other, pvm::host> wrong{checkpoint}; });
+  pvm::Trainer<pvm::fp32, 1, pvm::RuntimeNetwork, pvm::host> other{Other::spec()};
+  const auto refused = train_test::error_of(
+      [&] { pvm::Trainer<pvm::fp32, 1, Tiny, pvm::host> wrong{other.checkpoint()}; });
   CHECK(train_test::contains(refused, "layer_shapes"));
 }

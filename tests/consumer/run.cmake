@@ -18,7 +18,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 set(project ${SOURCE}/tests/consumer)
 set(arguments -DWAY=${WAY} -DPVM_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=Release
-              -DCMAKE_CXX_COMPILER=${COMPILER})
+              -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DCMAKE_CXX_COMPILER=${COMPILER})  # sooner there
 if(WAY MATCHES "find_package|plain|cuda|pkg-config")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
   list(APPEND arguments -DCMAKE_PREFIX_PATH=${WORK}/installed)
