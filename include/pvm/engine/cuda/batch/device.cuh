@@ -9,7 +9,8 @@
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/batch/tables.hpp>
-#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/instructions/arithmetic.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::batch {

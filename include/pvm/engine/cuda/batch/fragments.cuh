@@ -8,6 +8,10 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/forward.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

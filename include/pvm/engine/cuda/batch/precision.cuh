@@ -13,7 +13,8 @@
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/tags.hpp>
-#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/instructions/group_products.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

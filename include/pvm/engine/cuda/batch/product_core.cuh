@@ -8,6 +8,8 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

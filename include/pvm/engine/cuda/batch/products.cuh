@@ -10,6 +10,8 @@
 #include <pvm/engine/cuda/batch/outputs.cuh>
 #include <pvm/engine/cuda/batch/sizes.hpp>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/instructions/shared_memory.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 #include <pvm/engine/cuda/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {

@@ -23,6 +23,11 @@
 #include <pvm/engine/cuda/batch/sweep_bringer.cuh>
 #include <pvm/engine/cuda/batch/sweeper.cuh>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/group_products.cuh>
+#include <pvm/engine/cuda/instructions/registers.cuh>
+#include <pvm/engine/cuda/instructions/shared_memory.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 #include <pvm/engine/cuda/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {

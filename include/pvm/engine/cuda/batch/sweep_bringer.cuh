@@ -7,6 +7,9 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/sweep_shape.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/registers.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

@@ -12,6 +12,8 @@
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/batch/sizes.hpp>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
 #include <pvm/engine/cuda/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {

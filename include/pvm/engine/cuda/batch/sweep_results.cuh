@@ -9,6 +9,11 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/errors.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
+#include <pvm/engine/cuda/instructions/registers.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

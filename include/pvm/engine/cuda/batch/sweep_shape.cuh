@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

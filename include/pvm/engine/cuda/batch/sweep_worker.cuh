@@ -12,6 +12,10 @@
 #include <pvm/engine/cuda/batch/sweep_errors.cuh>
 #include <pvm/engine/cuda/batch/sweep_outputs.cuh>
 #include <pvm/engine/cuda/batch/sweep_shape.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

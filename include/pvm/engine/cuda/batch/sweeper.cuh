@@ -12,6 +12,11 @@
 
 #include <pvm/engine/cuda/batch/sweep_results.cuh>
 #include <pvm/engine/cuda/batch/sweep_worker.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/group_products.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail::batch {
 

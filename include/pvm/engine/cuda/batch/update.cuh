@@ -19,6 +19,10 @@
 #include <pvm/engine/cuda/batch/fragments.cuh>
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/matrices.cuh>
+#include <pvm/engine/cuda/instructions/shared_memory.cuh>
+#include <pvm/engine/cuda/instructions/warps.cuh>
 #include <pvm/engine/cuda/launch.hpp>
 #include <pvm/unit/learning_rule.hpp>
 

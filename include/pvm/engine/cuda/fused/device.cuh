@@ -7,7 +7,7 @@
 
 #include <cuda_runtime.h>
 
-#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::fused {

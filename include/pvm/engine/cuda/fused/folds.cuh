@@ -10,7 +10,7 @@
 
 #include <pvm/engine/cuda/fused/block.cuh>
 #include <pvm/engine/cuda/fused/program.hpp>
-#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/instructions/copies.cuh>
 #include <pvm/engine/cuda/tuning.hpp>
 
 namespace pvm::inline v0::detail::fused {

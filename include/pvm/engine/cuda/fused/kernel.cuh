@@ -19,7 +19,7 @@
 #include <pvm/engine/cuda/fused/program.hpp>
 #include <pvm/engine/cuda/fused/step.cuh>
 #include <pvm/engine/cuda/fused/tiles.cuh>
-#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/instructions/shared_memory.cuh>
 #include <pvm/engine/cuda/tuning.hpp>
 
 namespace pvm::inline v0::detail::fused {

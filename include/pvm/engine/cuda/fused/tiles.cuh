@@ -9,7 +9,7 @@
 
 #include <pvm/engine/cuda/fused/block.cuh>
 #include <pvm/engine/cuda/fused/program.hpp>
-#include <pvm/engine/cuda/instructions.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::fused {
 

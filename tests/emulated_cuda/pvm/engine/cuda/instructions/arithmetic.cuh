@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Stands in for the library's instructions/arithmetic.cuh on the emulated device.
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace pvm::inline v0::detail {
+
+inline float reciprocal(float v) { return 1.0F / v; }
+inline std::uint32_t pair_cut_to_fp16(float first, float second) {
+  const auto cut = [](float v) {
+    unsigned short bits = emulated_cuda::half_bits(v);
+    if (std::fabs(emulated_cuda::half_value(bits)) > std::fabs(v)) --bits;
+    return static_cast<std::uint32_t>(bits);
+  };
+  return cut(first) | cut(second) << 16;
+}
+
+}  // namespace pvm::inline v0::detail

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Stands in for the library's instructions/memory.cuh on the emulated device.
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace pvm::inline v0::detail {
+
+// -------------------------------------------------------------- the second-level cache
+
+inline unsigned long long leaves_last() { return 1; }
+inline unsigned long long leaves_first() { return 2; }
+template <int Percent>
+unsigned long long partly_stays() {
+  return 3;
+}
+inline float4 load_marked(const float4* p, unsigned long long) { return *p; }
+inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
+
+template <class T>
+void store_held(T* p, T v, unsigned long long) {
+  *p = v;
+}
+
+inline void prefetch_line(const void*) {}
+inline void prefetch_bulk(const void* p, unsigned int bytes) {
+  if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0 || bytes % 16 != 0) {
+    emulated_cuda::fail("a bulk prefetch that is not aligned to 16 bytes");
+  }
+}
+
+// -------------------------------------------------------------- between blocks of threads
+
+inline void add_one_release(unsigned int* counter) {
+  std::atomic_ref(*counter).fetch_add(1, std::memory_order_release);
+  emulated_cuda::Progress::get().happened();
+}
+inline unsigned int load_relaxed(const unsigned int* counter) {
+  emulated_cuda::block().poll();
+  return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_relaxed);
+}
+inline void add_one_relaxed(unsigned int* counter) { add_one_release(counter); }
+inline void send_piece(void* to, uint4 v) {
+  auto* words = static_cast<std::uint32_t*>(to);
+  const std::uint32_t data[3] = {v.x, v.y, v.z};
+  for (int i = 0; i < 3; ++i) {
+    std::atomic_ref(words[i]).store(data[i], std::memory_order_relaxed);
+  }
+  std::atomic_ref(words[3]).store(v.w, std::memory_order_release);
+  emulated_cuda::Progress::get().happened();
+}
+/// The mark is read first: with it come the words that were stored before it.
+inline uint4 receive_piece(const void* from) {
+  emulated_cuda::block().poll();
+  auto* words = static_cast<std::uint32_t*>(const_cast<void*>(from));
+  uint4 v;
+  v.w = std::atomic_ref(words[3]).load(std::memory_order_acquire);
+  v.x = std::atomic_ref(words[0]).load(std::memory_order_relaxed);
+  v.y = std::atomic_ref(words[1]).load(std::memory_order_relaxed);
+  v.z = std::atomic_ref(words[2]).load(std::memory_order_relaxed);
+  return v;
+}
+inline void fence_device() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+}  // namespace pvm::inline v0::detail
