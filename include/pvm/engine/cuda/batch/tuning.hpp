@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The numbers to turn of batches: choices that depend on sizes. (Those of a sweep's plan are where
-/// it is made, plan.hpp.)
+/// The numbers to turn of batches: choices that depend on sizes. (Those of a sweep's plan are in
+/// sweep_tuning.hpp.)
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The panels of a unit in a plan where nothing is swept, with the products that read their working
+/// copies; and the tiles that are updated.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/plan.hpp>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// W0, for the hidden values from `first` on.
+inline void Plan::add_w0(std::size_t u, const UnitRows& of, std::size_t first) {
+  Panel panel = w0_panel(u, of, first);
+  panel.work = word(w0_blocks);
+  add_panel(panel, w0_origin(u, first));
+  add_forward(u, of, first);
+}
+
+/// h of these, in parts of about equal length.
+inline void Plan::add_forward(std::size_t u, const UnitRows& of, std::size_t first) {
+  const std::size_t blocks = ceil(count(net_.units[u].inputs), block_);
+  const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
+  const std::size_t parts = ceil(blocks, each);
+  for (std::size_t k = 0; k < parts; ++k) {
+    const std::size_t start = k * each;
+    Product p{};
+    p.role = Role::forward;
+    p.rows = of.x + word(start * block_);
+    p.weights = word(w0_blocks + start);
+    p.blocks = word(std::min(blocks, start + each) - start);
+    p.depth = p.blocks * word(block_);
+    p.out = word(u * count(net_.hidden) + first);
+    p.count = word(std::min(count(panel_width), count(net_.hidden) - first));
+    p.parts = word(parts);
+    p.part = word(k);
+    p.scratch = word(scratch);
+    p.counter = word(counters);
+    forward_.push_back(p);
+  }
+  if (parts > 1) {
+    scratch += parts;
+    ++counters;
+  }
+  w0_blocks += blocks;
+}
+
+/// W1 in panels of 56 columns: all have a copy for y, those of hidden values one for d0 too.
+inline void Plan::add_w1(std::size_t u, const UnitRows& of) {
+  const std::size_t outputs = count(net_.units[u].outputs);
+  const std::size_t representation = count(net_.units[u].representation);
+  const std::size_t width = count(panel_width);
+  const std::size_t count_panels = ceil(representation, width);
+  const std::size_t depth_blocks = count(panel_depth) / block_;
+  const std::size_t group = count_panels * depth_blocks;
+  const std::size_t work_y = w1_blocks;
+  w1_blocks += ceil(ceil(outputs, 16) * 16, width) * group;
+  for (std::size_t k = 0; k < count_panels; ++k) {
+    const std::size_t first = k * width;
+    Panel panel =
+        w1_panel(u, of, of.r + word(k * panel_depth), std::min(width, representation - first));
+    panel.flips = 1;
+    panel.work_y = word(work_y + k * depth_blocks);
+    panel.group = word(group);
+    if (first < count(net_.hidden)) {
+      panel.work = word(w1_blocks);
+      add_errors(u, of, first);
+      w1_blocks += ceil(outputs, block_);
+    }
+    add_panel(panel, w1_origin(u, first));
+  }
+  add_outputs(u, of, work_y, group);
+}
+
+/// d1, and d0 of the hidden values from `first` on.
+inline void Plan::add_errors(std::size_t u, const UnitRows& of, std::size_t first) {
+  const Unit& unit = net_.units[u];
+  Product p{};
+  p.role = Role::errors;
+  p.rows = of.x;
+  p.depth = word(count(unit.outputs));
+  p.weights = word(w1_blocks);
+  p.blocks = word(ceil(count(unit.outputs), block_));
+  p.out = word(u * count(net_.hidden) + first);
+  p.count = word(std::min(count(panel_width), count(net_.hidden) - first));
+  p.parts = first == 0 ? 1 : 0;
+  p.errors = output_start[u];
+  p.pixels = unit.layer == 0 ? word(count(unit.base)) : 0;
+  p.score = word(scores);
+  if (first == 0) ++scores;
+  errors_.push_back(p);
+}
+
+/// y, by the copies of W1 from `work_y` on, `group` blocks of all panels for 56 outputs.
+inline void Plan::add_outputs(std::size_t u, const UnitRows& of, std::size_t work_y,
+                              std::size_t group) {
+  Product p{};
+  p.role = Role::outputs;
+  p.rows = of.r;
+  p.weights = word(work_y);
+  p.blocks = word(group);
+  p.out = output_start[u];
+  p.count = word(count(net_.units[u].outputs));
+  outputs_.push_back(p);
+}
+
+/// W1's copies lie behind all of W0's.
+inline void Plan::place_w1_copies() {
+  const std::uint32_t behind = word(w0_blocks);
+  for (Panel& panel : panels) {
+    if (panel.work_y == Panel::none) continue;
+    if (panel.work != Panel::none) panel.work += behind;
+    panel.work_y += behind;
+  }
+  for (Product& p : errors_) p.weights += behind;
+  for (Product& p : outputs_) p.weights += behind;
+}
+
+/// The tiles of a panel as the update kernel reads them.
+inline void Plan::add_tiles(Panel panel) {
+  for (panel.first = 0; panel.first < panel.m; panel.first += tile_rows) {
+    Tile tile{};
+    tile.panel = panel;
+    for (std::uint32_t i = 0; i < tile_rows + panel_width; ++i) {
+      const bool is_m = i < tile_rows;
+      const std::uint32_t at = is_m ? panel.first + i : i - tile_rows;
+      tile.rows[i] = at < (is_m ? panel.m : panel.n)
+                         ? rows[(is_m ? panel.m_rows : panel.n_rows) + at]
+                         : zero_row;
+    }
+    tiles.push_back(tile);
+  }
+}
+
+/// Long ones first.
+inline void Plan::collect(std::vector<Product>& list) {
+  std::stable_sort(list.begin(), list.end(), [](const Product& a, const Product& b) {
+    return a.blocks + a.count / 8 > b.blocks + b.count / 8;
+  });
+  products.insert(products.end(), list.begin(), list.end());
+}
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How the tiles of a sweep are shared out among blocks of threads: in which order panels come,
+/// where they are cut so that no block has more to do than others, and who sums up.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/plan.hpp>
+#include <pvm/engine/cuda/batch/sweep_tuning.hpp>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// The panels, those of units at the same height of the image one behind the other.
+inline std::vector<std::size_t> Plan::swept_order() const {
+  std::vector<std::size_t> order(panels.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto height = [&](std::size_t panel) {
+    const Unit& unit = net_.units[made_[panel].unit];
+    return (unit.row + 0.5) / spec_.layer_shapes[count(unit.layer)];
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return height(a) < height(b); });
+  return order;
+}
+
+/// Shares for each block of threads.
+inline std::size_t Plan::shares_each() const {
+  std::size_t all = 0;
+  for (const Panel& panel : panels) all += ceil(panel.m, count(sweep_rows));
+  return std::max<std::size_t>(1, all / (share_tiles * swept_.blocks));
+}
+
+/// Rows that a tile of the panel is cut at multiples of: a master of W0 has a tile's together.
+inline std::size_t Plan::least_rows(const Panel& panel) const {
+  return swept_w0(panel) ? sweep_rows : 16;
+}
+
+/// The tiles in so many shares that the one that costs most costs least.
+inline std::vector<Plan::Piece> Plan::share_out() const {
+  const std::vector<std::size_t> order = swept_order();
+  const std::size_t shares = shares_each() * swept_.blocks;
+  std::size_t least = 0, most = 0;
+  const SweepCycles cycles = sweep_cycles(swept_.padded);
+  for (const Panel& panel : panels) {
+    const bool forward = swept_w0(panel);
+    const std::size_t each =
+        cycles.part + cycles.tile(forward, least_rows(panel)) + cycles.results(forward);
+    least = std::max(least, each);
+    most += ceil(panel.m, 16) * each;
+  }
+  while (least < most) {
+    const std::size_t middle = (least + most) / 2;
+    if (share_out(order, middle).back().share < shares) {
+      most = middle;
+    } else {
+      least = middle + 1;
+    }
+  }
+  return share_out(order, most);
+}
+
+/// Tiles in the panels' order, shared out so that no share costs more than `most`: one that is
+/// too much for what is left of a share is cut.
+inline std::vector<Plan::Piece> Plan::share_out(const std::vector<std::size_t>& order,
+                                                std::size_t most) const {
+  const SweepCycles cycles = sweep_cycles(swept_.padded);
+  std::vector<Piece> pieces;
+  std::size_t share = 0, spent = 0;
+  for (const std::size_t k : order) {
+    const bool forward = swept_w0(panels[k]);
+    const std::size_t cut = least_rows(panels[k]);
+    for (std::size_t first = 0; first < panels[k].m;) {
+      const std::size_t start = spent + (first == 0 || spent == 0 ? cycles.part : 0);
+      const std::size_t left = panels[k].m - first;
+      const std::size_t m = std::min(count(sweep_rows), left);
+      const auto with = [&](std::size_t taken) {
+        return start + cycles.tile(forward, taken) + (taken == left ? cycles.results(forward) : 0);
+      };
+      std::size_t fits = m;
+      while (fits > 0 && with(fits) > most) fits = (fits - 1) / cut * cut;
+      if (fits > 0) {
+        pieces.push_back({k, first, fits, share, 0});
+        spent = with(fits);
+        first += fits;
+      }
+      if (fits < m) {
+        ++share;
+        spent = 0;
+      }
+    }
+  }
+  return pieces;
+}
+
+/// A panel's pieces of the same share are one part.
+/// The part of the last block of threads adds them up: it waits for blocks only that begin before
+/// it does. (Of two parts of that block, the one that it works on last.)
+inline void Plan::number_parts(std::vector<Piece>& pieces) {
+  std::size_t last = 0;
+  parts_.resize(panels.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Piece& piece = pieces[i];
+    Parts& parts = parts_[piece.panel];
+    if (piece.first == 0) parts.first = word(scratch);
+    if (piece.first == 0 || pieces[i - 1].share != piece.share) {
+      const std::size_t block = piece.share % swept_.blocks;
+      if (piece.first == 0 || block > last) {
+        last = block;
+        parts.adds = word(scratch);
+      }
+      ++parts.count;
+      ++scratch;
+    }
+    piece.part = word(scratch - 1);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::batch

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The panels of a unit in the plan of a sweep, and the tiles that its blocks of threads read.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <vector>
+
+#include <pvm/engine/cuda/batch/plan.hpp>
+#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0::detail::batch {
+
+/// W0 for the hidden values from `first` on: multiplied with x as it is learned, without a copy.
+inline void Plan::add_swept_w0(std::size_t u, const UnitRows& of, std::size_t first) {
+  add_panel(w0_panel(u, of, first), w0_origin(u, first));
+  made_.push_back({of.x, word(u * count(net_.hidden) + first), 0, 0, u});
+}
+
+/// W1: one panel, whose copies the warps keep for themselves.
+inline void Plan::add_swept_w1(std::size_t u, const UnitRows& of) {
+  const Unit& unit = net_.units[u];
+  Panel panel = w1_panel(u, of, of.r, count(unit.representation));
+  panel.work = word(copies);
+  copies += ceil(count(unit.outputs), 16);
+  add_panel(panel, w1_origin(u, 0));
+  made_.push_back({of.x, word(u * count(net_.hidden)), output_start[u],
+                   unit.layer == 0 ? count(unit.base) : 0, u});
+}
+
+inline void Plan::add_sweep() {
+  std::vector<Piece> pieces = share_out();
+  number_parts(pieces);
+  std::vector<std::vector<Piece>> of_blocks(swept_.blocks);
+  for (const Piece& piece : pieces) of_blocks[piece.share % swept_.blocks].push_back(piece);
+  sweep_starts.push_back(0);
+  for (auto& mine : of_blocks) {
+    // The part that a block shares with the one before is its last, so that the others' are there
+    // when it adds a panel's up.
+    std::reverse(mine.begin(), mine.end());
+    add_block(mine);
+    sweep_starts.push_back(sweep_starts.back() + word(mine.size()));
+  }
+}
+
+/// The tiles of a block of threads.
+inline void Plan::add_block(const std::vector<Piece>& mine) {
+  std::uint32_t turn = 0, stage = 0;
+  for (std::size_t k = 0; k < mine.size(); ++k) {
+    const Piece& piece = mine[k];
+    const bool last = k + 1 == mine.size();
+    SweepTile tile = tile_of(piece);
+    tile.begins = k == 0 || mine[k - 1].part != piece.part ? 1 : 0;
+    tile.ends = last ? 2 : (mine[k + 1].part != piece.part ? 1 : 0);
+    tile.number = word(k);
+    turn += k == 0 ? 0 : tile.begins;
+    tile.turn = turn;
+    tile.stage = stage;
+    stage += sweep_stages(swept_.padded, tile.rows, tile.forward != 0);
+    tile.last_stage = stage - 1;
+    if (!last) name_next(tile, mine[k + 1]);
+    add_words(tile);
+    add_row_words(made_[piece.panel].rows + word(piece.first), piece.m, count(sweep_rows));
+    add_row_words(tile.panel.n_rows, tile.panel.n, count(panel_width));
+  }
+}
+
+/// What does not depend on the tiles around it.
+inline SweepTile Plan::tile_of(const Piece& piece) const {
+  const Made& made = made_[piece.panel];
+  const Parts& parts = parts_[piece.panel];
+  SweepTile tile{};
+  tile.panel = panels[piece.panel];
+  tile.panel.first = word(piece.first);
+  tile.panel.m = word(piece.first + piece.m);
+  tile.forward = swept_w0(tile.panel) ? 1 : 0;
+  tile.part = piece.part;
+  tile.outputs = made.outputs + word(piece.first);
+  tile.pixels = word(std::max(made.pixels, piece.first) - piece.first);
+  tile.out = made.out;
+  tile.first_part = parts.first;
+  tile.parts = parts.count;
+  tile.adds = parts.adds == piece.part ? 1 : 0;
+  tile.rows = word(piece.m);
+  tile.first_master = tile.panel.master + piece.first * tile.panel.n;
+  return tile;
+}
+
+/// Where the masters of the next tile are: they are asked for before that tile is here.
+inline void Plan::name_next(SweepTile& tile, const Piece& next) const {
+  const Panel& panel = panels[next.panel];
+  tile.next_master = panel.master + next.first * panel.n;
+  tile.next_m = word(next.m);
+  tile.next_n = panel.n;
+  tile.next_forward = swept_w0(panel) ? 1 : 0;
+}
+
+inline void Plan::add_words(const SweepTile& tile) {
+  std::uint32_t words[sizeof(SweepTile) / 4];
+  std::memcpy(words, &tile, sizeof(tile));
+  sweep.insert(sweep.end(), std::begin(words), std::end(words));
+}
+/// The words of `n` rows and then, up to `room`, of rows that do not exist.
+inline void Plan::add_row_words(std::uint32_t first, std::size_t n, std::size_t room) {
+  for (std::size_t i = 0; i < room; ++i) {
+    sweep.push_back(i < n ? rows[first + word(i)] : zero_row);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::batch
