@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Deals the blocks of a multiprocessor's units to its warps.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/chip/plan_draft.hpp>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// Blocks to warps, in the order in which they fold, to the one that has least; in 16 bits of
+/// those of which least folds in that step, because what folds is loaded again. (Most fp32 blocks
+/// fold while they are streamed.) The shares make the warps of an H200 busy for as long.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding>& foldings) {
+  const auto share_of = [&](std::size_t w) {
+    return S::streams || S::specialised ? 1 : S::shares[static_cast<std::size_t>(draft.role(w))];
+  };
+  const auto load = [&](std::size_t w) {
+    return static_cast<double>(draft.blocks[w].size()) / share_of(w);
+  };
+  for (auto& due : draft.due) due.assign(period_, 0);
+  for (std::size_t phase = 0; phase < period_; ++phase) {
+    const auto before = [&](std::size_t a, std::size_t b) {
+      return std::pair(draft.due[a][phase], load(a)) < std::pair(draft.due[b][phase], load(b));
+    };
+    for (const Folding& f : foldings) {
+      if (f.phase != phase) continue;
+      for (std::size_t b = 0; b < f.blocks; ++b) {
+        std::size_t to = S::multipliers - 1;
+        for (std::size_t w = 0; w < S::multipliers; ++w) {
+          if (before(w, to)) to = w;
+        }
+        draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
+        if constexpr (!S::whole) ++draft.due[to][phase];
+      }
+    }
+  }
+  number_blocks(draft);
+}
+
+/// Each warp's blocks by unit, one behind the other in device memory.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
+  for (auto& list : draft.blocks) {
+    std::stable_sort(list.begin(), list.end(), [](const ChipBlock& a, const ChipBlock& b) {
+      return (a.what & 0xff) < (b.what & 0xff);
+    });
+    count_runs(list);
+    for (ChipBlock& block : list) {
+      number_[block.block] = numbered_;
+      block.block = narrow(numbered_++);
+    }
+  }
+}
+
+/// Block b of a panel.
+template <class Precision, int Hidden, Home home>
+ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Folding& f,
+                                                  std::size_t b) const {
+  const std::size_t column = f.column + b * columns;
+  const std::size_t side = column / unit.padded;
+  const std::uint32_t even = unit.x + narrow(column);
+  ChipBlock block{};
+  block.x = side < 2 ? both_steps(even, unit.padded, side == 1) : even | even << 16;
+  block.what = narrow(f.unit | f.phase << 8);
+  block.block = narrow(f.first_block + b);
+  // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
+  block.back = static_cast<std::uint16_t>(4 + (side == 1 ? 1 : 0) -
+                                          (side < 2 && unit.patch != not_a_patch ? 1 : 0));
+  const InputPlace first = input_place(unit, f, b * columns);
+  block.first = narrow(first.record);
+  block.from = narrow(first.value);
+  block.cut = columns;
+  for (std::uint16_t c = columns; c-- > 1;) {
+    const InputPlace place = input_place(unit, f, b * columns + c);
+    // A unit can be two sources, one behind the other.
+    if (place.record == first.record && place.value == first.value + c) break;
+    block.cut = c;
+    block.second = narrow(place.record);
+  }
+  return block;
+}
+
+/// Where in a row of the past input k of a panel is: a source's value, a pixel, 1 for the bias, 0
+/// for padding.
+template <class Precision, int Hidden, Home home>
+InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, const Folding& f,
+                                                      std::size_t k) const {
+  if (f.column < 2 * unit.padded) {
+    if (k >= unit.base) return {zero, k - unit.base};
+    if (unit.patch != not_a_patch) return {first_patch + unit.patch * patch_record, k};
+    return {net_.primary[unit.unit][k / Hidden] * S::record, k % Hidden};
+  }
+  const auto& panels = panels_[unit.unit];
+  const std::size_t column = f.column - 2 * unit.padded;
+  const auto panel = std::find_if(panels.begin(), panels.end(),
+                                  [&](const ContextPanel& one_) { return one_.column == column; });
+  const std::size_t end = panel->count * Hidden;
+  const bool has_bias = panel + 1 == panels.end();
+  if (k >= end) return {has_bias ? one : zero, k - end};
+  const auto slots = net_.context[unit.unit].subspan(panel->first, panel->count);
+  return {slots[k / Hidden] * S::record, k % Hidden};
+}
+
+/// Blocks of W1, in runs, to the warps that have nothing else.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
+  std::vector<std::size_t> to;
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    const Role is = draft.role(w);
+    if (S::streams || S::specialised || is == Role::writes || is == Role::others) to.push_back(w);
+  }
+  if (to.empty()) return;
+  const std::size_t count = draft.targets.size();
+  std::size_t next = 0;
+  for (std::size_t u = 0; u < draft.units.size(); ++u) {
+    const ChipUnit& unit = draft.units[u];
+    for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
+      draft.wide[to[next * to.size() / count]].push_back(
+          {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
+    }
+  }
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    for (ChipWideBlock& block : draft.wide[w]) block.what |= narrow(free_phase(draft, w) << 8);
+    count_runs(draft.wide[w]);
+  }
+}
+
+/// The phase in which a warp folds least, if it folds its own, and of these the one in which all
+/// do.
+template <class Precision, int Hidden, Home home>
+std::size_t Plan<Precision, Hidden, home>::free_phase(Draft& draft, std::size_t w) {
+  auto& mine = draft.due[w];
+  const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
+  const auto of_all = [&](std::size_t phase) {
+    unsigned sum = 0;
+    for (const auto& due : draft.due) sum += due[phase];
+    return sum;
+  };
+  std::size_t best = 0;
+  for (std::size_t phase = 1; phase < mine.size(); ++phase) {
+    if (std::pair(own(phase), of_all(phase)) < std::pair(own(best), of_all(best))) best = phase;
+  }
+  ++mine[best];
+  return best;
+}
+
+/// Says in each block of a warp's how many of the same unit are left.
+template <class Precision, int Hidden, Home home>
+template <class Block>
+void Plan<Precision, Hidden, home>::count_runs(std::vector<Block>& list) {
+  for (std::size_t k = list.size(), run = 0; k-- > 0;) {
+    const bool last = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
+    run = last ? 1 : run + 1;
+    list[k].what |= narrow(run << run_shift);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// When the panels of W0 fold, and the lists of what folds when.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/chip/plan_draft.hpp>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+/// A, B and the context's panels, unit by unit.
+template <class Precision, int Hidden, Home home>
+std::vector<Folding> Plan<Precision, Hidden, home>::folding_panels(
+    const std::vector<std::size_t>& units) const {
+  std::vector<Folding> all;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const std::size_t u = units[i];
+    const std::size_t side = padded(u) / columns;
+    all.push_back({i, first_block_[u], side, 0});
+    all.push_back({i, first_block_[u] + side, side, padded(u)});
+    for (const ContextPanel& panel : panels_[u]) {
+      const std::size_t column = 2 * padded(u) + panel.column;
+      all.push_back({i, first_block_[u] + column / columns, panel.width / columns, column});
+    }
+  }
+  return all;
+}
+
+/// A phase for each, the largest first, to the one that has least.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::give_phases(std::vector<Folding>& foldings) const {
+  std::vector<std::size_t> load(period_);
+  std::vector<std::size_t> order(foldings.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return foldings[a].blocks > foldings[b].blocks;
+  });
+  for (const std::size_t i : order) {
+    const auto phase =
+        static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+    foldings[i].phase = phase;
+    load[phase] += foldings[i].blocks;
+  }
+}
+
+/// Each warp's blocks of W0 by the phase in which they fold; of fp32 weights those that are
+/// streamed fold in their pass, and of them only the first of each phase is noted.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_folding(Draft& draft) const {
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    const auto& list = draft.blocks[w];
+    for (std::size_t phase = 0; phase <= period_; ++phase) {
+      draft.folding_start.push_back(narrow(draft.folding.size()));
+      std::uint32_t first = no_block;
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        if (phase_of(list[k]) != phase) continue;
+        if (!S::whole || k < S::held_blocks || k >= draft.p.streamed_to[w]) {
+          draft.folding.push_back(narrow(k));
+        } else if (first == no_block) {
+          first = narrow(k);
+        }
+      }
+      if (S::whole && phase < period_) draft.first_in_pass.push_back(first);
+    }
+  }
+}
+
+/// The same where some warps fold for others: the blocks of a phase are dealt to these in turns,
+/// first those of W0 that are held, which need not wait until nobody reads them. They are
+/// numbered among all of the multiprocessor's.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_folding_for_others(Draft& draft) const {
+  const std::vector<DueBlock> due = due_blocks(draft);
+  std::vector<DueBlock> wide_due;
+  for (const auto& list : draft.wide) {
+    for (const ChipWideBlock& block : list) wide_due.push_back({phase_of(block), false});
+  }
+  for (std::size_t f = 0; f < S::folders; ++f) {
+    for (std::size_t phase = 0; phase <= period_; ++phase) {
+      std::size_t turn = 0, early = S::folders * S::early_folds;
+      const auto deal_to = [&](std::vector<std::uint32_t>& list, const std::vector<DueBlock>& all,
+                               bool before) {
+        std::size_t held = 0;
+        for (std::size_t k = 0; k < all.size(); ++k) {
+          if (all[k].phase != phase) continue;
+          if ((all[k].held && held++ < early) != before) continue;
+          if (turn++ % S::folders == f) list.push_back(narrow(k));
+        }
+      };
+      draft.folding_start.push_back(narrow(draft.folding.size()));
+      deal_to(draft.folding, due, true);
+      draft.folding_start.push_back(narrow(draft.folding.size()));
+      deal_to(draft.folding, due, false);
+      draft.wide_folding_start.push_back(narrow(draft.wide_folding.size()));
+      deal_to(draft.wide_folding, wide_due, false);
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+std::vector<DueBlock> Plan<Precision, Hidden, home>::due_blocks(const Draft& draft) {
+  std::vector<DueBlock> due;
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    const auto [first, behind] = held_of(draft, w);
+    const auto& list = draft.blocks[w];
+    for (std::size_t k = 0; k < list.size(); ++k) {
+      due.push_back({phase_of(list[k]), k >= first && k < behind});
+    }
+  }
+  return due;
+}
+
+/// A bit for each held block of a warp says whether it is to be loaded again after a phase.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_reloads(Draft& draft) const {
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    const auto [first, behind] = held_of(draft, w);
+    for (std::size_t phase = 0; phase < period_; ++phase) {
+      std::uint32_t held_due = 0;
+      for (std::size_t k = first; k < behind; ++k) {
+        if (phase_of(draft.blocks[w][k]) == phase) held_due |= 1U << (k - first);
+      }
+      draft.reload.push_back(held_due);
+    }
+  }
+}
+
+/// Where a warp's held blocks begin and end where warps have roles.
+template <class Precision, int Hidden, Home home>
+std::pair<std::size_t, std::size_t> Plan<Precision, Hidden, home>::held_of(const Draft& draft,
+                                                                           std::size_t w) {
+  const std::size_t first = draft.p.streamed_to[w];
+  return {first, std::min<std::size_t>(draft.blocks[w].size(), first + S::held_blocks)};
+}
+
+}  // namespace pvm::inline v0::detail::chip

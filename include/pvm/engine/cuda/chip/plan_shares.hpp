@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Deals units to multiprocessors, such that none takes much longer than the others.
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace pvm::inline v0::detail::chip {
+
+/// The units of each multiprocessor.
+using Shares = std::vector<std::vector<std::size_t>>;
+
+/// Each unit to the first multiprocessor that has room; empty if one finds none.
+inline Shares first_fit(const std::vector<double>& cost, const std::vector<std::size_t>& order,
+                        std::size_t bins, double room) {
+  Shares share(bins);
+  std::vector<double> load(bins);
+  for (const std::size_t u : order) {
+    std::size_t to = 0;
+    while (to < bins && load[to] + cost[u] > room) ++to;
+    if (to == bins) return {};
+    share[to].push_back(u);
+    load[to] += cost[u];
+  }
+  return share;
+}
+
+/// With the least load in which first fit, largest first, finds room for all units (MULTIFIT).
+inline Shares least_fit(const std::vector<double>& cost, std::size_t bins) {
+  std::vector<std::size_t> order(cost.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return cost[a] > cost[b]; });
+  double low = 0, high = 0;
+  for (const std::size_t u : order) high += cost[u];
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (first_fit(cost, order, bins, middle).empty() ? low : high) = middle;
+  }
+  return first_fit(cost, order, bins, high);
+}
+
+/// Swaps a unit of `a`, the more loaded, with a smaller one of `b`, or gives it away, such that
+/// the larger of the two loads becomes as small as it can; false if nothing makes it smaller.
+inline bool exchange_units(const std::vector<double>& cost, Shares& share,
+                           std::vector<double>& load, std::size_t a, std::size_t b) {
+  double best = load[a] - 1e-6, moved = 0;
+  std::size_t gives = 0, gets = 0;
+  for (std::size_t i = 0; i < share[a].size(); ++i) {
+    for (std::size_t k = 0; k <= share[b].size(); ++k) {  // the last: nothing comes back
+      const double theirs = k < share[b].size() ? cost[share[b][k]] : 0;
+      const double mine = cost[share[a][i]];
+      if (mine <= theirs) continue;
+      const double larger = std::max(load[a] - mine + theirs, load[b] - theirs + mine);
+      if (larger >= best) continue;
+      best = larger;
+      gives = i;
+      gets = k;
+      moved = mine - theirs;
+    }
+  }
+  if (moved == 0) return false;
+  if (gets < share[b].size()) {
+    std::swap(share[a][gives], share[b][gets]);
+  } else {
+    share[b].push_back(share[a][gives]);
+    share[a].erase(share[a].begin() + static_cast<std::ptrdiff_t>(gives));
+  }
+  load[a] -= moved;
+  load[b] += moved;
+  return true;
+}
+
+/// Exchanges units between any two as long as that makes their loads more alike.
+inline void make_alike(const std::vector<double>& cost, Shares& share) {
+  std::vector<double> load;
+  for (const auto& units : share) {
+    load.push_back(0);
+    for (const std::size_t u : units) load.back() += cost[u];
+  }
+  for (bool better = true; better;) {
+    better = false;
+    for (std::size_t a = 0; a < share.size(); ++a) {
+      for (std::size_t b = 0; b < share.size(); ++b) {
+        while (a != b && load[a] > load[b] && exchange_units(cost, share, load, a, b)) {
+          better = true;
+        }
+      }
+    }
+  }
+}
+
+/// The shares of at most so many multiprocessors; nothing runs where there is no unit.
+inline Shares share_out(const std::vector<double>& cost, std::size_t multiprocessors) {
+  Shares share = least_fit(cost, multiprocessors);
+  make_alike(cost, share);
+  share.erase(
+      std::remove_if(share.begin(), share.end(), [](const auto& units) { return units.empty(); }),
+      share.end());
+  for (auto& units : share) std::sort(units.begin(), units.end());
+  return share;
+}
+
+}  // namespace pvm::inline v0::detail::chip

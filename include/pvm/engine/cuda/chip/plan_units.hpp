@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Units as their multiprocessors see them: columns, blocks, sources and targets.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/chip/plan_draft.hpp>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::lay_out_row() {
+  patch_products = words_in_pieces(static_cast<std::size_t>(net_.units[0].base));
+  patch_record = patch_products + sums;
+  patch_row = round_up(static_cast<std::size_t>(net_.units[0].base), 4);
+  const std::size_t patches = net_.layer_start[1];
+  first_patch = net_.units.size() * S::record;
+  one = first_patch + patches * patch_record;  // the input of biases
+  zero = one + 4;
+  row_words = one + words_in_pieces(2 * columns);
+}
+
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::lay_out_units() {
+  const std::size_t n = net_.units.size();
+  for (std::size_t u = 0; u < n; ++u) {
+    panels_.push_back(panels_of(u));
+    first_block_.push_back(blocks);
+    blocks += width(u) / columns;
+    output_start.push_back(static_cast<std::uint32_t>(outputs));
+    outputs += 2 * padded(u);
+  }
+  wide_blocks = outputs / columns;
+  number_.resize(blocks);
+}
+
+template <class Precision, int Hidden, Home home>
+std::vector<ContextPanel> Plan<Precision, Hidden, home>::panels_of(std::size_t u) const {
+  const std::size_t slots = net_.context[u].size();
+  std::vector<ContextPanel> panels;
+  std::size_t column = 0;
+  for (std::size_t first = 0; first < slots || first == 0; first += panel_slots) {
+    const std::size_t count = std::min<std::size_t>(panel_slots, slots - first);
+    const bool last = first + count >= slots;
+    const std::size_t width = round_up(count * Hidden + (last ? 1 : 0), columns);
+    panels.push_back({first, count, column, width});
+    column += width;
+    if (last) break;
+  }
+  return panels;
+}
+
+/// Column of input k of unit u among [A | B | context panels], each in whole blocks.
+template <class Precision, int Hidden, Home home>
+std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::size_t k) const {
+  const std::size_t p = base(u);
+  if (k < p) return k;
+  if (k < 2 * p) return padded(u) + k - p;
+  const std::size_t slot = (k - 2 * p) / Hidden;
+  const std::size_t index = std::min(slot / panel_slots, panels_[u].size() - 1);
+  const ContextPanel& panel = panels_[u][index];
+  return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
+}
+
+/// How long a unit takes, as measured on an H200, in blocks of W0.
+template <class Precision, int Hidden, Home home>
+double Plan<Precision, Hidden, home>::cost(std::size_t u) const {
+  return S::unit_cost + static_cast<double>(width(u)) / columns +
+         S::wide_cost * static_cast<double>(2 * padded(u)) / columns;
+}
+
+/// One unit with its sources; `folding` goes on behind its panels.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
+                                             std::vector<Folding>::const_iterator& folding) const {
+  ChipUnit unit = new_unit(draft, u);
+  for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((folding++)->phase);
+  add_panel(draft, net_.primary[u], 0, unit.padded, unit.own_phase[0]);
+  for (const ContextPanel& panel : panels_[u]) {
+    unit.own_phase[2] = narrow((folding++)->phase);  // the bias is in the last panel
+    add_panel(draft, net_.context[u].subspan(panel.first, panel.count),
+              2 * padded(u) + panel.column, 0, unit.own_phase[2]);
+  }
+  unit.panels = narrow(draft.panels.size()) - unit.first_panel;
+  unit.products = narrow(draft.products.size());
+  for (std::uint32_t k = 0; k < unit.panels && !S::streams; ++k) {
+    list_products(draft, draft.panels[unit.first_panel + k]);
+  }
+  draft.units.push_back(unit);
+  for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
+    draft.targets.push_back(target_of(unit, o));
+  }
+  if (unit.layer == 0) ++draft.patches;
+  draft.x += narrow(width(u));
+  draft.out += 2 * unit.padded;
+}
+
+/// A unit where the draft ends, without its panels.
+template <class Precision, int Hidden, Home home>
+ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t u) const {
+  ChipUnit unit{};
+  unit.unit = narrow(u);
+  unit.layer = narrow(static_cast<std::size_t>(net_.units[u].layer));
+  unit.base = narrow(base(u));
+  unit.padded = narrow(padded(u));
+  unit.x = draft.x;
+  unit.one = draft.x + narrow(padded_column(u, static_cast<std::size_t>(net_.units[u].inputs) - 1));
+  unit.out = draft.out;
+  unit.all_out = output_start[u];
+  unit.first_panel = narrow(draft.panels.size());
+  unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
+  unit.seen = narrow(static_cast<std::size_t>(draft.patches) * history * patch_row);
+  return unit;
+}
+
+/// Sources that fold together, if any, whose values go to the columns from `column` of the unit
+/// that is being added, on odd steps `other_side` behind that.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::add_panel(Draft& draft, std::span<const std::uint32_t> sources,
+                                              std::size_t column, std::uint32_t other_side,
+                                              std::uint32_t phase) {
+  if (sources.empty()) return;
+  draft.panels.push_back({narrow(draft.slots.size()), narrow(sources.size()), phase});
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const std::uint32_t to = draft.x + narrow(column + s * Hidden);
+    draft.slots.push_back({narrow(sources[s] * S::record), to | (to + other_side) << 16});
+  }
+}
+
+/// Where in a row of the past each lane finds its piece of the inner products of a panel's
+/// sources.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_products(Draft& draft, const ChipPanel& panel) {
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    const std::uint32_t source = lane / S::product_pieces, piece = lane % S::product_pieces;
+    const bool is = source < std::min<std::uint32_t>(panel.count, panel_slots);
+    draft.products.push_back(
+        is ? draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece) : no_product);
+  }
+}
+
+/// What outputs `o` and on of a unit, [A | B], are to become: its own A and B.
+template <class Precision, int Hidden, Home home>
+ChipTarget Plan<Precision, Hidden, home>::target_of(const ChipUnit& unit, std::uint32_t o) const {
+  const bool second = o >= unit.padded;
+  const std::uint32_t k = second ? o - unit.padded : o;
+  const bool pixels = !second && unit.patch != not_a_patch;
+  ChipTarget target{};
+  target.x = both_steps(unit.x + o, unit.padded, second);
+  target.count = std::min<std::uint32_t>(columns, unit.base - std::min(unit.base, k));
+  target.out = unit.all_out + o;
+  target.seen = pixels ? unit.seen + k : no_pixel;
+  return target;
+}
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Where each weight lies in device memory.
+
+#include <cstddef>
+
+#include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+template <class Visit>
+void Plan<Precision, Hidden, home>::visit_weights(Visit visit) const {
+  for (std::size_t u = 0; u < net_.units.size(); ++u) {
+    visit_hidden(u, visit);
+    visit_output(u, visit);
+  }
+}
+
+/// W0 of a unit.
+template <class Precision, int Hidden, Home home>
+template <class Visit>
+void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) const {
+  const Unit& unit = net_.units[u];
+  const auto inputs = static_cast<std::size_t>(unit.inputs);
+  for (std::size_t k = 0; k < inputs; ++k) {
+    const std::size_t column = padded_column(u, k);
+    const std::size_t block = number_[first_block_[u] + column / columns];
+    for (std::size_t i = 0; i < Hidden; ++i) {
+      visit(in_tiles(i) ? weights_in(block * S::block_words) + element(i, column % columns)
+                        : weights_in(first_beside() + block * S::rest_words) +
+                              element_beside(i, column % columns),
+            unit.w0 + i * inputs + k);
+    }
+  }
+}
+
+/// And W1.
+template <class Precision, int Hidden, Home home>
+template <class Visit>
+void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) const {
+  const Unit& unit = net_.units[u];
+  const std::size_t p = base(u);
+  for (std::size_t o = 0; o < 2 * p; ++o) {
+    const std::size_t column = o < p ? o : padded(u) + o - p;
+    const std::size_t block = (output_start[u] + column) / columns;
+    for (std::size_t i = 0; i <= Hidden; ++i) {
+      visit(in_tiles(i)
+                ? weights_in(first_wide() + block * S::block_words) + element(i, column % columns)
+                : weights_in(first_wide_beside() + block * S::wide_rest_words) +
+                      element_beside(i, column % columns),
+            unit.w1 + o * (Hidden + 1) + i);
+    }
+  }
+}
+
+/// In its tiles: row i, column c. A lane's words lie side by side.
+template <class Precision, int Hidden, Home home>
+std::size_t Plan<Precision, Hidden, home>::element(std::size_t i, std::size_t c) {
+  const std::size_t lane = i % 8 * 4 + c % 8 / 2, lower = i % 16 / 8, side = c / 8;
+  return S::whole ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
+                  : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
+}
+
+/// And in the rows beside them, of which the bias of W1 is the last.
+template <class Precision, int Hidden, Home home>
+std::size_t Plan<Precision, Hidden, home>::element_beside(std::size_t i, std::size_t c) {
+  const std::size_t row = (i - S::tiles * 8) * columns;
+  return row + (S::whole ? c : c % 8 / 2 * 4 + c / 8 * 2 + c % 2);
+}
+
+}  // namespace pvm::inline v0::detail::chip
