@@ -10,6 +10,13 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/chip/errors.cuh>
+#include <pvm/engine/cuda/chip/gather.cuh>
+#include <pvm/engine/cuda/chip/hidden.cuh>
+#include <pvm/engine/cuda/chip/launch.cuh>
+#include <pvm/engine/cuda/chip/learn.cuh>
+#include <pvm/engine/cuda/chip/listed.cuh>
+#include <pvm/engine/cuda/chip/patches.cuh>
 #include <pvm/engine/cuda/chip/resident.cuh>
 #include <pvm/engine/cuda/chip/specialised.cuh>
 #include <pvm/engine/cuda/chip/streamed.cuh>

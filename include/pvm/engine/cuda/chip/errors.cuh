@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Errors of outputs, as soon as what was to become of them is there.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/multiprocessor.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(int from, int end,
+                                                                                int step) const {
+  const ChipNow& n = now();
+  const unsigned long long t = n.step;
+  const bool scored = shared[ChipAreas::scored + n.frame] != 0;
+  const bool signs = a.sign_error != 0;
+  const int kind = derivative_kind();
+  const bool keeps = keeps_row(history);
+  const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
+  const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
+  const auto c = static_cast<std::uint32_t>(thread % columns);
+  const int place = this->list_place(S::rest + 1 + n.lag, static_cast<int>(c));
+  const auto* targets = list<ChipTarget>(p.targets);
+  const float* y = outputs_of(t, 0, 0);
+  std::uint32_t* d1_here = shared + p.d1;
+  std::uint32_t* lists = list_of(0);
+  float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
+  float loss = 0, missed = 0, moved = 0;
+  constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
+#pragma unroll 1
+  for (int first = from; first < end; first += at_once * step) {
+    float before[at_once] = {};
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const auto o = static_cast<std::uint32_t>(first + i * step);
+      if (i > 0 && static_cast<int>(o) >= end) continue;
+      const ChipTarget& target = targets[o / columns];
+      if (c < target.count) before[i] = y[S::streams ? target.out + c : o];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const auto o = static_cast<std::uint32_t>(first + i * step);
+      if (i > 0 && static_cast<int>(o) >= end) continue;
+      const ChipTarget target = targets[o / columns];
+      float d1 = 0;
+      if (c < target.count) {
+        const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
+        float e = wanted - before[i];
+        loss += e * e;
+        if (scored && target.seen != no_pixel) {
+          const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before[i]);
+          const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
+          missed += m * m;
+          moved += s * s;
+        }
+        if (signs) e = copysignf(1.0F, e);
+        d1 = derive(before[i], kind) * e;
+      }
+      if (keeps) row[target.out + c] = d1;
+      d1_here[o] = Words::pack(d1);
+      this->list_value(lists + o / columns * S::list_words, place, d1);
+    }
+  }
+  add_score(loss, missed, moved);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_score(
+    float loss, float missed, float moved) const {
+#pragma unroll
+  for (int half = 16; half >= 1; half /= 2) {
+    loss += __shfl_xor_sync(every_lane, loss, half);
+    missed += __shfl_xor_sync(every_lane, missed, half);
+    moved += __shfl_xor_sync(every_lane, moved, half);
+  }
+  const float sum = lane() == 0 ? missed : (lane() == 1 ? moved : loss);
+  double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
+  if (lane() < 3) score[lane()] += static_cast<double>(sum);
+}
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the sources of units have sent: their values, and inner products with their past.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/multiprocessor.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::gather_values(
+    unsigned long long step, bool odd, int me, int count) const {
+  constexpr int at_once = S::specialised ? 6 : 4;
+  constexpr std::uint32_t whole = 1U << 31;  // all three words of a piece are values
+  const std::uint32_t* from = past(step);
+  const auto mark = static_cast<std::uint32_t>(step + 1);
+  const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
+  const auto* slots = list<ChipSlot>(p.slots);
+#pragma unroll 1
+  for (int first = me; first < pieces; first += at_once * count) {
+    uint4 v[at_once];
+    std::uint32_t at[at_once], to[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const auto k = static_cast<std::uint32_t>(min(first + i * count, pieces - 1));
+      const ChipSlot slot = slots[k / S::value_pieces];
+      const std::uint32_t piece = k % S::value_pieces;
+      at[i] = slot.from + piece * 4;
+      to[i] = (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
+      if (piece * 3 + 2 < Hidden) to[i] |= whole;
+      v[i] = receive_piece(from + at[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      while (v[i].w != mark) v[i] = receive_piece(from + at[i]);
+      std::uint32_t* words = shared + (to[i] & ~whole);
+      words[0] = v[i].x;
+      if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = v[i].y;
+      if ((to[i] & whole) != 0) words[2] = v[i].z;
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::products_at(
+    const ChipSlot& slot) const {
+  return slot.from + 4 * (S::value_pieces + lane() % S::product_pieces);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_products(
+    Products& sum, uint4 piece, const float* w) {
+  sum.v[0] += w[0] * __uint_as_float(piece.x);
+  sum.v[1] += w[1] * __uint_as_float(piece.y);
+  sum.v[2] += w[2] * __uint_as_float(piece.z);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::product_place(
+    const ChipUnit& my, std::uint32_t panel) const {
+  if constexpr (!S::streams) {
+    return shared[my.products + panel * 32 + static_cast<unsigned>(lane())];
+  }
+  const ChipPanel& there = list<ChipPanel>(p.panels)[my.first_panel + panel];
+  const auto source = static_cast<std::uint32_t>(lane() / S::product_pieces);
+  if (source >= min(there.count, static_cast<std::uint32_t>(panel_slots))) return no_product;
+  return products_at(list<ChipSlot>(p.slots)[there.first + source]);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_sources(
+    const Products& sum) const {
+  float out = 0;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    float v = sum.v[i];
+    float all = v;
+#pragma unroll
+    for (int s = 1; s < panel_slots; ++s) {
+      all += __shfl_sync(every_lane, v, (lane() + s * S::product_pieces) & 31);
+    }
+    const float mine = __shfl_sync(every_lane, all, lane() / 3);
+    if (lane() % 3 == i) out = mine;
+  }
+  return out;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ Asked Multiprocessor<Precision, Hidden, home>::ask_primary(
+    int u, unsigned long long step, std::uint32_t from) const {
+  const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
+  const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
+  if (s >= panel.count || lane() >= panel_slots * S::product_pieces) return {nullptr, {}};
+  const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[panel.first + s]);
+  return {at, receive_piece(at)};
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::primary_products(
+    int u, unsigned long long step, Asked asked) const {
+  const std::uint32_t count = list<ChipPanel>(p.panels)[unit(u).first_panel].count;
+  const float ones[3] = {1, 1, 1};
+  Products sum = {{0, 0, 0}};
+#pragma unroll 1
+  for (std::uint32_t from = 0;;) {
+    if (asked.at != nullptr) {
+      while (asked.piece.w != static_cast<std::uint32_t>(step + 1)) {
+        asked.piece = receive_piece(asked.at);
+      }
+      add_products(sum, asked.piece, ones);
+    }
+    from += panel_slots;
+    if (from >= count) return over_sources(sum);
+    asked = ask_primary(u, step, from);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::chip

@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How a launch begins and ends, and how one step follows the other.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/multiprocessor.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+#include <pvm/engine/cuda/chip/view.cuh>
+#include <pvm/engine/cuda/cursor.hpp>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::begin_launch() const {
+  const Cursor cursor = *a.cursor;
+  begin(cursor.step);
+  now(0).frame = 0;
+  ChipLaunch& l = launch();
+  const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
+  const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
+  const std::size_t rows = staging * a.block_steps + cursor.frame;
+  const std::uint32_t* index = a.index + staging * (1 + tables);
+  const int left = static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
+  l.count = max(0, min(left, a.most_steps));
+  l.ends = l.count == left;
+  l.index = index + 1 + static_cast<std::size_t>(cursor.frame) * a.layers;
+  l.coefficients = a.coefficients + staging * tables * a.table_stride;
+  l.frames = a.frames + rows;
+  l.scored = a.scored + rows;
+  const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
+  l.squeezed = (index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_launch() const {
+  const ChipLaunch& l = launch();
+  for (int i = thread; i < l.count; i += S::threads) {
+    frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
+    shared[ChipAreas::scored + i] = l.scored[i];
+  }
+  for (int i = thread; i < l.count * unit_count(); i += S::threads) {
+    const int u = i % unit_count();
+    const int step = i / unit_count();
+    area(u)[S::rates + static_cast<std::uint32_t>(step)] =
+        l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
+  }
+  const int line = a.block_size * a.channels;
+  for (int k = thread; k < a.patch; k += S::threads) {
+    shared[ChipAreas::offsets + k] =
+        static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_past() const {
+  const unsigned long long t = now().step;
+  start_areas();
+  __syncthreads();
+  load_histories(t);
+  if constexpr (!S::streams) load_outputs();
+  load_patches(t);
+  // Primary sources of step t - 1 are c(h(t-2)).
+  gather_values(t - 2, (t & 1) == 0, thread, S::threads);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_areas() const {
+  for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
+    shared[p.x + i] = 0;
+  constexpr int parts = (S::multipliers + 1) * S::values + S::multipliers * S::part1_words;
+  if (thread < unit_count()) area(thread)[S::opened] = ~0U;
+  for (int i = thread; i < unit_count() * parts; i += S::threads) {
+    float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
+  }
+  for (int i = thread; i < S::warps * 3; i += S::threads) {
+    reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
+        a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i];
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_histories(
+    unsigned long long t) const {
+  struct Values {
+    float hidden, d0;
+    std::uint32_t squeezed;
+  };
+  copy_each(
+      unit_count() * history * Hidden, thread, S::threads,
+      [&](int k) -> Values {
+        const unsigned long long step = step_before(t, k / Hidden % history);
+        const int i = k % Hidden;
+        const std::uint32_t number = unit(k / Hidden / history).unit;
+        const std::size_t at = number * Hidden + i;
+        return {__ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at),
+                __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at),
+                __ldcg(past(step) + number * S::record + in_pieces(i))};
+      },
+      [&](int k, Values v) {
+        const unsigned long long step = step_before(t, k / Hidden % history);
+        const int i = k % Hidden, u = k / Hidden / history;
+        history_row(S::hidden, u, step)[i] = v.hidden;
+        history_row(S::d0, u, step)[i] = v.d0;
+        history_row(S::squeezed, u, step)[i] = Words::unpack(v.squeezed);
+        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
+      });
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_outputs() const {
+  copy_each(
+      static_cast<int>(2 * p.out_count), thread, S::threads,
+      [&](int i) { return __ldcg(&all_output(i)); }, [&](int i, float v) { own_output(i) = v; });
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_patches(
+    unsigned long long t) const {
+  for (int u = 0; u < unit_count(); ++u) {
+    const ChipUnit& my = unit(u);
+    if (thread == 0) shared[my.one] = Words::pack(1.0F);
+    if (my.patch == not_a_patch) continue;
+    const auto base = static_cast<int>(my.base);
+    copy_each(
+        history * base, thread, S::threads,
+        [&](int i) {
+          return __ldcg(past(step_before(t, i / base)) + a.first_patch + my.patch * a.patch_record +
+                        in_pieces(i % base));
+        },
+        [&](int i, std::uint32_t v) {
+          seen(my, step_before(t, i / base))[i % base] = Words::unpack(v);
+          // The last is B now.
+          if (i < base) shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + i] = v;
+        });
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_rests() const {
+  copy_each(
+      this->my_count() * S::rest_words, lane(), 32,
+      [&](int i) {
+        const ChipBlock& block = this->my_blocks()[i / S::rest_words];
+        return this->beside_word(block, i % S::rest_words);
+      },
+      [&](int i, std::uint32_t word) {
+        this->rest_of(i / S::rest_words)[i % S::rest_words] = word;
+      });
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wide_weights() const {
+  const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+  for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+    const ChipWideBlock& block = blocks[k];
+    const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
+    const std::uint32_t out = my.all_out + block.out - my.out;
+    this->store_list(list_of(block.out), block, [&](int e, int o) {
+      const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
+      return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
+    });
+    if constexpr (!S::streams) {
+      if (block.where == in_memory) continue;
+      Weights w;
+      this->load_streamed(w, this->streamed(block));
+      this->store_wide(block, w);
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_results() const {
+  for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {
+    all_output(i) = own_output(i);
+  }
+  for (int i = thread; i < S::warps * 3; i += S::threads) {
+    a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i] =
+        reinterpret_cast<double*>(shared + ChipAreas::score)[i];
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::end_launch() const {
+  const ChipLaunch& l = launch();
+  Cursor end = *a.cursor;
+  end.step += static_cast<unsigned>(l.count);
+  end.frame += static_cast<unsigned>(l.count);
+  if (l.ends) {
+    end.frame = 0;
+    ++end.block;
+  }
+  *a.cursor = end;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare(
+    ChipNow& next) const {
+  const ChipNow& n = now();
+  next.step = n.step + 1;
+  next.frame = n.frame + 1;
+  next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
+  next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare_step() const {
+  prepare(now(turn ^ 1));
+  add_one_relaxed(a.begun + now().step % rounds);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ const unsigned int* Multiprocessor<Precision, Hidden, home>::slowest_at(
+    unsigned long long t) const {
+  return a.begun + (t + rounds - ahead) % rounds;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ unsigned int Multiprocessor<Precision, Hidden, home>::ask_slowest(
+    unsigned long long t) const {
+  return load_relaxed(slowest_at(t));
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
+    unsigned long long t, unsigned int begun) const {
+  if (t < ahead) return;
+  const unsigned long long step = t - ahead;
+  const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
+  while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_at(t));
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
+    unsigned long long t) const {
+  wait_for_slowest(t, ask_slowest(t));
+}
+
+}  // namespace pvm::inline v0::detail::chip

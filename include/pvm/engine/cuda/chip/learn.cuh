@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The pass over W1, which gives y(t) and W1^T d1, and d0(t) of the latter.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/multiprocessor.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+template <class LoadNext>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_block(
+    WideWalk& on, const ChipWideBlock& block, const Weights& w, LoadNext load_next) const {
+  const int u = static_cast<int>(block.what & 0xff);
+  const int phase = static_cast<int>(block.what >> 8 & 0xff);
+  if (on.first) on.h = this->rows(area(u) + S::raw);
+  const auto d1 = this->values(shared + p.d1 + block.out);
+  typename Base::ColumnSums y;
+  this->multiply_wide(on.sum, y, w, d1, on.h);
+  load_next();
+  const std::uint32_t* list = list_of(block.out);
+  const typename Base::ListSums beside = this->multiply_list(list, d1);
+  this->multiply_listed_rows(y, list, this->listed_of(u, phase));
+  this->write_outputs(y, outputs_of(now().step, block.out, block.block * columns),
+                      [&](float v) { return activate(v); });
+  const float* weights = weights_of(u, phase);
+#pragma unroll
+  for (int i = 0; i < Base::listed_places; ++i) {
+    on.more.v[i] += weights[table_place(this->place_of(i))] * beside.v[i];
+  }
+  on.first = block.what >> run_shift == 1;
+  if (on.first) hand_over(u, on.sum, on.more);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::hand_over(
+    int u, typename Base::Sums& sum, typename Base::ListSums& more) const {
+  float* to = float_area(u) + S::part1 + warp() * S::part1_words;
+  this->write_wide_sums(sum, more, to);
+  sum = {};
+  more = {};
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_gradient(
+    int u) const {
+  constexpr int rows = (Hidden + 31) / 32;
+  const unsigned long long t = now().step;
+  const float* part = float_area(u) + S::part1;
+  const auto total = [&](int column) {
+    float v = 0;
+#pragma unroll
+    for (int w = 0; w < S::multipliers; ++w) v += part[w * S::part1_words + column];
+    return v;
+  };
+  // Lane i: of the gradient in column i.
+  const float product = total(S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1));
+  float z[rows];
+#pragma unroll
+  for (int k = 0; k < rows; ++k) z[k] = lane() + 32 * k < Hidden ? total(lane() + 32 * k) : 0.0F;
+  int column = now().lag;
+#pragma unroll
+  for (int age = 0; age < S::terms; ++age) {
+    column = column == 0 ? S::lags - 1 : column - 1;
+    const float factor = __shfl_sync(every_lane, product, column);
+    const float* then = history_row(S::hidden, u, t - 3 - age + history) + lane();
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+      if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
+    }
+  }
+  const int kind = derivative_kind();
+  const float* before = history_row(S::hidden, u, t - 2 + history) + lane();
+  float* to = history_row(S::d0, u, t) + lane();
+  float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
+               unit(u).unit * Hidden + lane();
+  const bool keeps = keeps_row(history);
+#pragma unroll
+  for (int k = 0; k < rows; ++k) {
+    if (lane() + 32 * k >= Hidden) continue;
+    const float d0 = derive(before[32 * k], kind) * z[k];
+    to[32 * k] = d0;
+    if (keeps) row[32 * k] = d0;
+  }
+}
+
+}  // namespace pvm::inline v0::detail::chip
