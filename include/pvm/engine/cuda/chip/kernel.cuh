@@ -11,11 +11,14 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/chip/errors.cuh>
+#include <pvm/engine/cuda/chip/finishers.cuh>
+#include <pvm/engine/cuda/chip/folders.cuh>
 #include <pvm/engine/cuda/chip/gather.cuh>
 #include <pvm/engine/cuda/chip/hidden.cuh>
 #include <pvm/engine/cuda/chip/launch.cuh>
 #include <pvm/engine/cuda/chip/learn.cuh>
 #include <pvm/engine/cuda/chip/listed.cuh>
+#include <pvm/engine/cuda/chip/multipliers.cuh>
 #include <pvm/engine/cuda/chip/patches.cuh>
 #include <pvm/engine/cuda/chip/resident.cuh>
 #include <pvm/engine/cuda/chip/specialised.cuh>

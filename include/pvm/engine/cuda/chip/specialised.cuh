@@ -14,6 +14,7 @@
 /// So what is waited for by other multiprocessors, from x(t) to h(t), does not wait for folds,
 /// which have until the next step begins. Multipliers take registers from the others for their
 /// weights; where there is no `setmaxnreg` (anything but code for sm_90a) some of these spill.
+/// What each role does is in the files that are named below.
 
 #include <cuda_runtime.h>
 
@@ -40,6 +41,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
   }
+
+  // -------------------------------------------------------------- what all roles share
 
   static constexpr int multiplying = S::multipliers * 32, finishing = S::finishers * 32,
                        folding = S::folders * 32;  // threads
@@ -101,9 +104,15 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       this->write_tiles(this->streamed(wide[k]), w);
     }
   }
+
   __device__ __forceinline__ bool first() const { return now().frame == 0; }
   __device__ __forceinline__ bool last() const { return now().frame + 1 == launch().count; }
   __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
+  template <class Work>
+  __device__ __forceinline__ void each_unit(int first_unit, int step, Work work) const {
+#pragma unroll 1
+    for (int u = first_unit; u < unit_count(); u += step) work(u);
+  }
 
   __device__ __forceinline__ void run(Held& /*held*/) {
     if (warp() < S::multipliers) {
@@ -119,64 +128,17 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     __syncthreads();
   }
 
-  // -------------------------------------------------------------- multipliers
+  // -------------------------------------------------------------- multipliers.cuh
 
-  __device__ __forceinline__ void multiply_all() {
-    Mine held;
-#pragma unroll
-    for (int k = 0; k < S::held_blocks; ++k) {
-      held[k] = Weights{};
-      if (k < my_count()) this->load_streamed(held[k], held_tiles() + k * tile_words);
-    }
-    arrive_warps(held_loaded, multiplying + folding);
-#pragma unroll 1
-    for (;;) {
-      begin_phase();
-      if (!first()) {
-        sync_warps(w0_folded, multiplying + folding);
-        load_folded(held);
-      }
-      Coming coming{};
-      const auto early = static_cast<int>(p.streamed_to[warp()]);
-#pragma unroll
-      for (int k = 0; k < S::under_way; ++k) {
-        if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()->block + k));
-      }
-      sync_warps(gathered, multiplying + finishing);
-      if (thread == 0) add_one_relaxed(a.begun + now().step % rounds);
-      forward(held, coming);
-      arrive_warps(sums_made, multiplying + with_units_threads());
-      arrive_warps(w0_left, multiplying + folding);
-      begin_phase();
-      if (!first()) sync_warps(w1_folded, multiplying + folding);
-      errors();
-      begin_phase();
-      const bool ends = last();
-      if (!ends) arrive_warps(x_left, multiplying + finishing);
-      sync_warps(hidden_made, multiplying + with_units_threads());
-      learn();
-      arrive_warps(gradients_made, multiplying + with_units_threads());
-      arrive_warps(w1_left, multiplying + folding);
-      if (ends) break;
-      next_step();
-    }
-  }
+  /// A launch of a warp that multiplies.
+  __device__ void multiply_all();
   /// This warp's blocks are one behind the other in device memory.
   static constexpr int tile_words = S::block_words / 4;
   __device__ __forceinline__ const uint4* held_tiles() const {
     return this->streamed(my_blocks()->block + p.streamed_to[warp()]);
   }
   /// The held blocks that were folded in the step before, from where they were folded to.
-  __device__ __forceinline__ void load_folded(Mine& held) const {
-    const std::uint32_t which =
-        list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
-    if (which == 0) return;
-    const uint4* from = held_tiles();
-#pragma unroll
-    for (int k = 0; k < S::held_blocks; ++k) {
-      if ((which >> k & 1U) != 0) this->load_streamed(held[k], from + k * tile_words);
-    }
-  }
+  __device__ void load_folded(Mine& held) const;
   /// The way through a warp's blocks: what the next one is multiplied by is on its way while one is
   /// multiplied.
   struct Walk {
@@ -186,247 +148,53 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     std::uint32_t after;  ///< where the next one's inputs are
     typename Base::Sums sum;
   };
-  __device__ __forceinline__ Walk begin_walk() const {
-    const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
-    if ((now().step & 1) != 0) inputs += p.input_count;
-    const std::uint32_t* rest = shared + p.rest_first[warp()];
-    return {inputs + 2, rest, this->values(shared + inputs[0]), this->rest_weights(rest),
-            inputs[1],  {}};
-  }
+  __device__ Walk begin_walk() const;
+  /// Calls multiply(x) with the inputs of the current block, whose rows beside the tiles are
+  /// multiplied behind it; the next one's are loaded before.
   template <class Multiply>
-  __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
-    const auto x = on.x;
-    const auto beside = on.beside;
-    on.x = this->values(shared + on.after);
-    on.rest += S::rest_words;
-    on.beside = this->rest_weights(on.rest);
-    on.after = *on.inputs++;
-    multiply(x);
-    this->multiply_rest(on.sum, beside, x);
-  }
+  __device__ void walk(Walk& on, Multiply&& multiply) const;
   /// What this warp's blocks have of W0 x, unit by unit. `coming` are the first, which are
   /// streamed; the last of those take their place, and come while others are multiplied.
-  __device__ __forceinline__ void forward(const Mine& held, Coming& coming) const {
-    const ChipBlock* blocks = my_blocks();
-    const int count = my_count();
-    const auto early = static_cast<int>(p.streamed_to[warp()]);
-    const auto late = static_cast<int>(p.late_from[warp()]);
-    const int first_shared = early + S::held_blocks;
-    const std::uint32_t number = blocks->block;
-    Walk on = begin_walk();
-    const auto multiply_coming = [&](Weights& w, int next) {
-      walk(on, [&](const auto& x) {
-        this->multiply(on.sum, w, x);
-        if (next < count)
-          this->load_streamed(w, this->streamed(number + static_cast<unsigned>(next)));
-      });
-    };
-#pragma unroll 1
-    for (int first = 0; first < count;) {
-      const int end = first + static_cast<int>(blocks[first].what >> run_shift);
-      const auto is_of_unit = [&](int k) { return k >= first && k < end; };
-#pragma unroll
-      for (int i = 0; i < S::under_way; ++i) {
-        if (i < early && is_of_unit(i)) multiply_coming(coming[i], late + i);
-      }
-#pragma unroll
-      for (int k = 0; k < S::held_blocks; ++k) {
-        if (is_of_unit(early + k)) {
-          walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
-        }
-      }
-      int k = max(first, first_shared);
-      if (k < min(end, late)) {
-        const uint4* from = this->in_shared(blocks[k].where);
-#pragma unroll 1
-        for (; k < min(end, late); ++k) {
-          walk(on, [&](const auto& x) { this->multiply_shared(on.sum, from, x); });
-          from += tile_words;
-        }
-      }
-#pragma unroll 1
-      for (k = late; k < end; k += S::under_way) {
-#pragma unroll
-        for (int i = 0; i < S::under_way; ++i) {
-          if (is_of_unit(k + i)) multiply_coming(coming[i], k + i + S::under_way);
-        }
-      }
-      const auto u = static_cast<int>(blocks[first].what & 0xff);
-      this->write_sums(on.sum, this->float_area(u) + S::part0 + warp() * S::values);
-      this->clear(on.sum);
-      first = end;
-    }
-  }
+  __device__ void forward(const Mine& held, Coming& coming) const;
   /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
-  __device__ __forceinline__ void errors() const {
-    const auto outputs_before = [&](int w) { return static_cast<int>(p.wide_start[w]) * columns; };
-    Base::errors(outputs_before(warp()) + lane(), outputs_before(warp() + 1), 32);
-  }
+  __device__ void errors() const;
   /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
   /// their y(t). The blocks' tiles, lists and outputs lie one behind the other.
-  __device__ __forceinline__ void learn() const {
-    const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
-    const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
-    if (block == end) return;
-    const ChipWideBlock start = *block;
-    const std::uint32_t* d1_at = shared + p.d1 + start.out;
-    const std::uint32_t* tiles = shared + start.where;
-    const std::uint32_t* listed = list_of(start.out);
-    float* y = this->outputs_of(now().step, start.out, 0);
-    typename Base::WideWalk on;
-    int place[Base::listed_places];
-#pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
-#pragma unroll 1
-    for (; block != end; ++block) {
-      const std::uint32_t what = block->what;
-      const int u = static_cast<int>(what & 0xff);
-      const int phase = static_cast<int>(what >> 8 & 0xff);
-      if (on.first) on.h = this->rows(area(u) + S::raw);
-      const auto d1 = this->values(d1_at);
-      typename Base::ColumnSums sum;
-      Weights w;
-      this->load_wide(w, tiles);
-      this->multiply(on.sum, w, d1);
-      this->multiply_rows(sum, tiles, on.h);
-      const typename Base::ListSums beside = this->multiply_list(listed, d1);
-      this->multiply_listed_rows(sum, listed, this->listed_of(u, phase));
-      const float* weights = weights_of(u, phase);
-#pragma unroll
-      for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
-      this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
-      d1_at += columns;
-      tiles += S::block_words;
-      listed += S::list_words;
-      y += columns;
-      on.first = what >> run_shift == 1;
-      if (on.first) this->hand_over(u, on.sum, on.more);
-    }
-  }
+  __device__ void learn() const;
 
-  // -------------------------------------------------------------- finishers
+  // -------------------------------------------------------------- finishers.cuh
 
-  template <class Work>
-  __device__ __forceinline__ void each_unit(int first_unit, int step, Work work) const {
-#pragma unroll 1
-    for (int u = first_unit; u < unit_count(); u += step) work(u);
-  }
+  /// Of the finishers, how many have units; the others gather.
+  __device__ __forceinline__ int with_units() const { return min(unit_count(), S::finishers - 1); }
+  __device__ __forceinline__ int with_units_threads() const { return with_units() * 32; }
   template <class Work>
   __device__ __forceinline__ void each_own_unit(Work work) const {
     each_unit(finisher(), with_units(), work);
   }
-  /// Of the finishers, how many have units; the others gather.
-  __device__ __forceinline__ int with_units() const { return min(unit_count(), S::finishers - 1); }
-  __device__ __forceinline__ int with_units_threads() const { return with_units() * 32; }
-
   /// Those without units gather, and, where that is one warp only, all do.
   __device__ __forceinline__ int first_gatherer() const {
     return with_units() + 1 < S::finishers ? with_units() : 0;
   }
   __device__ __forceinline__ bool gathers() const { return finisher() >= first_gatherer(); }
-
-  /// x(t) is gathered as soon as nobody reads x(t-1).
-  __device__ __forceinline__ void finish_all() {
-    const bool finishes = finisher() < with_units();
-    if (gathers()) gather(now().step);
-    arrive_warps(gathered, multiplying + finishing);
-#pragma unroll 1
-    for (;;) {
-      begin_phase();
-      if (finishes) finish_units();
-      begin_phase();
-      const bool ends = last();
-      if (!ends) {
-        sync_warps(x_left, multiplying + finishing);
-        if (finishes) read_patches();
-        begin_phase();
-        if (gathers()) gather(now().step + 1);
-        begin_phase();
-        arrive_warps(gathered, multiplying + finishing);
-      }
-      if (finishes) finish_gradients();
-      if (ends) break;
-      next_step();
-    }
-  }
-  __device__ __forceinline__ void finish_units() const {
-    if (thread == multiplying) this->prepare(now((turn + 1) & 3));
-    if (!first()) sync_warps(factors_made, with_units_threads() + folding);
-    each_own_unit([&](int u) { this->open_tables(u); });
-    arrive_warps(unit_ready, with_units_threads() + folding);
-    each_own_unit([&](int u) { this->listed_share(u); });
-    begin_phase();
-    sync_warps(sums_made, multiplying + with_units_threads());
-    each_own_unit([&](int u) { this->finish_unit(u); });
-    arrive_warps(hidden_made, multiplying + with_units_threads());
-  }
-  __device__ __forceinline__ void read_patches() const {
-    each_own_unit([&](int u) {
-      if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
-    });
-  }
-  __device__ __forceinline__ void finish_gradients() const {
-    sync_warps(gradients_made, multiplying + with_units_threads());
-    each_own_unit([&](int u) { this->finish_gradient(u); });
-  }
+  /// A launch of a warp that finishes units or gathers. x(t) is gathered as soon as nobody reads
+  /// x(t-1).
+  __device__ void finish_all();
+  /// From this step's tables to h(t) and its inner products.
+  __device__ void finish_units() const;
+  /// The next frame's.
+  __device__ void read_patches() const;
+  /// d0(t).
+  __device__ void finish_gradients() const;
   /// x(t), but for the patches.
-  __device__ __forceinline__ void gather(unsigned long long t) const {
-    const int before = multiplying + first_gatherer() * 32;
-    const unsigned int begun = this->ask_slowest(t);
-    this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
-    begin_phase();
-    if (lane() == 0) this->wait_for_slowest(t, begun);
-    __syncwarp();
-  }
-  // -------------------------------------------------------------- folders
+  __device__ void gather(unsigned long long t) const;
 
-  __device__ __forceinline__ void fold_all() {
-    sync_warps(held_loaded, multiplying + folding);
-#pragma unroll 1
-    for (;;) {
-      begin_phase();
-      send_for_masters();
-      sync_warps(unit_ready, with_units_threads() + folding);
-      each_unit(folder(), S::folders, [&](int u) { this->write_factors(u, folds_of(u)); });
-      const bool ends = last();
-      if (!ends) arrive_warps(factors_made, with_units_threads() + folding);
-      sync_warps(factors_written, folding);
-      begin_phase();
-      const std::uint32_t* start =
-          list<std::uint32_t>(p.folding_start) + 2 * (folder() * (a.period + 1) + now().phase);
-      const std::uint32_t early = start[0], others = start[1], end = start[2];
-      fold_blocks(early, others, [&](std::uint32_t i) { return kept_rest(i - early); });
-      sync_warps(w0_left, multiplying + folding);
-      begin_phase();
-      for (std::uint32_t i = early; i < others; ++i) {
-        if (lane() < S::rest_words) rest_of_any(i)[lane()] = kept_rest(i - early)[lane()];
-      }
-      fold_blocks(others, end, [&](std::uint32_t i) { return rest_of_any(i); });
-      begin_phase();
-      if (!ends) arrive_warps(w0_folded, multiplying + folding);
-      sync_warps(w1_left, multiplying + folding);
-      fold_wide_blocks();
-      if (ends) break;
-      arrive_warps(w1_folded, multiplying + folding);
-      next_step();
-    }
-  }
+  // -------------------------------------------------------------- folders.cuh
+
+  /// A launch of a warp that folds.
+  __device__ void fold_all();
   /// The smaller halves of what this warp folds in this step, to the second-level cache: a block a
   /// lane.
-  __device__ __forceinline__ void send_for_masters() const {
-    const int row = folder() * (a.period + 1) + now().phase;
-    const auto send_for = [&](const auto* blocks, const std::uint32_t* mine, std::uint32_t from,
-                              std::uint32_t to) {
-      for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
-        prefetch_bulk(this->masters_of(blocks[mine[i]]), S::block_words * 4);
-      }
-    };
-    const auto* start = list<std::uint32_t>(p.folding_start) + 2 * row;
-    send_for(list<ChipBlock>(p.blocks), list<std::uint32_t>(p.folding), start[0], start[2]);
-    const auto* wide = list<std::uint32_t>(p.wide_folding_start) + row;
-    send_for(list<ChipWideBlock>(p.wide_blocks), list<std::uint32_t>(p.wide_folding), wide[0],
-             wide[1]);
-  }
+  __device__ void send_for_masters() const;
   /// The rows beside the tiles of block i of those that fold: where they are multiplied from, and
   /// where the i-th that a warp folds early keeps them.
   __device__ __forceinline__ std::uint32_t* rest_of_any(std::uint32_t i) const {
@@ -436,29 +204,12 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
            i * S::rest_words;
   }
+  /// Blocks `from` to `to` of W0 among those that fold. The rows beside the tiles of block i go to
+  /// `rest_to(i)`.
   template <class RestTo>
-  __device__ __forceinline__ void fold_blocks(std::uint32_t from, std::uint32_t to,
-                                              RestTo rest_to) const {
-    const auto* mine = list<std::uint32_t>(p.folding);
-    const auto* blocks = list<ChipBlock>(p.blocks);
-#pragma unroll 1
-    for (std::uint32_t i = from; i < to; ++i) {
-      begin_phase();
-      const ChipBlock block = blocks[mine[i]];
-      this->fold(block, rest_of_any(i), rest_to(i));
-    }
-  }
-  __device__ __forceinline__ void fold_wide_blocks() const {
-    const auto* start =
-        list<std::uint32_t>(p.wide_folding_start) + folder() * (a.period + 1) + now().phase;
-    const auto* mine = list<std::uint32_t>(p.wide_folding);
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-#pragma unroll 1
-    for (std::uint32_t i = start[0]; i < start[1]; ++i) {
-      begin_phase();
-      this->fold_wide(blocks[mine[i]]);
-    }
-  }
+  __device__ void fold_blocks(std::uint32_t from, std::uint32_t to, RestTo rest_to) const;
+  /// And those of W1.
+  __device__ void fold_wide_blocks() const;
 };
 
 }  // namespace pvm::inline v0::detail::chip

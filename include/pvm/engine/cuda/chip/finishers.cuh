@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Warps that finish units or gather, where warps have roles: what other multiprocessors wait for.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/specialised.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
+  const bool finishes = finisher() < with_units();
+  if (gathers()) gather(now().step);
+  arrive_warps(gathered, multiplying + finishing);
+#pragma unroll 1
+  for (;;) {
+    begin_phase();
+    if (finishes) finish_units();
+    begin_phase();
+    const bool ends = last();
+    if (!ends) {
+      sync_warps(x_left, multiplying + finishing);
+      if (finishes) read_patches();
+      begin_phase();
+      if (gathers()) gather(now().step + 1);
+      begin_phase();
+      arrive_warps(gathered, multiplying + finishing);
+    }
+    if (finishes) finish_gradients();
+    if (ends) break;
+    next_step();
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
+  if (thread == multiplying) this->prepare(now((turn + 1) & 3));
+  if (!first()) sync_warps(factors_made, with_units_threads() + folding);
+  each_own_unit([&](int u) { this->open_tables(u); });
+  arrive_warps(unit_ready, with_units_threads() + folding);
+  each_own_unit([&](int u) { this->listed_share(u); });
+  begin_phase();
+  sync_warps(sums_made, multiplying + with_units_threads());
+  each_own_unit([&](int u) { this->finish_unit(u); });
+  arrive_warps(hidden_made, multiplying + with_units_threads());
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches() const {
+  each_own_unit([&](int u) {
+    if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
+  });
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_gradients() const {
+  sync_warps(gradients_made, multiplying + with_units_threads());
+  each_own_unit([&](int u) { this->finish_gradient(u); });
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::gather(unsigned long long t) const {
+  const int before = multiplying + first_gatherer() * 32;
+  const unsigned int begun = this->ask_slowest(t);
+  this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
+  begin_phase();
+  if (lane() == 0) this->wait_for_slowest(t, begun);
+  __syncwarp();
+}
+
+}  // namespace pvm::inline v0::detail::chip
