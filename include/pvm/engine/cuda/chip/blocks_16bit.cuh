@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of 16-bit weights: products on tensor cores, and folds, which change the weights and what
-/// rounding left out of them.
+/// Blocks of 16-bit weights: where they are, products on tensor cores, and folds (folds_16bit.cuh).
 /// Weights are the first operand, 16 rows of them; the second is a vector's values, as sums of two
 /// 16-bit numbers, which costs nothing: a tensor core has eight columns where a vector is one. Only
 /// the weights are rounded to 16 bits.
@@ -310,49 +309,16 @@ struct Blocks : View<Precision, Hidden, home> {
     if ((lane() & 2) == 0) y[(second ? 8 : 0) + row()] = made;
   }
 
-  // -------------------------------------------------------------- folds
+  // -------------------------------------------------------------- folds_16bit.cuh
 
   /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
   /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
   /// rows that nobody reads.
   template <class Weight, class Row>
-  __device__ __forceinline__ void write_operands(std::uint32_t which, int u, Weight weight_of,
-                                                 Row row_of) const {
-    float weight[4];
-    const float* from[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      weight[i] = weight_of(operand_place(i));
-      from[i] = row_of(operand_place(i));
-    }
-    uint4* to = in_shared_factors(which, u);
-#pragma unroll
-    for (int tile = 0; tile < S::operands; ++tile) {
-      std::uint32_t v[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int r = 16 * tile + row() + i % 2 * 8;
-        const int k = i / 2 * 2;
-        v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
-      }
-      to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
-    }
-  }
+  __device__ void write_operands(std::uint32_t which, int u, Weight weight_of, Row row_of) const;
   /// For folds with these coefficients, by age: of blocks of W0 the listed d0; of blocks of W1,
   /// whose list stands beside them, the hidden values then.
-  __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
-    write_operands(
-        S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
-        [&](int age) { return this->listed_row(S::d0, u, age < S::terms ? age : 0); });
-    this->begin_phase();
-    const auto age_there = [&](int e) { return e <= S::rest ? S::terms : this->age_of(e); };
-    write_operands(
-        S::fold1, u,
-        [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
-        [&](int e) {
-          return this->listed_row(S::hidden, u, age_there(e) < S::terms ? age_there(e) : 0);
-        });
-  }
+  __device__ void write_factors(int u, const float* coefficients) const;
   __device__ __forceinline__ uint4* in_shared_factors(std::uint32_t which, int u) const {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
@@ -367,151 +333,41 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ std::size_t beside_start(const Block& block) const {
     return this->beside_of(block) + static_cast<unsigned>(beside_at(row()));
   }
+  /// These words, of the first `rows` of such rows.
   template <class Block>
-  __device__ __forceinline__ uint2 beside_in_memory(const Block& block, int rows) const {
-    uint2 words{};
-    if (row() < rows) {
-      words = __ldcg(reinterpret_cast<const uint2*>(a.weights + beside_start(block)));
-    }
-    return words;
-  }
+  __device__ uint2 beside_in_memory(const Block& block, int rows) const;
   /// Adds the sum over the list of factors times columns to a block whose tiles are in `w`, with
   /// `more` rows beside them in `beside`. The smaller halves, and the rows, go to `to`, laid out
   /// like all weights. `columns_then(b)` gives the columns as operands.
   template <class Block, class Columns>
-  __device__ __forceinline__ void fold(const Block& block, std::uint32_t* to, int more,
-                                       const uint4* factors, Columns columns_then, Weights& w,
-                                       uint2& beside) const {
-    const std::uint32_t* from = masters_of(block);
-    std::uint32_t* sink = masters_of(to, this->start_of(block));
-    const std::size_t at = beside_start(block);
-    uint4 tiles[S::pairs];
-    uint2 rows{};
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) tiles[i] = M::load(from, i, lane());
-    if (row() < more) rows = __ldcg(reinterpret_cast<const uint2*>(masters_of(a.weights, at)));
-    std::uint32_t b[2][2];
-    columns_then(b);
-#pragma unroll
-    for (int i = 0; i < S::operands; ++i) {
-      const uint4 u = factors[i * 32];
-      const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
-      // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
-      Gains gain = {};
-#pragma unroll
-      for (int side = 0; side < 2; ++side) Math::multiply(gain[side], v, b[side][0], b[side][1]);
-      if (i < S::pairs) {
-        M::add(w.tiles[i], tiles[i], gain);
-        M::store(sink, i, lane(), tiles[i]);
-      } else if (row() < more) {
-        M::add_row(beside, rows, gain);
-        *reinterpret_cast<uint2*>(masters_of(to, at)) = rows;
-        *reinterpret_cast<uint2*>(to + at) = beside;
-      }
-    }
-  }
+  __device__ void fold(const Block& block, std::uint32_t* to, int more, const uint4* factors,
+                       Columns columns_then, Weights& w, uint2& beside) const;
 
   struct Past {};  // is asked for when it is needed
   /// The inputs of a block's columns in the steps of the listed gradients, as operands.
-  __device__ __forceinline__ void past_columns(const ChipBlock& block,
-                                               std::uint32_t (&b)[2][2]) const {
-    std::uint32_t at[2], word[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
-    }
-    const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const auto age =
-          static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // else times 0
-      const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) word[half][i] = __ldcg(a.past + (at[half] + then));
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      b[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
-      b[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
-    }
-  }
+  __device__ void past_columns(const ChipBlock& block, std::uint32_t (&b)[2][2]) const;
 
   /// A block of W0 whose tiles are in `w`, by the factors of its unit, to `to`.
-  __device__ __forceinline__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
-                                             uint2& beside) const {
-    fold(
-        block, to, S::rest, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
-        [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
-  }
+  __device__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
+                             uint2& beside) const;
   /// One where it is multiplied from, or, if it is held, where it is loaded from again. The rows
   /// beside its tiles are at `rest`, and go to `rest_to`.
-  __device__ __forceinline__ void fold(const ChipBlock& block, const std::uint32_t* rest,
-                                       std::uint32_t* rest_to) const {
-    Weights w;
-    if (block.where == in_memory) {
-      load_streamed(w, streamed(block));
-    } else {
-      load_shared(w, in_shared(block.where));
-    }
-    uint2 beside = rest_weights(rest);
-    fold_block(block, a.weights, w, beside);
-    if (row() < S::rest) *reinterpret_cast<uint2*>(rest_to + beside_at(row())) = beside;
-    store(block, w);
-  }
+  __device__ void fold(const ChipBlock& block, const std::uint32_t* rest,
+                       std::uint32_t* rest_to) const;
   /// A streamed block, the rows beside whose tiles are in device memory, too.
-  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, Weights& w,
-                                                std::uint32_t* /*rest*/) const {
-    uint2 beside = beside_in_memory(block, S::rest);
-    fold_block(block, a.weights, w, beside);
-    store(block, w);
-  }
+  __device__ void fold_streamed(const ChipBlock& block, Weights& w, std::uint32_t* /*rest*/) const;
   /// A block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
     fold_wide_block(block, a.weights, w, true);
   }
   /// And one in shared memory.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block) const {
-    Weights w;
-    load_wide(w, shared + block.where);
-    fold_wide(block, w);
-  }
+  __device__ void fold_wide(const ChipWideBlock& block) const;
   /// W of a block by its unit's factors, to `to`; the block stays what it is.
-  __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* to) const {
-    Weights w;
-    load_streamed(w, streamed(block));
-    uint2 beside = beside_in_memory(block, S::rest);
-    fold_block(block, to, w, beside);
-    write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
-  }
-  __device__ __forceinline__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const {
-    Weights w;
-    load_streamed(w, streamed(block));
-    fold_wide_block(block, to, w, false);
-    write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
-  }
+  __device__ void materialise(const ChipBlock& block, std::uint32_t* to) const;
+  __device__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const;
   /// A block of W1, whose d1 are in its list.
-  __device__ __forceinline__ void fold_wide_block(const ChipWideBlock& block, std::uint32_t* to,
-                                                  Weights& w, bool keep) const {
-    std::uint32_t* list = this->list_of(block.out);
-    uint4 listed = tiles_at(list);
-    uint2 beside = make_uint2(listed.x, listed.z);
-    fold(
-        block, to, S::rest + 1, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
-        [&](std::uint32_t(&b)[2][2]) {
-          const uint4 columns_there = transposed_tiles_at(list);
-          b[0][0] = columns_there.x;
-          b[0][1] = columns_there.z;
-          b[1][0] = columns_there.y;
-          b[1][1] = columns_there.w;
-        },
-        w, beside);
-    if (!keep) return;
-    listed.x = beside.x;
-    listed.z = beside.y;
-    __syncwarp();  // all lanes have read
-    store_wide(block, w);
-    store_tiles(list, listed);
-  }
+  __device__ void fold_wide_block(const ChipWideBlock& block, std::uint32_t* to, Weights& w,
+                                  bool keep) const;
 };
 
 }  // namespace pvm::inline v0::detail::chip

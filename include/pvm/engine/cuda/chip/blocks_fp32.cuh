@@ -4,7 +4,7 @@
 
 /// Blocks of fp32 weights: the same places as those of 16 bits, ordinary arithmetic. There are no
 /// masters beside them: a fold changes a block where it is, and what is on the chip goes back to
-/// device memory when a launch ends.
+/// device memory when a launch ends. Folds are in folds_fp32.cuh.
 
 #include <cuda_runtime.h>
 
@@ -269,17 +269,11 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     if ((lane() & 4) == 0) y[(high ? 8 : 0) + pair() + (odd ? 1 : 0)] = made;
   }
 
-  // -------------------------------------------------------------- folds
+  // -------------------------------------------------------------- folds_fp32.cuh
 
   /// Folds read the listed rows themselves. What is written is their coefficients, by age, and the
   /// number of ages up to the last that is not 0: most gradients are in the weights already.
-  __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
-    const float mine = lane() < S::terms ? coefficients[lane()] : 0.0F;
-    const unsigned there = __ballot_sync(every_lane, mine != 0);
-    std::uint32_t* to = this->factors_of(S::fold0, u);
-    if (lane() < S::terms) to[lane()] = __float_as_uint(mine);
-    if (lane() == 0) to[sums - 1] = 32U - static_cast<unsigned>(__clz(static_cast<int>(there)));
-  }
+  __device__ void write_factors(int u, const float* coefficients) const;
   __device__ __forceinline__ float factor(int u, int age) const {
     return __uint_as_float(this->factors_of(S::fold0, u)[age]);
   }
@@ -293,44 +287,11 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   };
   /// Where they are among such rows.
   __device__ __forceinline__ int beside_at(int k) const { return row() * columns + pair() + 8 * k; }
-  __device__ __forceinline__ Beside load_beside(const float* rows, int more) const {
-    Beside beside{};
-    if (row() >= more) return beside;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      beside.of[k] = *reinterpret_cast<const float2*>(rows + beside_at(k));
-    }
-    return beside;
-  }
-  __device__ __forceinline__ void store_beside(float* rows, const Beside& beside, int more) const {
-    if (row() >= more) return;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) *reinterpret_cast<float2*>(rows + beside_at(k)) = beside.of[k];
-  }
+  __device__ Beside load_beside(const float* rows, int more) const;
+  __device__ void store_beside(float* rows, const Beside& beside, int more) const;
   /// Adds c d x^T, where d is a row of a unit's past.
-  __device__ __forceinline__ void add_outer(Weights& w, Beside& beside, const float* d, float c,
-                                            Values x, int more) const {
-    const auto add = [](float& low, float& high, float factor, float2 v) {
-      low = __fmaf_rn(factor, v.x, low);
-      high = __fmaf_rn(factor, v.y, high);
-    };
-#pragma unroll
-    for (int k = 0; k < 2; ++k) x.of[k] = make_float2(c * x.of[k].x, c * x.of[k].y);
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-      const float upper = d[16 * i + row()], lower = d[16 * i + 8 + row()];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        float4& tile = w.tiles[2 * i + k];
-        add(tile.x, tile.y, upper, x.of[k]);
-        add(tile.z, tile.w, lower, x.of[k]);
-      }
-    }
-    if (row() >= more) return;
-    const float last = d[S::tiles * 8 + row()];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) add(beside.of[k].x, beside.of[k].y, last, x.of[k]);
-  }
+  __device__ void add_outer(Weights& w, Beside& beside, const float* d, float c, Values x,
+                            int more) const;
 
   /// The inputs of a block's columns in the steps of the listed gradients, [terms][columns] in this
   /// warp's part of shared memory.
@@ -348,125 +309,30 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   struct Past {
     std::uint32_t v[(S::terms + 1) / 2];
   };
-  __device__ __forceinline__ Past ask_past(const ChipBlock& block) const {
-    const auto column = static_cast<std::uint32_t>(lane() % columns);
-    const std::uint32_t* from = a.past + this->place_in_past(block, column);
-    const auto newest = static_cast<unsigned>(now().step) - block.back;
-    Past then;
-#pragma unroll
-    for (int i = 0; i < (S::terms + 1) / 2; ++i) {
-      const unsigned age = static_cast<unsigned>(lane() / columns + 2 * i);
-      then.v[i] = __ldcg(from + ((newest - age) & (ring - 1)) * a.row_words);
-    }
-    return then;
-  }
-  __device__ __forceinline__ void keep_past(const Past& then) const {
-    std::uint32_t* x = past_columns();
-    __syncwarp();  // all lanes have read those of the block before
-#pragma unroll
-    for (int i = 0; i < (S::terms + 1) / 2; ++i) {
-      const int age = lane() / columns + 2 * i;
-      if (age < S::terms) x[age * columns + lane() % columns] = then.v[i];
-    }
-    __syncwarp();
-  }
+  __device__ Past ask_past(const ChipBlock& block) const;
+  __device__ void keep_past(const Past& then) const;
   /// Adds what a block of W0 gains, by its unit's factors and the past that `bring_past` brought.
-  __device__ __forceinline__ void add_gradients(Weights& w, Beside& beside,
-                                                const ChipBlock& block) const {
-    const std::uint32_t* x = past_columns();
-    const auto u = static_cast<int>(block.what & 0xff);
-    const int count = ages(u);
-#pragma unroll 1
-    for (int age = 0; age < count; ++age) {
-      add_outer(w, beside, listed_row(S::d0, u, age), factor(u, age), values(x + age * columns),
-                S::rest);
-    }
-  }
+  __device__ void add_gradients(Weights& w, Beside& beside, const ChipBlock& block) const;
   /// A block of W0 whose tiles are in `w`, when its past has been brought.
-  __device__ __forceinline__ void fold_prepared(const ChipBlock& block, Weights& w,
-                                                std::uint32_t* rest) const {
-    auto* rows = reinterpret_cast<float*>(rest);
-    Beside beside = load_beside(rows, S::rest);
-    add_gradients(w, beside, block);
-    store_beside(rows, beside, S::rest);
-  }
-  __device__ __forceinline__ void fold(const ChipBlock& block, Weights& w,
-                                       std::uint32_t* rest) const {
-    bring_past(block);
-    fold_prepared(block, w, rest);
-  }
+  __device__ void fold_prepared(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
+  __device__ void fold(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
   /// To device memory, where the block is read again in the next step.
   template <class Block>
-  __device__ __forceinline__ void store_streamed(const Block& block, const Weights& w) const {
-    auto* to = reinterpret_cast<float4*>(master_of(block)) + lane();
-#pragma unroll
-    for (int i = 0; i < words; ++i) store_held(to + i * 32, w.tiles[i], policy());
-  }
-  __device__ __forceinline__ void fold_streamed(const ChipBlock& block, Weights& w,
-                                                std::uint32_t* rest) const {
-    fold(block, w, rest);
-    store_streamed(block, w);
-  }
+  __device__ void store_streamed(const Block& block, const Weights& w) const;
+  __device__ void fold_streamed(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
   /// What a block of W1 gains, whose d1 are in its list.
-  __device__ __forceinline__ void add_wide_gradients(Weights& w, Beside& beside, int u,
-                                                     const float* list) const {
-    const int count = ages(u);
-#pragma unroll 2
-    for (int age = 0; age < count; ++age) {
-      const float* d1 = list + list_place(this->column_of(age), pair());
-      const Values x = {{*reinterpret_cast<const float2*>(d1),
-                         *reinterpret_cast<const float2*>(d1 + list_place(0, 8))}};
-      add_outer(w, beside, listed_row(S::hidden, u, age), factor(u, age), x, S::rest + 1);
-    }
-  }
+  __device__ void add_wide_gradients(Weights& w, Beside& beside, int u, const float* list) const;
   /// The rows beside W1's tiles, which are the first of its list.
   __device__ __forceinline__ float2* listed_beside(float* list, int k) const {
     return reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair()));
   }
-  __device__ __forceinline__ Beside load_listed(float* list) const {
-    Beside beside{};
-    if (row() > S::rest) return beside;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) beside.of[k] = *listed_beside(list, k);
-    return beside;
-  }
-  __device__ __forceinline__ void store_listed(float* list, const Beside& beside) const {
-    if (row() > S::rest) return;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) *listed_beside(list, k) = beside.of[k];
-  }
+  __device__ Beside load_listed(float* list) const;
+  __device__ void store_listed(float* list, const Beside& beside) const;
   /// A block of W1 whose tiles are in `w`.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
-    auto* list = reinterpret_cast<float*>(list_of(block.out));
-    Beside beside = load_listed(list);
-    add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff), list);
-    store_listed(list, beside);
-    if (block.where == in_memory) {
-      store_streamed(block, w);
-    } else {
-      write_tiles(in_shared(block.where), w);
-    }
-  }
+  __device__ void fold_wide(const ChipWideBlock& block, Weights& w) const;
   /// W of a block by its unit's factors, to `to`; the block stays what it is.
-  __device__ __forceinline__ void materialise(const ChipBlock& block, std::uint32_t* all) const {
-    Weights w;
-    load_streamed(w, streamed(block));
-    Beside beside = load_beside(rows_of(block), S::rest);
-    bring_past(block);
-    add_gradients(w, beside, block);
-    store_master(reinterpret_cast<float*>(all + this->start_of(block)), w);
-    store_beside(reinterpret_cast<float*>(all + this->beside_of(block)), beside, S::rest);
-  }
-  __device__ __forceinline__ void materialise(const ChipWideBlock& block,
-                                              std::uint32_t* all) const {
-    Weights w;
-    load_streamed(w, streamed(block));
-    Beside beside = load_beside(rows_of(block), S::rest + 1);
-    add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff),
-                       reinterpret_cast<const float*>(list_of(block.out)));
-    store_master(reinterpret_cast<float*>(all + this->start_of(block)), w);
-    store_beside(reinterpret_cast<float*>(all + this->beside_of(block)), beside, S::rest + 1);
-  }
+  __device__ void materialise(const ChipBlock& block, std::uint32_t* all) const;
+  __device__ void materialise(const ChipWideBlock& block, std::uint32_t* all) const;
 
   // -------------------------------------------------------------- a launch's end
 

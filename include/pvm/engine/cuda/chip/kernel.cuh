@@ -13,6 +13,8 @@
 #include <pvm/engine/cuda/chip/errors.cuh>
 #include <pvm/engine/cuda/chip/finishers.cuh>
 #include <pvm/engine/cuda/chip/folders.cuh>
+#include <pvm/engine/cuda/chip/folds_16bit.cuh>
+#include <pvm/engine/cuda/chip/folds_fp32.cuh>
 #include <pvm/engine/cuda/chip/gather.cuh>
 #include <pvm/engine/cuda/chip/hidden.cuh>
 #include <pvm/engine/cuda/chip/launch.cuh>

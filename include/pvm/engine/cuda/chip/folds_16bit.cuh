@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Folds of 16-bit weights, which change the weights and what rounding left out of them.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/blocks_16bit.cuh>
+#include <pvm/engine/cuda/chip/masters.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/state.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden, Home home>
+template <class Weight, class Row>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_operands(std::uint32_t which,
+                                                                                int u,
+                                                                                Weight weight_of,
+                                                                                Row row_of) const {
+  float weight[4];
+  const float* from[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    weight[i] = weight_of(operand_place(i));
+    from[i] = row_of(operand_place(i));
+  }
+  uint4* to = in_shared_factors(which, u);
+#pragma unroll
+  for (int tile = 0; tile < S::operands; ++tile) {
+    std::uint32_t v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = 16 * tile + row() + i % 2 * 8;
+      const int k = i / 2 * 2;
+      v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+    }
+    to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
+    int u, const float* coefficients) const {
+  write_operands(
+      S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
+      [&](int age) { return this->listed_row(S::d0, u, age < S::terms ? age : 0); });
+  this->begin_phase();
+  const auto age_there = [&](int e) { return e <= S::rest ? S::terms : this->age_of(e); };
+  write_operands(
+      S::fold1, u,
+      [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
+      [&](int e) {
+        return this->listed_row(S::hidden, u, age_there(e) < S::terms ? age_there(e) : 0);
+      });
+}
+
+template <class Precision, int Hidden, Home home>
+template <class Block>
+__device__ __forceinline__ uint2
+Blocks<Precision, Hidden, home>::beside_in_memory(const Block& block, int rows) const {
+  uint2 words{};
+  if (row() < rows) {
+    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + beside_start(block)));
+  }
+  return words;
+}
+
+template <class Precision, int Hidden, Home home>
+template <class Block, class Columns>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
+    const Block& block, std::uint32_t* to, int more, const uint4* factors, Columns columns_then,
+    Weights& w, uint2& beside) const {
+  const std::uint32_t* from = masters_of(block);
+  std::uint32_t* sink = masters_of(to, this->start_of(block));
+  const std::size_t at = beside_start(block);
+  uint4 tiles[S::pairs];
+  uint2 rows{};
+#pragma unroll
+  for (int i = 0; i < S::pairs; ++i) tiles[i] = M::load(from, i, lane());
+  if (row() < more) rows = __ldcg(reinterpret_cast<const uint2*>(masters_of(a.weights, at)));
+  std::uint32_t b[2][2];
+  columns_then(b);
+#pragma unroll
+  for (int i = 0; i < S::operands; ++i) {
+    const uint4 u = factors[i * 32];
+    const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
+    // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
+    Gains gain = {};
+#pragma unroll
+    for (int side = 0; side < 2; ++side) Math::multiply(gain[side], v, b[side][0], b[side][1]);
+    if (i < S::pairs) {
+      M::add(w.tiles[i], tiles[i], gain);
+      M::store(sink, i, lane(), tiles[i]);
+    } else if (row() < more) {
+      M::add_row(beside, rows, gain);
+      *reinterpret_cast<uint2*>(masters_of(to, at)) = rows;
+      *reinterpret_cast<uint2*>(to + at) = beside;
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::past_columns(
+    const ChipBlock& block, std::uint32_t (&b)[2][2]) const {
+  std::uint32_t at[2], word[2][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
+  }
+  const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const auto age =
+        static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // else times 0
+    const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) word[half][i] = __ldcg(a.past + (at[half] + then));
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    b[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
+    b[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(const ChipBlock& block,
+                                                                            std::uint32_t* to,
+                                                                            Weights& w,
+                                                                            uint2& beside) const {
+  fold(
+      block, to, S::rest, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
+      [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
+    const ChipBlock& block, const std::uint32_t* rest, std::uint32_t* rest_to) const {
+  Weights w;
+  if (block.where == in_memory) {
+    load_streamed(w, streamed(block));
+  } else {
+    load_shared(w, in_shared(block.where));
+  }
+  uint2 beside = rest_weights(rest);
+  fold_block(block, a.weights, w, beside);
+  if (row() < S::rest) *reinterpret_cast<uint2*>(rest_to + beside_at(row())) = beside;
+  store(block, w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
+    const ChipBlock& block, Weights& w, std::uint32_t* /*rest*/) const {
+  uint2 beside = beside_in_memory(block, S::rest);
+  fold_block(block, a.weights, w, beside);
+  store(block, w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide(
+    const ChipWideBlock& block) const {
+  Weights w;
+  load_wide(w, shared + block.where);
+  fold_wide(block, w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
+    const ChipBlock& block, std::uint32_t* to) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  uint2 beside = beside_in_memory(block, S::rest);
+  fold_block(block, to, w, beside);
+  write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
+    const ChipWideBlock& block, std::uint32_t* to) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  fold_wide_block(block, to, w, false);
+  write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block(
+    const ChipWideBlock& block, std::uint32_t* to, Weights& w, bool keep) const {
+  std::uint32_t* list = this->list_of(block.out);
+  uint4 listed = tiles_at(list);
+  uint2 beside = make_uint2(listed.x, listed.z);
+  fold(
+      block, to, S::rest + 1, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
+      [&](std::uint32_t(&b)[2][2]) {
+        const uint4 columns_there = transposed_tiles_at(list);
+        b[0][0] = columns_there.x;
+        b[0][1] = columns_there.z;
+        b[1][0] = columns_there.y;
+        b[1][1] = columns_there.w;
+      },
+      w, beside);
+  if (!keep) return;
+  listed.x = beside.x;
+  listed.z = beside.y;
+  __syncwarp();  // all lanes have read
+  store_wide(block, w);
+  store_tiles(list, listed);
+}
+
+}  // namespace pvm::inline v0::detail::chip
