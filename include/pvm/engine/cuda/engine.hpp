@@ -47,7 +47,8 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : CudaEngine(check_spec(spec), check_batch(batch), options, detail::describe_device()) {}
+      : CudaEngine(check_spec(spec), detail::check_batch<Batch>(batch), options,
+                   detail::describe_device()) {}
 
   ~CudaEngine() { this->stop(); }
 
@@ -150,15 +151,6 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
                                     std::to_string(Known::hidden));
     }
     return spec;
-  }
-  static int check_batch(int batch) {
-    if (batch < 1 || (Batch != dynamic && batch != Batch)) {
-      throw Error(Fault::usage,
-                  "a batch of " + std::to_string(batch) + " sequences is impossible here; " +
-                      (Batch == dynamic ? std::string("it must be at least 1")
-                                        : "this engine was compiled for " + std::to_string(Batch)));
-    }
-    return batch;
   }
   /// Rows of the rings: the list, its lags, the frames converted ahead.
   [[nodiscard]] std::size_t ring() const { return count(plan_.terms) + 10; }

@@ -25,6 +25,7 @@
 #include <pvm/engine/cuda/frame_store.hpp>
 #include <pvm/engine/cuda/free_memory.hpp>
 #include <pvm/engine/cuda/graph.hpp>
+#include <pvm/engine/cuda/network_constants.hpp>
 #include <pvm/engine/cuda/score_sums.hpp>
 #include <pvm/engine/cuda/state_sizes.hpp>
 #include <pvm/engine/engine.hpp>
@@ -263,8 +264,7 @@ class LaunchedEngine {
     a.channels = spec_.input_channels;
     a.side = spec_.frame_side();
     a.period = plan_.period;
-    a.activation =
-        spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    a.activation = activation_number(spec_);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
     a.staging = device_.tuning.blocks_ahead;
     a.block_steps = block_steps();

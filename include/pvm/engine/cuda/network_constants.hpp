@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the kernels know of a network when they are compiled.
+/// What the kernels know of a network and a batch when they are compiled, and what they are told of
+/// its activation instead.
 
 #include <string>
 #include <type_traits>
@@ -43,6 +44,25 @@ void check_own_activation(const Spec& spec) {
                     " and this engine was compiled for " +
                     (known.empty() ? "the library's" : quote(known)));
   }
+}
+
+/// `batch`; throws Error (usage) for less than one sequence, or others than `Batch`.
+template <int Batch>
+int check_batch(int batch) {
+  if (batch < 1 || (Batch != dynamic && batch != Batch)) {
+    throw Error(Fault::usage,
+                "a batch of " + std::to_string(batch) + " sequences is impossible here; " +
+                    (Batch == dynamic ? std::string("it must be at least 1")
+                                      : "this engine was compiled for " + std::to_string(Batch)));
+  }
+  return batch;
+}
+
+/// Which of the library's activations the arguments choose: 0 polynomial, 1 with the true
+/// derivative, 2 logistic.
+inline int activation_number(const Spec& spec) {
+  if (spec.activation == ActivationKind::logistic) return 2;
+  return spec.true_derivative ? 1 : 0;
 }
 
 }  // namespace pvm::inline v0::detail

@@ -69,7 +69,7 @@ class CudaBatchEngine {
   explicit CudaBatchEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
       : spec_(check_spec(spec)),
         options_(options),
-        batch_(check_batch(batch)),
+        batch_(detail::check_batch<Batch>(batch)),
         device_(detail::describe_device()),
         net_(make_connectome(spec)),
         scheme_(choose_scheme()),
@@ -240,15 +240,6 @@ class CudaBatchEngine {
                                     "' and this engine was compiled for '" + rule + "'");
     }
     return spec;
-  }
-  static int check_batch(int batch) {
-    if (batch < 1 || (Batch != dynamic && batch != Batch)) {
-      throw Error(Fault::usage,
-                  "a batch of " + std::to_string(batch) + " sequences is impossible here; " +
-                      (Batch == dynamic ? std::string("it must be at least 1")
-                                        : "this engine was compiled for " + std::to_string(Batch)));
-    }
-    return batch;
   }
   [[nodiscard]] detail::batch::Scheme choose_scheme() const {
     return detail::batch::SchemeChooser<Math, Batch, Rule>(spec_, net_, batch_, options_.reduce,

@@ -18,6 +18,7 @@
 #include <pvm/engine/cuda/batch/tables.hpp>
 #include <pvm/engine/cuda/batch/tuning.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
+#include <pvm/engine/cuda/network_constants.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>
@@ -79,8 +80,7 @@ class SchemeChooser {
     s.pixels = static_cast<int>(spec_.frame_size());
     s.outputs = static_cast<int>(net_.outputs);
     s.layers = layers();
-    s.activation =
-        spec_.activation == ActivationKind::logistic ? 2 : (spec_.true_derivative ? 1 : 0);
+    s.activation = activation_number(spec_);
     s.sign_error = spec_.opt_abs_diff ? 1 : 0;
     s.share = reduce_ == Reduce::mean ? 1.0F / static_cast<float>(batch_) : 1.0F;
   }
