@@ -5,7 +5,6 @@
 /// The engine that runs on the processor: the readable reference of what a step computes.
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,32 +18,34 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/current_weights.hpp>
 #include <pvm/engine/host/frame_store.hpp>
+#include <pvm/engine/host/grams.hpp>
 #include <pvm/engine/host/host_activation.hpp>
+#include <pvm/engine/host/host_network.hpp>
 #include <pvm/engine/host/host_rule.hpp>
+#include <pvm/engine/host/layer_rates.hpp>
 #include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/multiply_past.hpp>
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/past_state.hpp>
+#include <pvm/engine/host/scratch.hpp>
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/team.hpp>
 #include <pvm/engine/host/unit_shares.hpp>
 #include <pvm/engine/host/unit_step.hpp>
+#include <pvm/engine/host/update_scheme.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
 #include <pvm/engine/host/weight_store.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
-#include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
-#include <pvm/unit/deferred.hpp>
 
 namespace pvm::inline v0 {
 
 /// An Engine on threads and vectors. Results do not depend on the number of threads: a unit's step
 /// is one thread's work, and units of one step do not depend on each other.
-///
-/// Small batches defer their updates (unit/deferred.hpp). Batches of more than 4, and momenta that
-/// outlive the list, use a momentum array instead: there the pass over the weights is bound by
-/// arithmetic, or the list would cost more than the array. Other learning rules than momentum
-/// update every weight in every step.
 ///
 /// `Precision`: fp32, or bf16 or fp16: then products read a 16-bit copy of the weights, sums and
 /// everything else are fp32, and updates enter fp32 weights. `Net`: a Network, whose sizes are
@@ -64,15 +65,15 @@ class HostEngine {
  public:
   /// `spec` must be valid; throws Error (usage, memory).
   explicit HostEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : spec_(scheduled(spec)),
+      : spec_(with_schedule_of_rule(spec)),
         options_(options),
         batch_(check_batch(batch)),
         activation_(own_activation_of<typename Net::activation>(spec)),
         rule_(rule_of<typename Net::rule>(spec)),
         net_(make_network(spec)),
         layout_(net_, Weights::group),
-        plan_(choose_plan()),
-        schedule_(spec_),
+        scheme_(UpdateScheme::of<Precision>(spec_, batch_, options.reduce)),
+        rates_(spec_, scheme_),
         store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
@@ -80,23 +81,20 @@ class HostEngine {
         shares_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size())) {
     require_memory(memory_needed(), "this network");
     // The momentum array of fp32 lies behind the weights; a rule's arrays are its own.
-    weights_ = Weights(layout_.size() * (momentum_array() ? 2 : 1));
-    if (uses_rule())
-      rule_state_ = HugeArray(layout_.size() * static_cast<std::size_t>(rule_.state));
-    past_ = std::make_unique<Past>(spec_, net_, layout_, batch_, plan_.terms);
+    weights_ = Weights(layout_.size() * (scheme_.momentum_array() ? 2 : 1));
+    if (scheme_.by_rule) rule_state_ = HugeArray(layout_.size() * state_arrays());
+    past_ = std::make_unique<Past>(spec_, net_, layout_, batch_, scheme_.plan.terms);
     const std::size_t units = net_.units.size();
-    const auto terms = static_cast<std::size_t>(plan_.terms);
-    const auto b = static_cast<std::size_t>(batch_);
+    const std::size_t terms = past_->terms();
+    const std::size_t b = past_->batch();
     squeezed_grams_ = Grams(units, terms, b);
     raw_grams_ = Grams(units, terms, b);
     patch_grams_ = Grams(past_->patches(), terms, b);
-    deferred_.assign(spec.layer_shapes.size(), DeferredRates(plan_));
-    updates_.assign(spec.layer_shapes.size(), 0);
     score_.resize(units);
     network_ = std::make_unique<HostNetwork>(
-        HostNetwork{spec_, net_, layout_, *past_, squeezed_grams_, raw_grams_, patch_grams_, plan_,
-                    momentum_array() ? layout_.size() : 0, score_, activation_,
-                    uses_rule() ? rule_ : HostRule{}, rule_state_});
+        HostNetwork{spec_, net_, layout_, *past_, squeezed_grams_, raw_grams_, patch_grams_,
+                    scheme_.plan, scheme_.momentum_array() ? layout_.size() : 0, score_,
+                    activation_, scheme_.by_rule ? rule_ : HostRule{}, rule_state_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
     simd::for_best_isa(MultiplyPast{*network_, step_});
   }
@@ -141,10 +139,8 @@ class HostEngine {
     } else {
       learned_ = true;
     }
-    const auto steps = static_cast<std::size_t>(block.steps);
-    prepare_rates(steps, mode);
     run_steps(block, mode);
-    step_ += steps;
+    step_ += static_cast<std::size_t>(block.steps);
   }
 
   void synchronize() noexcept {}
@@ -157,7 +153,7 @@ class HostEngine {
 
   /// W(step), reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
-    HugeArray now = materialise();
+    const HugeArray now = current_weights();
     layout_.export_weights(now.all(), out);
   }
 
@@ -201,14 +197,9 @@ class HostEngine {
     state.batch = batch_;
     state.weights.resize(net_.weights);
     read_weights(state.weights);
-    state.rates = schedule_.layers();
-    state.layout = layout_name();
-    state.plan = plan_;
-    for (std::size_t l = 0; l < deferred_.size(); ++l) {
-      auto saved = deferred_[l].save();
-      if (uses_rule()) saved.front() = static_cast<double>(updates_[l]);  // nothing is deferred
-      state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
-    }
+    rates_.save(state);
+    state.layout = scheme_.layout_name<Precision>(spec_);
+    state.plan = scheme_.plan;
     state.folded.resize(net_.weights);
     layout_.export_weights(copy_of_weights().all(), state.folded);
     for (std::size_t k = 0; k < state_arrays(); ++k) {
@@ -225,15 +216,11 @@ class HostEngine {
   void restore(const EngineState& state) {
     check_size("weights", state.weights.size(), net_.weights);
     set_weights(state.weights);
-    clear_state();
-    deferred_.assign(deferred_.size(), DeferredRates(plan_));
+    forget_gradients();
     past_->reset();
     step_ = state.step;
-    schedule_ = RateSchedule(spec_);
-    if (!state.rates.empty()) {
-      check_size("rates", state.rates.size(), deferred_.size());
-      schedule_.restore(state.rates);
-    }
+    if (!state.rates.empty()) check_size("rates", state.rates.size(), rates_.layers());
+    rates_.restore_schedule(state.rates);
     learned_ = false;
     if (state.resumable()) resume(state);
     simd::for_best_isa(MultiplyPast{*network_, step_});
@@ -242,29 +229,30 @@ class HostEngine {
 
   [[nodiscard]] std::string description() const {
     return "host engine: " + std::to_string(team_.size()) + " threads, " + simd::isa_name() + ", " +
-           (uses_rule() ? "rule " + spec_.learning_rule + " at every step"
-            : dense_    ? "momentum array"
-                        : "updates folded every " + std::to_string(plan_.period) + " steps") +
+           (scheme_.by_rule ? "rule " + spec_.learning_rule + " at every step"
+            : scheme_.at_once
+                ? "momentum array"
+                : "updates folded every " + std::to_string(scheme_.plan.period) + " steps") +
            (full_precision ? "" : ", products in " + std::string(Precision::name));
   }
   /// Bytes of weights that a learning step has to move: all are read, and some are written.
   [[nodiscard]] std::size_t bytes_per_step() const noexcept {
-    if (uses_rule()) {
-      return net_.weights * (Weights::bytes + Weights::fold_bytes +
-                             2 * sizeof(float) * static_cast<std::size_t>(rule_.state));
+    if (scheme_.by_rule) {
+      return net_.weights *
+             (Weights::bytes + Weights::fold_bytes + 2 * sizeof(float) * state_arrays());
     }
-    if (dense_) return 4 * net_.weights * sizeof(float);
+    if (scheme_.at_once) return 4 * net_.weights * sizeof(float);
     return net_.weights * Weights::bytes +
-           net_.weights * Weights::fold_bytes / static_cast<std::size_t>(plan_.period);
+           net_.weights * Weights::fold_bytes / static_cast<std::size_t>(scheme_.plan.period);
   }
   /// Bytes of memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     const std::size_t rows = static_cast<std::size_t>(batch_) * sizeof(float) *
-                             (static_cast<std::size_t>(plan_.terms) + 5);
+                             (static_cast<std::size_t>(scheme_.plan.terms) + 5);
     const std::size_t past =
         rows * (3 * net_.units.size() * simd::padded(static_cast<std::size_t>(net_.hidden)) +
                 2 * net_.outputs + 2 * spec_.frame_size());
-    const std::size_t grams = static_cast<std::size_t>(plan_.terms) *
+    const std::size_t grams = static_cast<std::size_t>(scheme_.plan.terms) *
                               static_cast<std::size_t>(batch_) * static_cast<std::size_t>(batch_) *
                               9 * net_.units.size() * sizeof(float);
     constexpr std::size_t each = std::same_as<Precision, fp16> ? 6 : 4;
@@ -293,45 +281,24 @@ class HostEngine {
     return make_connectome(spec);
   }
 
-  /// Plain descent is momentum 0.
-  static Spec scheduled(Spec spec) {
-    if (spec.learning_rule == Sgd::name) spec.momentum = 0;
-    return spec;
-  }
-
-  /// A fold of 16-bit weights moves more bytes than a step reads, so they are folded less often;
-  /// but a longer list is more to correct for in every step.
-  static constexpr int fold_period = full_precision ? 8 : 12;
-
-  DeferralPlan choose_plan() {
-    const DeferralPlan plan =
-        DeferralPlan::for_momentum(spec_.momentum, std::max(1, fold_period / batch_));
-    dense_ = batch_ > 4 || !plan.fits() || !is_momentum(spec_);
-    return dense_ ? DeferralPlan{1, 1} : plan;
-  }
-
-  /// Momentum in fp32 is a part of the pass that multiplies; everything else that is not deferred
-  /// is a rule's pass.
-  [[nodiscard]] bool uses_rule() const {
-    return dense_ && (!full_precision || !is_momentum(spec_));
-  }
-  [[nodiscard]] bool momentum_array() const { return dense_ && !uses_rule(); }
   /// Arrays as long as the weights that learning keeps besides them.
   [[nodiscard]] std::size_t state_arrays() const {
-    return uses_rule() ? static_cast<std::size_t>(rule_.state) : momentum_array() ? 1 : 0;
+    return scheme_.by_rule            ? static_cast<std::size_t>(rule_.state)
+           : scheme_.momentum_array() ? 1
+                                      : 0;
   }
   [[nodiscard]] std::span<float> state_array(std::size_t k) {
     if constexpr (full_precision) {
-      if (momentum_array()) return {weights_.data() + layout_.size(), layout_.size()};
+      if (scheme_.momentum_array()) return {weights_.data() + layout_.size(), layout_.size()};
     }
     return rule_state_.all().subspan(k * layout_.size(), layout_.size());
   }
-  void clear_state() {
+  /// Of what learning keeps besides the weights nothing is left.
+  void forget_gradients() {
     for (std::size_t k = 0; k < state_arrays(); ++k) {
       std::fill(state_array(k).begin(), state_array(k).end(), 0.0F);
     }
-    std::fill(updates_.begin(), updates_.end(), 0);
-    gradient_waits_ = false;
+    rates_.forget_gradients();
   }
 
   /// Z as floats, in the engine's layout.
@@ -346,66 +313,6 @@ class HostEngine {
     store_all(weights_, own, layout_.size());
   }
 
-  [[nodiscard]] float share() const {  // of one sequence in the update
-    return options_.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch_) : 1.0F;
-  }
-
-  /// The coefficients of the next steps, computed ahead for the whole block.
-  void prepare_rates(std::size_t steps, Mode mode) {
-    rates_.resize(steps);
-    for (std::size_t i = 0; i < steps; ++i) {
-      const std::uint64_t t = step_ + i;
-      if (mode == Mode::freeze) {  // the rates follow the step counter all the same
-        write_rates(rates_[i]);
-        schedule_.begin_step(t);
-        continue;
-      }
-      for (DeferredRates& layer : deferred_) layer.begin_step(t);
-      write_rates(rates_[i]);
-      schedule_.begin_step(t);
-      for (std::size_t l = 0; l < deferred_.size(); ++l) {
-        if (uses_rule() && rates_[i].folds[l] != 0) ++updates_[l];
-        deferred_[l].end_step(t, schedule_.layers()[l]);
-      }
-      gradient_waits_ = true;
-    }
-  }
-
-  /// The rates of the update that is still to be folded are those of the step before.
-  void write_rates(StepRates& out) const {
-    const std::size_t layers = deferred_.size();
-    const auto terms = static_cast<std::size_t>(plan_.terms);
-    const auto period = static_cast<std::size_t>(plan_.period);
-    out.weight.assign(layers * period * terms, 0.0F);
-    out.fold.resize(layers * terms);
-    out.folds.resize(layers);
-    out.momentum.resize(layers);
-    out.rule.resize(layers);
-    for (std::size_t l = 0; l < layers; ++l) {
-      const Rates last = schedule_.layers()[l];
-      out.momentum[l] = last.momentum;
-      const bool switched_on = last.learning_rate != 0.0F || last.momentum != 0.0F;
-      if (uses_rule()) {
-        out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
-        out.fold[l] = share();
-        out.folds[l] = switched_on && gradient_waits_;
-        continue;
-      }
-      if (dense_) {
-        out.fold[l] = share() * last.learning_rate;
-        out.folds[l] = switched_on;
-        continue;
-      }
-      out.folds[l] = deferred_[l].any_fold();
-      for (std::size_t s = 0; s < terms; ++s) {
-        out.fold[l * terms + s] = share() * deferred_[l].fold(s);
-        for (std::size_t p = 0; p < period; ++p) {
-          out.weight[(l * period + p) * terms + s] = share() * deferred_[l].weight(p, s);
-        }
-      }
-    }
-  }
-
   void run_steps(const FrameBlock& block, Mode mode);
 
   /// Where each frame of the block is.
@@ -415,104 +322,27 @@ class HostEngine {
     frames_.resize(rows);
     for (std::size_t row = 0; row < rows; ++row) {
       const bool stored = !block.stored.empty() && block.stored[row] != not_stored;
-      frames_[row] = stored ? store_.frame(block.stored[row])
-                            : block.pixels.data() + row * spec_.frame_size();
+      frames_[row] =
+          stored ? store_.frame(block.stored[row]) : block.pixels.data() + row * spec_.frame_size();
     }
   }
 
   /// W(step) in the engine's layout.
-  [[nodiscard]] HugeArray materialise() {
-    StepRates rates;
-    write_rates(rates);
-    HugeArray out = copy_of_weights();
-    if (uses_rule()) {
-      apply_waiting_rule(out, rates);
-      return out;
-    }
-    const auto terms = static_cast<std::size_t>(plan_.terms);
-    const auto period = static_cast<std::size_t>(plan_.period);
-    const auto b = static_cast<std::size_t>(batch_);
-    for (std::size_t u = 0; u < net_.units.size(); ++u) {
-      const auto layer = static_cast<std::size_t>(net_.units[u].layer);
-      if (momentum_array()) add_velocity(out, u, rates.momentum[layer]);
-      for (std::size_t slot = 0; slot < terms; ++slot) {
-        const float w =
-            dense_ ? rates.fold[layer] : rates.weight[(layer * period + u % period) * terms + slot];
-        const auto age = static_cast<std::size_t>((step_ + terms - 1 - slot) % terms);
-        for (std::size_t c = 0; c < b && w != 0.0F; ++c) add_gradient(out, u, slot, age, c, w);
-      }
-    }
-    return out;
-  }
-
-  void add_velocity(HugeArray& out, std::size_t u, float momentum) {
-    const float* velocity = state_array(0).data();
-    layout_.for_each_weight_of(
-        u, [&](std::size_t, std::size_t own) { out.data()[own] += momentum * velocity[own]; });
-  }
-
-  /// The update that the next step would make, on copies of the weights and of the rule's state.
-  void apply_waiting_rule(HugeArray& out, const StepRates& rates) {
-    HugeArray gradient(layout_.size());
-    HugeArray state(rule_state_.size());
-    std::copy_n(rule_state_.data(), rule_state_.size(), state.data());
-    for (std::size_t u = 0; u < net_.units.size(); ++u) {
-      const auto layer = static_cast<std::size_t>(net_.units[u].layer);
-      if (rates.folds[layer] == 0) continue;
-      for (std::size_t c = 0; c < static_cast<std::size_t>(batch_); ++c) {
-        add_gradient(gradient, u, 0, 0, c, rates.fold[layer]);
-      }
-      const UnitWeights& at = layout_[u];
-      const std::size_t size =
-          at.w1 - at.w0 + static_cast<std::size_t>(net_.units[u].representation) * at.w1_columns;
-      rule_.apply(out.data() + at.w0, state.data() + at.w0, layout_.size(), gradient.data() + at.w0,
-                  size, rates.rule[layer]);
-    }
-  }
-
-  /// out += w * gradient of the unit in `slot`, sequence `c`.
-  void add_gradient(HugeArray& out, std::size_t u, std::size_t slot, std::size_t age, std::size_t c,
-                    float w) {
-    const UnitWeights& at = layout_[u];
-    Scratch& s = scratch_.front();
-    past_->gather_input(step_, 3 + age, c, u, s.x.data());
-    const float* d0 = past_->d0(slot, c, u);
-    for (std::size_t i = 0; i < past_->hidden(); ++i) {
-      add_row(out.data() + at.w0, past_->hidden(), at.w0_columns, i, w * d0[i], s.x.data());
-    }
-    past_->gather_representation(step_, 3 + age, c, u, s.r.data());
-    const auto rows = static_cast<std::size_t>(net_.units[u].representation);
-    const float* d1 = past_->d1(slot, c, u);
-    for (std::size_t i = 0; i < rows; ++i) {
-      add_row(out.data() + at.w1, rows, at.w1_columns, i, w * s.r.data()[i], d1);
-    }
-  }
-
-  /// Row r of a tiled matrix += factor * x.
-  void add_row(float* matrix, std::size_t rows, std::size_t columns, std::size_t r, float factor,
-               const float* x) const {
-    for (std::size_t c = 0; c < columns; c += simd::width) {
-      simd::at(matrix + simd::tiled_index(rows, columns, r, c, layout_.group())) +=
-          factor * simd::at(x + c);
-    }
+  [[nodiscard]] HugeArray current_weights() {
+    HugeArray z = copy_of_weights();
+    const StepRates rates = rates_.now();
+    const float* velocity = scheme_.momentum_array() ? state_array(0).data() : nullptr;
+    CurrentWeights(*network_, scratch_.front(), rates, step_).add_to(z, velocity);
+    return z;
   }
 
   /// Folds everything and forgets the momentum: Z = W(step), nothing listed.
   void settle() {
     if (!std::exchange(learned_, false)) return;
-    const HugeArray now = materialise();
+    const HugeArray now = current_weights();
     store_all(weights_, now, layout_.size());
-    clear_state();
-    deferred_.assign(deferred_.size(), DeferredRates(plan_));
+    forget_gradients();
     past_->forget_gradients();
-  }
-
-  /// Names the order of folding and what is kept: only a state of the same name resumes by bits.
-  [[nodiscard]] std::string layout_name() const {
-    const std::string order = momentum_array() ? "momentum array"
-                              : uses_rule()    ? "rule " + spec_.learning_rule
-                                               : "folds by unit";
-    return full_precision ? order : order + ", " + std::string(Precision::name);
   }
 
   static void check_size(const char* what, std::size_t size, std::size_t expected) {
@@ -530,35 +360,18 @@ class HostEngine {
     check_past(state, net_, spec_);
     visit_past(*past_, net_, spec_, step_, state, PastImport{});
     learned_ = true;
-    if (state.layout == layout_name() && state.plan == plan_) {
+    if (state.layout == scheme_.layout_name<Precision>(spec_) && state.plan == scheme_.plan) {
       set_weights(state.folded);
       check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
       for (std::size_t k = 0; k < state_arrays(); ++k) {
         layout_.import_weights(std::span(state.dweights).subspan(k * net_.weights, net_.weights),
                                state_array(k));
       }
-      gradient_waits_ = true;
-      restore_rates(state, true);
-    } else if (dense_ || !state.dweights.empty()) {
+      rates_.restore(state);
+    } else if (scheme_.at_once || !state.dweights.empty()) {
       past_->forget_gradients();  // the weights hold them already; the momentum starts anew
     } else {
-      restore_rates(state, false);
-    }
-  }
-
-  void restore_rates(const EngineState& state, bool same_layout) {
-    const std::size_t each = state.coefficients.size() / deferred_.size();
-    for (std::size_t l = 0; l < deferred_.size(); ++l) {
-      const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
-      std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
-      if (uses_rule() && same_layout) {
-        updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
-      }
-      const bool fits = same_layout ? deferred_[l].restore(saved)
-                                    : deferred_[l].rebase(saved, state.plan, state.step);
-      if (!fits) {
-        throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
-      }
+      rates_.rebase(state);
     }
   }
 
@@ -569,20 +382,15 @@ class HostEngine {
   HostRule rule_;
   Connectome net_;
   WeightLayout layout_;
-  bool dense_ = false;  // updates are made in every step, not deferred
-  DeferralPlan plan_;
-  RateSchedule schedule_;
-  std::vector<DeferredRates> deferred_;  // by layer
-  std::vector<std::uint64_t> updates_;   // by layer: how many a rule has made
-  bool gradient_waits_ = false;          // for a rule
-  Weights weights_;                      // Z, then dW if there is a momentum array
-  HugeArray rule_state_;                 // the rule's arrays, one behind the other
+  UpdateScheme scheme_;
+  LayerRates rates_;
+  Weights weights_;       // Z, then dW if there is a momentum array
+  HugeArray rule_state_;  // the rule's arrays, one behind the other
   std::unique_ptr<Past> past_;
   Grams squeezed_grams_, raw_grams_, patch_grams_;
   std::vector<Score> score_;
   std::unique_ptr<HostNetwork> network_;
   std::vector<Scratch> scratch_;  // by member of the team
-  std::vector<StepRates> rates_;  // of the block's steps
   FrameStore store_;
   std::vector<std::uint8_t> pixels_, scored_;
   std::vector<std::uint32_t> stored_;
@@ -598,6 +406,7 @@ template <int Batch, class Precision, class Net>
 void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
   const auto steps = static_cast<std::size_t>(block.steps);
   const auto batch = static_cast<std::size_t>(batch_);
+  const std::vector<StepRates>& rates = rates_.begin_block(step_, steps, mode);
   shares_.begin_block(steps);
   locate_frames(block);
   auto work = [&](int member) {
@@ -608,7 +417,7 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
                               block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
                               block.scored.data() + i * batch};
       simd::for_best_isa(StepUnits<Step>{unit_step, shares_, static_cast<std::size_t>(member), i,
-                                         step_ + i, frames, rates_[i], mode});
+                                         step_ + i, frames, rates[i], mode});
       team_.meet();
     }
   };

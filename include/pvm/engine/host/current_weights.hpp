@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// W(step) of a host engine, which it does not have anywhere: what it keeps and the gradients that
+/// are not in that yet.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/host/host_network.hpp>
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/past.hpp>
+#include <pvm/engine/host/scratch.hpp>
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/engine/host/step_inputs.hpp>
+#include <pvm/engine/host/weight_layout.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0 {
+
+/// Adds to copies of weights what is still to come.
+class CurrentWeights {
+ public:
+  /// Before step `step`, whose rates these are.
+  CurrentWeights(const HostNetwork& network, Scratch& scratch, const StepRates& rates,
+                 std::uint64_t step)
+      : n_(network), s_(scratch), rates_(rates), step_(step) {}
+
+  /// `z`, in the engine's layout, becomes W. `velocity`: the momentum array, if there is one.
+  void add_to(HugeArray& z, const float* velocity) const {
+    for (std::size_t u = 0; u < n_.net.units.size(); ++u) {
+      if (n_.rule.apply != nullptr) {
+        apply_rule_to(z, u);
+        continue;
+      }
+      if (velocity != nullptr) add_velocity(z, u, velocity);
+      add_gradients(z, u);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::size_t layer(std::size_t u) const {
+    return static_cast<std::size_t>(n_.net.units[u].layer);
+  }
+
+  void add_velocity(HugeArray& z, std::size_t u, const float* velocity) const {
+    const float momentum = rates_.momentum[layer(u)];
+    n_.layout.for_each_weight_of(
+        u, [&](std::size_t, std::size_t own) { z.data()[own] += momentum * velocity[own]; });
+  }
+
+  void add_gradients(HugeArray& z, std::size_t u) const {
+    const std::size_t terms = n_.past.terms();
+    const auto period = static_cast<std::size_t>(n_.plan.period);
+    for (std::size_t slot = 0; slot < terms; ++slot) {
+      const float w = n_.updates_at_once()
+                          ? rates_.fold[layer(u)]
+                          : rates_.weight[(layer(u) * period + u % period) * terms + slot];
+      const auto age = static_cast<std::size_t>((step_ + terms - 1 - slot) % terms);
+      for (std::size_t b = 0; b < n_.past.batch() && w != 0.0F; ++b) {
+        add_gradient(z.data() + n_.layout[u].w0, u, slot, age, b, w);
+      }
+    }
+  }
+
+  /// The update that the next step would make, on a copy of the rule's state.
+  void apply_rule_to(HugeArray& z, std::size_t u) const {
+    if (rates_.folds[layer(u)] == 0) return;
+    const UnitWeights& at = n_.layout[u];
+    const auto rows = static_cast<std::size_t>(n_.net.units[u].representation);
+    const std::size_t size = at.w1 - at.w0 + rows * at.w1_columns;
+    HugeArray gradient(size);
+    for (std::size_t b = 0; b < n_.past.batch(); ++b) {
+      add_gradient(gradient.data(), u, 0, 0, b, rates_.fold[layer(u)]);
+    }
+    const auto arrays = static_cast<std::size_t>(n_.rule.state);
+    HugeArray state(size * arrays);
+    for (std::size_t k = 0; k < arrays; ++k) {
+      const float* from = n_.rule_state.data() + k * n_.layout.size() + at.w0;
+      std::copy_n(from, size, state.data() + k * size);
+    }
+    n_.rule.apply(z.data() + at.w0, state.data(), size, gradient.data(), size,
+                  rates_.rule[layer(u)]);
+  }
+
+  /// The unit's weights at `w` += factor * its gradient in `slot`, sequence `b`.
+  void add_gradient(float* w, std::size_t u, std::size_t slot, std::size_t age, std::size_t b,
+                    float factor) const {
+    Past& past = n_.past;
+    const UnitWeights& at = n_.layout[u];
+    past.gather_input(step_, 3 + age, b, u, s_.x.data());
+    const float* d0 = past.d0(slot, b, u);
+    for (std::size_t i = 0; i < past.hidden(); ++i) {
+      add_row(w, past.hidden(), at.w0_columns, i, factor * d0[i], s_.x.data());
+    }
+    past.gather_representation(step_, 3 + age, b, u, s_.r.data());
+    const auto rows = static_cast<std::size_t>(n_.net.units[u].representation);
+    const float* d1 = past.d1(slot, b, u);
+    for (std::size_t i = 0; i < rows; ++i) {
+      add_row(w + (at.w1 - at.w0), rows, at.w1_columns, i, factor * s_.r.data()[i], d1);
+    }
+  }
+
+  /// Row r of a tiled matrix += factor * x.
+  void add_row(float* matrix, std::size_t rows, std::size_t columns, std::size_t r, float factor,
+               const float* x) const {
+    for (std::size_t c = 0; c < columns; c += simd::width) {
+      simd::at(matrix + simd::tiled_index(rows, columns, r, c, n_.layout.group())) +=
+          factor * simd::at(x + c);
+    }
+  }
+
+  const HostNetwork& n_;
+  Scratch& s_;
+  const StepRates& rates_;
+  std::uint64_t step_;
+};
+
+}  // namespace pvm::inline v0

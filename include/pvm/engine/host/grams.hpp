@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Inner products of values with their past.
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/simd.hpp>
+
+namespace pvm::inline v0 {
+
+/// Inner products of a unit's newest values with those of its past, [3 steps][unit][b][age][b'].
+/// Products of x vectors are sums of these, and a product is shared by all units that read it.
+class Grams {
+ public:
+  Grams() = default;
+  Grams(std::size_t units, std::size_t terms, std::size_t batch)
+      : units_(units), size_(simd::padded(terms * batch * batch)), values_(3 * units * size_) {}
+
+  [[nodiscard]] float* at(std::uint64_t step, std::size_t unit) {
+    return values_.data() + (static_cast<std::size_t>(step % 3) * units_ + unit) * size_;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::size_t units_ = 0, size_ = 0;
+  HugeArray values_;
+};
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The first half of a unit's step: x(t) and h(t) = f(W0 x(t)).
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/host/matrix_pass.hpp>
+#include <pvm/engine/host/multiply_past.hpp>
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/engine/host/step_inputs.hpp>
+#include <pvm/engine/host/unit_task.hpp>
+#include <pvm/engine/host/weight_layout.hpp>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0 {
+
+/// Leaves x(t) in the scratch memory and h(t) in the past.
+template <class Precision, int Hidden>
+class HiddenPhase : protected UnitTask<Precision, Hidden> {
+  using Base = UnitTask<Precision, Hidden>;
+
+ protected:
+  using Base::activation_, Base::ahead_, Base::folding_, Base::folding_terms_, Base::listed_,
+      Base::listed_terms_, Base::n_, Base::s_, Base::t_, Base::u_, Base::batch, Base::hidden_values,
+      Base::in_layer_0, Base::inputs, Base::product, Base::set_matrix;
+  using Base::Base;
+  using typename Base::Pass;
+  using typename Base::Term;
+
+  /// x(t), and in layer 0 the products of the frame's patch with earlier ones.
+  [[gnu::always_inline]] inline void look_at_input(const StepFrames& frames) {
+    Past& past = n_.past;
+    const std::size_t now = past.slot(t_, 0);
+    for (int i = 0; i < 32; ++i) ahead_.pull(8);
+    for (std::size_t b = 0; b < batch(); ++b) {
+      if (in_layer_0()) take_patch(frames, now, b);
+      past.template gather_input<Hidden>(t_, 0, b, u_, s_.x.data() + b * inputs());
+    }
+    if (in_layer_0()) multiply_patch(n_, t_, 0, u_, ahead_);
+  }
+
+  /// h(t) = f(W0 x(t)), W0 = Z0 + listed gradients.
+  [[gnu::always_inline]] inline void hidden() {
+    fold_hidden();
+    const UnitWeights& w = n_.layout[u_];
+    Pass pass;
+    set_matrix(pass, w.w0, hidden_values(), w.w0_columns);
+    pass.x = s_.x.data();
+    pass.dot = s_.sums.data();
+    pass.dot_stride = n_.past.stride();
+    Base::template run_pass<false>(pass, w.w0);
+    if (listed_ > 0) {
+      multiply_inputs();
+      correct_hidden();
+    }
+    activate_hidden();
+  }
+
+ private:
+  [[gnu::always_inline]] inline void take_patch(const StepFrames& frames, std::size_t now,
+                                                std::size_t b) {
+    if (frames.squeezed != nullptr) {
+      const float* values = frames.squeezed + b * n_.spec.frame_size();
+      n_.past.take_patch([&](std::size_t i) { return values[i]; }, now, b, u_);
+    } else {
+      const std::uint8_t* pixels = frames.pixels[b];
+      n_.past.take_patch([&](std::size_t i) { return squeeze_pixel(pixels[i]); }, now, b, u_);
+    }
+  }
+
+  [[gnu::always_inline]] inline void fold_hidden() {
+    s_.term_row.clear();
+    if (folding_ == 0) return;
+    float* x = s_.term_inputs.data();
+    for (std::size_t j = 0; j < folding_; ++j) {
+      for (std::size_t b = 0; b < batch(); ++b, x += inputs()) {
+        n_.past.template gather_input<Hidden>(t_, 3 + folding_terms_[j].age, b, u_, x);
+        s_.term_row.push_back(x);
+      }
+    }
+    const std::size_t terms = folding_ * batch();
+    for (std::size_t j = 0; j < folding_; ++j) {
+      for (std::size_t b = 0; b < batch(); ++b) {
+        const float* d0 = n_.past.d0(folding_terms_[j].slot, b, u_);
+        float* factor = s_.factors.data() + j * batch() + b;
+        for (std::size_t i = 0; i < hidden_values(); ++i) {
+          factor[i * terms] = folding_terms_[j].amount * d0[i];
+        }
+      }
+    }
+  }
+
+  /// x(t) . x_j for all gradients: sums over the sources of shared products.
+  [[gnu::always_inline]] inline void multiply_inputs() {
+    float* products = s_.products.data();
+    const std::size_t size = n_.squeezed_grams.size();
+    std::fill_n(products, size, 1.0F);  // the bias
+    if (in_layer_0()) {
+      simd::add(products, n_.patch_grams.at(t_, u_), size);
+      simd::add(products, n_.patch_grams.at(t_ + 2, u_), size);  // of t - 1
+    }
+    for (const auto s : n_.net.primary[u_]) {
+      simd::add(products, n_.squeezed_grams.at(t_, s), size);
+      simd::add(products, n_.squeezed_grams.at(t_ + 2, s), size);
+    }
+    for (const auto s : n_.net.context[u_]) simd::add(products, n_.squeezed_grams.at(t_, s), size);
+  }
+
+  [[gnu::always_inline]] inline void correct_hidden() {
+    for (std::size_t b = 0; b < batch(); ++b) {
+      float* sums = s_.sums.data() + b * n_.past.stride();
+      for (std::size_t j = 0; j < listed_; ++j) {
+        const Term& term = listed_terms_[j];
+        for (std::size_t c = 0; c < batch(); ++c) {
+          simd::add_scaled(sums, term.amount * product(b, term, c), n_.past.d0(term.slot, c, u_),
+                           n_.past.stride());
+        }
+      }
+    }
+  }
+
+  [[gnu::always_inline]] inline void activate_hidden() {
+    const std::size_t now = n_.past.slot(t_, 0);
+    for (std::size_t b = 0; b < batch(); ++b) {
+      float* raw = n_.past.raw(now, b, u_);
+      float* squeezed = n_.past.squeezed(now, b, u_);
+      activation_.value(s_.sums.data() + b * n_.past.stride(), raw, hidden_values());
+      for (std::size_t i = 0; i < hidden_values(); ++i) squeezed[i] = squeeze(raw[i]);
+    }
+  }
+};
+
+}  // namespace pvm::inline v0

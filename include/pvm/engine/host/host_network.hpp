@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A network in the host engine's memory.
+
+#include <cstddef>
+#include <vector>
+
+#include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/grams.hpp>
+#include <pvm/engine/host/host_activation.hpp>
+#include <pvm/engine/host/host_rule.hpp>
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/past.hpp>
+#include <pvm/engine/host/weight_layout.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+
+namespace pvm::inline v0 {
+
+/// Everything the units of a host engine share.
+struct HostNetwork {
+  const Spec& spec;
+  const Connectome& net;
+  const WeightLayout& layout;
+  Past& past;
+  Grams& squeezed_grams;  ///< at(t, s): c(h_s(t-1)) . c(h_s(t-4-age))
+  Grams& raw_grams;       ///< at(t, s): h_s(t-1) . h_s(t-4-age)
+  Grams& patch_grams;     ///< at(t, u): A(t) . A(t-3-age), layer 0
+  DeferralPlan plan;
+  std::size_t velocity;              ///< offset of the momentum array behind Z; 0: there is none
+  std::vector<Score>& score;         ///< by unit
+  const HostActivation* activation;  ///< the program's own; null: what the spec says
+  HostRule rule;                     ///< applied in every step; apply is null: updates are deferred
+  HugeArray& rule_state;             ///< the rule's arrays, each as long as the weights
+
+  /// Whether a step makes the last step's update, instead of listing it for later.
+  [[nodiscard]] bool updates_at_once() const { return velocity != 0 || rule.apply != nullptr; }
+};
+
+}  // namespace pvm::inline v0

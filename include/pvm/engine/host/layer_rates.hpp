@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The coefficients with which the layers of a host engine learn, step by step.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/step_inputs.hpp>
+#include <pvm/engine/host/update_scheme.hpp>
+#include <pvm/model/schedule.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+
+namespace pvm::inline v0 {
+
+/// The spec's schedule and, by layer, how much of each listed gradient is where. It goes on using
+/// `scheme`.
+class LayerRates {
+ public:
+  LayerRates(const Spec& spec, const UpdateScheme& scheme)
+      : spec_(spec),
+        scheme_(scheme),
+        schedule_(spec),
+        deferred_(spec.layer_shapes.size(), DeferredRates(scheme.plan)),
+        updates_(spec.layer_shapes.size()) {}
+
+  [[nodiscard]] std::size_t layers() const noexcept { return deferred_.size(); }
+
+  /// Those of so many steps from `first` on, computed ahead for the whole block; they are behind
+  /// them afterwards. Valid until the next call.
+  const std::vector<StepRates>& begin_block(std::uint64_t first, std::size_t steps, Mode mode) {
+    block_.resize(steps);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const std::uint64_t t = first + i;
+      if (mode == Mode::freeze) {  // the rates follow the step counter all the same
+        write(block_[i]);
+        schedule_.begin_step(t);
+        continue;
+      }
+      for (DeferredRates& layer : deferred_) layer.begin_step(t);
+      write(block_[i]);
+      schedule_.begin_step(t);
+      for (std::size_t l = 0; l < layers(); ++l) {
+        if (scheme_.by_rule && block_[i].folds[l] != 0) ++updates_[l];
+        deferred_[l].end_step(t, schedule_.layers()[l]);
+      }
+      gradient_waits_ = true;
+    }
+    return block_;
+  }
+
+  /// With which the gradients that are not in Z yet make W of it.
+  [[nodiscard]] StepRates now() const {
+    StepRates rates;
+    write(rates);
+    return rates;
+  }
+
+  /// Nothing is listed, and no update waits.
+  void forget_gradients() {
+    deferred_.assign(layers(), DeferredRates(scheme_.plan));
+    std::fill(updates_.begin(), updates_.end(), 0);
+    gradient_waits_ = false;
+  }
+
+  void save(EngineState& state) const {
+    state.rates = schedule_.layers();
+    for (std::size_t l = 0; l < layers(); ++l) {
+      auto saved = deferred_[l].save();
+      if (scheme_.by_rule) saved.front() = static_cast<double>(updates_[l]);  // nothing is deferred
+      state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
+    }
+  }
+
+  /// A schedule as at the start, or as `rates` has it: none, or one for each layer.
+  void restore_schedule(const std::vector<Rates>& rates) {
+    schedule_ = RateSchedule(spec_);
+    if (!rates.empty()) schedule_.restore(rates);
+  }
+
+  /// The coefficients of `state`, which a host engine of the same scheme has saved, bit by bit.
+  void restore(const EngineState& state) {
+    gradient_waits_ = true;
+    for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
+      if (scheme_.by_rule) {
+        updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
+      }
+      return deferred_[l].restore(saved);
+    });
+  }
+  /// Those of another engine, whose Z has everything that is listed.
+  void rebase(const EngineState& state) {
+    for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
+      return deferred_[l].rebase(saved, state.plan, state.step);
+    });
+  }
+
+ private:
+  /// The rates of the update that is still to be folded are those of the step before.
+  void write(StepRates& out) const {
+    const auto terms = static_cast<std::size_t>(scheme_.plan.terms);
+    const auto period = static_cast<std::size_t>(scheme_.plan.period);
+    out.weight.assign(layers() * period * terms, 0.0F);
+    out.fold.resize(layers() * terms);
+    out.folds.resize(layers());
+    out.momentum.resize(layers());
+    out.rule.resize(layers());
+    for (std::size_t l = 0; l < layers(); ++l) {
+      out.momentum[l] = schedule_.layers()[l].momentum;
+      if (scheme_.at_once) {
+        write_update(out, l);
+      } else {
+        write_listed(out, l);
+      }
+    }
+  }
+  void write_update(StepRates& out, std::size_t l) const {
+    const Rates last = schedule_.layers()[l];
+    const bool switched_on = last.learning_rate != 0.0F || last.momentum != 0.0F;
+    if (scheme_.by_rule) {
+      out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
+      out.fold[l] = scheme_.share;
+      out.folds[l] = switched_on && gradient_waits_;
+    } else {
+      out.fold[l] = scheme_.share * last.learning_rate;
+      out.folds[l] = switched_on;
+    }
+  }
+  void write_listed(StepRates& out, std::size_t l) const {
+    const auto terms = static_cast<std::size_t>(scheme_.plan.terms);
+    const auto period = static_cast<std::size_t>(scheme_.plan.period);
+    out.folds[l] = deferred_[l].any_fold();
+    for (std::size_t s = 0; s < terms; ++s) {
+      out.fold[l * terms + s] = scheme_.share * deferred_[l].fold(s);
+      for (std::size_t p = 0; p < period; ++p) {
+        out.weight[(l * period + p) * terms + s] = scheme_.share * deferred_[l].weight(p, s);
+      }
+    }
+  }
+
+  /// Calls take(layer, its saved numbers) for each; throws Error (checkpoint) where one refuses.
+  template <class Take>
+  void for_each_layer_of(const EngineState& state, Take&& take) {
+    const std::size_t each = state.coefficients.size() / layers();
+    for (std::size_t l = 0; l < layers(); ++l) {
+      const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
+      std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
+      if (!take(l, saved)) {
+        throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
+      }
+    }
+  }
+
+  Spec spec_;
+  const UpdateScheme& scheme_;
+  RateSchedule schedule_;
+  std::vector<DeferredRates> deferred_;  // by layer
+  std::vector<std::uint64_t> updates_;   // by layer: how many a rule has made
+  bool gradient_waits_ = false;          // for a rule
+  std::vector<StepRates> block_;
+};
+
+}  // namespace pvm::inline v0

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Memory for the step of one unit.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <pvm/engine/host/host_network.hpp>
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/model/connectome.hpp>
+
+namespace pvm::inline v0 {
+
+/// Memory that one thread needs to step any unit.
+class Scratch {
+ public:
+  explicit Scratch(const HostNetwork& n) {
+    const std::size_t batch = n.past.batch();
+    const std::size_t listed = n.past.terms() * batch;
+    std::size_t inputs = 0, outputs = 0, representation = 0;
+    for (const Unit& unit : n.net.units) {
+      inputs = std::max(inputs, n.layout.padded(static_cast<std::size_t>(unit.inputs)));
+      outputs = std::max(outputs, n.layout.padded(static_cast<std::size_t>(unit.outputs)));
+      representation =
+          std::max(representation, simd::padded(static_cast<std::size_t>(unit.representation)));
+    }
+    const std::size_t slack = n.past.slack();
+    x = HugeArray(batch * inputs + slack);
+    r = HugeArray(batch * representation + slack);
+    sums = HugeArray(batch * n.past.stride());
+    back = HugeArray(batch * representation);
+    d1 = HugeArray(batch * outputs);
+    y = HugeArray(batch * outputs);
+    products = HugeArray(n.squeezed_grams.size());
+    term_inputs = HugeArray(listed * std::max(inputs, representation) + slack);
+    factors = HugeArray(std::max(n.past.stride(), representation) * listed);
+    term_q = HugeArray(batch * listed);
+    term_dot = HugeArray(batch * listed);
+    term_row.reserve(listed);
+    row.reserve(std::max(representation, listed));
+  }
+
+  HugeArray x;                 // [batch][padded inputs]
+  HugeArray r;                 // [batch][padded representation]
+  HugeArray sums;              // [batch][stride]: W0 x, then h
+  HugeArray back;              // [batch][padded representation]: W1^T d1
+  HugeArray d1, y;             // [batch][padded outputs]
+  HugeArray products;          // [batch][age][batch]: x . x_j or r . r_j
+  HugeArray term_inputs;       // [folding terms][padded row]
+  HugeArray factors;           // [rows][folding terms]
+  HugeArray term_q, term_dot;  // [batch][listed terms]
+  std::vector<const float*> term_row;
+  std::vector<float*> row;
+};
+
+}  // namespace pvm::inline v0

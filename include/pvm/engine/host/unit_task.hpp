@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What all of a unit's step knows: which unit and step it is, which gradients it has to do with,
+/// and how its weights are passed over.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/host_activation.hpp>
+#include <pvm/engine/host/host_network.hpp>
+#include <pvm/engine/host/kernel.hpp>
+#include <pvm/engine/host/scratch.hpp>
+#include <pvm/engine/host/step_inputs.hpp>
+#include <pvm/engine/host/update_pass.hpp>
+#include <pvm/engine/host/weight_store.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/unit/activation.hpp>
+#include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>
+
+namespace pvm::inline v0 {
+
+/// A unit's step in hand. `Precision` is that of the weights products read, `Hidden` the number of
+/// hidden values where it is known when compiling.
+template <class Precision, int Hidden>
+class UnitTask {
+ protected:
+  using Weights = WeightStore<Precision>;
+  static constexpr bool full_precision = std::is_same_v<Precision, fp32>;
+  using Pass = std::conditional_t<full_precision, simd::MatrixPass, simd::HalfPass>;
+
+  struct Term {
+    std::size_t slot, age;
+    float amount;
+  };
+
+  UnitTask(const HostNetwork& network, Weights& weights, Scratch& scratch)
+      : n_(network), weights_(weights), s_(scratch) {}
+
+  /// Makes unit `u` at step `t` the one in hand; unit `next` will come after it (if it is one).
+  [[gnu::always_inline]] inline void begin(std::uint64_t t, std::size_t u, std::size_t next,
+                                           const StepRates& rates, Mode mode) {
+    t_ = t;
+    u_ = u;
+    activation_ = n_.activation != nullptr ? *n_.activation : activation_of(n_.spec, t);
+    if (asks_ahead()) ahead_.begin(first_weight(u), last_weight(u), first_weight(next));
+    choose_terms(rates, mode);
+  }
+
+  [[nodiscard, gnu::always_inline]] inline std::size_t hidden_values() const {
+    return n_.past.template hidden_or<Hidden>();
+  }
+  [[nodiscard]] const Unit& unit() const { return n_.net.units[u_]; }
+  [[nodiscard]] std::size_t batch() const { return n_.past.batch(); }
+  [[nodiscard]] std::size_t inputs() const { return n_.layout[u_].w0_columns; }
+  [[nodiscard]] std::size_t columns() const { return n_.layout[u_].w1_columns; }
+  [[nodiscard]] std::size_t representation() const {
+    return static_cast<std::size_t>(unit().representation);
+  }
+  [[nodiscard]] std::size_t padded_representation() const { return simd::padded(representation()); }
+  [[nodiscard]] bool in_layer_0() const { return unit().layer == 0; }
+
+  /// x(t) . x_j or r(t) . r_j of sequence `b`, where `term` has the gradient of sequence `c`.
+  [[nodiscard]] float product(std::size_t b, const Term& term, std::size_t c) const {
+    return s_.products.data()[(b * n_.past.terms() + term.age) * batch() + c];
+  }
+
+  [[gnu::always_inline]] inline void set_matrix(Pass& pass, std::size_t offset, std::size_t rows,
+                                                std::size_t columns) {
+    pass.ahead = &ahead_;
+    if constexpr (full_precision) {
+      pass.tiled = weights_.data() + offset;
+    } else {
+      pass.tiled = weights_.copy() + offset;
+    }
+    pass.rows = rows;
+    pass.columns = columns;
+    pass.batch = batch();
+  }
+
+  /// The update that is due, in the pass itself or before it, and the pass.
+  template <bool Axpy>
+  [[gnu::always_inline]] inline void run_pass(Pass& pass, std::size_t offset) {
+    if (folding_ > 0) {
+      if constexpr (full_precision) {
+        if (n_.rule.apply == nullptr) set_fold(pass);
+      }
+      if (!full_precision || n_.rule.apply != nullptr) update_matrix(pass, offset);
+    }
+    simd::matrix_pass<Precision, Axpy>(pass);
+  }
+
+ private:
+  /// Processors with AVX-512 read 16-bit weights as fast as a core can without being asked to, and
+  /// asking takes the place of what the small phases read.
+  [[nodiscard]] static bool asks_ahead() {
+    return full_precision || simd::best_isa() < simd::Isa::avx512;
+  }
+  [[nodiscard]] const void* first_weight(std::size_t u) const {
+    return u < n_.net.units.size() ? weights_.address(n_.layout[u].w0) : nullptr;
+  }
+  [[nodiscard]] const void* last_weight(std::size_t u) const {
+    return weights_.address(n_.layout[u].w1 + representation() * n_.layout[u].w1_columns);
+  }
+
+  /// The gradients that still differ from what is in Z, and those that enter Z now.
+  [[gnu::always_inline]] inline void choose_terms(const StepRates& rates, Mode mode) {
+    const std::size_t terms = n_.past.terms();
+    const auto layer = static_cast<std::size_t>(unit().layer);
+    const auto period = static_cast<std::size_t>(n_.plan.period);
+    const std::size_t phase = u_ % period;
+    const float* weight = rates.weight.data() + (layer * period + phase) * terms;
+    const float* fold = rates.fold.data() + layer * terms;
+    const bool folds = mode == Mode::learn && rates.folds[layer] != 0 && t_ % period == phase;
+    listed_ = folding_ = 0;
+    momentum_ = rates.momentum[layer];
+    rule_step_ = rates.rule[layer];
+    std::size_t age = static_cast<std::size_t>((t_ + terms - 1) % terms);  // of slot 0
+    for (std::size_t slot = 0; slot < terms; ++slot) {
+      if (weight[slot] != 0.0F) listed_terms_[listed_++] = {slot, age, weight[slot]};
+      if (folds && (fold[slot] != 0.0F || n_.updates_at_once()))
+        folding_terms_[folding_++] = {slot, age, fold[slot]};
+      age = age == 0 ? terms - 1 : age - 1;
+    }
+  }
+
+  [[gnu::always_inline]] inline void set_fold(simd::MatrixPass& pass) {
+    pass.term = s_.term_row.data();
+    pass.factor = s_.factors.data();
+    pass.terms = folding_ * batch();
+    pass.velocity = n_.velocity;
+    pass.momentum = momentum_;
+  }
+
+  [[gnu::always_inline]] inline void update_matrix(const Pass& pass, std::size_t offset) {
+    const MatrixUpdate update{
+        offset, pass.rows, pass.columns, s_.term_row.data(), s_.factors.data(), folding_ * batch()};
+    if (n_.rule.apply == nullptr) {
+      fold_matrix(weights_, update);
+    } else {
+      apply_rule(weights_, update, n_.rule, n_.rule_state.data(), n_.layout.size(), rule_step_);
+    }
+  }
+
+ protected:
+  const HostNetwork& n_;
+  Weights& weights_;
+  Scratch& s_;
+  simd::Ahead ahead_;
+  HostActivation activation_ = {};
+  std::uint64_t t_ = 0;
+  std::size_t u_ = 0;
+  std::size_t listed_ = 0, folding_ = 0;
+  float momentum_ = 0;
+  RuleStep rule_step_;
+  Term listed_terms_[DeferralPlan::most_terms];
+  Term folding_terms_[DeferralPlan::most_terms];
+};
+
+}  // namespace pvm::inline v0

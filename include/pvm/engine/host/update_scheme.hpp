@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How the gradients of a spec enter the host engine's weights.
+
+#include <algorithm>
+#include <concepts>
+#include <string>
+
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/host_rule.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>
+
+namespace pvm::inline v0 {
+
+/// Plain descent is momentum 0.
+inline Spec with_schedule_of_rule(Spec spec) {
+  if (spec.learning_rule == Sgd::name) spec.momentum = 0;
+  return spec;
+}
+
+/// Small batches defer their updates (unit/deferred.hpp). Batches of more than 4, and momenta that
+/// outlive the list, use a momentum array instead: there the pass over the weights is bound by
+/// arithmetic, or the list would cost more than the array. Other learning rules than momentum
+/// update every weight in every step.
+struct UpdateScheme {
+  DeferralPlan plan;
+  bool at_once = false;  ///< updates are made in every step, not deferred
+  bool by_rule = false;  ///< and by a rule's pass of its own
+  float share = 1;       ///< of one sequence in the update
+
+  /// Momentum in fp32 is a part of the pass that multiplies; everything else that is not deferred
+  /// is a rule's pass.
+  [[nodiscard]] bool momentum_array() const { return at_once && !by_rule; }
+
+  /// Of `spec`, whose schedule is its rule's, for `batch` sequences and products in `Precision`.
+  template <class Precision>
+  [[nodiscard]] static UpdateScheme of(const Spec& spec, int batch, Reduce reduce) {
+    constexpr bool full_precision = std::same_as<Precision, fp32>;
+    // A fold of 16-bit weights moves more bytes than a step reads, so they are folded less often;
+    // but a longer list is more to correct for in every step.
+    constexpr int fold_period = full_precision ? 8 : 12;
+    UpdateScheme scheme;
+    scheme.plan = DeferralPlan::for_momentum(spec.momentum, std::max(1, fold_period / batch));
+    scheme.at_once = batch > 4 || !scheme.plan.fits() || !is_momentum(spec);
+    if (scheme.at_once) scheme.plan = {1, 1};
+    scheme.by_rule = scheme.at_once && (!full_precision || !is_momentum(spec));
+    scheme.share = reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F;
+    return scheme;
+  }
+
+  /// Names the order of folding and what is kept: only a state of the same name resumes by bits.
+  template <class Precision>
+  [[nodiscard]] std::string layout_name(const Spec& spec) const {
+    const std::string order = momentum_array() ? "momentum array"
+                              : by_rule        ? "rule " + spec.learning_rule
+                                               : "folds by unit";
+    if (std::same_as<Precision, fp32>) return order;
+    return order + ", " + std::string(Precision::name);
+  }
+};
+
+}  // namespace pvm::inline v0
