@@ -1,21 +1,23 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Full training steps of many sequences, frames up from pinned host memory: a JSON object a line.
-//   cuda_batch --spec model_zoo/small.json [--batch 64,256] [--precision bf16] [--steps 2000]
-//              [--reps 5] [--no-graph] [--adam]      (--adam: bf16 only, at a rate of 1e-5)
+/// Full training steps of many sequences, frames up from pinned host memory: a JSON object a line.
+///     bench_cuda_batch --spec model_zoo/small.json --batch 64,256 --precision bf16
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/model/json.hpp>
+
+#include "command_line.hpp"
 
 namespace {
 
@@ -25,41 +27,22 @@ struct Choices {
   std::vector<int> batches{64};
   int steps = 2000;
   int reps = 5;
-  bool graph = true;
+  bool eager = false;
   bool adam = false;
 };
 
-Choices parse(int argc, char** argv) {
-  Choices choices;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--no-graph") {
-      choices.graph = false;
-      continue;
-    }
-    if (flag == "--adam") {
-      choices.adam = true;
-      continue;
-    }
-    if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
-    const std::string value = argv[++i];
-    if (flag == "--spec") {
-      choices.spec = value;
-    } else if (flag == "--precision") {
-      choices.precision = value;
-    } else if (flag == "--steps") {
-      choices.steps = std::stoi(value);
-    } else if (flag == "--reps") {
-      choices.reps = std::stoi(value);
-    } else if (flag == "--batch") {
-      choices.batches.clear();
-      std::istringstream list(value);
-      for (std::string n; std::getline(list, n, ',');) choices.batches.push_back(std::stoi(n));
-    } else {
-      throw pvm::Error(pvm::Fault::usage, "unknown option " + flag);
-    }
-  }
-  return choices;
+void describe(CLI::App& app, Choices& c) {
+  app.add_option("--spec", c.spec, "model spec")->required()->check(CLI::ExistingFile);
+  app.add_option("--batch", c.batches, "sequences, one run for each (default 64)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65'536));
+  app.add_option("--precision", c.precision, "of the products (default bf16)")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}));
+  app.add_option("--steps", c.steps, "of a repetition (default 2000)")->check(CLI::PositiveNumber);
+  app.add_option("--reps", c.reps, "repetitions, whose median counts (default 5)")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--no-graph", c.eager, "launch the kernels of every step one by one");
+  app.add_flag("--adam", c.adam, "learn by Adam at a rate of 1e-5, in bf16");
 }
 
 using Clock = std::chrono::steady_clock;
@@ -103,7 +86,7 @@ double upload_rate(std::size_t frame) {
 template <class Precision, class Rule = pvm::Momentum>
 void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
   pvm::EngineOptions options;
-  options.graph = choices.graph;
+  options.graph = !choices.eager;
   pvm::CudaBatchEngine<Precision, pvm::dynamic, Rule> engine(spec, batch, options);
   std::mt19937 random(1);
   pvm::EngineState start;
@@ -132,13 +115,13 @@ void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
       "\"us_per_step\": %.2f, \"upload_frames_per_second\": %.0f, \"device_bytes\": %zu, "
       "\"loss\": %.6g, \"engine\": \"%s\"}\n",
       spec.name.c_str(), std::string(Precision::name).c_str(), batch,
-      choices.graph ? "true" : "false", choices.steps, choices.reps, median, rates.front(),
+      choices.eager ? "false" : "true", choices.steps, choices.reps, median, rates.front(),
       rates.back(), 1e6 * batch / median, upload_rate(spec.frame_size()), engine.memory_needed(),
       score.loss / static_cast<double>(score.outputs), engine.description().c_str());
   std::fflush(stdout);
 }
 
-int measure_all(const Choices& choices) {
+void measure_all(const Choices& choices) {
   pvm::Spec spec = pvm::load_spec(choices.spec);
   if (choices.adam) {
     spec.learning_rule = "adam";
@@ -154,22 +137,17 @@ int measure_all(const Choices& choices) {
       measure<pvm::fp16>(choices, spec, batch);
     } else if (choices.precision == "tf32") {
       measure<pvm::tf32>(choices, spec, batch);
-    } else if (choices.precision == "fp32") {
-      measure<pvm::fp32>(choices, spec, batch);
     } else {
-      throw pvm::Error(pvm::Fault::usage, "--precision is fp32, tf32, bf16 or fp16");
+      measure<pvm::fp32>(choices, spec, batch);
     }
   }
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return measure_all(parse(argc, argv));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cuda_batch: %s\n", error.what());
-    return 1;
-  }
+  Choices choices;
+  CLI::App app{"Training steps of many sequences on a GPU", "bench_cuda_batch"};
+  describe(app, choices);
+  return pvm_bench::run_app(app, argc, argv, [&] { measure_all(choices); });
 }

@@ -1,16 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
-//   cuda_step --spec model_zoo/small.json [--precision fp32] [--steps 20000] [--reps 5] [--batch 1]
-//             [--no-graph] [--off-chip]
-// All layers learn from the start. One sequence is run by the engine whose weights stay on the chip
-// where the network fits it, else by the one that streams whole units; --off-chip has fp32 run as
-// where neither can.
+/// Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
+///     bench_cuda_step --spec model_zoo/small.json --precision bf16
+///
+/// All layers learn from the start. One sequence is run by the engine whose weights stay on the
+/// chip where the network fits it, else by the one that streams whole units.
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -18,9 +16,13 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include <pvm/engine/cuda/chip/engine.hpp>
 #include <pvm/engine/cuda/engine.hpp>
 #include <pvm/model/json.hpp>
+
+#include "command_line.hpp"
 
 namespace {
 
@@ -30,39 +32,20 @@ struct Choices {
   int reps = 5;
   int batch = 1;
   std::string precision = "fp32";
-  bool graph = true;
-  bool whole_units = true;
+  bool eager = false;
+  bool off_chip = false;
 };
 
-Choices parse(int argc, char** argv) {
-  Choices choices;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--no-graph") {
-      choices.graph = false;
-      continue;
-    }
-    if (flag == "--off-chip") {
-      choices.whole_units = false;
-      continue;
-    }
-    if (i + 1 == argc) throw pvm::Error(pvm::Fault::usage, flag + " needs a value");
-    const std::string value = argv[++i];
-    if (flag == "--spec") {
-      choices.spec = value;
-    } else if (flag == "--steps") {
-      choices.steps = std::stoi(value);
-    } else if (flag == "--reps") {
-      choices.reps = std::stoi(value);
-    } else if (flag == "--precision") {
-      choices.precision = value;
-    } else if (flag == "--batch") {
-      choices.batch = std::stoi(value);
-    } else {
-      throw pvm::Error(pvm::Fault::usage, "unknown option " + flag);
-    }
-  }
-  return choices;
+void describe(CLI::App& app, Choices& c) {
+  app.add_option("--spec", c.spec, "model spec")->required()->check(CLI::ExistingFile);
+  app.add_option("--precision", c.precision, "of the products (default fp32)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--batch", c.batch, "sequences (default 1)")->check(CLI::Range(1, 65'536));
+  app.add_option("--steps", c.steps, "of a repetition (default 20000)")->check(CLI::PositiveNumber);
+  app.add_option("--reps", c.reps, "repetitions, whose median counts (default 5)")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--no-graph", c.eager, "launch every step by itself");
+  app.add_flag("--off-chip", c.off_chip, "fp32 as where whole units fit no multiprocessor");
 }
 
 /// Runs `steps` steps on frames that lie ready; copying one into the staging block is part of it.
@@ -86,11 +69,11 @@ double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& fra
 }
 
 template <class Engine>
-int measure(const Choices& choices) {
+void measure(const Choices& choices) {
   pvm::Spec spec = pvm::load_spec(choices.spec);
   spec.delay_each_layer_learning = 1;  // all layers learn from the start
   pvm::EngineOptions options;
-  options.graph = choices.graph;
+  options.graph = !choices.eager;
   Engine engine(spec, choices.batch, options);
   std::mt19937 random(1);
   pvm::EngineState start;
@@ -114,7 +97,7 @@ int measure(const Choices& choices) {
       "\"reps\": %d, "
       "\"frames_per_second\": %.1f, \"least\": %.1f, \"most\": %.1f, \"device_bytes\": %zu, "
       "\"loss\": %.6g, \"engine\": \"%s\"}\n",
-      spec.name.c_str(), choices.precision.c_str(), choices.batch, choices.graph ? "true" : "false",
+      spec.name.c_str(), choices.precision.c_str(), choices.batch, choices.eager ? "false" : "true",
       choices.steps, choices.reps, rates[rates.size() / 2], rates.front(), rates.back(),
       engine.memory_needed(),
       [&] {
@@ -122,7 +105,6 @@ int measure(const Choices& choices) {
         return score.loss / static_cast<double>(score.outputs);
       }(),
       engine.description().c_str());
-  return 0;
 }
 
 bool fit_units(const std::string& spec) {
@@ -132,32 +114,32 @@ bool fit_units(const std::string& spec) {
 }
 /// With the weights on the chip where they fit, else streamed.
 template <class Precision>
-int measure_units(const Choices& choices) {
+void measure_units(const Choices& choices) {
   std::string why;
   if (pvm::CudaChipEngine<Precision>::fits(pvm::load_spec(choices.spec), why)) {
-    return measure<pvm::CudaChipEngine<Precision>>(choices);
+    measure<pvm::CudaChipEngine<Precision>>(choices);
+  } else {
+    measure<pvm::CudaStreamEngine<Precision>>(choices);
   }
-  return measure<pvm::CudaStreamEngine<Precision>>(choices);
+}
+
+void measure_chosen(const Choices& choices) {
+  if (choices.off_chip && choices.precision != "fp32") {
+    throw pvm::Error(pvm::Fault::usage, "--off-chip is for fp32, not " + choices.precision);
+  }
+  if (choices.precision == "bf16") return measure_units<pvm::bf16>(choices);
+  if (choices.precision == "fp16") return measure_units<pvm::fp16>(choices);
+  if (!choices.off_chip && choices.batch == 1 && fit_units(choices.spec)) {
+    return measure_units<pvm::fp32>(choices);
+  }
+  measure<pvm::CudaEngine<>>(choices);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const Choices choices = parse(argc, argv);
-    if (!choices.whole_units && choices.precision != "fp32") {
-      throw pvm::Error(pvm::Fault::usage, "--off-chip is for fp32, not " + choices.precision);
-    }
-    if (choices.precision == "bf16") return measure_units<pvm::bf16>(choices);
-    if (choices.precision == "fp16") return measure_units<pvm::fp16>(choices);
-    if (choices.precision == "fp32") {
-      const bool whole_units = choices.whole_units && choices.batch == 1 && fit_units(choices.spec);
-      return whole_units ? measure_units<pvm::fp32>(choices) : measure<pvm::CudaEngine<>>(choices);
-    }
-    throw pvm::Error(pvm::Fault::usage,
-                     "--precision is fp32, bf16 or fp16, not " + choices.precision);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cuda_step: %s\n", error.what());
-    return 1;
-  }
+  Choices choices;
+  CLI::App app{"Training steps on a GPU", "bench_cuda_step"};
+  describe(app, choices);
+  return pvm_bench::run_app(app, argc, argv, [&] { measure_chosen(choices); });
 }

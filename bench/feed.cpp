@@ -17,7 +17,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +36,7 @@
 #include <pvm/io/open.hpp>
 #include <pvm/pvm.hpp>
 
+#include "command_line.hpp"
 #include "generated.hpp"
 
 namespace {
@@ -200,9 +200,10 @@ std::string generate(const fs::path& directory) {
   return zip;
 }
 
-void run(Choices& c, const fs::path& scratch) {
+void run(Choices& c) {
+  const pvm_bench::Scratch scratch("pvm_bench_feed_");
   const pvm::Spec spec = pvm::load_spec(c.spec);
-  if (c.file.empty()) c.file = generate(scratch);
+  if (c.file.empty()) c.file = generate(scratch.path());
   const auto memory = decoded(c.file, spec);
   std::printf("%s: %zu frames\n", c.file.c_str(), memory->frames);
   auto json = nlohmann::ordered_json::array();
@@ -234,21 +235,5 @@ int main(int argc, char** argv) {
   app.add_option("--decode", c.decode, "of the file: auto, cpu or gpu")
       ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
   app.add_option("--json", c.json, "the rates as JSON");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {  // --help too
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  const fs::path scratch =
-      fs::temp_directory_path() / ("pvm_bench_feed_" + std::to_string(::getpid()));
-  int status = 0;
-  try {
-    run(c, scratch);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_feed: " << error.what() << '\n';
-    status = 1;
-  }
-  std::error_code ignored;
-  fs::remove_all(scratch, ignored);
-  return status;
+  return pvm_bench::run_app(app, argc, argv, [&] { run(c); });
 }

@@ -9,7 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include <unistd.h>
 
 #include <opencv2/core.hpp>
 
@@ -17,6 +20,23 @@
 #include <pvm/io/write_zip.hpp>
 
 namespace pvm_bench {
+
+/// A directory of this process's own for generated files, which goes with it.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& prefix)
+      : path_(std::filesystem::temp_directory_path() / (prefix + std::to_string(::getpid()))) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 /// What is seen in a generated set: noise in patches, so that JPEGs are as large as a camera's.
 inline cv::Mat generated_picture(int frame, cv::Size size) {

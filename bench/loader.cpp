@@ -4,9 +4,7 @@
 /// Frames a second that come out of files, by every way there is to read them.
 ///     bench_loader [FILE ...] [--side N] [--seconds N] [--json OUT]
 ///
-/// FILE: zips, directories of pictures, videos. Without one, sets are generated: zips of JPEGs and
-/// Motion JPEG videos of four sizes. --side: of the frames asked for (default 60, small.json's);
-/// --seconds: how long each way is measured (default 2).
+/// Without a file, sets are generated: zips of JPEGs and Motion JPEG videos of four sizes.
 
 #include <algorithm>
 #include <chrono>
@@ -16,16 +14,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
@@ -35,6 +30,7 @@
 #include <pvm/io/open.hpp>
 #include <pvm/io/prefetch.hpp>
 
+#include "command_line.hpp"
 #include "generated.hpp"
 
 namespace {
@@ -230,48 +226,31 @@ nlohmann::ordered_json run(const std::string& path, const Options& options) {
   return json;
 }
 
-std::optional<Options> parse(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const bool takes_value =
-        argument == "--side" || argument == "--seconds" || argument == "--json";
-    if (!takes_value) {
-      if (argument.starts_with("--")) return std::nullopt;
-      options.files.push_back(argument);
-      continue;
-    }
-    if (++i == argc) return std::nullopt;
-    if (argument == "--side") options.side = std::atoi(argv[i]);
-    if (argument == "--seconds") options.seconds = std::atof(argv[i]);
-    if (argument == "--json") options.json = argv[i];
-  }
-  if (options.side < 1 || options.seconds <= 0) return std::nullopt;
-  return options;
+void describe(CLI::App& app, Options& options) {
+  app.add_option("file", options.files,
+                 "zips, directories of pictures, videos (default: generated)")
+      ->check(CLI::ExistingPath);
+  app.add_option("--side", options.side, "of the frames asked for (default 60, small.json's)")
+      ->check(CLI::Range(1, 65'536));
+  app.add_option("--seconds", options.seconds, "how long each way is measured (default 2)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "the rates as JSON");
+}
+
+void run_all(Options options) {
+  cv::setNumThreads(1);  // threads are ours, and the comparison has one
+  const Scratch scratch("pvm_bench_loader_");
+  if (options.files.empty()) options.files = generate(scratch.path());
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const std::string& path : options.files) json.push_back(run(path, options));
+  if (!options.json.empty()) std::ofstream(options.json) << json.dump(2) << '\n';
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto options = parse(argc, argv);
-  if (!options) {
-    std::cerr << "usage: bench_loader [FILE ...] [--side N] [--seconds N] [--json OUT]\n";
-    return 2;
-  }
-  cv::setNumThreads(1);  // threads are ours, and the comparison has one
-  const fs::path generated =
-      fs::temp_directory_path() / ("pvm_bench_loader_" + std::to_string(::getpid()));
-  int status = 0;
-  try {
-    if (options->files.empty()) options->files = generate(generated);
-    nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    for (const std::string& path : options->files) json.push_back(run(path, *options));
-    if (!options->json.empty()) std::ofstream(options->json) << json.dump(2) << '\n';
-  } catch (const std::exception& error) {
-    std::cerr << "bench_loader: " << error.what() << '\n';
-    status = 1;
-  }
-  std::error_code ignored;
-  fs::remove_all(generated, ignored);
-  return status;
+  Options options;
+  CLI::App app{"Frames a second out of files, by every way to read them", "bench_loader"};
+  describe(app, options);
+  return run_app(app, argc, argv, [&] { run_all(options); });
 }

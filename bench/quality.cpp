@@ -16,7 +16,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +31,8 @@
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/pvm.hpp>
+
+#include "command_line.hpp"
 
 namespace {
 
@@ -333,18 +334,8 @@ int main(int argc, char** argv) {
   Choices choices;
   CLI::App app{"Quality of the prediction over frames and seconds", "bench_quality"};
   describe(app, choices);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {  // --help too
-    return app.exit(error) == 0 ? 0 : 2;
-  }
   pvm::set_log_sink([](pvm::Severity severity, const std::string& message) {
     if (severity == pvm::Severity::warning) pvm::log_to_stderr(severity, message);
   });
-  try {
-    run(choices);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_quality: " << error.what() << '\n';
-    return 1;
-  }
+  return pvm_bench::run_app(app, argc, argv, [&] { run(choices); });
 }
