@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// Full training steps of many sequences, frames up from pinned host memory: a JSON object a line.
+/// All layers learn from the start.
 ///     bench_cuda_batch --spec model_zoo/small.json --batch 64,256 --precision bf16
 
 #include <algorithm>
@@ -123,6 +124,7 @@ void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
 
 void measure_all(const Choices& choices) {
   pvm::Spec spec = pvm::load_spec(choices.spec);
+  spec.delay_each_layer_learning = 1;  // all layers learn from the start
   if (choices.adam) {
     spec.learning_rule = "adam";
     spec.initial_learning_rate = 1e-5;

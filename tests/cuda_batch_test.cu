@@ -59,6 +59,23 @@ TEST_CASE("batch: fp32 follows the reference on every kind of network", "[gpu]")
       distance<pvm::CudaBatchEngine<>>(tiny_spec(), 2, steps_of(40, 6), pvm::Reduce::sum));
 }
 
+TEST_CASE("batch: fp32 outputs that read a wide context are as exact", "[gpu]") {
+  if (skipped()) return;
+  auto spec = early_tiny();
+  spec.name = "wide fed context";
+  spec.layer_shapes = {5, 3, 2};
+  spec.hidden_block_size = 8;
+  spec.input_block_size = 2;
+  spec.feed_context_in_complex_layer = true;
+  spec.initial_learning_rate = 1e-4;
+  int widest = 0;
+  for (const auto& unit : pvm::make_connectome(spec).units) {
+    widest = std::max(widest, unit.representation);
+  }
+  REQUIRE(widest > 1000);
+  require_exact(distance<pvm::CudaBatchEngine<>>(spec, 3, steps_of(12, 1)));
+}
+
 TEST_CASE("batch: any number of sequences", "[gpu]") {
   if (skipped()) return;
   for (const int batch : pvm_test::emulated ? std::vector{2, 33, 130}

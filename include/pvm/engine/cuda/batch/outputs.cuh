@@ -112,15 +112,17 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
         __syncthreads();
       }
       if (group >= groups) continue;
-      for (int b = 0; b < deep_blocks; ++b) {
-        const unsigned char* rows =
-            shared + b * M::block * S::stride +
-            across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
-        const std::size_t block = static_cast<std::size_t>(group) * p.blocks +
-                                  static_cast<std::size_t>(panel * deep_blocks + b);
-        multiply_block<M, S::tiles>(sums, rows, S::stride,
-                                    reinterpret_cast<const uint4*>(weights + block * block_words));
-      }
+      multiply_part<M, S::tiles>(sums, [&](Sums<S::tiles>& to) {
+        for (int b = 0; b < deep_blocks; ++b) {
+          const unsigned char* rows =
+              shared + b * M::block * S::stride +
+              across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
+          const std::size_t block = static_cast<std::size_t>(group) * p.blocks +
+                                    static_cast<std::size_t>(panel * deep_blocks + b);
+          multiply_block<M, S::tiles>(
+              to, rows, S::stride, reinterpret_cast<const uint4*>(weights + block * block_words));
+        }
+      });
     }
     if (group < groups) writer.write(sums, group);
   }

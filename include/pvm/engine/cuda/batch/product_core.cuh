@@ -109,6 +109,27 @@ __device__ __forceinline__ void multiply_block(Sums<Tiles>& sums, const unsigned
   }
 }
 
+/// Has `multiply(to)` add products to `sums`. What is summed up exactly enough only in short parts
+/// (M::in_parts) is one of them: added to zeros, and then to `sums` in ordinary arithmetic.
+template <class M, int Tiles, class Multiply>
+__device__ __forceinline__ void multiply_part(Sums<Tiles>& sums, Multiply&& multiply) {
+  if constexpr (M::in_parts) {
+    Sums<Tiles> part;
+    clear<Tiles>(part);
+    multiply(part);
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) {
+#pragma unroll
+      for (int n = 0; n < panel_tiles; ++n) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sums[i][n][k] += part[i][n][k];
+      }
+    }
+  } else {
+    multiply(sums);
+  }
+}
+
 /// A product of `blocks` weight blocks. `bring(first_row, rows, to)` copies rows into shared memory
 /// asynchronously; `turn(first_row, to)` may change, once they are there, those the same thread
 /// brought. The sums end up in shared memory, [deep][56][sum_stride], where
@@ -150,30 +171,16 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
     issue(stage + S::stages - 1);
     const unsigned char* at = shared + stage % S::stages * S::stage_bytes;
     const int here = min(S::blocks, blocks - stage * S::blocks);
-    Sums<S::tiles> part;
-    if constexpr (M::in_parts) clear<S::tiles>(part);
-    for (int b = deep; b < here; b += S::deep) {
-      const unsigned char* rows =
-          at + b * M::block * S::stride +
-          across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
-      const auto* block =
-          reinterpret_cast<const uint4*>(at + S::rows * S::stride + b * block_bytes);
-      if constexpr (M::in_parts) {
-        multiply_block<M, S::tiles>(part, rows, S::stride, block);
-      } else {
-        multiply_block<M, S::tiles>(sums, rows, S::stride, block);
+    multiply_part<M, S::tiles>(sums, [&](Sums<S::tiles>& to) {
+      for (int b = deep; b < here; b += S::deep) {
+        const unsigned char* rows =
+            at + b * M::block * S::stride +
+            across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
+        const auto* block =
+            reinterpret_cast<const uint4*>(at + S::rows * S::stride + b * block_bytes);
+        multiply_block<M, S::tiles>(to, rows, S::stride, block);
       }
-    }
-    if constexpr (M::in_parts) {
-#pragma unroll
-      for (int i = 0; i < S::tiles; ++i) {
-#pragma unroll
-        for (int n = 0; n < panel_tiles; ++n) {
-#pragma unroll
-          for (int k = 0; k < 4; ++k) sums[i][n][k] += part[i][n][k];
-        }
-      }
-    }
+    });
   }
   copies_wait<0>();
   __syncthreads();
