@@ -66,6 +66,7 @@ TEST_CASE("batch: fp32 outputs that read a wide context are as exact", "[gpu]") 
   spec.layer_shapes = {5, 3, 2};
   spec.hidden_block_size = 8;
   spec.input_block_size = 2;
+  spec.fan_in_square_size = 1;
   spec.feed_context_in_complex_layer = true;
   spec.initial_learning_rate = 1e-4;
   int widest = 0;
