@@ -21,11 +21,11 @@
 #include "reference.hpp"
 #include "rounding_suite.hpp"
 
+using pvm_test::batched_49;
 using pvm_test::check_scores;
 using pvm_test::distance;
 using pvm_test::doubles;
 using pvm_test::early_tiny;
-using pvm_test::batched_49;
 using pvm_test::largest_difference;
 using pvm_test::run_steps;
 using pvm_test::same_bits;
@@ -75,6 +75,11 @@ TEST_CASE("batch: fp32 outputs that read a wide context are as exact", "[gpu]") 
   }
   REQUIRE(widest > 1000);
   require_exact(distance<pvm::CudaBatchEngine<>>(spec, 3, steps_of(12, 1)));
+}
+
+TEST_CASE("batch: fp32 follows the reference on networks drawn at random", "[gpu]") {
+  if (skipped()) return;
+  pvm_test::random_networks_follow<pvm::CudaBatchEngine<>>(1, steps_of(40, 3), steps_of(300, 40));
 }
 
 TEST_CASE("batch: any number of sequences", "[gpu]") {

@@ -172,6 +172,13 @@ TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEng
   check_small(distance<E>(rates_switch, 1, steps));
 }
 
+TEMPLATE_TEST_CASE("chip: fp32 follows the reference on networks drawn at random", "[gpu]",
+                   pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::fp32>) {
+  if (skipped()) return;
+  const Multiprocessors some(TestType::streams ? 1 : 16);
+  pvm_test::random_networks_follow<TestType>(1, steps_of(40, 5), 1, 7);
+}
+
 TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]",
                    pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
                    pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::bf16>,

@@ -242,6 +242,10 @@ TEST_CASE("batches follow the reference", "[gpu]") {
   require_close(distance(tiny(), 40, 5, 10));
 }
 
+TEST_CASE("networks drawn at random follow the reference on a GPU", "[gpu]") {
+  if (skipped()) return;
+  pvm_test::random_networks_follow<pvm::CudaEngine<>>(1, pvm_test::steps_of(40, 4), 5);
+}
 TEST_CASE("small follows the reference", "[gpu]") {
   if (skipped()) return;
 #if defined(PVM_EMULATED_CUDA)

@@ -8,10 +8,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "catch.hpp"
 #include "engine_cases.hpp"
+#include "random_spec.hpp"
 #include "reference.hpp"
 
 namespace pvm_test {
@@ -87,6 +89,27 @@ void every_network_follows() {
   for (const auto& spec : odd_specs()) {
     INFO(spec.name);
     check_small(compare<E>(spec, 1, 60));
+  }
+}
+
+/// So do `count` networks drawn at random that `E` takes, with up to `most` sequences, those of
+/// `Draws` for each. `hidden`: of all of them, or 0.
+template <class E>
+void random_networks_follow(std::uint64_t seed, int count, int most, int hidden = 0) {
+  const std::size_t room = emulated ? 200'000 : 2'000'000;  // of a network's weights and sequences
+  for (; count > 0; ++seed) {
+    const auto spec = random_spec(seed, hidden);
+    const std::size_t weights = pvm::make_connectome(spec).weights;
+    if constexpr (requires(std::string & why) { E::fits(spec, why); }) {
+      std::string why;
+      if (!E::fits(spec, why)) continue;
+    }
+    if (weights > room) continue;
+    int batch = Draws(~seed).number(1, most);
+    while (static_cast<std::size_t>(batch) * weights > room) --batch;
+    INFO(spec.name << ", batch " << batch);
+    check_small(compare<E>(spec, batch, steps_of(12, 5)));
+    --count;
   }
 }
 

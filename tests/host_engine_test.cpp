@@ -23,6 +23,9 @@ using Host = pvm::HostEngine<>;
 TEST_CASE("every kind of network follows the reference", "[host]") {
   pvm_test::every_network_follows<Host>();
 }
+TEST_CASE("networks drawn at random follow the reference", "[host]") {
+  pvm_test::random_networks_follow<Host>(1, 50, 7);
+}
 TEST_CASE("batches follow the reference, as mean and as sum", "[host]") {
   pvm_test::batches_follow<Host>();
 }
