@@ -112,7 +112,7 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
         __syncthreads();
       }
       if (group >= groups) continue;
-      multiply_part<M, S::tiles>(sums, [&](Sums<S::tiles>& to) {
+      const auto multiply = [&](Sums<S::tiles>& to) {
         for (int b = 0; b < deep_blocks; ++b) {
           const unsigned char* rows =
               shared + b * M::block * S::stride +
@@ -122,7 +122,12 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
           multiply_block<M, S::tiles>(
               to, rows, S::stride, reinterpret_cast<const uint4*>(weights + block * block_words));
         }
-      });
+      };
+      if (panels == 1) {  // that is one part already, and registers are scarce
+        multiply(sums);
+      } else {
+        multiply_part<M, S::tiles>(sums, multiply);
+      }
     }
     if (group < groups) writer.write(sums, group);
   }
