@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/fused/arguments.hpp>
@@ -144,12 +145,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
 
   static const Spec& check_spec(const Spec& spec) {
     detail::check_own_activation<typename Known::Own>(spec);
-    if (Known::hidden != 0 && spec.hidden() != Known::hidden) {
-      throw Error(Fault::usage, "spec " + quote(spec.name) + " has " +
-                                    std::to_string(spec.hidden()) +
-                                    " hidden values and this engine was compiled for " +
-                                    std::to_string(Known::hidden));
-    }
+    detail::check_hidden<Known::hidden>(spec);
     return spec;
   }
   /// Rows of the rings: the list, its lags, the frames converted ahead.

@@ -46,18 +46,6 @@ void check_own_activation(const Spec& spec) {
   }
 }
 
-/// `batch`; throws Error (usage) for less than one sequence, or others than `Batch`.
-template <int Batch>
-int check_batch(int batch) {
-  if (batch < 1 || (Batch != dynamic && batch != Batch)) {
-    throw Error(Fault::usage,
-                "a batch of " + std::to_string(batch) + " sequences is impossible here; " +
-                    (Batch == dynamic ? std::string("it must be at least 1")
-                                      : "this engine was compiled for " + std::to_string(Batch)));
-  }
-  return batch;
-}
-
 /// Which of the library's activations the arguments choose: 0 polynomial, 1 with the true
 /// derivative, 2 logistic.
 inline int activation_number(const Spec& spec) {

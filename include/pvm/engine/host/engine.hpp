@@ -17,6 +17,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
+#include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/current_weights.hpp>
 #include <pvm/engine/host/frame_store.hpp>
@@ -67,7 +68,7 @@ class HostEngine {
   explicit HostEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
       : spec_(with_schedule_of_rule(spec)),
         options_(options),
-        batch_(check_batch(batch)),
+        batch_(detail::check_batch<Batch>(batch)),
         activation_(own_activation_of<typename Net::activation>(spec)),
         rule_(rule_of<typename Net::rule>(spec)),
         net_(make_network(spec)),
@@ -260,24 +261,9 @@ class HostEngine {
   }
 
  private:
-  static int check_batch(int batch) {
-    if (batch < 1 || (Batch != dynamic && batch != Batch)) {
-      throw Error(Fault::usage,
-                  "a batch of " + std::to_string(batch) + " sequences is impossible here; " +
-                      (Batch == dynamic ? std::string("it must be at least 1")
-                                        : "this engine was compiled for " + std::to_string(Batch)));
-    }
-    return batch;
-  }
-
   /// A Network's sizes are constants in the code, so the spec must be its own.
   static Connectome make_network(const Spec& spec) {
-    if (Net::hidden != dynamic && spec.hidden() != Net::hidden) {
-      throw Error(Fault::usage, "spec " + quote(spec.name) + " has " +
-                                    std::to_string(spec.hidden()) +
-                                    " hidden values and this engine was compiled for " +
-                                    std::to_string(Net::hidden));
-    }
+    detail::check_hidden<Net::hidden == dynamic ? 0 : Net::hidden>(spec);
     return make_connectome(spec);
   }
 

@@ -24,6 +24,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
+#include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/batch/feed.hpp>
 #include <pvm/engine/cuda/batch/kernels.hpp>
 #include <pvm/engine/cuda/batch/memory.hpp>
