@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How every benchmark of this directory begins and ends: a command line, and one sentence where
-/// something fails.
+/// How the benchmarks of this directory begin and end that are not Google Benchmark's: a command
+/// line, and one sentence where something fails.
 
 #include <exception>
 #include <iostream>
@@ -12,8 +12,8 @@
 
 namespace pvm_bench {
 
-/// Reads the command line and calls `run`. Returns the exit code: 2 for a usage error, 1 for any
-/// other.
+/// Reads the command line and calls `run`. Returns the exit code: 2 where it cannot be read, 1
+/// where `run` throws.
 template <class Run>
 int run_app(CLI::App& app, int argc, char** argv, Run&& run) {
   try {

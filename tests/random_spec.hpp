@@ -36,8 +36,9 @@ class Draws {
   std::mt19937_64 random_;
 };
 
-/// All of a valid spec drawn: shapes, wiring, activation, rates. `hidden` sides of a unit's square
-/// of hidden values; 0: any. Rates are so low that a rounding does not grow from step to step.
+/// All of a valid spec drawn: shapes, wiring, activation, rates. `hidden`: side of a unit's
+/// square of hidden values, or 0 for any. Rates are so low that a rounding does not grow from step
+/// to step.
 inline pvm::Spec random_spec(std::uint64_t seed, int hidden = 0) {
   Draws draw(seed);
   for (;;) {
