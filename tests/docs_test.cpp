@@ -260,13 +260,12 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
 TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   namespace chip = pvm::detail::chip;
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
-  const auto deferral = chip::deferral<pvm::bf16, 49>(spec.momentum);
+  const auto deferral = chip::deferral<pvm::bf16, 49>();
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
   constexpr std::size_t shared = std::size_t{227} << 10;
   const auto net = pvm::make_connectome(spec);
   const chip::Plan<pvm::bf16, 49> plan(net, deferral, 132, shared);
-  const chip::Plan<pvm::fp32, 49> whole(net, chip::deferral<pvm::fp32, 49>(spec.momentum), 132,
-                                        shared);
+  const chip::Plan<pvm::fp32, 49> whole(net, chip::deferral<pvm::fp32, 49>(), 132, shared);
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);

@@ -17,6 +17,9 @@
 /// with m^k; the factors stay listed until it has. There is no momentum array.
 ///
 /// Units fold at different steps (phase = unit number mod R), so that every step costs the same.
+/// So within R steps all have folded a gradient. It stays listed for a step more, because its limit
+/// may change when it is one step old: when a layer's momentum is switched on, the last gradient
+/// from before, whose limit was its rate, begins to live on. (Older ones are over by then.)
 
 #include <algorithm>
 #include <cmath>
@@ -32,17 +35,20 @@ namespace pvm::inline v0 {
 /// Sizes of the deferral: how often a unit folds and how many steps' gradients are listed.
 struct DeferralPlan {
   int period = 16;  ///< R
-  int terms = 16;   ///< L >= R, plus as many steps as the momentum needs to die out
+  int terms = 17;   ///< L > R, and at least as many steps as the momentum needs to die out
 
   /// The longest list. A momentum that lives longer is better kept as an array.
   static constexpr int most_terms = 64;
 
+  /// After how many steps a momentum has fallen to 2^-bits of its start, or to less.
+  [[nodiscard]] static int lifetime(double momentum, double bits) {
+    if (momentum <= 0) return 0;
+    return static_cast<int>(std::min(std::ceil(-bits * std::log(2.0) / std::log(momentum)), 1e6));
+  }
   /// A momentum below 2^-20 of its start moves no weight by more than rounding does. The plan may
   /// exceed `most_terms`: ask `fits()`.
   [[nodiscard]] static DeferralPlan for_momentum(double momentum, int period) {
-    double decay = 0;
-    if (momentum > 0) decay = std::ceil(-20.0 * std::log(2.0) / std::log(momentum));
-    return {period, period + static_cast<int>(std::min(decay, 1e6))};
+    return {period, std::max(period + 1, lifetime(momentum, 20))};
   }
   [[nodiscard]] bool fits() const noexcept { return terms <= most_terms; }
   bool operator==(const DeferralPlan&) const = default;
@@ -89,11 +95,8 @@ class DeferredRates {
 
   /// w_j of the gradient in `slot` for units of phase `phase`; 0 once it has died out.
   [[nodiscard]] float weight(std::size_t phase, std::size_t slot) const {
-    constexpr double died_out = 1.0 / (1 << 20);
-    const double w = term_[slot].share - static_cast<double>(folded_[phase * term_.size() + slot]);
-    return std::abs(w) <= died_out * static_cast<double>(term_[slot].final_share)
-               ? 0.0F
-               : static_cast<float>(w);
+    const double folded = static_cast<double>(folded_[phase * term_.size() + slot]);
+    return unless_died_out(term_[slot].share - folded, term_[slot].final_share);
   }
   /// What the units that fold at this step add to Z of the gradient in `slot`.
   [[nodiscard]] float fold(std::size_t slot) const { return fold_[slot]; }
@@ -123,8 +126,9 @@ class DeferredRates {
   }
 
   /// Takes over the rates that `saved` (from `save`, made under `plan` after `step` steps) lists,
-  /// as they are if all of each gradient's present share is already in Z: what another engine,
-  /// which folds in another order, has to offer. Returns false if the size is wrong.
+  /// as they are if each gradient is already in Z with its final share: what another engine, which
+  /// folds in another order, has to offer once its W has gained what is `outstanding`. Returns false
+  /// if the size is wrong.
   [[nodiscard]] bool rebase(const std::vector<double>& saved, DeferralPlan plan,
                             std::uint64_t step) {
     const std::size_t theirs = count(plan.terms);
@@ -136,10 +140,20 @@ class DeferredRates {
       const auto slot = static_cast<std::size_t>((step - 1 - age) % term_.size());
       term_[slot] = {v[0], v[1], static_cast<float>(v[2]), static_cast<float>(v[3])};
       for (std::size_t p = 0; p < count(plan_.period); ++p) {
-        folded_[p * term_.size() + slot] = static_cast<float>(v[1]);
+        folded_[p * term_.size() + slot] = term_[slot].final_share;
       }
     }
     return true;
+  }
+  /// What the gradients that such a `saved` lists have yet to gain in W, by age.
+  [[nodiscard]] static std::vector<float> outstanding(const std::vector<double>& saved,
+                                                      DeferralPlan plan, std::uint64_t step) {
+    std::vector<float> gains(count(plan.terms));
+    for (std::size_t age = 0; age < gains.size() && age < step; ++age) {
+      const double* v = saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % gains.size());
+      gains[age] = unless_died_out(v[3] - v[1], static_cast<float>(v[3]));
+    }
+    return gains;
   }
 
  private:
@@ -151,6 +165,11 @@ class DeferredRates {
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  static float unless_died_out(double w, float final_share) {
+    constexpr double died_out = 1.0 / (1 << 20);
+    return std::abs(w) <= died_out * static_cast<double>(final_share) ? 0.0F
+                                                                      : static_cast<float>(w);
+  }
   [[nodiscard]] std::size_t phase_of(std::uint64_t step) const {
     return static_cast<std::size_t>(step % static_cast<std::uint64_t>(plan_.period));
   }

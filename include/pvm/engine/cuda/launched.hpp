@@ -29,6 +29,7 @@
 #include <pvm/engine/cuda/score_sums.hpp>
 #include <pvm/engine/cuda/state_sizes.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/settled_weights.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
@@ -128,13 +129,11 @@ class LaunchedEngine {
     if (!state.rates.empty()) schedule_.restore(state.rates);
     step_ = state.step;
     learned_ = false;
-    bool same = false;
     if (state.resumable()) {
-      same = state.layout == self().layout_name() && state.plan == plan_;
-      if (same || state.dweights.empty()) restore_rates(state, same);
-      learned_ = true;
+      resume(state);
+    } else {
+      self().start_state(state.weights, nullptr);
     }
-    self().start_state(same ? state.folded : state.weights, state.resumable() ? &state : nullptr);
     tables_.restart();
     counted_ = {};
   }
@@ -154,9 +153,9 @@ class LaunchedEngine {
         device_(device),
         net_(make_connectome(spec)),
         plan_(plan),
+        share_(options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F),
         schedule_(spec),
-        tables_(spec.layer_shapes.size(), plan,
-                options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F) {}
+        tables_(spec.layer_shapes.size(), plan, share_) {}
   ~LaunchedEngine() = default;
 
   /// Waits for all work: the first thing in a destructor of `Self`, whose memory steps may be
@@ -329,6 +328,7 @@ class LaunchedEngine {
   DeviceFacts device_;
   Connectome net_;
   DeferralPlan plan_;
+  float share_;  // of one sequence in the update
   RateSchedule schedule_;
   CoefficientTables tables_;
   Stream compute_, upload_;
@@ -408,6 +408,18 @@ class LaunchedEngine {
   [[nodiscard]] StateSizes state_sizes() const {
     const std::size_t b = count(batch_);
     return {batch_, layers(), net_.weights, hidden_row(), b * spec_.frame_size(), b * net_.outputs};
+  }
+  void resume(const EngineState& state) {
+    learned_ = true;
+    if (state.layout == self().layout_name() && state.plan == plan_) {
+      restore_rates(state, true);
+      self().start_state(state.folded, &state);
+    } else if (state.dweights.empty()) {
+      restore_rates(state, false);
+      self().start_state(settled_weights(state, spec_, net_, share_), &state);
+    } else {  // the weights hold all gradients already; the momentum starts anew
+      self().start_state(state.weights, &state);
+    }
   }
   void restore_rates(const EngineState& state, bool same) {
     const std::size_t each = state.coefficients.size() / layers();

@@ -39,6 +39,7 @@
 #include <pvm/engine/host/update_scheme.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
 #include <pvm/engine/host/weight_store.hpp>
+#include <pvm/engine/settled_weights.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
@@ -358,6 +359,7 @@ class HostEngine {
       past_->forget_gradients();  // the weights hold them already; the momentum starts anew
     } else {
       rates_.rebase(state);
+      set_weights(detail::settled_weights(state, spec_, net_, scheme_.share));
     }
   }
 

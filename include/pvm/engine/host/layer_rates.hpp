@@ -95,7 +95,7 @@ class LayerRates {
       return deferred_[l].restore(saved);
     });
   }
-  /// Those of another engine, whose Z has everything that is listed.
+  /// Those of another engine, for weights that are settled (engine/settled_weights.hpp).
   void rebase(const EngineState& state) {
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
       return deferred_[l].rebase(saved, state.plan, state.step);

@@ -62,7 +62,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// `spec` must be valid, the batch is 1; throws Error (usage, device, memory).
   explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
-             detail::chip::deferral<Precision, Hidden>(spec.momentum)),
+             detail::chip::deferral<Precision, Hidden>()),
         layout_(net_, plan_, device_.multiprocessors, device_.shared_bytes),
         launcher_(layout_.multiprocessors(), layout_.shared_words * 4) {
     this->require_memory(memory_needed(), "");

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,19 +23,19 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Updates fold as late as the list allows. What is left of a momentum when it has fallen to 2^-8
-/// is that part of one update, which 16-bit weights do not show; fp32 weights show no 2^-14. A
-/// period below 3 says that the momentum lives too long.
+/// Updates fold as late as the list allows.
 template <class Precision, int Hidden>
-DeferralPlan deferral(double momentum) {
+constexpr DeferralPlan deferral() {
   using S = Sizes<Precision, Hidden>;
-  const double died_out = S::whole ? -14.0 : -8.0;
-  int decay = 0;
-  if (momentum > 0) {
-    decay =
-        static_cast<int>(std::min(1e6, std::ceil(died_out * std::log(2.0) / std::log(momentum))));
-  }
-  return {S::terms - decay, S::terms};
+  return {S::terms - 1, S::terms};
+}
+/// Whether a momentum is over by the time a gradient leaves the list: what is left of it when it has
+/// fallen to 2^-8 is that part of one update, which 16-bit weights do not show; fp32 weights show no
+/// 2^-13.
+template <class Precision, int Hidden>
+bool dies_out(double momentum) {
+  using S = Sizes<Precision, Hidden>;
+  return DeferralPlan::lifetime(momentum, S::whole ? 13 : 8) <= S::terms;
 }
 
 template <class Precision, int Hidden, Home home = Home::chip>
@@ -64,11 +63,10 @@ class Plan {
   /// Whether a plan for it exists; if not, `why` says in half a sentence what is in the way.
   static bool fits(const Spec& spec, const Connectome& net, int multiprocessors,
                    std::size_t shared_bytes, std::string& why) {
-    const DeferralPlan plan = deferral<Precision, Hidden>(spec.momentum);
     why.clear();
     if (net.hidden != Hidden) {
       why = "its units do not have " + std::to_string(Hidden) + " hidden values";
-    } else if (plan.period < 3) {
+    } else if (!dies_out<Precision, Hidden>(spec.momentum)) {
       why = "its momentum lives too long";
     } else if (spec.feed_context_in_complex_layer) {
       why = "its outputs are fed the context";
@@ -77,7 +75,7 @@ class Plan {
     } else if (!spec.own_activation.empty()) {
       why = "its activation is not the library's";
     } else {
-      const Plan made(net, plan, multiprocessors, shared_bytes);
+      const Plan made(net, deferral<Precision, Hidden>(), multiprocessors, shared_bytes);
       why = made.problem_;
     }
     return why.empty();

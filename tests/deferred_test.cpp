@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// Deferred updates of one weight against plain momentum learning, in double.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <pvm/unit/deferred.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+/// A layer that learns without momentum until that is switched on (a final rate came before), and
+/// whose rate changes once more.
+pvm::Rates rates_at(std::uint64_t step, double momentum) {
+  return {step < 200 ? 0.01F : 0.003F, step < 50 ? 0.0F : static_cast<float>(momentum)};
+}
+
+/// The weight of a unit of each phase, by the gradients so far.
+class Weights {
+ public:
+  explicit Weights(pvm::DeferralPlan plan)
+      : plan_(plan), rates_(plan), z_(static_cast<std::size_t>(plan.period)) {}
+
+  [[nodiscard]] double now(std::size_t phase) const {
+    double w = z_[phase];
+    each_listed([&](std::size_t slot, double g) {
+      w += static_cast<double>(rates_.weight(phase, slot)) * g;
+    });
+    return w;
+  }
+  void step(double gradient, pvm::Rates rates) {
+    const std::uint64_t t = gradients_.size();
+    rates_.begin_step(t);
+    double& z = z_[static_cast<std::size_t>(t) % z_.size()];
+    each_listed(
+        [&](std::size_t slot, double g) { z += static_cast<double>(rates_.fold(slot)) * g; });
+    gradients_.push_back(gradient);
+    rates_.end_step(t, rates);
+  }
+  /// Goes on by another plan, from the weight as it is.
+  void take_over(pvm::DeferralPlan plan) {
+    const double w = now(0);
+    const std::vector<double> saved = rates_.save();
+    const std::uint64_t t = gradients_.size();
+    const auto gains = pvm::DeferredRates::outstanding(saved, plan_, t);
+    double settled = w;
+    for (std::size_t age = 0; age < gains.size(); ++age) {
+      settled += static_cast<double>(gains[age]) * gradients_[gradients_.size() - 1 - age];
+    }
+    pvm::DeferredRates rates(plan);
+    REQUIRE(rates.rebase(saved, plan_, t));
+    rates_ = rates;
+    plan_ = plan;
+    z_.assign(static_cast<std::size_t>(plan.period), settled);
+  }
+  [[nodiscard]] std::size_t phases() const { return z_.size(); }
+
+ private:
+  template <class Work>
+  void each_listed(Work work) const {
+    const auto terms = static_cast<std::size_t>(plan_.terms);
+    for (std::size_t age = 0; age < std::min(terms, gradients_.size()); ++age) {
+      const std::size_t j = gradients_.size() - 1 - age;
+      work(j % terms, gradients_[j]);
+    }
+  }
+
+  pvm::DeferralPlan plan_;
+  pvm::DeferredRates rates_;
+  std::vector<double> z_, gradients_;
+};
+
+/// How far the weights get from W(t+1) = W(t) + dW(t), dW(t) = m dW(t-1) + lr g, in 400 steps, in
+/// parts of the largest update. From step `change` on by `other`.
+double distance(double momentum, pvm::DeferralPlan plan, std::uint64_t change = 0,
+                pvm::DeferralPlan other = {}) {
+  std::mt19937 random(1);
+  Weights weights(plan);
+  double w = 0, dw = 0, worst = 0, largest = 0;
+  for (std::uint64_t t = 0; t < 400; ++t) {
+    if (change != 0 && t == change) weights.take_over(other);
+    for (std::size_t phase = 0; phase < weights.phases(); ++phase) {
+      worst = std::max(worst, std::abs(weights.now(phase) - w));
+    }
+    const double gradient = static_cast<double>(random() >> 8) * 0x1p-24 - 0.5;
+    const pvm::Rates rates = rates_at(t, momentum);
+    const double step = static_cast<double>(rates.learning_rate) * gradient;
+    dw = static_cast<double>(rates.momentum) * dw + step;
+    w += dw;
+    largest = std::max(largest, std::abs(step));
+    weights.step(gradient, rates);
+  }
+  return worst / largest;
+}
+
+/// Each of about 13 listed gradients may have lost 2^-20 of its share, and shares are fp32.
+constexpr double bound = 16 * 0x1p-20;
+
+}  // namespace
+
+TEST_CASE("deferred updates are plain momentum learning", "[deferred]") {
+  for (const double momentum : {0.0, 0.1, 0.2, 0.5, 0.75}) {
+    for (const int period : {1, 2, 8, 12, 16}) {
+      INFO("momentum " << momentum << ", folds every " << period);
+      const auto plan = pvm::DeferralPlan::for_momentum(momentum, period);
+      REQUIRE(plan.terms > period);
+      CHECK(distance(momentum, plan) < bound);
+    }
+  }
+  CHECK(distance(0.1, {12, 13}) < bound);  // as on the chip
+  CHECK(distance(0.1, {13, 13}) > 0x1p-10);  // what was switched on late is lost
+  CHECK(distance(0.5, {12, 13}) < 0x1p-11);  // 2^-13 of an update is left, of several
+}
+
+TEST_CASE("another plan takes over what is listed", "[deferred]") {
+  for (const double momentum : {0.0, 0.1, 0.5}) {
+    const auto longer = pvm::DeferralPlan::for_momentum(momentum, 16);
+    const auto shorter = pvm::DeferralPlan::for_momentum(momentum, 8);
+    for (const std::uint64_t step : {1, 2, 50, 51, 120, 121, 125, 200}) {
+      INFO("momentum " << momentum << ", at step " << step);
+      CHECK(distance(momentum, longer, step, shorter) < bound);
+      CHECK(distance(momentum, shorter, step, longer) < bound);
+    }
+  }
+}
