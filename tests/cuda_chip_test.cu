@@ -143,13 +143,13 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
   using E = TestType;
   constexpr bool coarse = std::is_same_v<typename E::precision, pvm::bf16>;
   const double unit = coarse ? 0x1p-9 : 0x1p-12;
-  const int steps = steps_of(60, 30);  // three folds, and all rings have wrapped
+  const int steps = steps_of(60, 30);  // all fold more than once, and all rings have wrapped
   require_rounded(distance<E>(quick(), 1, steps), quick(), steps, unit);
   require_rounded(distance<typename E::template with_hidden<36>>(with_36(), 1, steps), with_36(),
                   steps, unit);
   if (pvm_test::emulated && !coarse) return;
   require_rounded(distance<E>(logistic(), 1, steps_of(60, 16)), logistic(), steps_of(60, 16), unit);
-  auto long_lived = one_layer(0.4);
+  auto long_lived = one_layer(0.5);
   long_lived.context_exclude_self = true;
   require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
 }
@@ -166,10 +166,16 @@ TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEng
   sign_of_error.opt_abs_diff = true;
   sign_of_error.initial_learning_rate = 0.0005;
   check_small(distance<E>(sign_of_error, 1, steps_of(30, 16)));
-  auto rates_switch = one_layer(0.3);
+  auto rates_switch = one_layer(0.4);
   rates_switch.delay_intermediate_learning_rate = 13;
   rates_switch.intermediate_learning_rate = 0.004;
   check_small(distance<E>(rates_switch, 1, steps));
+  auto momentum_comes_late = quick();
+  momentum_comes_late.delay_each_layer_learning = 11;
+  momentum_comes_late.delay_final_learning_rate = 2;
+  momentum_comes_late.final_learning_rate = momentum_comes_late.initial_learning_rate;
+  momentum_comes_late.momentum = 0.4;
+  check_small(distance<E>(momentum_comes_late, 1, steps));
 }
 
 TEMPLATE_TEST_CASE("chip: fp32 follows the reference on networks drawn at random", "[gpu]",
