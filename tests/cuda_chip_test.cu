@@ -166,7 +166,7 @@ TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEng
   sign_of_error.opt_abs_diff = true;
   sign_of_error.initial_learning_rate = 0.0005;
   check_small(distance<E>(sign_of_error, 1, steps_of(30, 16)));
-  auto rates_switch = one_layer(0.4);
+  auto rates_switch = one_layer(0.3);
   rates_switch.delay_intermediate_learning_rate = 13;
   rates_switch.intermediate_learning_rate = 0.004;
   check_small(distance<E>(rates_switch, 1, steps));
@@ -174,7 +174,7 @@ TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEng
   momentum_comes_late.delay_each_layer_learning = 11;
   momentum_comes_late.delay_final_learning_rate = 2;
   momentum_comes_late.final_learning_rate = momentum_comes_late.initial_learning_rate;
-  momentum_comes_late.momentum = 0.4;
+  momentum_comes_late.momentum = 0.3;
   check_small(distance<E>(momentum_comes_late, 1, steps));
 }
 

@@ -31,11 +31,11 @@ constexpr DeferralPlan deferral() {
 }
 /// Whether a momentum is over by the time a gradient leaves the list: what is left of it when it has
 /// fallen to 2^-8 is that part of one update, which 16-bit weights do not show; fp32 weights show no
-/// 2^-14.
+/// 2^-20.
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
-  return DeferralPlan::lifetime(momentum, S::whole ? 14 : 8) <= S::terms;
+  return DeferralPlan::lifetime(momentum, S::whole ? 20 : 8) <= S::terms;
 }
 
 template <class Precision, int Hidden, Home home = Home::chip>
