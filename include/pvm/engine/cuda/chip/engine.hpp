@@ -189,6 +189,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->clear(weights_now_);  // it is downloaded whole, with the padding that no kernel writes
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
+    this->clear(unit_areas_);  // factors are made of some words more than a row has
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
