@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The weights of another engine's state as the gradients that it lists will have made them.
+/// The weights of another engine's state, with what its gradients have yet to become where a shorter
+/// list cannot wait for that.
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -99,18 +99,18 @@ class ListedGradients {
   std::vector<float> x_;
 };
 
-/// W of `state`, each of whose listed gradients has gained what DeferredRates calls outstanding;
-/// `share` is of a sequence in the update. An engine that goes on with them by its own plan begins
-/// with these weights: it lists a gradient no longer than its units need to fold it.
+/// W of `state`, each of whose listed gradients has gained what DeferredRates calls outstanding: an
+/// engine that goes on by its own `plan` begins with these weights. `share` is of a sequence in the
+/// update.
 inline std::vector<float> settled_weights(const EngineState& state, const Spec& spec,
-                                          const Connectome& net, float share) {
+                                          const Connectome& net, float share, DeferralPlan plan) {
   std::vector<float> weights = state.weights;
   ListedGradients gradients(state, spec, net);
   const std::size_t layers = state.rates.size(), each = state.coefficients.size() / layers;
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(layer * each);
     const std::vector<float> gains = DeferredRates::outstanding(
-        {from, from + static_cast<std::ptrdiff_t>(each)}, state.plan, state.step);
+        {from, from + static_cast<std::ptrdiff_t>(each)}, state.plan, state.step, plan);
     for (std::size_t age = 0; age < gains.size(); ++age) {
       if (gains[age] == 0.0F) continue;
       for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {

@@ -127,9 +127,10 @@ class DeferredRates {
   }
 
   /// Takes over the rates that `saved` (from `save`, made under `plan` after `step` steps) lists,
-  /// as they are if each gradient is already in Z with its final share: what another engine, which
-  /// folds in another order, has to offer once its W has gained what is `outstanding`. Returns false
-  /// if the size is wrong.
+  /// as they are if all of each gradient's present share is already in Z, or, where it leaves the
+  /// list before all units have folded, its final share: what another engine, which folds in another
+  /// order, has to offer once its W has gained what is `outstanding`. Returns false if the size is
+  /// wrong.
   [[nodiscard]] bool rebase(const std::vector<double>& saved, DeferralPlan plan,
                             std::uint64_t step) {
     const std::size_t theirs = count(plan.terms);
@@ -141,16 +142,20 @@ class DeferredRates {
       const auto slot = static_cast<std::size_t>((step - 1 - age) % term_.size());
       term_[slot] = {v[0], v[1], static_cast<float>(v[2]), static_cast<float>(v[3])};
       for (std::size_t p = 0; p < count(plan_.period); ++p) {
-        folded_[p * term_.size() + slot] = term_[slot].final_share;
+        folded_[p * term_.size() + slot] =
+            folds_in_time(plan_, age) ? static_cast<float>(v[1]) : term_[slot].final_share;
       }
     }
     return true;
   }
-  /// What the gradients that such a `saved` lists have yet to gain in W, by age.
+  /// What W has yet to gain of the gradients that such a `saved` lists, by age, so that a run may go
+  /// on by the plan `next`.
   [[nodiscard]] static std::vector<float> outstanding(const std::vector<double>& saved,
-                                                      DeferralPlan plan, std::uint64_t step) {
+                                                      DeferralPlan plan, std::uint64_t step,
+                                                      DeferralPlan next) {
     std::vector<float> gains(count(plan.terms));
     for (std::size_t age = 0; age < gains.size() && age < step; ++age) {
+      if (folds_in_time(next, age)) continue;
       const double* v = saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % gains.size());
       gains[age] = unless_died_out(v[3] - v[1], static_cast<float>(v[3]));
     }
@@ -166,6 +171,10 @@ class DeferredRates {
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
+  /// Whether all units fold a gradient of that age before it leaves the list.
+  static bool folds_in_time(DeferralPlan plan, std::size_t age) {
+    return age + count(plan.period) <= count(plan.terms);
+  }
   static float unless_died_out(double w, float final_share) {
     constexpr double died_out = 1.0 / (1 << 20);
     return std::abs(w) <= died_out * static_cast<double>(final_share) ? 0.0F

@@ -416,7 +416,7 @@ class LaunchedEngine {
       self().start_state(state.folded, &state);
     } else if (state.dweights.empty()) {
       restore_rates(state, false);
-      self().start_state(settled_weights(state, spec_, net_, share_), &state);
+      self().start_state(settled_weights(state, spec_, net_, share_, plan_), &state);
     } else {  // the weights hold all gradients already; the momentum starts anew
       self().start_state(state.weights, &state);
     }

@@ -359,7 +359,7 @@ class HostEngine {
       past_->forget_gradients();  // the weights hold them already; the momentum starts anew
     } else {
       rates_.rebase(state);
-      set_weights(detail::settled_weights(state, spec_, net_, scheme_.share));
+      set_weights(detail::settled_weights(state, spec_, net_, scheme_.share, scheme_.plan));
     }
   }
 
