@@ -45,11 +45,10 @@ struct DeferralPlan {
     if (momentum <= 0) return 0;
     return static_cast<int>(std::min(std::ceil(-bits * std::log(2.0) / std::log(momentum)), 1e6));
   }
-  /// A momentum below 2^-20 of its start moves no weight by more than rounding does. The list is
-  /// longer than need be: as if a gradient lived that long behind its fold. The plan may
+  /// A momentum below 2^-20 of its start moves no weight by more than rounding does. The plan may
   /// exceed `most_terms`: ask `fits()`.
   [[nodiscard]] static DeferralPlan for_momentum(double momentum, int period) {
-    return {period, period + std::max(1, lifetime(momentum, 20))};
+    return {period, std::max(period + 1, lifetime(momentum, 20))};
   }
   [[nodiscard]] bool fits() const noexcept { return terms <= most_terms; }
   bool operator==(const DeferralPlan&) const = default;

@@ -98,7 +98,7 @@ class HostEngine {
                     scheme_.plan, scheme_.momentum_array() ? layout_.size() : 0, score_,
                     activation_, scheme_.by_rule ? rule_ : HostRule{}, rule_state_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
-    simd::for_best_isa(MultiplyPast{*network_, step_});
+    multiply_past(*network_, step_);
   }
   HostEngine(const HostEngine&) = delete;
   HostEngine& operator=(const HostEngine&) = delete;
@@ -225,7 +225,7 @@ class HostEngine {
     rates_.restore_schedule(state.rates);
     learned_ = false;
     if (state.resumable()) resume(state);
-    simd::for_best_isa(MultiplyPast{*network_, step_});
+    multiply_past(*network_, step_);
     std::fill(score_.begin(), score_.end(), Score{});
   }
 

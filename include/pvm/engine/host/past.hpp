@@ -89,14 +89,33 @@ class Past {
     return static_cast<std::size_t>((now + depth_ - back) % depth_);
   }
 
+  /// What one unit remembers of one kind of values: a row of `length` for each slot and sequence.
+  struct Ring {
+    float* first;
+    std::size_t length, depth, sequence;  ///< `sequence`: from one sequence to the next
+
+    [[nodiscard]] float* row(std::size_t slot, std::size_t b) const {
+      return first + b * sequence + slot * length;
+    }
+  };
+  [[nodiscard]] Ring raw_ring(std::size_t unit) {
+    return ring(raw_, unit, net_.units.size(), stride_);
+  }
+  [[nodiscard]] Ring squeezed_ring(std::size_t unit) {
+    return ring(squeezed_, unit, net_.units.size(), stride_);
+  }
+  [[nodiscard]] Ring patch_ring(std::size_t unit) {
+    return ring(patches_, unit, patches(), patch_stride_);
+  }
+
   [[nodiscard]] float* raw(std::size_t slot, std::size_t b, std::size_t unit) {
-    return raw_.data() + ((b * net_.units.size() + unit) * depth_ + slot) * stride_;
+    return raw_ring(unit).row(slot, b);
   }
   [[nodiscard]] float* squeezed(std::size_t slot, std::size_t b, std::size_t unit) {
-    return squeezed_.data() + ((b * net_.units.size() + unit) * depth_ + slot) * stride_;
+    return squeezed_ring(unit).row(slot, b);
   }
   [[nodiscard]] float* patch(std::size_t slot, std::size_t b, std::size_t unit) {
-    return patches_.data() + ((b * patches() + unit) * depth_ + slot) * patch_stride_;
+    return patch_ring(unit).row(slot, b);
   }
   /// y of step `step`; the last three are kept.
   [[nodiscard]] float* y(std::uint64_t step, std::size_t b, std::size_t unit) {
@@ -181,6 +200,12 @@ class Past {
   [[nodiscard]] std::size_t patches() const noexcept { return net_.layer_start[1]; }
 
  private:
+  /// Of `unit` of `units` in `all`, [b][unit][slot][length].
+  [[nodiscard]] Ring ring(HugeArray& all, std::size_t unit, std::size_t units,
+                          std::size_t length) const {
+    return {all.data() + unit * depth_ * length, length, depth_, units * depth_ * length};
+  }
+
   // Whole vectors: what is written too much is padding, 0, and the next part covers it.
   [[gnu::always_inline]] static inline float* put(float* to, const float* from, std::size_t n) {
     for (std::size_t i = 0; i < n; i += simd::width) simd::at(to + i) = simd::at(from + i);
