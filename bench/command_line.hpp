@@ -10,10 +10,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <pvm/core/error.hpp>
+
 namespace pvm_bench {
 
-/// Reads the command line and calls `run`. Returns the exit code: 2 where it cannot be read, 1
-/// where `run` throws.
+/// Reads the command line and calls `run`. Returns the exit code, as pvm's: 2 where what was asked
+/// for is impossible, 1 where anything else fails.
 template <class Run>
 int run_app(CLI::App& app, int argc, char** argv, Run&& run) {
   try {
@@ -21,10 +23,16 @@ int run_app(CLI::App& app, int argc, char** argv, Run&& run) {
   } catch (const CLI::ParseError& error) {  // --help too
     return app.exit(error) == 0 ? 0 : 2;
   }
+  const auto say = [&](const std::exception& error) {
+    std::cerr << app.get_name() << ": " << error.what() << '\n';
+  };
   try {
     run();
+  } catch (const pvm::Error& error) {
+    say(error);
+    return error.fault() == pvm::Fault::usage || error.fault() == pvm::Fault::spec ? 2 : 1;
   } catch (const std::exception& error) {
-    std::cerr << app.get_name() << ": " << error.what() << '\n';
+    say(error);
     return 1;
   }
   return 0;
