@@ -22,6 +22,13 @@
 #define PVM_HOST_DEVICE
 #endif
 
+/// A function whose code a program has once: neither inlined nor copied for some arguments.
+#if defined(__clang__)
+#define PVM_ONE_COPY [[gnu::noinline]]
+#else
+#define PVM_ONE_COPY [[gnu::noipa]]
+#endif
+
 // Everything lives in an inline namespace that carries the version, so that two libraries built
 // with different versions of pvm can be linked into one program.
 namespace pvm::inline v0 {}

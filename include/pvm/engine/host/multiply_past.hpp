@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pvm/core/config.hpp>
 #include <pvm/engine/host/host_network.hpp>
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/simd.hpp>
@@ -35,10 +36,10 @@ struct RowProducts {
   }
 };
 
-/// Not inlined: so a program has this code once, for steps and for restarts. Copies in files that
-/// are compiled with other flags may round otherwise (-O2 makes one operation of a product and a
-/// sum, -O1 does not), and a run that is resumed would not continue bit by bit.
-[[gnu::noinline]] inline void multiply_rows(const RowProducts& products) {
+/// The same code for steps and for restarts: copies in files that are compiled with other flags may
+/// round otherwise (-O2 makes one operation of a product and a sum, -O1 does not), and a run that
+/// is resumed would not continue bit by bit.
+PVM_ONE_COPY inline void multiply_rows(const RowProducts& products) {
   simd::for_best_isa(products);
 }
 
@@ -48,8 +49,8 @@ inline void multiply_hidden(const HostNetwork& n, std::uint64_t step, std::size_
   Past& past = n.past;
   const std::uint64_t reader = step + 4 - back;  // that is step + 1 - back, kept positive
   const std::size_t now = past.slot(step, back);
-  multiply_rows({past.raw_ring(u), now, past.batch(), past.terms(), n.raw_grams.at(reader, u),
-                 ahead});
+  multiply_rows(
+      {past.raw_ring(u), now, past.batch(), past.terms(), n.raw_grams.at(reader, u), ahead});
   multiply_rows({past.squeezed_ring(u), now, past.batch(), past.terms(),
                  n.squeezed_grams.at(reader, u), ahead});
 }
