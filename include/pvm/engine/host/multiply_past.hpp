@@ -17,19 +17,19 @@ namespace pvm::inline v0 {
 /// The products of a unit's values of one step with those of three steps and more before it,
 /// [b][age][b'].
 struct RowProducts {
+  const Past& past;
   Past::Ring values;
   std::size_t now;  ///< slot of the step
-  std::size_t batch, terms;
   float* out;
   simd::Ahead& ahead;
 
   [[gnu::always_inline]] inline void operator()() const {
     float* to = out;
-    for (std::size_t b = 0; b < batch; ++b) {
-      for (std::size_t age = 0; age < terms; ++age) {
+    for (std::size_t b = 0; b < past.batch(); ++b) {
+      for (std::size_t age = 0; age < past.terms(); ++age) {
         ahead.pull(8);
-        const std::size_t then = (now + values.depth - 3 - age) % values.depth;
-        for (std::size_t c = 0; c < batch; ++c)
+        const std::size_t then = past.slot(now, 3 + age);
+        for (std::size_t c = 0; c < past.batch(); ++c)
           *to++ = simd::dot(values.row(now, b), values.row(then, c), values.length);
       }
     }
@@ -49,17 +49,15 @@ inline void multiply_hidden(const HostNetwork& n, std::uint64_t step, std::size_
   Past& past = n.past;
   const std::uint64_t reader = step + 4 - back;  // that is step + 1 - back, kept positive
   const std::size_t now = past.slot(step, back);
-  multiply_rows(
-      {past.raw_ring(u), now, past.batch(), past.terms(), n.raw_grams.at(reader, u), ahead});
-  multiply_rows({past.squeezed_ring(u), now, past.batch(), past.terms(),
-                 n.squeezed_grams.at(reader, u), ahead});
+  multiply_rows({past, past.raw_ring(u), now, n.raw_grams.at(reader, u), ahead});
+  multiply_rows({past, past.squeezed_ring(u), now, n.squeezed_grams.at(reader, u), ahead});
 }
 
 /// The products of a layer-0 unit's patch at step `step` - `back`, for that step and the next.
 inline void multiply_patch(const HostNetwork& n, std::uint64_t step, std::size_t back,
                            std::size_t u, simd::Ahead& ahead) {
   Past& past = n.past;
-  multiply_rows({past.patch_ring(u), past.slot(step, back), past.batch(), past.terms(),
+  multiply_rows({past, past.patch_ring(u), past.slot(step, back),
                  n.patch_grams.at(step + 3 - back, u), ahead});
 }
 

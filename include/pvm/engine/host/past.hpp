@@ -84,7 +84,7 @@ class Past {
     return ((row + k / line) * side_ + column) * channels_ + k % line;
   }
 
-  /// Steps from `now` back to `now - back`; `back` at most the depth. Signed: steps may be < 0.
+  /// Steps from `now` back to `now - back`; `back` at most the depth. a slot does for the step in it.
   [[nodiscard]] std::size_t slot(std::uint64_t now, std::size_t back) const {
     return static_cast<std::size_t>((now + depth_ - back) % depth_);
   }
@@ -92,7 +92,7 @@ class Past {
   /// What one unit remembers of one kind of values: a row of `length` for each slot and sequence.
   struct Ring {
     float* first;
-    std::size_t length, depth, sequence;  ///< `sequence`: from one sequence to the next
+    std::size_t length, sequence;  ///< `sequence`: from one sequence to the next
 
     [[nodiscard]] float* row(std::size_t slot, std::size_t b) const {
       return first + b * sequence + slot * length;
@@ -203,7 +203,7 @@ class Past {
   /// Of `unit` of `units` in `all`, [b][unit][slot][length].
   [[nodiscard]] Ring ring(HugeArray& all, std::size_t unit, std::size_t units,
                           std::size_t length) const {
-    return {all.data() + unit * depth_ * length, length, depth_, units * depth_ * length};
+    return {all.data() + unit * depth_ * length, length, units * depth_ * length};
   }
 
   // Whole vectors: what is written too much is padding, 0, and the next part covers it.
