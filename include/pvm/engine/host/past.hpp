@@ -84,7 +84,7 @@ class Past {
     return ((row + k / line) * side_ + column) * channels_ + k % line;
   }
 
-  /// Steps from `now` back to `now - back`; `back` at most the depth. a slot does for the step in it.
+  /// Of the step `back` before `now`, `back` at most the depth. A step may be given by its slot.
   [[nodiscard]] std::size_t slot(std::uint64_t now, std::size_t back) const {
     return static_cast<std::size_t>((now + depth_ - back) % depth_);
   }
