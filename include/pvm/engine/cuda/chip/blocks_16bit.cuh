@@ -184,13 +184,22 @@ struct Blocks : View<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- products
 
-  __device__ __forceinline__ Values values(const std::uint32_t* x) const {
+  /// A lane's words of sixteen values, and what it has of them as operand.
+  struct Words16 {
+    uint2 low, high;
+  };
+  __device__ __forceinline__ Words16 words(const std::uint32_t* x) const {
+    return {*reinterpret_cast<const uint2*>(x + pair()),
+            *reinterpret_cast<const uint2*>(x + pair() + 8)};
+  }
+  __device__ __forceinline__ Values operand(const Words16& x) const {
     const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
-    const uint2 low = *reinterpret_cast<const uint2*>(x + pair());
-    const uint2 high = *reinterpret_cast<const uint2*>(x + pair() + 8);
-    const std::uint32_t first = __byte_perm(low.x, low.y, select);
-    const std::uint32_t second = __byte_perm(high.x, high.y, select);
+    const std::uint32_t first = __byte_perm(x.low.x, x.low.y, select);
+    const std::uint32_t second = __byte_perm(x.high.x, x.high.y, select);
     return {{first, second}};
+  }
+  __device__ __forceinline__ Values values(const std::uint32_t* x) const {
+    return operand(words(x));
   }
   __device__ __forceinline__ Rows rows(const std::uint32_t* h) const {
     Rows r;
@@ -206,11 +215,15 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.tiles[i], x);
   }
-  /// By weights in shared memory.
-  __device__ __forceinline__ static void multiply_shared(Sums& sum, const uint4* from,
-                                                         const Values& x) {
+  /// And loads the weights that come into their place, which are in shared memory.
+  __device__ __forceinline__ static void multiply_and_load_shared(Sums& sum, Weights& w,
+                                                                  const Values& x,
+                                                                  const uint4* next) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], from[i * 32], x);
+    for (int i = 0; i < S::pairs; ++i) {
+      multiply_tiles(sum.v[i], w.tiles[i], x);
+      w.tiles[i] = next[i * 32];
+    }
   }
   /// And asks for the weights that come into their place.
   __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
@@ -311,14 +324,15 @@ struct Blocks : View<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- folds_16bit.cuh
 
-  /// The factors of a unit's folds, rows by places of the list, as operands in shared memory:
-  /// weight(place) times what `row_of(place)` points to. What is behind a unit's last row ends in
-  /// rows that nobody reads.
-  template <class Weight, class Row>
-  __device__ void write_operands(std::uint32_t which, int u, Weight weight_of, Row row_of) const;
-  /// For folds with these coefficients, by age: of blocks of W0 the listed d0; of blocks of W1,
-  /// whose list stands beside them, the hidden values then.
-  __device__ void write_factors(int u, const float* coefficients) const;
+  /// The factors of a unit's folds with these coefficients, by age, as operands in shared memory:
+  /// for blocks of W0 the listed d0, by age; for blocks of W1, whose list stands beside them, the
+  /// hidden values then, by places of the list. What is behind a unit's last row ends in rows that
+  /// nobody reads.
+  __device__ void write_factors(int u, bool wide, const float* coefficients) const;
+  __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
+#pragma unroll 1
+    for (int wide = 0; wide < 2; ++wide) write_factors(u, wide != 0, coefficients);
+  }
   __device__ __forceinline__ uint4* in_shared_factors(std::uint32_t which, int u) const {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
@@ -336,16 +350,42 @@ struct Blocks : View<Precision, Hidden, home> {
   /// These words, of the first `rows` of such rows.
   template <class Block>
   __device__ uint2 beside_in_memory(const Block& block, int rows) const;
+  /// Where a block is among all weights: its tiles, this lane's words of the rows beside them, and
+  /// how many rows these are.
+  struct Place {
+    std::size_t start, beside;
+    int rows;
+  };
+  __device__ __forceinline__ Place place(const ChipBlock& block) const {
+    return {this->start_of(block), beside_start(block), S::rest};
+  }
+  __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
+    return {this->start_of(block), beside_start(block), S::rest + 1};
+  }
+  /// The smaller halves of a lane's words of a block.
+  struct Smaller {
+    uint4 tiles[S::pairs];
+    uint2 beside;
+  };
+  __device__ Smaller smaller_halves(const Place& at) const;
+  /// Columns as operands.
+  struct Columns {
+    std::uint32_t v[2][2];
+  };
   /// Adds the sum over the list of factors times columns to a block whose tiles are in `w`, with
-  /// `more` rows beside them in `beside`. The smaller halves, and the rows, go to `to`, laid out
-  /// like all weights. `columns_then(b)` gives the columns as operands.
-  template <class Block, class Columns>
-  __device__ void fold(const Block& block, std::uint32_t* to, int more, const uint4* factors,
-                       Columns columns_then, Weights& w, uint2& beside) const;
+  /// the rows beside them in `beside`. The smaller halves, and these rows, go to `to`, laid out
+  /// like all weights.
+  __device__ void fold(const Place& at, std::uint32_t* to, const uint4* factors,
+                       const Columns& columns, Smaller& smaller, Weights& w, uint2& beside) const;
 
   struct Past {};  // is asked for when it is needed
   /// The inputs of a block's columns in the steps of the listed gradients, as operands.
-  __device__ void past_columns(const ChipBlock& block, std::uint32_t (&b)[2][2]) const;
+  __device__ Columns past_columns(const ChipBlock& block) const;
+  /// The listed d1 of a block of W1.
+  __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list) const {
+    const uint4 there = transposed_tiles_at(list);
+    return {{{there.x, there.z}, {there.y, there.w}}};
+  }
 
   /// A block of W0 whose tiles are in `w`, by the factors of its unit, to `to`.
   __device__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,

@@ -76,7 +76,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_score(
     float loss, float missed, float moved) const {
-#pragma unroll
+#pragma unroll 1
   for (int half = 16; half >= 1; half /= 2) {
     loss += __shfl_xor_sync(every_lane, loss, half);
     missed += __shfl_xor_sync(every_lane, missed, half);

@@ -17,6 +17,10 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
   const bool finishes = finisher() < with_units();
+  typename Base::Pixels pixels{};
+  if (finishes && patch_from(finisher()) >= 0) {
+    pixels = this->ask_pixels(patch_from(finisher()), 1, lane());
+  }
   if (gathers()) gather(now().step);
   arrive_warps(gathered, multiplying + finishing);
 #pragma unroll 1
@@ -27,7 +31,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
     const bool ends = last();
     if (!ends) {
       sync_warps(x_left, multiplying + finishing);
-      if (finishes) read_patches();
+      if (finishes) read_patches(pixels);
       begin_phase();
       if (gathers()) gather(now().step + 1);
       begin_phase();
@@ -41,7 +45,10 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
-  if (thread == multiplying) this->prepare(now((turn + 1) & 3));
+  if (thread == multiplying) {
+    this->prepare(now((turn + 1) & 3));
+    add_one_relaxed(a.begun + now().step % rounds);
+  }
   if (!first()) sync_warps(factors_made, with_units_threads() + folding);
   each_own_unit([&](int u) { this->open_tables(u); });
   arrive_warps(unit_ready, with_units_threads() + folding);
@@ -53,10 +60,26 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() c
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches() const {
-  each_own_unit([&](int u) {
-    if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
-  });
+__device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(
+    typename Base::Pixels& pixels) const {
+  const int start = patch_from(finisher());
+  if (start < 0) return;
+  int u = start, first = lane(), ahead = 1;
+#pragma unroll 1
+  do {
+    this->place_pixels(u, ahead, first, pixels);
+    first += 32 * Base::pixels_at_once;
+    if (first - lane() >= a.patch) {
+      this->finish_patch(u, ahead);
+      first = lane();
+      u = patch_from(u + with_units());
+      if (u < 0) {
+        u = start;
+        ++ahead;
+      }
+    }
+    pixels = this->ask_pixels(u, ahead, first);
+  } while (ahead == 1);
 }
 
 template <class Precision, int Hidden>

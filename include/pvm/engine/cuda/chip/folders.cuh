@@ -20,74 +20,67 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
 #pragma unroll 1
   for (;;) {
     begin_phase();
-    send_for_masters();
-    sync_warps(unit_ready, with_units_threads() + folding);
-    each_unit(folder(), S::folders, [&](int u) { this->write_factors(u, folds_of(u)); });
-    const bool ends = last();
-    if (!ends) arrive_warps(factors_made, with_units_threads() + folding);
-    sync_warps(factors_written, folding);
-    begin_phase();
     const std::uint32_t* start =
-        list<std::uint32_t>(p.folding_start) + 2 * (folder() * (a.period + 1) + now().phase);
-    const std::uint32_t early = start[0], others = start[1], end = start[2];
-    fold_blocks(early, others, [&](std::uint32_t i) { return kept_rest(i - early); });
-    sync_warps(w0_left, multiplying + folding);
-    begin_phase();
-    for (std::uint32_t i = early; i < others; ++i) {
-      if (lane() < S::rest_words) rest_of_any(i)[lane()] = kept_rest(i - early)[lane()];
+        list<std::uint32_t>(p.folding_start) + 3 * (folder() * a.period + now().phase);
+    send_for_masters(start[0], start[3]);
+    sync_warps(unit_ready, with_units_threads() + folding);
+#pragma unroll 1
+    for (int k = folder(); k < 2 * unit_count(); k += S::folders) {
+      this->write_factors(k / 2, k % 2 != 0, folds_of(k / 2));
     }
-    fold_blocks(others, end, [&](std::uint32_t i) { return rest_of_any(i); });
+    if (!last()) arrive_warps(factors_made, with_units_threads() + folding);
+    sync_warps(factors_written, folding);
+    fold_blocks(start[0], start[1], start[2]);
     begin_phase();
-    if (!ends) arrive_warps(w0_folded, multiplying + folding);
+    if (!last()) arrive_warps(w0_folded, multiplying + folding);
     sync_warps(w1_left, multiplying + folding);
-    fold_wide_blocks();
-    if (ends) break;
+    fold_wide_blocks(start[2], start[3]);
+    if (last()) break;
     arrive_warps(w1_folded, multiplying + folding);
     next_step();
   }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::send_for_masters() const {
-  const int row = folder() * (a.period + 1) + now().phase;
-  const auto send_for = [&](const auto* blocks, const std::uint32_t* mine, std::uint32_t from,
-                            std::uint32_t to) {
-    for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
-      prefetch_bulk(this->masters_of(blocks[mine[i]]), S::block_words * 4);
-    }
-  };
-  const auto* start = list<std::uint32_t>(p.folding_start) + 2 * row;
-  send_for(list<ChipBlock>(p.blocks), list<std::uint32_t>(p.folding), start[0], start[2]);
-  const auto* wide = list<std::uint32_t>(p.wide_folding_start) + row;
-  send_for(list<ChipWideBlock>(p.wide_blocks), list<std::uint32_t>(p.wide_folding), wide[0],
-           wide[1]);
-}
-
-template <class Precision, int Hidden>
-template <class RestTo>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(std::uint32_t from,
-                                                                            std::uint32_t to,
-                                                                            RestTo rest_to) const {
-  const auto* mine = list<std::uint32_t>(p.folding);
-  const auto* blocks = list<ChipBlock>(p.blocks);
+__device__ __forceinline__ void Specialised<Precision, Hidden>::send_for_masters(
+    std::uint32_t from, std::uint32_t to) const {
 #pragma unroll 1
-  for (std::uint32_t i = from; i < to; ++i) {
-    begin_phase();
-    const ChipBlock block = blocks[mine[i]];
-    this->fold(block, rest_of_any(i), rest_to(i));
+  for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
+    const std::uint32_t k = list<std::uint32_t>(p.folding)[i];
+    const std::size_t start =
+        (k & wide_fold) != 0 ? this->start_of(list<ChipWideBlock>(p.wide_blocks)[k & ~wide_fold])
+                             : this->start_of(list<ChipBlock>(p.blocks)[k]);
+    prefetch_bulk(this->masters_of(a.weights, start), S::block_words * 4);
   }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_wide_blocks() const {
-  const auto* start =
-      list<std::uint32_t>(p.wide_folding_start) + folder() * (a.period + 1) + now().phase;
-  const auto* mine = list<std::uint32_t>(p.wide_folding);
-  const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(
+    std::uint32_t early, std::uint32_t others, std::uint32_t wide) const {
 #pragma unroll 1
-  for (std::uint32_t i = start[0]; i < start[1]; ++i) {
+  for (std::uint32_t i = early;; ++i) {
     begin_phase();
-    this->fold_wide(blocks[mine[i]]);
+    if (i == others) {
+      sync_warps(w0_left, multiplying + folding);
+#pragma unroll 1
+      for (std::uint32_t k = early; k < others; ++k) {
+        if (lane() < S::rest_words) rest_of_any(k)[lane()] = kept_rest(k - early)[lane()];
+      }
+    }
+    if (i == wide) break;
+    const ChipBlock block = list<ChipBlock>(p.blocks)[list<std::uint32_t>(p.folding)[i]];
+    this->fold(block, rest_of_any(i), i < others ? kept_rest(i - early) : rest_of_any(i));
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_wide_blocks(
+    std::uint32_t wide, std::uint32_t end) const {
+#pragma unroll 1
+  for (std::uint32_t i = wide; i < end; ++i) {
+    begin_phase();
+    const std::uint32_t k = list<std::uint32_t>(p.folding)[i] & ~wide_fold;
+    this->fold_wide(list<ChipWideBlock>(p.wide_blocks)[k]);
   }
 }
 

@@ -17,20 +17,21 @@
 namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
-template <class Weight, class Row>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_operands(std::uint32_t which,
-                                                                                int u,
-                                                                                Weight weight_of,
-                                                                                Row row_of) const {
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
+    int u, bool wide, const float* coefficients) const {
   float weight[4];
   const float* from[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    weight[i] = weight_of(operand_place(i));
-    from[i] = row_of(operand_place(i));
+    const int e = operand_place(i);
+    int age = e;
+    if (wide) age = e <= S::rest ? S::terms : this->age_of(e);
+    const bool is = age < S::terms;
+    weight[i] = is ? coefficients[age] : 0.0F;
+    from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }
-  uint4* to = in_shared_factors(which, u);
-#pragma unroll
+  uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);
+#pragma unroll 2
   for (int tile = 0; tile < S::operands; ++tile) {
     std::uint32_t v[4];
 #pragma unroll
@@ -41,22 +42,6 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_operands(
     }
     to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
   }
-}
-
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
-    int u, const float* coefficients) const {
-  write_operands(
-      S::fold0, u, [&](int age) { return age < S::terms ? coefficients[age] : 0.0F; },
-      [&](int age) { return this->listed_row(S::d0, u, age < S::terms ? age : 0); });
-  this->begin_phase();
-  const auto age_there = [&](int e) { return e <= S::rest ? S::terms : this->age_of(e); };
-  write_operands(
-      S::fold1, u,
-      [&](int e) { return age_there(e) < S::terms ? coefficients[age_there(e)] : 0.0F; },
-      [&](int e) {
-        return this->listed_row(S::hidden, u, age_there(e) < S::terms ? age_there(e) : 0);
-      });
 }
 
 template <class Precision, int Hidden, Home home>
@@ -71,20 +56,23 @@ Blocks<Precision, Hidden, home>::beside_in_memory(const Block& block, int rows) 
 }
 
 template <class Precision, int Hidden, Home home>
-template <class Block, class Columns>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
-    const Block& block, std::uint32_t* to, int more, const uint4* factors, Columns columns_then,
-    Weights& w, uint2& beside) const {
-  const std::uint32_t* from = masters_of(block);
-  std::uint32_t* sink = masters_of(to, this->start_of(block));
-  const std::size_t at = beside_start(block);
-  uint4 tiles[S::pairs];
-  uint2 rows{};
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::smaller_halves(
+    const Place& at) const -> Smaller {
+  Smaller smaller{};
+  const std::uint32_t* from = masters_of(a.weights, at.start);
 #pragma unroll
-  for (int i = 0; i < S::pairs; ++i) tiles[i] = M::load(from, i, lane());
-  if (row() < more) rows = __ldcg(reinterpret_cast<const uint2*>(masters_of(a.weights, at)));
-  std::uint32_t b[2][2];
-  columns_then(b);
+  for (int i = 0; i < S::pairs; ++i) smaller.tiles[i] = M::load(from, i, lane());
+  if (row() < at.rows) {
+    smaller.beside = __ldcg(reinterpret_cast<const uint2*>(masters_of(a.weights, at.beside)));
+  }
+  return smaller;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
+    const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
+    Smaller& smaller, Weights& w, uint2& beside) const {
+  std::uint32_t* sink = masters_of(to, at.start);
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
     const uint4 u = factors[i * 32];
@@ -92,21 +80,23 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
     Gains gain = {};
 #pragma unroll
-    for (int side = 0; side < 2; ++side) Math::multiply(gain[side], v, b[side][0], b[side][1]);
+    for (int side = 0; side < 2; ++side) {
+      Math::multiply(gain[side], v, columns.v[side][0], columns.v[side][1]);
+    }
     if (i < S::pairs) {
-      M::add(w.tiles[i], tiles[i], gain);
-      M::store(sink, i, lane(), tiles[i]);
-    } else if (row() < more) {
-      M::add_row(beside, rows, gain);
-      *reinterpret_cast<uint2*>(masters_of(to, at)) = rows;
-      *reinterpret_cast<uint2*>(to + at) = beside;
+      M::add(w.tiles[i], smaller.tiles[i], gain);
+      M::store(sink, i, lane(), smaller.tiles[i]);
+    } else if (row() < at.rows) {
+      M::add_row(beside, smaller.beside, gain);
+      *reinterpret_cast<uint2*>(masters_of(to, at.beside)) = smaller.beside;
+      *reinterpret_cast<uint2*>(to + at.beside) = beside;
     }
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::past_columns(
-    const ChipBlock& block, std::uint32_t (&b)[2][2]) const {
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(
+    const ChipBlock& block) const -> Columns {
   std::uint32_t at[2], word[2][4];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -121,11 +111,13 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::past_columns(
 #pragma unroll
     for (int half = 0; half < 2; ++half) word[half][i] = __ldcg(a.past + (at[half] + then));
   }
+  Columns b;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    b[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
-    b[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
+    b.v[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
+    b.v[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
   }
+  return b;
 }
 
 template <class Precision, int Hidden, Home home>
@@ -133,9 +125,10 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(cons
                                                                             std::uint32_t* to,
                                                                             Weights& w,
                                                                             uint2& beside) const {
-  fold(
-      block, to, S::rest, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
-      [&](std::uint32_t(&b)[2][2]) { past_columns(block, b); }, w, beside);
+  const Place at = place(block);
+  Smaller smaller = smaller_halves(at);
+  fold(at, to, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
+       past_columns(block), smaller, w, beside);
 }
 
 template <class Precision, int Hidden, Home home>
@@ -194,16 +187,10 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block
   std::uint32_t* list = this->list_of(block.out);
   uint4 listed = tiles_at(list);
   uint2 beside = make_uint2(listed.x, listed.z);
-  fold(
-      block, to, S::rest + 1, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
-      [&](std::uint32_t(&b)[2][2]) {
-        const uint4 columns_there = transposed_tiles_at(list);
-        b[0][0] = columns_there.x;
-        b[0][1] = columns_there.z;
-        b[1][0] = columns_there.y;
-        b[1][1] = columns_there.w;
-      },
-      w, beside);
+  const Place at = place(block);
+  Smaller smaller = smaller_halves(at);
+  fold(at, to, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
+       listed_columns(list), smaller, w, beside);
   if (!keep) return;
   listed.x = beside.x;
   listed.z = beside.y;

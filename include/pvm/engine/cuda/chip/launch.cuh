@@ -128,6 +128,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
     const ChipUnit& my = unit(u);
     if (thread == 0) shared[my.one] = Words::pack(1.0F);
     if (my.patch == not_a_patch) continue;
+    if (thread == 0) area(u)[S::corner] = corner_of(my.patch);
     const auto base = static_cast<int>(my.base);
     copy_each(
         history * base, thread, S::threads,

@@ -36,9 +36,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     for (int k = 0; k < S::under_way; ++k) {
       if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()->block + k));
     }
+    Walk on = begin_walk();
     sync_warps(gathered, multiplying + finishing);
-    if (thread == 0) add_one_relaxed(a.begun + now().step % rounds);
-    forward(held, coming);
+    forward(held, coming, on);
     arrive_warps(sums_made, multiplying + with_units_threads());
     arrive_warps(w0_left, multiplying + folding);
     begin_phase();
@@ -73,76 +73,90 @@ __device__ __forceinline__ auto Specialised<Precision, Hidden>::begin_walk() con
   const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
   if ((now().step & 1) != 0) inputs += p.input_count;
   const std::uint32_t* rest = shared + p.rest_first[warp()];
-  return {inputs + 2, rest, this->values(shared + inputs[0]), this->rest_weights(rest),
-          inputs[1],  {}};
+  return {inputs + 1, rest, {}, this->rest_weights(rest), inputs[0], {}};
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::ask_inputs(Walk& on) const {
+  on.next = this->words(shared + on.after);
+  on.after = *on.inputs++;
 }
 
 template <class Precision, int Hidden>
 template <class Multiply>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::walk(Walk& on,
                                                                      Multiply&& multiply) const {
-  const auto x = on.x;
+  const auto x = this->operand(on.next);
   const auto beside = on.beside;
-  on.x = this->values(shared + on.after);
+  ask_inputs(on);
   on.rest += S::rest_words;
   on.beside = this->rest_weights(on.rest);
-  on.after = *on.inputs++;
   multiply(x);
   this->multiply_rest(on.sum, beside, x);
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const Mine& held,
-                                                                        Coming& coming) const {
-  const ChipBlock* blocks = my_blocks();
-  const int count = my_count();
-  const auto early = static_cast<int>(p.streamed_to[warp()]);
-  const auto late = static_cast<int>(p.late_from[warp()]);
-  const int first_shared = early + S::held_blocks;
-  const std::uint32_t number = blocks->block;
-  Walk on = begin_walk();
-  const auto multiply_coming = [&](Weights& w, int next) {
-    walk(on, [&](const auto& x) {
-      this->multiply(on.sum, w, x);
-      if (next < count)
-        this->load_streamed(w, this->streamed(number + static_cast<unsigned>(next)));
-    });
-  };
+                                                                        Coming& coming,
+                                                                        Walk& on) const {
+  const ChipRun* run = list<ChipRun>(p.runs) + p.run_start[warp()];
+  const uint4* from = this->in_shared(p.shared_from[warp()]);
+  ask_inputs(on);
+  if (my_count() == 0) return;
 #pragma unroll 1
-  for (int first = 0; first < count;) {
-    const int end = first + static_cast<int>(blocks[first].what >> run_shift);
-    const auto is_of_unit = [&](int k) { return k >= first && k < end; };
-#pragma unroll
-    for (int i = 0; i < S::under_way; ++i) {
-      if (i < early && is_of_unit(i)) multiply_coming(coming[i], late + i);
-    }
-#pragma unroll
-    for (int k = 0; k < S::held_blocks; ++k) {
-      if (is_of_unit(early + k)) {
-        walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
-      }
-    }
-    int k = max(first, first_shared);
-    if (k < min(end, late)) {
-      const uint4* from = this->in_shared(blocks[k].where);
+  for (bool more = true; more; ++run) {
+    this->clear(on.sum);
+    const std::uint32_t there = run->there, late = run->late;
+    const auto late_count = static_cast<int>(late >> 16 & 0xff);
+    const auto multiply_coming = [&](Weights& w, int next) {
+      walk(on, [&](const auto& x) {
+        this->multiply(on.sum, w, x);
+        if (next < late_count) {
+          this->load_streamed(w, this->streamed(run->block + static_cast<unsigned>(next)));
+        }
+      });
+    };
+    const auto first = static_cast<int>(late & 0xff), end = static_cast<int>(late >> 8 & 0xff);
+    // The streamed ones two by two: first those that are there, then, behind the others, the late.
 #pragma unroll 1
-      for (; k < min(end, late); ++k) {
-        walk(on, [&](const auto& x) { this->multiply_shared(on.sum, from, x); });
-        from += tile_words;
-      }
-    }
-#pragma unroll 1
-    for (k = late; k < end; k += S::under_way) {
+    for (int k = -S::under_way;;) {
 #pragma unroll
       for (int i = 0; i < S::under_way; ++i) {
-        if (is_of_unit(k + i)) multiply_coming(coming[i], k + i + S::under_way);
+        const bool is = k < 0 ? (there >> i & 1U) != 0 : k + i >= first && k + i < end;
+        if (is) multiply_coming(coming[i], k + i + S::under_way);
       }
+      if (k < 0) {
+        multiply_on_chip(held, on, from, there);
+        k = first / S::under_way * S::under_way;
+      } else {
+        k += S::under_way;
+      }
+      if (k >= end) break;
     }
-    const auto u = static_cast<int>(blocks[first].what & 0xff);
-    this->write_sums(on.sum, this->float_area(u) + S::part0 + warp() * S::values);
-    this->clear(on.sum);
-    first = end;
+    this->write_sums(on.sum, reinterpret_cast<float*>(shared + run->sums));
+    more = (late & last_run) == 0;
   }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_on_chip(
+    const Mine& held, Walk& on, const uint4*& from, std::uint32_t there) const {
+#pragma unroll
+  for (int k = 0; k < S::held_blocks; ++k) {
+    if ((there >> (S::under_way + k) & 1U) != 0) {
+      walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
+    }
+  }
+  auto left = static_cast<int>(there >> 16);
+  if (left == 0) return;
+  Weights w;
+  this->load_shared(w, from);
+#pragma unroll 1
+  for (; left > 0; --left) {
+    from += left > 1 ? tile_words : 0;
+    walk(on, [&](const auto& x) { this->multiply_and_load_shared(on.sum, w, x, from); });
+  }
+  from += tile_words;
 }
 
 template <class Precision, int Hidden>

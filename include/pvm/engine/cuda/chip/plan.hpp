@@ -29,9 +29,9 @@ constexpr DeferralPlan deferral() {
   using S = Sizes<Precision, Hidden>;
   return {S::terms - 1, S::terms};
 }
-/// Whether a momentum is over by the time a gradient leaves the list: what is left of it when it has
-/// fallen to 2^-8 is that part of one update, which 16-bit weights do not show; fp32 weights show no
-/// 2^-20.
+/// Whether a momentum is over by the time a gradient leaves the list: what is left of it when it
+/// has fallen to 2^-8 is that part of one update, which 16-bit weights do not show; fp32 weights
+/// show no 2^-20.
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
@@ -178,6 +178,8 @@ class Plan {
 
   // plan_blocks.hpp: blocks to warps
   void deal(Draft& draft, const std::vector<Folding>& foldings);
+  [[nodiscard]] std::array<std::vector<std::size_t>, S::multipliers> room_for_units(
+      const Draft& draft, const std::vector<Folding>& foldings) const;
   void number_blocks(Draft& draft);
   [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Folding& f, std::size_t b) const;
   [[nodiscard]] InputPlace input_place(const ChipUnit& unit, const Folding& f, std::size_t k) const;
@@ -213,6 +215,7 @@ class Plan {
                                          std::uint32_t (&start)[most_warps + 1]);
   static std::vector<std::uint32_t> first_inputs(const ChipProgram& p,
                                                  const std::vector<ChipBlock>& all);
+  [[nodiscard]] std::vector<ChipRun> runs(Draft& draft) const;
 
   Connectome net_;
   std::size_t period_;

@@ -5,6 +5,7 @@
 /// Deals the blocks of a multiprocessor's units to its warps.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -28,6 +29,7 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
     return static_cast<double>(draft.blocks[w].size()) / share_of(w);
   };
   for (auto& due : draft.due) due.assign(period_, 0);
+  auto room = room_for_units(draft, foldings);
   for (std::size_t phase = 0; phase < period_; ++phase) {
     const auto before = [&](std::size_t a, std::size_t b) {
       return std::pair(draft.due[a][phase], load(a)) < std::pair(draft.due[b][phase], load(b));
@@ -35,16 +37,45 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
     for (const Folding& f : foldings) {
       if (f.phase != phase) continue;
       for (std::size_t b = 0; b < f.blocks; ++b) {
-        std::size_t to = S::multipliers - 1;
+        std::size_t to = S::multipliers;
         for (std::size_t w = 0; w < S::multipliers; ++w) {
-          if (before(w, to)) to = w;
+          if (room[w][f.unit] > 0 && (to == S::multipliers || before(w, to))) to = w;
         }
+        --room[to][f.unit];
         draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
         if constexpr (!S::whole) ++draft.due[to][phase];
       }
     }
   }
   number_blocks(draft);
+}
+
+/// How many blocks of each unit a warp may get. Where warps have roles that is a run of the
+/// blocks of all units, as many for each warp: most have blocks of one unit only, and what is done
+/// once for each unit of a warp's is done once.
+template <class Precision, int Hidden, Home home>
+auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
+                                                   const std::vector<Folding>& foldings) const
+    -> std::array<std::vector<std::size_t>, S::multipliers> {
+  std::vector<std::size_t> size(draft.units.size());
+  std::size_t all = 0;
+  for (const Folding& f : foldings) {
+    size[f.unit] += f.blocks;
+    all += f.blocks;
+  }
+  std::array<std::vector<std::size_t>, S::multipliers> room;
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    const std::size_t from = all * w / S::multipliers, to = all * (w + 1) / S::multipliers;
+    std::size_t first = 0;
+    for (const std::size_t blocks_here : size) {
+      const std::size_t end = first + blocks_here;
+      const std::size_t both =
+          std::max(std::min(to, end), std::max(from, first)) - std::max(from, first);
+      room[w].push_back(S::specialised ? both : blocks_here);
+      first = end;
+    }
+  }
+  return room;
 }
 
 /// Each warp's blocks by unit, one behind the other in device memory.

@@ -68,7 +68,7 @@ struct ProgramDraft {
   std::array<std::vector<unsigned>, S::multipliers> due;
   std::vector<ChipTarget> targets;
   std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;
-  std::vector<std::uint32_t> wide_folding, wide_folding_start, reload;
+  std::vector<std::uint32_t> reload;
   std::uint32_t x = 0, out = 0;  ///< inputs and outputs so far, in whole blocks
   std::uint32_t patches = 0;     ///< so far
 

@@ -85,25 +85,23 @@ void Plan<Precision, Hidden, home>::list_folding_for_others(Draft& draft) const 
     for (const ChipWideBlock& block : list) wide_due.push_back({phase_of(block), false});
   }
   for (std::size_t f = 0; f < S::folders; ++f) {
-    for (std::size_t phase = 0; phase <= period_; ++phase) {
+    for (std::size_t phase = 0; phase < period_; ++phase) {
       std::size_t turn = 0, early = S::folders * S::early_folds;
-      const auto deal_to = [&](std::vector<std::uint32_t>& list, const std::vector<DueBlock>& all,
-                               bool before) {
+      const auto deal_to = [&](const std::vector<DueBlock>& all, bool before, std::uint32_t is) {
+        draft.folding_start.push_back(narrow(draft.folding.size()));
         std::size_t held = 0;
         for (std::size_t k = 0; k < all.size(); ++k) {
           if (all[k].phase != phase) continue;
           if ((all[k].held && held++ < early) != before) continue;
-          if (turn++ % S::folders == f) list.push_back(narrow(k));
+          if (turn++ % S::folders == f) draft.folding.push_back(narrow(k) | is);
         }
       };
-      draft.folding_start.push_back(narrow(draft.folding.size()));
-      deal_to(draft.folding, due, true);
-      draft.folding_start.push_back(narrow(draft.folding.size()));
-      deal_to(draft.folding, due, false);
-      draft.wide_folding_start.push_back(narrow(draft.wide_folding.size()));
-      deal_to(draft.wide_folding, wide_due, false);
+      deal_to(due, true, 0);
+      deal_to(due, false, 0);
+      deal_to(wide_due, false, wide_fold);
     }
   }
+  draft.folding_start.push_back(narrow(draft.folding.size()));
 }
 
 template <class Precision, int Hidden, Home home>

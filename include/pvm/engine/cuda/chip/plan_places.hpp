@@ -55,14 +55,19 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
   p.products = place(draft.products.size());
   p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
   if constexpr (!S::streams) {
-    p.folding = place(count);  // at most: what is streamed is known when all have their place
-    p.folding_start = place((S::specialised ? 2 * S::folders : S::multipliers) * (period_ + 1));
+    // At most: what is streamed is known when all have their place.
+    p.folding = place(count + (S::specialised ? wide_count : 0));
+    p.folding_start =
+        place(S::specialised ? 3 * S::folders * period_ + 1 : S::multipliers * (period_ + 1));
     p.first_in_pass = place(S::whole ? S::multipliers * period_ : 0);
-    p.wide_folding = place(S::specialised ? wide_count : 0);
-    p.wide_folding_start = place(S::folders * (period_ + 1));
     p.reload = place(S::specialised ? S::multipliers * period_ : 0);
     p.input_count = S::specialised ? narrow(count + 2) : 0;
     p.inputs = place(2 * p.input_count);
+    std::size_t run_count = 0;
+    for (const auto& list : draft.blocks) {
+      for (const ChipBlock& block : list) run_count += block.what >> run_shift == 1 ? 1 : 0;
+    }
+    p.runs = place(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
   }
   p.words = place.at - p.start;
 }
@@ -145,6 +150,7 @@ void Plan<Precision, Hidden, home>::place_blocks(Draft& draft, std::size_t share
     streamed += streamed_here;
     draft.p.streamed_to[w] = narrow(S::specialised ? early : left[w]);
     draft.p.late_from[w] = narrow(late);
+    draft.p.shared_from[w] = next;
     for (std::size_t k = 0; k < list.size(); ++k) {
       list[k].where = in_memory;  // of those that are held, what others fold
       if (k < first_shared || k >= late) continue;

@@ -24,6 +24,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   p.out_count = draft.out;
   const auto blocks_of_all = join(draft.blocks, p.block_start);
   const auto wide_of_all = join(draft.wide, p.wide_start);
+  const std::vector<ChipRun> runs_of_all = runs(draft);
   const std::size_t start = programs.size();
   program_start.push_back(narrow(start));
   programs.resize(start + p.words);
@@ -43,10 +44,42 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   put(p.folding, draft.folding);
   put(p.folding_start, draft.folding_start);
   put(p.first_in_pass, draft.first_in_pass);
-  put(p.wide_folding, draft.wide_folding);
-  put(p.wide_folding_start, draft.wide_folding_start);
   put(p.reload, draft.reload);
   put(p.inputs, first_inputs(p, blocks_of_all));
+  put(p.runs, runs_of_all);
+}
+
+/// Each warp's blocks, unit by unit, by where they are.
+template <class Precision, int Hidden, Home home>
+std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
+  std::vector<ChipRun> all;
+  if constexpr (!S::specialised) return all;
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    draft.p.run_start[w] = narrow(all.size());
+    const auto& list = draft.blocks[w];
+    const auto [first_held, first_shared] = held_of(draft, w);
+    const std::size_t late = draft.p.late_from[w];
+    for (std::size_t first = 0; first < list.size();) {
+      const std::size_t end = first + (list[first].what >> run_shift);
+      const auto among = [&](std::size_t k, std::size_t from, std::size_t to) {
+        return std::clamp(k, from, to) - from;
+      };
+      std::uint32_t there = 0;
+      for (std::size_t k = first; k < std::min(end, first_shared); ++k) {
+        there |= 1U << (k < first_held ? k : S::under_way + k - first_held);
+      }
+      const std::size_t shared_here =
+          among(end, first_shared, late) - among(first, first_shared, late);
+      all.push_back({areas.units + (list[first].what & 0xff) * S::unit_words + S::part0 +
+                         narrow(w) * S::values,
+                     list[0].block + narrow(late), there | narrow(shared_here) << 16,
+                     narrow(among(first, late, list.size()) | among(end, late, list.size()) << 8 |
+                            (list.size() - late) << 16)});
+      first = end;
+    }
+    if (!list.empty()) all.back().late |= last_run;
+  }
+  return all;
 }
 
 /// The blocks of all warps, one warp's behind the other's; warps that do not multiply have none.

@@ -143,7 +143,9 @@ void Plan<Precision, Hidden, home>::list_products(Draft& draft, const ChipPanel&
     const std::uint32_t source = lane / S::product_pieces, piece = lane % S::product_pieces;
     const bool is = source < std::min<std::uint32_t>(panel.count, panel_slots);
     draft.products.push_back(
-        is ? draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece) : no_product);
+        is ? (draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece)) |
+                 panel.phase << phase_shift
+           : no_product);
   }
 }
 

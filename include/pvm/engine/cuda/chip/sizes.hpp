@@ -151,6 +151,7 @@ struct Sizes {
   static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
   static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
+  static constexpr std::uint32_t corner = gains + 3;  ///< of its patch in a frame
   static constexpr std::uint32_t rates = gains + 4;   ///< tables of a launch's steps
   static constexpr std::uint32_t unit_words = rates + launch_steps;
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
@@ -171,7 +172,10 @@ struct ChipUnit {
   std::uint32_t seen;          ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
-inline constexpr std::uint32_t no_product = ~0U;
+/// What a lane reads of a panel's inner products: where, in a row of the past, and when the panel
+/// folds.
+inline constexpr int phase_shift = 24;
+inline constexpr std::uint32_t no_product = (1U << phase_shift) - 1;
 
 /// Sources that fold together.
 struct ChipPanel {
@@ -200,6 +204,20 @@ struct alignas(16) ChipBlock {
 /// In `what`: how many blocks of its unit a warp has from here.
 inline constexpr int run_shift = 20;
 inline constexpr std::uint32_t in_memory = ~0U;
+/// Blocks of W0 of one unit that a warp has, one behind the other, where warps have roles.
+struct alignas(16) ChipRun {
+  std::uint32_t sums;   ///< word where this warp's part of the unit's W0 x goes
+  std::uint32_t block;  ///< number of the warp's first block that is streamed late
+  /// A bit for each block of those that are streamed early, then of those that are held; how many
+  /// lie in shared memory << 16.
+  std::uint32_t there;
+  /// Of the blocks that are streamed late: the first | the end << 8 | how many the warp has << 16;
+  /// `last_run`.
+  std::uint32_t late;
+};
+inline constexpr std::uint32_t last_run = 1U << 31;
+/// Among the blocks that fold: one of W1.
+inline constexpr std::uint32_t wide_fold = 1U << 31;
 /// Among the numbers of a warp's blocks: none.
 inline constexpr std::uint32_t no_block = ~0U;
 
@@ -241,11 +259,13 @@ struct ChipProgram {
   std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
-  /// Where some warps fold for others, `folding_start` tells held blocks from others,
-  /// [folders][period + 1][2]; the like of W1; and a bit for each held block that folds in a phase,
-  /// [multipliers][period].
-  std::uint32_t wide_folding, wide_folding_start, reload;
+  /// Where some warps fold for others, `folding` has blocks of W1, too (`wide_fold`), and
+  /// `folding_start` tells held blocks of W0 from others and from those, [folders][period][3] and
+  /// the end; and a bit for each held block that folds in a phase, [multipliers][period].
+  std::uint32_t reload;
   std::uint32_t inputs, input_count;  ///< words of blocks' first inputs, of even and of odd steps
+  std::uint32_t runs, run_start[most_warps];
+  std::uint32_t shared_from[most_warps];  ///< where a warp's blocks in shared memory begin
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
   /// Of a warp's blocks the first are held; then come those that are not on the chip, up to
   /// `streamed_to`, then others. Where warps have roles the first, up to `streamed_to`, are not on

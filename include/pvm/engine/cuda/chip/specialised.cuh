@@ -143,19 +143,24 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// multiplied.
   struct Walk {
     const std::uint32_t *inputs, *rest;
-    typename Base::Values x;
-    uint2 beside;         ///< its rows beside the tiles
-    std::uint32_t after;  ///< where the next one's inputs are
+    typename Base::Words16 next;  ///< inputs of the next block
+    uint2 beside;                 ///< its rows beside the tiles
+    std::uint32_t after;          ///< where the inputs of the one behind it are
     typename Base::Sums sum;
   };
+  /// What needs no x(t), then the first block's inputs.
   __device__ Walk begin_walk() const;
+  __device__ void ask_inputs(Walk& on) const;
   /// Calls multiply(x) with the inputs of the current block, whose rows beside the tiles are
   /// multiplied behind it; the next one's are loaded before.
   template <class Multiply>
   __device__ void walk(Walk& on, Multiply&& multiply) const;
   /// What this warp's blocks have of W0 x, unit by unit. `coming` are the first, which are
   /// streamed; the last of those take their place, and come while others are multiplied.
-  __device__ void forward(const Mine& held, Coming& coming) const;
+  __device__ void forward(const Mine& held, Coming& coming, Walk& on) const;
+  /// Of a unit's blocks those that are held, then those in shared memory.
+  __device__ void multiply_on_chip(const Mine& held, Walk& on, const uint4*& from,
+                                   std::uint32_t there) const;
   /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
   __device__ void errors() const;
   /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
@@ -181,8 +186,16 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ void finish_all();
   /// From this step's tables to h(t) and its inner products.
   __device__ void finish_units() const;
-  /// The next frame's.
-  __device__ void read_patches() const;
+  /// The first of this warp's units from u on that sees a patch; -1: none.
+  __device__ __forceinline__ int patch_from(int u) const {
+    for (; u < unit_count(); u += with_units()) {
+      if (unit(u).patch != not_a_patch) return u;
+    }
+    return -1;
+  }
+  /// The next frame's patches. The first pixels have been asked for, in the step before, and those
+  /// of the frame behind it are asked for.
+  __device__ void read_patches(typename Base::Pixels& pixels) const;
   /// d0(t).
   __device__ void finish_gradients() const;
   /// x(t), but for the patches.
@@ -192,9 +205,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 
   /// A launch of a warp that folds.
   __device__ void fold_all();
-  /// The smaller halves of what this warp folds in this step, to the second-level cache: a block a
-  /// lane.
-  __device__ void send_for_masters() const;
+  /// The smaller halves of what this warp folds in this step, `from` to `to` among those that fold,
+  /// to the second-level cache: a block a lane.
+  __device__ void send_for_masters(std::uint32_t from, std::uint32_t to) const;
   /// The rows beside the tiles of block i of those that fold: where they are multiplied from, and
   /// where the i-th that a warp folds early keeps them.
   __device__ __forceinline__ std::uint32_t* rest_of_any(std::uint32_t i) const {
@@ -204,12 +217,11 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
            i * S::rest_words;
   }
-  /// Blocks `from` to `to` of W0 among those that fold. The rows beside the tiles of block i go to
-  /// `rest_to(i)`.
-  template <class RestTo>
-  __device__ void fold_blocks(std::uint32_t from, std::uint32_t to, RestTo rest_to) const;
+  /// Blocks of W0 among those that fold: from `early` on while others multiply them, but for the
+  /// rows beside their tiles, from `others` on when nobody reads W0.
+  __device__ void fold_blocks(std::uint32_t early, std::uint32_t others, std::uint32_t wide) const;
   /// And those of W1.
-  __device__ void fold_wide_blocks() const;
+  __device__ void fold_wide_blocks(std::uint32_t wide, std::uint32_t end) const;
 };
 
 }  // namespace pvm::inline v0::detail::chip
