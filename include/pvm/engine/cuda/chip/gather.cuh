@@ -65,13 +65,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_pro
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::product_place(
-    const ChipUnit& my, std::uint32_t panel) const {
+    const ChipUnit& my, std::uint32_t group) const {
   if constexpr (!S::streams) {
-    return shared[my.products + panel * 32 + static_cast<unsigned>(lane())];
+    return shared[my.products + group * 32 + static_cast<unsigned>(lane())];
   }
-  const ChipPanel& there = list<ChipPanel>(p.panels)[my.first_panel + panel];
+  const ChipPanel& there = list<ChipPanel>(p.panels)[my.first_panel + group];
   const auto source = static_cast<std::uint32_t>(lane() / S::product_pieces);
-  if (source >= min(there.count, static_cast<std::uint32_t>(panel_slots))) return no_product;
+  if (source >= min(there.count, static_cast<std::uint32_t>(group_slots))) return no_product;
   return products_at(list<ChipSlot>(p.slots)[there.first + source]) | there.phase << phase_shift;
 }
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_s
     float v = sum.v[i];
     float all = v;
 #pragma unroll
-    for (int s = 1; s < panel_slots; ++s) {
+    for (int s = 1; s < group_slots; ++s) {
       all += __shfl_sync(every_lane, v, (lane() + s * S::product_pieces) & 31);
     }
     const float mine = __shfl_sync(every_lane, all, lane() / 3);
@@ -100,9 +100,9 @@ __device__ __forceinline__ Products Multiprocessor<Precision, Hidden, home>::pri
   const float ones[3] = {1, 1, 1};
   Products sum = {{0, 0, 0}};
 #pragma unroll 1
-  for (; from < panel.count; from += panel_slots) {
+  for (; from < panel.count; from += group_slots) {
     const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
-    if (s >= panel.count || lane() >= panel_slots * S::product_pieces) continue;
+    if (s >= panel.count || lane() >= group_slots * S::product_pieces) continue;
     const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[panel.first + s]);
     uint4 piece = receive_piece(at);
     while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);

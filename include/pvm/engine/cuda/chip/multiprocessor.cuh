@@ -152,9 +152,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ std::uint32_t products_at(const ChipSlot& slot) const;
   /// Adds a piece that was received, times `w`.
   __device__ static void add_products(Products& sum, uint4 piece, const float* w);
-  /// Where in a row of the past this lane finds its piece of a panel's, and when the panel folds:
-  /// listed, or, to save shared memory, found anew.
-  __device__ std::uint32_t product_place(const ChipUnit& my, std::uint32_t panel) const;
+  /// Where in a row of the past this lane finds its piece of a group's, and when that folds: listed,
+  /// or, to save shared memory, found anew.
+  __device__ std::uint32_t product_place(const ChipUnit& my, std::uint32_t group) const;
   /// The sum over the sources; lane i gets that of age i.
   __device__ float over_sources(const Products& sum) const;
   /// What this lane has of the primary sources of a unit, from number `from` on: the products that
@@ -168,11 +168,10 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
   /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t).
   __device__ void listed_share(int u) const;
-  /// Adds to `sum`, of which a lane has every 32nd value, the rows `what` of step `newest` and of
-  /// those before it, times the weight of that age: that of age i is lane i's.
-  template <int Rows>
-  __device__ void weigh_rows(float (&sum)[Rows], std::uint32_t what, int u,
-                             unsigned long long newest, float weight) const;
+  /// The sum over the rows `what` of step `newest` and of those before it, times the weight of that
+  /// age, which lane i has of age i: two values a lane.
+  __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
+                               float weight) const;
   /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
   /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
   __device__ void list_representation(int u, float sum) const;

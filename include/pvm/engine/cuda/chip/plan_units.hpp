@@ -47,8 +47,8 @@ std::vector<ContextPanel> Plan<Precision, Hidden, home>::panels_of(std::size_t u
   const std::size_t slots = net_.context[u].size();
   std::vector<ContextPanel> panels;
   std::size_t column = 0;
-  for (std::size_t first = 0; first < slots || first == 0; first += panel_slots) {
-    const std::size_t count = std::min<std::size_t>(panel_slots, slots - first);
+  for (std::size_t first = 0; first < slots || first == 0; first += S::panel_slots) {
+    const std::size_t count = std::min(S::panel_slots, slots - first);
     const bool last = first + count >= slots;
     const std::size_t width = round_up(count * Hidden + (last ? 1 : 0), columns);
     panels.push_back({first, count, column, width});
@@ -65,7 +65,7 @@ std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::siz
   if (k < p) return k;
   if (k < 2 * p) return padded(u) + k - p;
   const std::size_t slot = (k - 2 * p) / Hidden;
-  const std::size_t index = std::min(slot / panel_slots, panels_[u].size() - 1);
+  const std::size_t index = std::min(slot / S::panel_slots, panels_[u].size() - 1);
   const ContextPanel& panel = panels_[u][index];
   return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
 }
@@ -90,10 +90,7 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
               2 * padded(u) + panel.column, 0, unit.own_phase[2]);
   }
   unit.panels = narrow(draft.panels.size()) - unit.first_panel;
-  unit.products = narrow(draft.products.size());
-  for (std::uint32_t k = 0; k < unit.panels && !S::streams; ++k) {
-    list_products(draft, draft.panels[unit.first_panel + k]);
-  }
+  list_products(draft, unit);
   draft.units.push_back(unit);
   for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
     draft.targets.push_back(target_of(unit, o));
@@ -135,17 +132,32 @@ void Plan<Precision, Hidden, home>::add_panel(Draft& draft, std::span<const std:
   }
 }
 
-/// Where in a row of the past each lane finds its piece of the inner products of a panel's
-/// sources.
+/// Where in a row of the past each lane finds its piece of the inner products of a group of
+/// sources: first the primary ones, as far as one group goes, then those of the context. Where there
+/// is no room for such a list a group is a panel.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::list_products(Draft& draft, const ChipPanel& panel) {
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    const std::uint32_t source = lane / S::product_pieces, piece = lane % S::product_pieces;
-    const bool is = source < std::min<std::uint32_t>(panel.count, panel_slots);
-    draft.products.push_back(
-        is ? (draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece)) |
-                 panel.phase << phase_shift
-           : no_product);
+void Plan<Precision, Hidden, home>::list_products(Draft& draft, ChipUnit& unit) {
+  unit.products = narrow(draft.products.size());
+  unit.groups = unit.panels;
+  if constexpr (S::streams) return;
+  std::vector<std::uint32_t> places;  // of sources, each at its first piece
+  const bool primary = unit.patch == not_a_patch;
+  for (std::uint32_t k = 0; k < unit.panels; ++k) {
+    const ChipPanel& panel = draft.panels[unit.first_panel + k];
+    const bool is_primary = primary && k == 0;
+    for (std::uint32_t s = 0; s < panel.count && (s < group_slots || !is_primary); ++s) {
+      places.push_back((draft.slots[panel.first + s].from + 4 * S::value_pieces) |
+                       panel.phase << phase_shift);
+    }
+    if (is_primary) places.resize(round_up(places.size(), group_slots), no_product);
+  }
+  unit.groups = narrow(round_up(places.size(), group_slots) / group_slots);
+  for (std::size_t at = 0; at < unit.groups * 32; ++at) {
+    const std::size_t lane = at % 32, source = at / 32 * group_slots + lane / S::product_pieces;
+    const bool is = lane < group_slots * S::product_pieces && source < places.size() &&
+                    places[source] != no_product;
+    draft.products.push_back(is ? places[source] + 4 * narrow(lane % S::product_pieces)
+                                : no_product);
   }
 }
 

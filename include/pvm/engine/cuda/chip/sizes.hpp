@@ -30,7 +30,7 @@ inline constexpr int sums = 16;           ///< room for one number for each list
 inline constexpr int ahead = 8;           ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 128;  ///< of one launch, at most
-inline constexpr int panel_slots = 6;     ///< context sources that fold together
+inline constexpr int group_slots = 6;     ///< sources whose inner products a warp reads at once
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
@@ -122,7 +122,10 @@ struct Sizes {
   static constexpr int record = 4 * (value_pieces + product_pieces);
   // A fold reads the inputs of the oldest listed gradient and of the step before.
   static_assert(ahead + terms + 6 <= ring, "the fastest writes over what the slowest reads");
-  static_assert(panel_slots * product_pieces <= 32, "a warp reads the products of a panel at once");
+  static_assert(group_slots * product_pieces <= 32, "a warp reads the products of a group at once");
+  /// Context sources that fold together, at most: where some warps fold for others, fewer, so that
+  /// as much folds in one step as in another.
+  static constexpr std::size_t panel_slots = specialised ? 4 : group_slots;
 
   /// What a unit has beside weights and inputs, in words from its start: in shared memory, or,
   /// where all is streamed, in device memory.
@@ -166,14 +169,14 @@ struct ChipUnit {
   std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
   std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
-  std::uint32_t products;  ///< [panels][32]: what each lane reads of the sources' inner products
+  std::uint32_t groups, products;  ///< [groups][32]: what each lane reads of inner products
   std::uint32_t own_phase[3];  ///< when A, B and the bias fold
   std::uint32_t patch;         ///< in layer 0: which, else not_a_patch
   std::uint32_t seen;          ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
-/// What a lane reads of a panel's inner products: where, in a row of the past, and when the panel
-/// folds.
+/// What a lane reads of a source's inner products: where, in a row of the past, and when what the
+/// source feeds folds.
 inline constexpr int phase_shift = 24;
 inline constexpr std::uint32_t no_product = (1U << phase_shift) - 1;
 
