@@ -26,7 +26,18 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
 #pragma unroll 1
   for (;;) {
     begin_phase();
-    if (finishes) finish_units();
+    if (finishes) {
+      begin_units();
+    } else {
+      sync_warps(unit_ready, finishing + folding);
+    }
+    each_listed_unit([&](int u) { this->listed_share(u); });
+    begin_phase();
+    if (finishes) {
+      finish_units();
+    } else {
+      arrive_warps(sums_made, multiplying + finishing);
+    }
     begin_phase();
     const bool ends = last();
     if (!ends) {
@@ -44,17 +55,19 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() const {
   if (thread == multiplying) {
     this->prepare(now((turn + 1) & 3));
     add_one_relaxed(a.begun + now().step % rounds);
   }
   if (!first()) sync_warps(factors_made, with_units_threads() + folding);
   each_own_unit([&](int u) { this->open_tables(u); });
-  arrive_warps(unit_ready, with_units_threads() + folding);
-  each_own_unit([&](int u) { this->listed_share(u); });
-  begin_phase();
-  sync_warps(sums_made, multiplying + with_units_threads());
+  arrive_warps(unit_ready, finishing + folding);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
+  sync_warps(sums_made, multiplying + finishing);
   each_own_unit([&](int u) { this->finish_unit(u); });
   arrive_warps(hidden_made, multiplying + with_units_threads());
 }

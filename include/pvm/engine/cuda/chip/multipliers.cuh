@@ -39,7 +39,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     Walk on = begin_walk();
     sync_warps(gathered, multiplying + finishing);
     forward(held, coming, on);
-    arrive_warps(sums_made, multiplying + with_units_threads());
+    arrive_warps(sums_made, multiplying + finishing);
     arrive_warps(w0_left, multiplying + folding);
     begin_phase();
     if (!first()) sync_warps(w1_folded, multiplying + folding);
@@ -47,9 +47,11 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     begin_phase();
     const bool ends = last();
     if (!ends) arrive_warps(x_left, multiplying + finishing);
-    sync_warps(hidden_made, multiplying + with_units_threads());
-    learn();
+    multiply_errors();
     arrive_warps(gradients_made, multiplying + with_units_threads());
+    begin_phase();
+    sync_warps(hidden_made, multiplying + with_units_threads());
+    make_outputs();
     arrive_warps(w1_left, multiplying + folding);
     if (ends) break;
     next_step();
@@ -166,7 +168,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::errors() const {
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_errors() const {
   const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
   const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
   if (block == end) return;
@@ -174,8 +176,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
   const std::uint32_t* d1_at = shared + p.d1 + start.out;
   const std::uint32_t* tiles = shared + start.where;
   const std::uint32_t* listed = list_of(start.out);
-  float* y = this->outputs_of(now().step, start.out, 0);
-  typename Base::WideWalk on;
+  typename Base::Sums sum;
+  typename Base::ListSums more;
   int place[Base::listed_places];
 #pragma unroll
   for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
@@ -183,26 +185,45 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
   for (; block != end; ++block) {
     const std::uint32_t what = block->what;
     const int u = static_cast<int>(what & 0xff);
-    const int phase = static_cast<int>(what >> 8 & 0xff);
-    if (on.first) on.h = this->rows(area(u) + S::raw);
     const auto d1 = this->values(d1_at);
-    typename Base::ColumnSums sum;
     Weights w;
     this->load_wide(w, tiles);
-    this->multiply(on.sum, w, d1);
-    this->multiply_rows(sum, tiles, on.h);
+    this->multiply(sum, w, d1);
     const typename Base::ListSums beside = this->multiply_list(listed, d1);
-    this->multiply_listed_rows(sum, listed, this->listed_of(u, phase));
-    const float* weights = weights_of(u, phase);
+    const float* weights = weights_of(u, static_cast<int>(what >> 8 & 0xff));
 #pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
-    this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
+    for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
     d1_at += columns;
     tiles += S::block_words;
     listed += S::list_words;
+    if (what >> run_shift == 1) this->hand_over(u, sum, more);
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::make_outputs() const {
+  const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
+  const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
+  if (block == end) return;
+  const ChipWideBlock start = *block;
+  const std::uint32_t* tiles = shared + start.where;
+  const std::uint32_t* listed = list_of(start.out);
+  float* y = this->outputs_of(now().step, start.out, 0);
+  typename Base::Rows h{};
+  bool first = true;  // of its unit
+#pragma unroll 1
+  for (; block != end; ++block) {
+    const std::uint32_t what = block->what;
+    const int u = static_cast<int>(what & 0xff);
+    if (first) h = this->rows(area(u) + S::raw);
+    typename Base::ColumnSums sum;
+    this->multiply_rows(sum, tiles, h);
+    this->multiply_listed_rows(sum, listed, this->listed_of(u, static_cast<int>(what >> 8 & 0xff)));
+    this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
+    tiles += S::block_words;
+    listed += S::list_words;
     y += columns;
-    on.first = what >> run_shift == 1;
-    if (on.first) this->hand_over(u, on.sum, on.more);
+    first = what >> run_shift == 1;
   }
 }
 

@@ -4,11 +4,12 @@
 
 /// Who does what, and when, where 16-bit weights stay on the chip. Each warp has one of three roles
 /// for as long as a launch lasts:
-///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t), the
-///                latter for blocks of W1 of their own;
-///   finishers    weigh a unit's listed gradients, make h(t), which is sent at once, its inner
-///                products, the next patch and d0(t); those without a unit gather
-///                x(t), and all do where that would be one;
+///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e and W1^T d1(t), while h(t) is
+///                made, and y(t), the latter for blocks of W1 of their own;
+///   finishers    make h(t) of a unit, which is sent at once, its inner products, the next patch
+///   and
+///                d0(t); those without a unit gather x(t) and weigh the listed gradients, and all
+///                do where that would be one;
 ///   folders      write the factors of folds and fold the blocks whose turn it is, while or after
 ///                multipliers use them.
 /// So what is waited for by other multiprocessors, from x(t) to h(t), does not wait for folds,
@@ -55,11 +56,11 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     w0_folded,        ///< multipliers for the folds of W0 of the step before
     w1_folded,        ///< and of W1
     hidden_made,      ///< multipliers for h(t), tables, and d0(t-1)
-    sums_made,        ///< finishers for W0 x(t)
+    sums_made,        ///< finishers for W0 x(t) and what listed gradients add
     gradients_made,   ///< finishers for W1^T d1(t)
     x_left,           ///< finishers until nobody reads x(t) any more
     factors_made,     ///< finishers until nobody reads the tables of the step before
-    unit_ready,       ///< folders for tables and d0(t-1)
+    unit_ready,       ///< folders, and those that gather, for tables and d0(t-1)
     factors_written,  ///< folders for each other
     w0_left,          ///< folders until nobody reads W0
     w1_left,          ///< and W1
@@ -163,9 +164,12 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
                                    std::uint32_t there) const;
   /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
   __device__ void errors() const;
-  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
-  /// their y(t). The blocks' tiles, lists and outputs lie one behind the other.
-  __device__ void learn() const;
+  /// What this warp's blocks of W1 have of W1^T d1 and of d1(j).d1, the latter with its
+  /// coefficients: all that d0(t) needs, and none of it needs h(t). The blocks' tiles, lists and
+  /// outputs lie one behind the other.
+  __device__ void multiply_errors() const;
+  /// And their y(t).
+  __device__ void make_outputs() const;
 
   // -------------------------------------------------------------- finishers.cuh
 
@@ -184,7 +188,17 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// A launch of a warp that finishes units or gathers. x(t) is gathered as soon as nobody reads
   /// x(t-1).
   __device__ void finish_all();
-  /// From this step's tables to h(t) and its inner products.
+  /// Of the units whose listed gradients this warp weighs: where some only gather, those do that,
+  /// too, because they have been waiting for what it takes.
+  template <class Work>
+  __device__ __forceinline__ void each_listed_unit(Work work) const {
+    const int before = first_gatherer(), end = before == 0 ? with_units() : S::finishers;
+    if (finisher() < before || finisher() >= end) return;
+    each_unit(finisher() - before, end - before, work);
+  }
+  /// This step's tables.
+  __device__ void begin_units() const;
+  /// From the sums to h(t) and its inner products.
   __device__ void finish_units() const;
   /// The first of this warp's units from u on that sees a patch; -1: none.
   __device__ __forceinline__ int patch_from(int u) const {
