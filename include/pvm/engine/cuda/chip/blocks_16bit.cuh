@@ -301,13 +301,17 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(tiles + i * 128);
   }
-  /// The latter, by tiles in shared memory, which can be read transposed.
+  /// The latter, by tiles `from` to `to` in shared memory, which can be read transposed.
   __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const std::uint32_t* tiles,
-                                                const Rows& h) const {
+                                                const Rows& h, int from, int to) const {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
+    for (int i = from; i < to; ++i) {
       multiply_tiles(sum.v, transposed_tiles_at(tiles + i * 128), h.of[i]);
     }
+  }
+  __device__ __forceinline__ static void add(ColumnSums& sum, const ColumnSums& more) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum.v[i] += more.v[i];
   }
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
                                                        const std::uint32_t* listed) const {

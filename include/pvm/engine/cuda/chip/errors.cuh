@@ -76,15 +76,17 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_score(
     float loss, float missed, float moved) const {
-#pragma unroll 1
-  for (int half = 16; half >= 1; half /= 2) {
-    loss += __shfl_xor_sync(every_lane, loss, half);
-    missed += __shfl_xor_sync(every_lane, missed, half);
-    moved += __shfl_xor_sync(every_lane, moved, half);
-  }
-  const float sum = lane() == 0 ? missed : (lane() == 1 ? moved : loss);
+  // Each half of the lanes goes on with other sums: in the end eight have one each.
+  const bool upper = (lane() & 16) != 0, odd = (lane() & 8) != 0;
+  float first = upper ? moved : loss, second = upper ? 0.0F : missed;
+  first += __shfl_xor_sync(every_lane, upper ? loss : moved, 16);
+  second += __shfl_xor_sync(every_lane, upper ? missed : 0.0F, 16);
+  float sum = (odd ? second : first) + __shfl_xor_sync(every_lane, odd ? first : second, 8);
+#pragma unroll
+  for (int half = 4; half >= 1; half /= 2) sum += __shfl_xor_sync(every_lane, sum, half);
+  const int which = lane() / 8;  // loss, missed, moved
   double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
-  if (lane() < 3) score[lane()] += static_cast<double>(sum);
+  if (lane() % 8 == 0 && which < 3) score[(which + 2) % 3] += static_cast<double>(sum);
 }
 
 }  // namespace pvm::inline v0::detail::chip

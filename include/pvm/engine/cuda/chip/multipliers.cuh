@@ -216,9 +216,11 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::make_outputs() c
     const std::uint32_t what = block->what;
     const int u = static_cast<int>(what & 0xff);
     if (first) h = this->rows(area(u) + S::raw);
-    typename Base::ColumnSums sum;
-    this->multiply_rows(sum, tiles, h);
-    this->multiply_listed_rows(sum, listed, this->listed_of(u, static_cast<int>(what >> 8 & 0xff)));
+    typename Base::ColumnSums sum, more;  // two, because each product waits for its sum
+    this->multiply_rows(sum, tiles, h, 0, (S::pairs + 1) / 2);
+    this->multiply_rows(more, tiles, h, (S::pairs + 1) / 2, S::pairs);
+    this->multiply_listed_rows(more, listed, this->listed_of(u, static_cast<int>(what >> 8 & 0xff)));
+    this->add(sum, more);
     this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
     tiles += S::block_words;
     listed += S::list_words;
