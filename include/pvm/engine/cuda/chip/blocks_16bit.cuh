@@ -239,8 +239,11 @@ struct Blocks : View<Precision, Hidden, home> {
     const int mine = S::rest == 1 ? 0 : min(row(), S::rest - 1);
     return *reinterpret_cast<const uint2*>(rest + beside_at(mine));
   }
-  __device__ __forceinline__ static void multiply_rest(Sums& sum, uint2 w, const Values& x) {
-    multiply_tiles(sum.v[S::pairs], make_uint4(w.x, w.y, w.y, w.y), x);
+  /// The columns of a product that are one vector are shared out: the first four are the first
+  /// eight values, times which rows `row()` count, the others the last eight, times which those
+  /// eight on do: half a product, and no words to move.
+  __device__ __forceinline__ void multiply_rest(Sums& sum, uint2 w, const Values& x) const {
+    Math::multiply_shallow(sum.v[S::pairs], w.x, w.y, lane() < 16 ? x.v[0] : x.v[1]);
   }
   /// Sum i over both parts, eight rows each; the four lanes of a row have the same.
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
@@ -261,10 +264,13 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// The four lanes of a row have the same: one writes, because shorter code is fetched sooner.
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
+    const float last_half = __shfl_xor_sync(every_lane, both_parts(sum.v[S::pairs], 1), 2);
     if ((lane() & 3) == 0) {
 #pragma unroll
       for (int i = 0; i < S::tiles; ++i) to[i * 8 + row()] = both_parts(sum.v[i / 2], i % 2);
-      if (row() < S::rest) to[S::tiles * 8 + row()] = both_parts(sum.v[S::pairs], 0);
+      if (row() < S::rest) {
+        to[S::tiles * 8 + row()] = both_parts(sum.v[S::pairs], 0) + last_half;
+      }
     }
   }
   __device__ __forceinline__ static void clear(Sums& sum) {

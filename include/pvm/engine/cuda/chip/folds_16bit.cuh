@@ -31,7 +31,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
     from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }
   uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);
-#pragma unroll 2
+#pragma unroll 1
   for (int tile = 0; tile < S::operands; ++tile) {
     std::uint32_t v[4];
 #pragma unroll

@@ -84,13 +84,21 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
   }
   __syncwarp();
-  float total = over_sources(sum);
-  float products = 0;  // of A
-  if (patch) {
-    if (lane() < sums) products = primary_sums(u, t)[lane()];
-  } else {
-    products = over_sources(of_primary);
-    if (lane() < sums) primary_sums(u, t)[lane()] = products;
+  float total = 0, products = 0;  // the latter of A
+#pragma unroll 1
+  for (int context = patch ? 1 : 0; context < 2; ++context) {
+    Products of;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) of.v[i] = context != 0 ? sum.v[i] : of_primary.v[i];
+    products = total;
+    total = over_sources(of);
+  }
+  if (lane() < sums) {
+    if (patch) {
+      products = primary_sums(u, t)[lane()];
+    } else {
+      primary_sums(u, t)[lane()] = products;
+    }
   }
   if (lane() < S::terms) {
     total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
@@ -154,7 +162,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_re
   const int place = table_place(e);
   const float* tables = float_area(u) + S::tables + place;
   std::uint32_t* to = area(u) + S::listed + e;
-#pragma unroll
+#pragma unroll 4
   for (int i = 0; i < S::most_period; i += 32 / sums) {
     const int since = i + lane() / sums;
     if (since < a.period) to[since * sums] = Words::pack(tables[since * sums] * v);
