@@ -165,16 +165,14 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wi
     const ChipWideBlock& block = blocks[k];
     const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
     const std::uint32_t out = my.all_out + block.out - my.out;
+    const bool stays = !S::streams && block.where != in_memory;
+    Weights w{};  // asked for with the list
+    if (stays) this->load_streamed(w, this->streamed(block));
     this->store_list(list_of(block.out), block, [&](int e, int o) {
       const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
       return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
     });
-    if constexpr (!S::streams) {
-      if (block.where == in_memory) continue;
-      Weights w;
-      this->load_streamed(w, this->streamed(block));
-      this->store_wide(block, w);
-    }
+    if (stays) this->store_wide(block, w);
   }
 }
 

@@ -106,7 +106,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
         weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] * primary_sums(u, t + 1)[lane()];
     total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
   }
-  const float2 share = weigh_rows(S::d0, u, t - 1, total);
+  float2 share = weigh_rows(S::d0, u, t - 1, total);
+  if (2 * lane() + 1 >= Hidden) share.y = 0;
   if (2 * lane() < Hidden) {
     reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
   }

@@ -47,11 +47,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     begin_phase();
     const bool ends = last();
     if (!ends) arrive_warps(x_left, multiplying + finishing);
-    multiply_errors();
-    arrive_warps(gradients_made, multiplying + with_units_threads());
-    begin_phase();
     sync_warps(hidden_made, multiplying + with_units_threads());
-    make_outputs();
+    learn();
+    arrive_warps(gradients_made, multiplying + with_units_threads());
     arrive_warps(w1_left, multiplying + folding);
     if (ends) break;
     next_step();
@@ -168,7 +166,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::errors() const {
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_errors() const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
   const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
   const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
   if (block == end) return;
@@ -176,8 +174,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_errors(
   const std::uint32_t* d1_at = shared + p.d1 + start.out;
   const std::uint32_t* tiles = shared + start.where;
   const std::uint32_t* listed = list_of(start.out);
-  typename Base::Sums sum;
-  typename Base::ListSums more;
+  float* y = this->outputs_of(now().step, start.out, 0);
+  typename Base::WideWalk on;
   int place[Base::listed_places];
 #pragma unroll
   for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
@@ -185,47 +183,28 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_errors(
   for (; block != end; ++block) {
     const std::uint32_t what = block->what;
     const int u = static_cast<int>(what & 0xff);
+    const int phase = static_cast<int>(what >> 8 & 0xff);
+    if (on.first) on.h = this->rows(area(u) + S::raw);
     const auto d1 = this->values(d1_at);
+    typename Base::ColumnSums sum, more;  // two, because each product waits for its sum
     Weights w;
     this->load_wide(w, tiles);
-    this->multiply(sum, w, d1);
+    this->multiply(on.sum, w, d1);
+    this->multiply_rows(sum, tiles, on.h, 0, (S::pairs + 1) / 2);
     const typename Base::ListSums beside = this->multiply_list(listed, d1);
-    const float* weights = weights_of(u, static_cast<int>(what >> 8 & 0xff));
+    this->multiply_rows(more, tiles, on.h, (S::pairs + 1) / 2, S::pairs);
+    this->multiply_listed_rows(more, listed, this->listed_of(u, phase));
+    this->add(sum, more);
+    const float* weights = weights_of(u, phase);
 #pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) more.v[i] += weights[place[i]] * beside.v[i];
+    for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
+    this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
     d1_at += columns;
     tiles += S::block_words;
     listed += S::list_words;
-    if (what >> run_shift == 1) this->hand_over(u, sum, more);
-  }
-}
-
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::make_outputs() const {
-  const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
-  const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
-  if (block == end) return;
-  const ChipWideBlock start = *block;
-  const std::uint32_t* tiles = shared + start.where;
-  const std::uint32_t* listed = list_of(start.out);
-  float* y = this->outputs_of(now().step, start.out, 0);
-  typename Base::Rows h{};
-  bool first = true;  // of its unit
-#pragma unroll 1
-  for (; block != end; ++block) {
-    const std::uint32_t what = block->what;
-    const int u = static_cast<int>(what & 0xff);
-    if (first) h = this->rows(area(u) + S::raw);
-    typename Base::ColumnSums sum, more;  // two, because each product waits for its sum
-    this->multiply_rows(sum, tiles, h, 0, (S::pairs + 1) / 2);
-    this->multiply_rows(more, tiles, h, (S::pairs + 1) / 2, S::pairs);
-    this->multiply_listed_rows(more, listed, this->listed_of(u, static_cast<int>(what >> 8 & 0xff)));
-    this->add(sum, more);
-    this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
-    tiles += S::block_words;
-    listed += S::list_words;
     y += columns;
-    first = what >> run_shift == 1;
+    on.first = what >> run_shift == 1;
+    if (on.first) this->hand_over(u, on.sum, on.more);
   }
 }
 

@@ -216,6 +216,8 @@ class Plan {
   static std::vector<std::uint32_t> first_inputs(const ChipProgram& p,
                                                  const std::vector<ChipBlock>& all);
   [[nodiscard]] std::vector<ChipRun> runs(Draft& draft) const;
+  [[nodiscard]] ChipRun run(const Draft& draft, std::size_t w, std::size_t first,
+                            std::size_t end) const;
 
   Connectome net_;
   std::size_t period_;

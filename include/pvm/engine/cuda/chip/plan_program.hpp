@@ -4,6 +4,7 @@
 
 /// Writes a multiprocessor's program when all lists are complete.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -53,33 +54,39 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
 template <class Precision, int Hidden, Home home>
 std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
   std::vector<ChipRun> all;
-  if constexpr (!S::specialised) return all;
-  for (std::size_t w = 0; w < S::multipliers; ++w) {
+  for (std::size_t w = 0; S::specialised && w < S::multipliers; ++w) {
     draft.p.run_start[w] = narrow(all.size());
     const auto& list = draft.blocks[w];
-    const auto [first_held, first_shared] = held_of(draft, w);
-    const std::size_t late = draft.p.late_from[w];
     for (std::size_t first = 0; first < list.size();) {
       const std::size_t end = first + (list[first].what >> run_shift);
-      const auto among = [&](std::size_t k, std::size_t from, std::size_t to) {
-        return std::clamp(k, from, to) - from;
-      };
-      std::uint32_t there = 0;
-      for (std::size_t k = first; k < std::min(end, first_shared); ++k) {
-        there |= 1U << (k < first_held ? k : S::under_way + k - first_held);
-      }
-      const std::size_t shared_here =
-          among(end, first_shared, late) - among(first, first_shared, late);
-      all.push_back({areas.units + (list[first].what & 0xff) * S::unit_words + S::part0 +
-                         narrow(w) * S::values,
-                     list[0].block + narrow(late), there | narrow(shared_here) << 16,
-                     narrow(among(first, late, list.size()) | among(end, late, list.size()) << 8 |
-                            (list.size() - late) << 16)});
+      all.push_back(run(draft, w, first, end));
       first = end;
     }
     if (!list.empty()) all.back().late |= last_run;
   }
   return all;
+}
+
+/// Blocks `first` to `end` of warp w, which are of one unit.
+template <class Precision, int Hidden, Home home>
+ChipRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, std::size_t first,
+                                           std::size_t end) const {
+  const auto& list = draft.blocks[w];
+  const auto [first_held, first_shared] = held_of(draft, w);
+  const std::size_t late = draft.p.late_from[w];
+  const auto among = [&](std::size_t k, std::size_t from, std::size_t to) {
+    return std::clamp(k, from, to) - from;
+  };
+  std::uint32_t there = 0;
+  for (std::size_t k = first; k < std::min(end, first_shared); ++k) {
+    there |= 1U << (k < first_held ? k : S::under_way + k - first_held);
+  }
+  const std::size_t shared_here = among(end, first_shared, late) - among(first, first_shared, late);
+  const std::uint32_t unit = list[first].what & 0xff;
+  return {areas.units + unit * S::unit_words + S::part0 + narrow(w) * S::values,
+          list[0].block + narrow(late), there | narrow(shared_here) << 16,
+          narrow(among(first, late, list.size()) | among(end, late, list.size()) << 8 |
+                 (list.size() - late) << 16)};
 }
 
 /// The blocks of all warps, one warp's behind the other's; warps that do not multiply have none.

@@ -4,8 +4,8 @@
 
 /// Who does what, and when, where 16-bit weights stay on the chip. Each warp has one of three roles
 /// for as long as a launch lasts:
-///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e and W1^T d1(t), while h(t) is
-///                made, and y(t), the latter for blocks of W1 of their own;
+///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t), the
+///                latter for blocks of W1 of their own;
 ///   finishers    make h(t) of a unit, which is sent at once, its inner products, the next patch
 ///   and
 ///                d0(t); those without a unit gather x(t) and weigh the listed gradients, and all
@@ -81,12 +81,24 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// What all warps load together.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const {
     begin_phase();
+    const ChipBlock* blocks = my_blocks();
     const int count = my_count();
-    each_shared([&](const ChipBlock& block) {
-      Weights w;
-      this->load_streamed(w, this->streamed(block));
-      this->store(block, w);
-    });
+    constexpr int at_once = 3;  // because a launch begins with many trips to memory
+#pragma unroll 1
+    for (int first = 0; first < count; first += at_once) {
+      Weights w[at_once] = {};
+      const auto is_shared = [&](int i) {
+        return first + i < count && blocks[first + i].where != in_memory;
+      };
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        if (is_shared(i)) this->load_streamed(w[i], this->streamed(blocks[first + i]));
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        if (is_shared(i)) this->store(blocks[first + i], w[i]);
+      }
+    }
     if (count > 0) this->load_rests();
     this->load_wide_weights();
   }
@@ -164,12 +176,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
                                    std::uint32_t there) const;
   /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
   __device__ void errors() const;
-  /// What this warp's blocks of W1 have of W1^T d1 and of d1(j).d1, the latter with its
-  /// coefficients: all that d0(t) needs, and none of it needs h(t). The blocks' tiles, lists and
-  /// outputs lie one behind the other.
-  __device__ void multiply_errors() const;
-  /// And their y(t).
-  __device__ void make_outputs() const;
+  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
+  /// their y(t). The blocks' tiles, lists and outputs lie one behind the other.
+  __device__ void learn() const;
 
   // -------------------------------------------------------------- finishers.cuh
 
