@@ -17,7 +17,7 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
   const bool finishes = finisher() < with_units();
-  typename Base::Pixels pixels{};
+  Pixels pixels{};
   if (finishes && patch_from(finisher()) >= 0) {
     pixels = this->ask_pixels(patch_from(finisher()), 1, lane());
   }
@@ -73,15 +73,14 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() c
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(
-    typename Base::Pixels& pixels) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pixels& pixels) const {
   const int start = patch_from(finisher());
   if (start < 0) return;
   int u = start, first = lane(), ahead = 1;
 #pragma unroll 1
   do {
     this->place_pixels(u, ahead, first, pixels);
-    first += 32 * Base::pixels_at_once;
+    first += 32 * pixels_at_once;
     if (first - lane() >= a.patch) {
       this->finish_patch(u, ahead);
       first = lane();

@@ -90,7 +90,15 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
               2 * padded(u) + panel.column, 0, unit.own_phase[2]);
   }
   unit.panels = narrow(draft.panels.size()) - unit.first_panel;
-  list_products(draft, unit);
+  unit.products = narrow(draft.products.size());
+  unit.groups = unit.panels;
+  if constexpr (S::specialised) {
+    list_groups(draft, unit);
+  } else {
+    for (std::uint32_t k = 0; k < unit.panels && !S::streams; ++k) {
+      list_products(draft, draft.panels[unit.first_panel + k]);
+    }
+  }
   draft.units.push_back(unit);
   for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
     draft.targets.push_back(target_of(unit, o));
@@ -132,14 +140,21 @@ void Plan<Precision, Hidden, home>::add_panel(Draft& draft, std::span<const std:
   }
 }
 
-/// Where in a row of the past each lane finds its piece of the inner products of a group of
-/// sources: first the primary ones, as far as one group goes, then those of the context. Where there
-/// is no room for such a list a group is a panel.
+/// Where in a row of the past each lane finds its piece of the inner products of a panel's sources.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::list_products(Draft& draft, ChipUnit& unit) {
-  unit.products = narrow(draft.products.size());
-  unit.groups = unit.panels;
-  if constexpr (S::streams) return;
+void Plan<Precision, Hidden, home>::list_products(Draft& draft, const ChipPanel& panel) {
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    const std::uint32_t source = lane / S::product_pieces, piece = lane % S::product_pieces;
+    const bool is = source < std::min<std::uint32_t>(panel.count, group_slots);
+    draft.products.push_back(
+        is ? draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece) : no_product);
+  }
+}
+
+/// The same where warps have roles, of groups of sources whatever their panels: first the primary
+/// ones, as far as one group goes, then those of the context.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit) {
   std::vector<std::uint32_t> places;  // of sources, each at its first piece
   const bool primary = unit.patch == not_a_patch;
   for (std::uint32_t k = 0; k < unit.panels; ++k) {
@@ -149,15 +164,15 @@ void Plan<Precision, Hidden, home>::list_products(Draft& draft, ChipUnit& unit) 
       places.push_back((draft.slots[panel.first + s].from + 4 * S::value_pieces) |
                        panel.phase << phase_shift);
     }
-    if (is_primary) places.resize(round_up(places.size(), group_slots), no_product);
+    if (is_primary) places.resize(round_up(places.size(), group_slots), no_source);
   }
   unit.groups = narrow(round_up(places.size(), group_slots) / group_slots);
   for (std::size_t at = 0; at < unit.groups * 32; ++at) {
     const std::size_t lane = at % 32, source = at / 32 * group_slots + lane / S::product_pieces;
     const bool is = lane < group_slots * S::product_pieces && source < places.size() &&
-                    places[source] != no_product;
+                    places[source] != no_source;
     draft.products.push_back(is ? places[source] + 4 * narrow(lane % S::product_pieces)
-                                : no_product);
+                                : no_source);
   }
 }
 

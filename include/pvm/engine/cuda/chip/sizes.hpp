@@ -169,16 +169,18 @@ struct ChipUnit {
   std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
   std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
-  std::uint32_t groups, products;  ///< [groups][32]: what each lane reads of inner products
+  /// [panels or groups][32]: what each lane reads of the sources' inner products.
+  std::uint32_t groups, products;
   std::uint32_t own_phase[3];  ///< when A, B and the bias fold
   std::uint32_t patch;         ///< in layer 0: which, else not_a_patch
   std::uint32_t seen;          ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
-/// What a lane reads of a source's inner products: where, in a row of the past, and when what the
-/// source feeds folds.
+/// What a lane reads of a panel's inner products: where, in a row of the past. Where warps have
+/// roles, of a source's: that, and when what the source feeds folds.
+inline constexpr std::uint32_t no_product = ~0U;
 inline constexpr int phase_shift = 24;
-inline constexpr std::uint32_t no_product = (1U << phase_shift) - 1;
+inline constexpr std::uint32_t no_source = (1U << phase_shift) - 1;
 
 /// Sources that fold together.
 struct ChipPanel {
@@ -267,8 +269,6 @@ struct ChipProgram {
   /// the end; and a bit for each held block that folds in a phase, [multipliers][period].
   std::uint32_t reload;
   std::uint32_t inputs, input_count;  ///< words of blocks' first inputs, of even and of odd steps
-  std::uint32_t runs, run_start[most_warps];
-  std::uint32_t shared_from[most_warps];  ///< where a warp's blocks in shared memory begin
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
   /// Of a warp's blocks the first are held; then come those that are not on the chip, up to
   /// `streamed_to`, then others. Where warps have roles the first, up to `streamed_to`, are not on
@@ -278,6 +278,9 @@ struct ChipProgram {
   std::uint32_t rest_first[most_warps];  ///< where a warp's rows beside the tiles start
   /// Areas whose sizes are each multiprocessor's own; `lists` are those of W1, block by block.
   std::uint32_t x, y, d1, lists, seen;
+  /// Where warps have roles: the runs of blocks of each that multiplies, and where its blocks in
+  /// shared memory begin.
+  std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
 };
 
 }  // namespace pvm::inline v0::detail::chip
