@@ -29,7 +29,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
     if (finishes) {
       begin_units();
     } else {
-      sync_warps(unit_ready, finishing + folding);
+      sync_warps(unit_listed, finishing);
     }
     each_listed_unit([&](int u) { this->listed_share(u); });
     begin_phase();
@@ -62,7 +62,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() co
   }
   if (!first()) sync_warps(factors_made, with_units_threads() + folding);
   each_own_unit([&](int u) { this->open_tables(u); });
-  arrive_warps(unit_ready, finishing + folding);
+  arrive_warps(unit_ready, with_units_threads() + folding);
+  arrive_warps(unit_listed, finishing);
 }
 
 template <class Precision, int Hidden>

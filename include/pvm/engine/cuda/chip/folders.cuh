@@ -23,7 +23,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + 3 * (folder() * a.period + now().phase);
     send_for_masters(start[0], start[3]);
-    sync_warps(unit_ready, finishing + folding);
+    sync_warps(unit_ready, with_units_threads() + folding);
 #pragma unroll 1
     for (int k = folder(); k < 2 * unit_count(); k += S::folders) {
       this->write_factors(k / 2, k % 2 != 0, folds_of(k / 2));

@@ -64,7 +64,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     gradients_made,   ///< finishers for W1^T d1(t)
     x_left,           ///< finishers until nobody reads x(t) any more
     factors_made,     ///< finishers until nobody reads the tables of the step before
-    unit_ready,       ///< folders, and those that gather, for tables and d0(t-1)
+    unit_ready,       ///< folders for tables and d0(t-1)
+    unit_listed,      ///< and finishers without units, which have a barrier of their own so that all
+                      ///< who wait at one do so at one place (synccheck wants that)
     factors_written,  ///< folders for each other
     w0_left,          ///< folders until nobody reads W0
     w1_left,          ///< and W1
