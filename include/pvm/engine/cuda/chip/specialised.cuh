@@ -206,7 +206,6 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
                                float weight) const;
   /// h(t) of a unit, sent, and then its inner products: one warp's work.
   __device__ void finish_unit(int u) const;
-  __device__ void list_representation(int u, float sum) const;
   /// Sends `pieces` pieces of the words word(i), marked as of step t.
   template <class Word>
   __device__ void send_words(std::uint32_t* to, int pieces, Word word, unsigned long long t) const;

@@ -143,25 +143,6 @@ __device__ __forceinline__ float2 Specialised<Precision, Hidden>::weigh_rows(
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::list_representation(
-    int u, float sum) const {
-  const int e = lane() & (sums - 1);
-  const int age = e > S::rest ? age_of(e) : 0;
-  const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
-  float v = 1;  // the bias
-  if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
-  if (e > S::rest) v = product;
-  const int place = table_place(e);
-  const float* tables = float_area(u) + S::tables + place;
-  std::uint32_t* to = area(u) + S::listed + e;
-#pragma unroll 4
-  for (int i = 0; i < S::most_period; i += 32 / sums) {
-    const int since = i + lane() / sums;
-    if (since < a.period) to[since * sums] = Words::pack(tables[since * sums] * v);
-  }
-}
-
-template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_unit(int u) const {
   const unsigned long long t = now().step;
   const ChipUnit& my = unit(u);
@@ -190,7 +171,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_unit(int 
   const float sum = unit_products(u, t);
   const std::uint32_t products[1] = {__float_as_uint(sum)};
   this->send(record + 4 * S::value_pieces, S::product_pieces, products, t);
-  list_representation(u, sum);
+  this->list_representation(u, sum);
 }
 
 template <class Precision, int Hidden>
