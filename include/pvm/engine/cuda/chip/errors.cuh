@@ -31,7 +31,9 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   const int place = this->list_place(S::rest + 1 + n.lag, static_cast<int>(c));
   const auto* targets = list<ChipTarget>(p.targets);
   const float* y = outputs_of(t, 0, 0);
-  std::uint32_t* d1_here = shared + p.d1;
+  // Where warps have roles d1 takes the place of y(t-2), and y(t) that of d1.
+  std::uint32_t* d1_here =
+      S::specialised ? reinterpret_cast<std::uint32_t*>(outputs_of(t, 0, 0)) : shared + p.d1;
   std::uint32_t* lists = list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
   float loss = 0, missed = 0, moved = 0;

@@ -22,7 +22,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
     pixels = this->ask_pixels(patch_from(finisher()), 1, lane());
   }
   if (gathers()) gather(now().step);
-  arrive_warps(gathered, multiplying + finishing);
+  open_gate(gathered);
 #pragma unroll 1
   for (;;) {
     begin_phase();
@@ -46,7 +46,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
       begin_phase();
       if (gathers()) gather(now().step + 1);
       begin_phase();
-      arrive_warps(gathered, multiplying + finishing);
+      open_gate(gathered);
     }
     if (finishes) finish_gradients();
     if (ends) break;
@@ -70,7 +70,7 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
   sync_warps(sums_made, multiplying + finishing);
   each_own_unit([&](int u) { this->finish_unit(u); });
-  arrive_warps(hidden_made, multiplying + with_units_threads());
+  open_gate(hidden_made);
 }
 
 template <class Precision, int Hidden>

@@ -32,11 +32,11 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
     sync_warps(factors_written, folding);
     fold_blocks(start[0], start[1], start[2]);
     begin_phase();
-    if (!last()) arrive_warps(w0_folded, multiplying + folding);
+    if (!last()) open_gate(w0_folded);
     sync_warps(w1_left, multiplying + folding);
     fold_wide_blocks(start[2], start[3]);
     if (last()) break;
-    arrive_warps(w1_folded, multiplying + folding);
+    open_gate(w1_folded);
     next_step();
   }
 }

@@ -65,7 +65,10 @@ template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hid
 __global__ void __launch_bounds__(S::threads, S::together)
     steps(const __grid_constant__ ChipArguments a) {
   auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
-  if (threadIdx.x == 0) block.begin_launch();
+  if (threadIdx.x == 0) {
+    block.begin_launch();
+    if constexpr (S::specialised) block.close_gates();
+  }
   __syncthreads();
   if (block.launch().count == 0) return;
   block.load_launch();

@@ -27,7 +27,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
   for (;;) {
     begin_phase();
     if (!first()) {
-      sync_warps(w0_folded, multiplying + folding);
+      pass_gate(w0_folded, now().frame - 1);
       load_folded(held);
     }
     Coming coming{};
@@ -37,17 +37,17 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
       if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()->block + k));
     }
     Walk on = begin_walk();
-    sync_warps(gathered, multiplying + finishing);
+    pass_gate(gathered, now().frame);
     forward(held, coming, on);
     arrive_warps(sums_made, multiplying + finishing);
     arrive_warps(w0_left, multiplying + folding);
     begin_phase();
-    if (!first()) sync_warps(w1_folded, multiplying + folding);
+    if (!first()) pass_gate(w1_folded, now().frame - 1);
     errors();
     begin_phase();
     const bool ends = last();
     if (!ends) arrive_warps(x_left, multiplying + finishing);
-    sync_warps(hidden_made, multiplying + with_units_threads());
+    pass_gate(hidden_made, now().frame);
     learn();
     arrive_warps(gradients_made, multiplying + with_units_threads());
     arrive_warps(w1_left, multiplying + folding);
@@ -171,10 +171,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
   const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
   if (block == end) return;
   const ChipWideBlock start = *block;
-  const std::uint32_t* d1_at = shared + p.d1 + start.out;
   const std::uint32_t* tiles = shared + start.where;
   const std::uint32_t* listed = list_of(start.out);
-  float* y = this->outputs_of(now().step, start.out, 0);
+  float* y = this->outputs_of(now().step, start.out, 0);  // and, until then, d1
   typename Base::WideWalk on;
   int place[Base::listed_places];
 #pragma unroll
@@ -185,7 +184,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
     const int u = static_cast<int>(what & 0xff);
     const int phase = static_cast<int>(what >> 8 & 0xff);
     if (on.first) on.h = this->rows(area(u) + S::raw);
-    const auto d1 = this->values(d1_at);
+    const auto d1 = this->values(reinterpret_cast<const std::uint32_t*>(y));
     typename Base::ColumnSums sum, more;  // two, because each product waits for its sum
     Weights w;
     this->load_wide(w, tiles);
@@ -199,7 +198,6 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
 #pragma unroll
     for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
     this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
-    d1_at += columns;
     tiles += S::block_words;
     listed += S::list_words;
     y += columns;

@@ -181,6 +181,15 @@ class Plan {
   void deal(Draft& draft, const std::vector<Folding>& foldings);
   [[nodiscard]] std::array<std::vector<std::size_t>, S::multipliers> room_for_units(
       const Draft& draft, const std::vector<Folding>& foldings) const;
+  static bool fill_in_turn(std::vector<std::size_t> left, double most, std::size_t wide,
+                           std::array<std::vector<std::size_t>, S::multipliers>& room);
+  /// Of `count` blocks of W1 those that warp w gets, in runs.
+  static std::size_t wide_of(std::size_t w, std::size_t count) {
+    const auto before = [&](std::size_t k) {
+      return (k * count + S::multipliers - 1) / S::multipliers;
+    };
+    return before(w + 1) - before(w);
+  }
   void number_blocks(Draft& draft);
   [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Folding& f, std::size_t b) const;
   [[nodiscard]] InputPlace input_place(const ChipUnit& unit, const Folding& f, std::size_t k) const;

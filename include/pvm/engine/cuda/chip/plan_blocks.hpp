@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -51,8 +52,8 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
 }
 
 /// How many blocks of each unit a warp may get. Where warps have roles that is a run of the
-/// blocks of all units, as many for each warp: most have blocks of one unit only, and what is done
-/// once for each unit of a warp's is done once.
+/// blocks of all units: most have blocks of one unit only, and what is done once for each unit of
+/// a warp's is done once. A warp with two units or more blocks of W1 gets fewer.
 template <class Precision, int Hidden, Home home>
 auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
                                                    const std::vector<Folding>& foldings) const
@@ -64,27 +65,58 @@ auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
     all += f.blocks;
   }
   std::array<std::vector<std::size_t>, S::multipliers> room;
-  for (std::size_t w = 0; w < S::multipliers; ++w) {
-    const std::size_t from = all * w / S::multipliers, to = all * (w + 1) / S::multipliers;
-    std::size_t first = 0;
-    for (const std::size_t blocks_here : size) {
-      const std::size_t end = first + blocks_here;
-      const std::size_t both =
-          std::max(std::min(to, end), std::max(from, first)) - std::max(from, first);
-      room[w].push_back(S::specialised ? both : blocks_here);
-      first = end;
-    }
+  if constexpr (S::specialised) {
+    const auto wide = static_cast<double>(draft.targets.size()) / S::multipliers;
+    double most = static_cast<double>(all) / S::multipliers + S::wide_share * wide;
+    while (!fill_in_turn(size, most, draft.targets.size(), room)) most += 0.25;
+  } else {
+    room.fill(size);
   }
   return room;
 }
 
-/// Each warp's blocks by unit, one behind the other in device memory.
+/// Gives each warp blocks of one unit after the other until it has `most`, where its blocks of W1,
+/// of `wide` in all, and another unit count for some blocks, too; false if some blocks are left.
+template <class Precision, int Hidden, Home home>
+bool Plan<Precision, Hidden, home>::fill_in_turn(
+    std::vector<std::size_t> left, double most, std::size_t wide,
+    std::array<std::vector<std::size_t>, S::multipliers>& room) {
+  std::size_t u = 0;
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    room[w].assign(left.size(), 0);
+    double there = most - S::wide_share * static_cast<double>(wide_of(w, wide));
+    while (there >= 1 && u < left.size()) {
+      const std::size_t here = std::min(left[u], static_cast<std::size_t>(there));
+      room[w][u] = here;
+      left[u] -= here;
+      there -= static_cast<double>(here);
+      if (left[u] > 0) break;
+      ++u;
+      there -= S::another_unit;
+    }
+  }
+  return u == left.size();
+}
+
+/// Each warp's blocks by unit, one behind the other in device memory. Where some warps fold for
+/// others they may fold a block that is held, which are the first, while it is multiplied, and
+/// others only after that: so that half of what folds in a step is held, every second block comes
+/// first.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
-  for (auto& list : draft.blocks) {
-    std::stable_sort(list.begin(), list.end(), [](const ChipBlock& a, const ChipBlock& b) {
-      return (a.what & 0xff) < (b.what & 0xff);
-    });
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    auto& list = draft.blocks[w];
+    std::vector<std::pair<std::uint32_t, std::size_t>> order;
+    for (std::size_t k = 0; k < list.size(); ++k) {
+      order.emplace_back(list[k].what & 0xff, S::specialised ? (k + w) % 2 : 0);
+    }
+    std::vector<std::size_t> from(list.size());
+    std::iota(from.begin(), from.end(), std::size_t{0});
+    std::stable_sort(from.begin(), from.end(),
+                     [&](std::size_t a, std::size_t b) { return order[a] < order[b]; });
+    std::vector<ChipBlock> sorted;
+    for (const std::size_t k : from) sorted.push_back(list[k]);
+    list = std::move(sorted);
     count_runs(list);
     for (ChipBlock& block : list) {
       number_[block.block] = numbered_;

@@ -78,7 +78,7 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, Places& place) {
   ChipProgram& p = draft.p;
   p.x = place(draft.x);
   p.x_words = draft.x;
-  p.d1 = place(draft.out);
+  p.d1 = place(S::specialised ? 0 : draft.out);  // or in the place of outputs
   p.seen = place(draft.patches * history * patch_row);
   if constexpr (S::streams) {
     p.lists = narrow(list_words);

@@ -82,6 +82,9 @@ struct Sizes {
   static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 1.3);
   /// And a unit, whatever its blocks.
   static constexpr double unit_cost = streams || whole ? 28 : 24;
+  /// How many blocks of W0 take a warp as long as to begin with those of another unit, and a block
+  /// of W1 as far as its time is made up for by others.
+  static constexpr double another_unit = 4, wide_share = 0;
   /// Blocks of fp32 W0 that warps get which finish a unit, read a patch, write factors, or nothing
   /// of it: such that all warps are busy for as long.
   static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
@@ -143,16 +146,18 @@ struct Sizes {
   static constexpr std::uint32_t squeezed = hidden + history * values;
   static constexpr std::uint32_t d0 = squeezed + history * values;
   /// Factors of the folds of W0 and W1, and whether there are any, of even and odd steps: of 16-bit
-  /// weights operands, made of some words more than a row has, of others the coefficients.
+  /// weights operands, made of some words more than a row has, of others the coefficients. Warps
+  /// that only fold wait for each other before they write those of a step, over the last one's.
   static constexpr std::uint32_t fold0 = d0 + history * values + 16;
   static constexpr int factor_words = whole ? sums : operands * 128;
+  static constexpr int factor_turns = specialised ? 1 : 2;
   /// Held blocks that a folder folds in a step while they are multiplied, at most.
   static constexpr int early_folds = 6;
   /// Of a warp that folds; those keep the rows beside their tiles there until nobody reads these.
   static constexpr int scratch_words =
       whole ? terms * columns + 4 : (specialised ? early_folds * rest_words : 0);
-  static constexpr std::uint32_t fold1 = fold0 + 2 * factor_words;
-  static constexpr std::uint32_t gains = fold1 + 2 * factor_words;
+  static constexpr std::uint32_t fold1 = fold0 + factor_turns * factor_words;
+  static constexpr std::uint32_t gains = fold1 + factor_turns * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
   static constexpr std::uint32_t corner = gains + 3;  ///< of its patch in a frame
   static constexpr std::uint32_t rates = gains + 4;   ///< tables of a launch's steps
@@ -248,7 +253,8 @@ inline constexpr std::uint32_t no_pixel = ~0U;
 struct ChipAreas {
   static constexpr std::uint32_t now = 0;  ///< of a step and those after it
   static constexpr std::uint32_t launch = now + 4 * 8;
-  static constexpr std::uint32_t score = launch + 16;
+  static constexpr std::uint32_t gates = launch + 16;  ///< where warps have roles
+  static constexpr std::uint32_t score = gates + 2 * 4;
   static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
   static constexpr std::uint32_t offsets = scored + launch_steps;  ///< of a patch's pixels

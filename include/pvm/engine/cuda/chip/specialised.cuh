@@ -54,19 +54,45 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ int finisher() const { return warp() - S::multipliers; }
   __device__ __forceinline__ int folder() const { return finisher() - S::finishers; }
 
-  /// The barriers of a step, by who waits and for what.
+  /// What multipliers wait for in a step. Those who wait at a gate do not wait for each other, so
+  /// that one who has less of one thing may have more of another.
+  enum Gates : int {
+    gathered,     ///< x(t), by finishers
+    hidden_made,  ///< h(t), tables, and d0(t-1), by finishers with units
+    w0_folded,    ///< folds of W0 of the step before, by folders
+    w1_folded,    ///< and of W1
+    gates
+  };
+  __device__ __forceinline__ CopyBarrier* gate(Gates which) const {
+    return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
+  }
+  /// One thread's work, once a launch.
+  __device__ __forceinline__ void close_gates() const {
+    barrier_init(gate(gathered), S::finishers);
+    barrier_init(gate(hidden_made), static_cast<unsigned>(with_units()));
+    barrier_init(gate(w0_folded), S::folders);
+    barrier_init(gate(w1_folded), S::folders);
+  }
+  /// A gate opens once a step, when all warps who make what it stands for have said so.
+  __device__ __forceinline__ void open_gate(Gates which) const {
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(gate(which));
+  }
+  /// Of a step of this launch.
+  __device__ __forceinline__ void pass_gate(Gates which, int frame) const {
+    barrier_wait(gate(which), static_cast<unsigned>(frame) & 1U);
+    __syncwarp();
+  }
+
+  /// The other barriers of a step, by who waits and for what.
   enum Barriers : int {
-    gathered = 1,     ///< multipliers for x(t)
-    w0_folded,        ///< multipliers for the folds of W0 of the step before
-    w1_folded,        ///< and of W1
-    hidden_made,      ///< multipliers for h(t), tables, and d0(t-1)
-    sums_made,        ///< finishers for W0 x(t) and what listed gradients add
-    gradients_made,   ///< finishers for W1^T d1(t)
-    x_left,           ///< finishers until nobody reads x(t) any more
-    factors_made,     ///< finishers until nobody reads the tables of the step before
-    unit_ready,       ///< folders for tables and d0(t-1)
-    unit_listed,      ///< and finishers without units, which have a barrier of their own so that all
-                      ///< who wait at one do so at one place (synccheck wants that)
+    sums_made = 1,   ///< finishers for W0 x(t) and what listed gradients add
+    gradients_made,  ///< finishers for W1^T d1(t)
+    x_left,          ///< finishers until nobody reads x(t) any more
+    factors_made,    ///< finishers until nobody reads the tables of the step before
+    unit_ready,      ///< folders for tables and d0(t-1)
+    unit_listed,     ///< and finishers without units, which have a barrier of their own so that all
+                     ///< who wait at one do so at one place (synccheck wants that)
     factors_written,  ///< folders for each other
     w0_left,          ///< folders until nobody reads W0
     w1_left,          ///< and W1

@@ -172,7 +172,7 @@ struct View {
   }
   /// Where the factors of this step's folds are; `which` is S::fold0 or S::fold1.
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
-    return area(u) + which + (turn & 1) * S::factor_words;
+    return area(u) + which + (turn & (S::factor_turns - 1)) * S::factor_words;
   }
   /// How old the gradient is that stands in column e of those beside W1's tiles; `lags - 1`: none.
   __device__ __forceinline__ int age_of(int e) const {

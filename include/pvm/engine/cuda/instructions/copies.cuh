@@ -58,15 +58,14 @@ __device__ __forceinline__ void copies_wait_all() {
 inline constexpr bool has_bulk_copies = PVM_BULK_COPIES != 0;
 
 /// A barrier in shared memory that opens when so many threads have arrived, and all bytes they
-/// expect; from compute capability 9.0 on, like bulk copies.
+/// expect, which are of bulk copies.
 using CopyBarrier = unsigned long long;
 
 /// One thread's work, before the others use it (__syncthreads).
 __device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
-#if PVM_BULK_COPIES
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(arrivals)
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                : "memory");
+#if PVM_BULK_COPIES
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
@@ -81,10 +80,9 @@ __device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned in
 }
 /// Arrives.
 __device__ __forceinline__ void barrier_arrive(CopyBarrier* barrier) {
-#if PVM_BULK_COPIES
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(
+                   shared_address(barrier))
                : "memory");
-#endif
 }
 /// Arrives once all asynchronous copies of this thread so far are there.
 __device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
@@ -93,12 +91,13 @@ __device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
                : "memory");
 #endif
 }
-/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again. The
-/// thread sleeps for up to 10 ms at a time: one that asks again and again takes others' turns.
+/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again. From
+/// compute capability 9.0 on the thread sleeps for up to 10 ms at a time: one that asks again and
+/// again takes others' turns.
 __device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
-#if PVM_BULK_COPIES
   unsigned int open;
   do {
+#if PVM_BULK_COPIES
     asm volatile(
         "{\n\t.reg .pred p;\n\t"
         "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\n\t"
@@ -106,8 +105,16 @@ __device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int 
         : "=r"(open)
         : "r"(shared_address(barrier)), "r"(parity), "r"(10000000U)
         : "memory");
-  } while (open == 0);
+#else
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(open)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
 #endif
+  } while (open == 0);
 }
 /// One thread's copy of a multiple of 16 bytes, both ends aligned to 16, that `barrier` waits for.
 __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
