@@ -116,7 +116,8 @@ class Plan {
 
  private:
   using Draft = ProgramDraft<S>;
-  using Left = std::array<std::size_t, S::multipliers>;  // of each warp's blocks
+  using Left = std::array<std::size_t, S::multipliers>;               // of each warp's blocks
+  using Room = std::array<std::vector<std::size_t>, S::multipliers>;  // for each unit's blocks
 
   [[nodiscard]] std::size_t base(std::size_t u) const {
     return static_cast<std::size_t>(net_.units[u].base);
@@ -179,17 +180,8 @@ class Plan {
 
   // plan_blocks.hpp: blocks to warps
   void deal(Draft& draft, const std::vector<Folding>& foldings);
-  [[nodiscard]] std::array<std::vector<std::size_t>, S::multipliers> room_for_units(
-      const Draft& draft, const std::vector<Folding>& foldings) const;
-  static bool fill_in_turn(std::vector<std::size_t> left, double most, std::size_t wide,
-                           std::array<std::vector<std::size_t>, S::multipliers>& room);
-  /// Of `count` blocks of W1 those that warp w gets, in runs.
-  static std::size_t wide_of(std::size_t w, std::size_t count) {
-    const auto before = [&](std::size_t k) {
-      return (k * count + S::multipliers - 1) / S::multipliers;
-    };
-    return before(w + 1) - before(w);
-  }
+  [[nodiscard]] Room room_for_units(const Draft& draft, const std::vector<Folding>& foldings) const;
+  static bool fill_in_turn(std::vector<std::size_t> left, std::size_t most, Room& room);
   void number_blocks(Draft& draft);
   [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Folding& f, std::size_t b) const;
   [[nodiscard]] InputPlace input_place(const ChipUnit& unit, const Folding& f, std::size_t k) const;

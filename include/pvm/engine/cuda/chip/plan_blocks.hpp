@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -53,46 +52,41 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
 
 /// How many blocks of each unit a warp may get. Where warps have roles that is a run of the
 /// blocks of all units: most have blocks of one unit only, and what is done once for each unit of
-/// a warp's is done once. A warp with two units or more blocks of W1 gets fewer.
+/// a warp's is done once. A warp with two units gets fewer.
 template <class Precision, int Hidden, Home home>
 auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
                                                    const std::vector<Folding>& foldings) const
-    -> std::array<std::vector<std::size_t>, S::multipliers> {
+    -> Room {
   std::vector<std::size_t> size(draft.units.size());
   std::size_t all = 0;
   for (const Folding& f : foldings) {
     size[f.unit] += f.blocks;
     all += f.blocks;
   }
-  std::array<std::vector<std::size_t>, S::multipliers> room;
+  Room room;
   if constexpr (S::specialised) {
-    const auto wide = static_cast<double>(draft.targets.size()) / S::multipliers;
-    double most = static_cast<double>(all) / S::multipliers + S::wide_share * wide;
-    while (!fill_in_turn(size, most, draft.targets.size(), room)) most += 0.25;
+    for (std::size_t most = all / S::multipliers; !fill_in_turn(size, most, room);) ++most;
   } else {
     room.fill(size);
   }
   return room;
 }
 
-/// Gives each warp blocks of one unit after the other until it has `most`, where its blocks of W1,
-/// of `wide` in all, and another unit count for some blocks, too; false if some blocks are left.
+/// Gives each warp blocks of one unit after the other until it has `most`, where another unit
+/// counts for some blocks, too; false if some blocks are left.
 template <class Precision, int Hidden, Home home>
-bool Plan<Precision, Hidden, home>::fill_in_turn(
-    std::vector<std::size_t> left, double most, std::size_t wide,
-    std::array<std::vector<std::size_t>, S::multipliers>& room) {
+bool Plan<Precision, Hidden, home>::fill_in_turn(std::vector<std::size_t> left, std::size_t most,
+                                                 Room& room) {
   std::size_t u = 0;
-  for (std::size_t w = 0; w < S::multipliers; ++w) {
-    room[w].assign(left.size(), 0);
-    double there = most - S::wide_share * static_cast<double>(wide_of(w, wide));
-    while (there >= 1 && u < left.size()) {
-      const std::size_t here = std::min(left[u], static_cast<std::size_t>(there));
-      room[w][u] = here;
-      left[u] -= here;
-      there -= static_cast<double>(here);
+  for (auto& mine : room) {
+    mine.assign(left.size(), 0);
+    for (std::size_t there = most; there > 0 && u < left.size();) {
+      mine[u] = std::min(left[u], there);
+      left[u] -= mine[u];
+      there -= mine[u];
       if (left[u] > 0) break;
       ++u;
-      there -= S::another_unit;
+      there -= std::min(there, S::another_unit);
     }
   }
   return u == left.size();
@@ -106,17 +100,15 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     auto& list = draft.blocks[w];
-    std::vector<std::pair<std::uint32_t, std::size_t>> order;
+    std::vector<std::pair<std::size_t, ChipBlock>> ordered;  // by unit, then by this
     for (std::size_t k = 0; k < list.size(); ++k) {
-      order.emplace_back(list[k].what & 0xff, S::specialised ? (k + w) % 2 : 0);
+      const std::size_t second = S::specialised ? (k + w) % 2 : 0;
+      ordered.emplace_back(2 * (list[k].what & 0xff) + second, list[k]);
     }
-    std::vector<std::size_t> from(list.size());
-    std::iota(from.begin(), from.end(), std::size_t{0});
-    std::stable_sort(from.begin(), from.end(),
-                     [&](std::size_t a, std::size_t b) { return order[a] < order[b]; });
-    std::vector<ChipBlock> sorted;
-    for (const std::size_t k : from) sorted.push_back(list[k]);
-    list = std::move(sorted);
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::transform(ordered.begin(), ordered.end(), list.begin(),
+                   [](const auto& block) { return block.second; });
     count_runs(list);
     for (ChipBlock& block : list) {
       number_[block.block] = numbered_;

@@ -82,9 +82,8 @@ struct Sizes {
   static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 1.3);
   /// And a unit, whatever its blocks.
   static constexpr double unit_cost = streams || whole ? 28 : 24;
-  /// How many blocks of W0 take a warp as long as to begin with those of another unit, and a block
-  /// of W1 as far as its time is made up for by others.
-  static constexpr double another_unit = 4, wide_share = 0;
+  /// How many blocks of W0 take a warp as long as to begin with those of another unit.
+  static constexpr std::size_t another_unit = 4;
   /// Blocks of fp32 W0 that warps get which finish a unit, read a patch, write factors, or nothing
   /// of it: such that all warps are busy for as long.
   static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};

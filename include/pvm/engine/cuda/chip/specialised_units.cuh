@@ -26,7 +26,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::listed_share(int
   const bool patch = my.patch != not_a_patch;
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto mark = static_cast<std::uint32_t>(t);
-  constexpr int at_once = 5;
+  constexpr int at_once = 3;
   Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};  // the first group is the primary sources
 #pragma unroll 1
   for (std::uint32_t from = 0; from < my.groups; from += at_once) {
