@@ -91,7 +91,6 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
   }
   unit.panels = narrow(draft.panels.size()) - unit.first_panel;
   unit.products = narrow(draft.products.size());
-  unit.groups = unit.panels;
   if constexpr (S::specialised) {
     list_groups(draft, unit);
   } else {

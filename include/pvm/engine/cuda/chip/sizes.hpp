@@ -173,7 +173,8 @@ struct ChipUnit {
   std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
   std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
-  /// [panels or groups][32]: what each lane reads of the sources' inner products.
+  /// [panels][32], or, where warps have roles, [groups][32]: what each lane reads of the sources'
+  /// inner products.
   std::uint32_t groups, products;
   std::uint32_t own_phase[3];  ///< when A, B and the bias fold
   std::uint32_t patch;         ///< in layer 0: which, else not_a_patch

@@ -6,10 +6,9 @@
 /// for as long as a launch lasts:
 ///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t), the
 ///                latter for blocks of W1 of their own;
-///   finishers    make h(t) of a unit, which is sent at once, its inner products, the next patch
-///   and
-///                d0(t); those without a unit gather x(t) and weigh the listed gradients, and all
-///                do where that would be one;
+///   finishers    make h(t) of a unit, which is sent at once, its inner products, the next patch,
+///                and d0(t); those without a unit gather x(t) and weigh the listed gradients, and
+///                all do where that would be one;
 ///   folders      write the factors of folds and fold the blocks whose turn it is, while or after
 ///                multipliers use them.
 /// So what is waited for by other multiprocessors, from x(t) to h(t), does not wait for folds,
@@ -66,6 +65,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ CopyBarrier* gate(Gates which) const {
     return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
   }
+  static_assert(ChipAreas::gates + gates * sizeof(CopyBarrier) / 4 <= ChipAreas::score);
   /// One thread's work, once a launch.
   __device__ __forceinline__ void close_gates() const {
     barrier_init(gate(gathered), S::finishers);
