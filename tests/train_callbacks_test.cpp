@@ -4,6 +4,7 @@
 /// Progress, metrics, previews, stopping: what happens beside the steps.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -80,6 +82,27 @@ TEST_CASE("The progress line is the one users know", "[train]") {
   CHECK(pvm::progress_line({1, 3, 1000, 2000.06, 59.6, 24.34}) ==
         "1/3 (33.3%) | fps: 1000.0 avg / 2000.1 inst | ETA: 0h01m00s | psnr: 24.3");
   CHECK(contains(pvm::progress_line({0, 3, 0, 0, std::nan(""), {}}), "ETA: "));
+}
+
+TEST_CASE("Frames of a slow source are learned as they come", "[train]") {
+  // A camera with three frames a second, during whose third somebody stops the run.
+  struct Slow : io::Synthetic {
+    pvm::Trainer<>* trainer = nullptr;
+    io::FrameInfo next(io::FrameShape shape, std::span<std::uint8_t> pixels) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (position().frame == 2) trainer->request_stop();
+      return io::Synthetic::next(shape, pixels);
+    }
+  };
+  pvm::Trainer<> trainer(tiny_spec()), fast(tiny_spec());
+  Slow slow;
+  slow.trainer = &trainer;
+  CHECK(trainer.fit(slow, pvm::Steps{30}).step == 3);
+  io::Synthetic frames;
+  fast.fit(frames, pvm::Steps{3});
+  CHECK(trainer.prediction() == fast.prediction());
+  const auto last = trainer.last_frame(), same = fast.last_frame();
+  CHECK(std::equal(last.begin(), last.end(), same.begin(), same.end()));
 }
 
 TEST_CASE("Progress in a file is a line per interval", "[train]") {

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t not_stored = std::numeric_limits<std::uint32_t>::
 inline constexpr std::size_t share_of_free_memory = std::numeric_limits<std::size_t>::max();
 
 /// Room for the frames of a few steps, lent by an engine (`stage`) to be filled and handed back
-/// (`run`). Pixels are 8-bit, [steps][batch][side][side][channels].
+/// (`run`), all of it or its first steps. Pixels are 8-bit, [steps][batch][side][side][channels].
 struct FrameBlock {
   int steps = 0;
   std::span<std::uint8_t> pixels;
@@ -41,6 +41,15 @@ struct FrameBlock {
   /// the engine keeps no frames.
   std::span<std::uint32_t> stored = {};
 };
+
+/// The first `steps` steps of a block that has more.
+inline FrameBlock first_steps(const FrameBlock& block, int steps) {
+  const auto of = [&](auto all) {
+    return all.first(all.size() / static_cast<std::size_t>(block.steps) *
+                     static_cast<std::size_t>(steps));
+  };
+  return {steps, of(block.pixels), of(block.scored), of(block.squeezed), of(block.stored)};
+}
 
 /// Whether a step learns or only looks.
 enum class Mode { learn, freeze };

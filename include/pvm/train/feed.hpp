@@ -52,23 +52,34 @@ class Feed {
     say_what_is_kept();
   }
 
-  /// Fills `block`, and moves `places`, one for each stream, behind its frames. A source is sought
+  /// Sources may keep a block waiting for so many seconds.
+  static constexpr double patience = 0.1;
+
+  /// Fills `block`, and moves `places`, one for each stream, behind its frames. Returns how many of
+  /// its steps there are: at least one, and not all where sources are slow, as a camera is. What
+  /// has come is learned then, and a run can be stopped, before more comes. A source is sought
   /// where it does not stand at its place. Throws what sources throw.
-  void fill(const FrameBlock& block, Places& places) {
+  int fill(const FrameBlock& block, Places& places) {
     if (!std::exchange(begun_, true)) {
       for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
     }
     decoded_ = 0;
-    for (std::size_t row = 0; row < block.scored.size(); ++row) {
-      const std::size_t b = row % streams_.size();
-      std::uint64_t& since = places[b].frames_since_start;
-      if (take(streams_[b], block, row, places[b].position, since == 0)) since = 0;
-      block.scored[row] = since >= 2 ? 1 : 0;
-      ++since;
-    }
+    const double too_long = waiting_ + patience;
+    int steps = 0;
+    do {
+      for (std::size_t b = 0; b < streams_.size(); ++b) {
+        const std::size_t row = static_cast<std::size_t>(steps) * streams_.size() + b;
+        std::uint64_t& since = places[b].frames_since_start;
+        if (take(streams_[b], block, row, places[b].position, since == 0)) since = 0;
+        block.scored[row] = since >= 2 ? 1 : 0;
+        ++since;
+      }
+      ++steps;
+    } while (steps < block.steps && waiting_ < too_long);
     store(block);
     if (keeping_ && cache_.full()) say_what_is_kept();
     if (!told_) tell();
+    return steps;
   }
 
   /// Adds what it has done so far to `report`.

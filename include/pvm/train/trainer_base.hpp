@@ -326,15 +326,15 @@ class TrainerBase {
     }
   };
 
-  /// Runs up to `most` steps: as many as the engine likes to have at once.
+  /// Runs up to `most` steps: as many as the engine likes to have at once and frames are there for.
   template <class S>
   void run_block(Feed<S>& feed, std::uint64_t most) {
     const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
     io::Stopwatch watch;
-    const FrameBlock block = engine_.stage(static_cast<int>(std::min(most, limit)));
+    const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
     engine_seconds_ += watch.lap();
     auto places = streams_;
-    feed.fill(block, places);
+    const FrameBlock block = first_steps(room, feed.fill(room, places));
     note_last_frame(block);
     watch.lap();
     engine_.run(block, options_.mode);
