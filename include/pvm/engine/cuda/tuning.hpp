@@ -14,7 +14,7 @@ struct CudaTuning {
   int warps = 14;             ///< 7 row groups of a 49-row unit, twice
   int fold_period = 15;       ///< R: steps between two folds of a panel
   int fold_batch = 16;        ///< gradients folded in one go
-  int block_steps = 128;      ///< steps of one launch
+  int block_steps = 256;      ///< steps of one launch
   int blocks_ahead = 3;       ///< staging blocks: one used, one going up, one being filled
   double cache_share = 0.55;  ///< of the second-level cache: streamed weights asked to stay in it
 };

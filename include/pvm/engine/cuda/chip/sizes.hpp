@@ -29,7 +29,7 @@ inline constexpr int history = 16;        ///< rows of a unit's past beside it, 
 inline constexpr int sums = 16;           ///< room for one number for each listed gradient
 inline constexpr int ahead = 8;           ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
-inline constexpr int launch_steps = 128;  ///< of one launch, at most
+inline constexpr int launch_steps = 256;  ///< of one launch, at most
 inline constexpr int group_slots = 6;     ///< sources whose inner products a warp reads at once
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
