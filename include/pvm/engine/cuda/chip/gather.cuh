@@ -64,18 +64,6 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_pro
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::product_place(
-    const ChipUnit& my, std::uint32_t panel) const {
-  if constexpr (!S::streams) {
-    return shared[my.products + panel * 32 + static_cast<unsigned>(lane())];
-  }
-  const ChipPanel& there = list<ChipPanel>(p.panels)[my.first_panel + panel];
-  const auto source = static_cast<std::uint32_t>(lane() / S::product_pieces);
-  if (source >= min(there.count, static_cast<std::uint32_t>(group_slots))) return no_product;
-  return products_at(list<ChipSlot>(p.slots)[there.first + source]);
-}
-
-template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_sources(
     const Products& sum) const {
   float out = 0;
@@ -94,33 +82,21 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_s
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ Asked Multiprocessor<Precision, Hidden, home>::ask_primary(
+__device__ __forceinline__ Products Multiprocessor<Precision, Hidden, home>::primary_products(
     int u, unsigned long long step, std::uint32_t from) const {
   const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
-  const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
-  if (s >= panel.count || lane() >= group_slots * S::product_pieces) return {nullptr, {}};
-  const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[panel.first + s]);
-  return {at, receive_piece(at)};
-}
-
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::primary_products(
-    int u, unsigned long long step, Asked asked) const {
-  const std::uint32_t count = list<ChipPanel>(p.panels)[unit(u).first_panel].count;
   const float ones[3] = {1, 1, 1};
   Products sum = {{0, 0, 0}};
 #pragma unroll 1
-  for (std::uint32_t from = 0;;) {
-    if (asked.at != nullptr) {
-      while (asked.piece.w != static_cast<std::uint32_t>(step + 1)) {
-        asked.piece = receive_piece(asked.at);
-      }
-      add_products(sum, asked.piece, ones);
-    }
-    from += group_slots;
-    if (from >= count) return over_sources(sum);
-    asked = ask_primary(u, step, from);
+  for (; from < panel.count; from += group_slots) {
+    const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
+    if (s >= panel.count || lane() >= group_slots * S::product_pieces) continue;
+    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[panel.first + s]);
+    uint4 piece = receive_piece(at);
+    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
+    add_products(sum, piece, ones);
   }
+  return sum;
 }
 
 }  // namespace pvm::inline v0::detail::chip

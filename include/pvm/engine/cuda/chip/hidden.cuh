@@ -19,42 +19,32 @@ namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_unit(int u) const {
-  constexpr int rows = (Hidden + 31) / 32;
   const unsigned long long t = now().step;
   const ChipUnit& my = unit(u);
   std::uint32_t* record = past(t) + my.unit * S::record;
-  float h[rows];
-  std::uint32_t word[rows];
-#pragma unroll
-  for (int k = 0; k < rows; ++k) {
-    const int i = lane() + 32 * k;
-    h[k] = 0;
-    word[k] = 0;
-    if (i >= Hidden) continue;
+  std::uint32_t* words = area(u) + S::listed_part;
+  float* row =
+      a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
+  const bool keeps = keeps_row(ring);
+#pragma unroll 1
+  for (int i = lane(); i < Hidden; i += 32) {
     const float* part = float_area(u) + S::part0 + i;
     float v = part[S::multipliers * S::values];  // of the listed gradients
 #pragma unroll
     for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
-    h[k] = activate(v);
-    word[k] = Words::pack(squeeze(h[k]));
-  }
-  send(record, S::value_pieces, word, t);
-  float* row =
-      a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
-  const bool keeps = keeps_row(ring);
-#pragma unroll
-  for (int k = 0; k < rows; ++k) {
-    const int i = lane() + 32 * k;
-    if (i >= Hidden) continue;
-    if (keeps) row[i] = h[k];
-    history_row(S::hidden, u, t)[i] = h[k];
-    history_row(S::squeezed, u, t)[i] = Words::unpack(word[k]);
-    area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[k]);
+    const float h = activate(v);
+    const std::uint32_t word = Words::pack(squeeze(h));
+    words[i] = word;  // nobody reads what was there any more
+    if (keeps) row[i] = h;
+    history_row(S::hidden, u, t)[i] = h;
+    history_row(S::squeezed, u, t)[i] = Words::unpack(word);
+    area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h);
   }
   __syncwarp();  // the lanes read what all have written
+  send_words(
+      record, S::value_pieces, [&](int i) { return words[i]; }, t);
   const float sum = unit_products(u, t);
-  const std::uint32_t products[1] = {__float_as_uint(sum)};
-  send(record + 4 * S::value_pieces, S::product_pieces, products, t);
+  send_products(record, sum, t);
   list_representation(u, sum);
 }
 
@@ -90,29 +80,20 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::inner_
 }
 
 template <class Precision, int Hidden, Home home>
-template <int Rows>
-__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::value_of(
-    const std::uint32_t (&word)[Rows], int i) const {
-  std::uint32_t out = 0;
-#pragma unroll
-  for (int k = 0; k < Rows; ++k) {
-    const std::uint32_t v = __shfl_sync(every_lane, word[k], i & 31);
-    if (i / 32 == k) out = v;
-  }
-  return out;
+template <class Word>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_words(
+    std::uint32_t* to, int pieces, Word word, unsigned long long t) const {
+  const int i = 3 * min(lane(), pieces - 1);
+  const uint4 v = make_uint4(word(i), word(i + 1), word(i + 2), static_cast<std::uint32_t>(t + 1));
+  if (lane() < pieces) send_piece(to + 4 * lane(), v);
 }
 
 template <class Precision, int Hidden, Home home>
-template <int Rows>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send(
-    std::uint32_t* to, int pieces, const std::uint32_t (&word)[Rows], unsigned long long t) const {
-  uint4 v;
-  const int i = 3 * min(lane(), pieces - 1);
-  v.x = value_of(word, i);
-  v.y = value_of(word, i + 1);
-  v.z = value_of(word, i + 2);
-  v.w = static_cast<std::uint32_t>(t + 1);
-  if (lane() < pieces) send_piece(to + 4 * lane(), v);
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_products(
+    std::uint32_t* record, float product, unsigned long long t) const {
+  send_words(
+      record + 4 * S::value_pieces, S::product_pieces,
+      [&](int i) { return __float_as_uint(__shfl_sync(every_lane, product, i)); }, t);
 }
 
 }  // namespace pvm::inline v0::detail::chip

@@ -24,7 +24,6 @@
 #include <pvm/engine/cuda/chip/patches.cuh>
 #include <pvm/engine/cuda/chip/resident.cuh>
 #include <pvm/engine/cuda/chip/specialised.cuh>
-#include <pvm/engine/cuda/chip/specialised_units.cuh>
 #include <pvm/engine/cuda/chip/streamed.cuh>
 
 namespace pvm::inline v0::detail::chip {
@@ -86,8 +85,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
           block.past(t - 1 + ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
       if (block.lane() < sums) products = __uint_as_float(__ldcg(record + block.lane()));
     } else {
-      products = block.Multiprocessor<Precision, Hidden, home>::primary_products(
-          u, t - 2, block.ask_primary(u, t - 2, 0));
+      products = block.over_sources(block.primary_products(u, t - 2, 0));
     }
     if (block.lane() < sums) block.primary_sums(u, t + 1)[block.lane()] = products;
     if (my.patch != not_a_patch) block.read_patch(u, 0);
@@ -174,9 +172,7 @@ __device__ __forceinline__ void restore_unit(const Worker& block, int u, unsigne
                                           [&](int i) { return four_values(then, i, value); },
                                           [&](int i) { return value(record, i); },
                                           [&](int i) { return value(then, i); });
-    const std::uint32_t products[1] = {__float_as_uint(sum)};
-    block.send(record + 4 * S::value_pieces, S::product_pieces, products,
-               step - static_cast<unsigned>(back));
+    block.send_products(record, sum, step - static_cast<unsigned>(back));
   }
 }
 /// And those of the last patch that it saw.
@@ -188,33 +184,16 @@ __device__ __forceinline__ void restore_patch(const Worker& block, int u, unsign
   const ChipUnit& my = block.unit(u);
   const unsigned long long t = step + 2 * ring - 1;
   std::uint32_t* record = block.past(t) + a.first_patch + my.patch * a.patch_record;
-  float sum = 0;
-  if constexpr (S::specialised) {
-    const std::uint32_t* then =
-        block.past(t - 3 - static_cast<unsigned>(min(block.lane() & (sums - 1), S::terms - 1))) +
-        a.first_patch + my.patch * a.patch_record;
-    const auto value = [](const std::uint32_t* from, int k) {
-      return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(k))));
-    };
-    sum = block.patch_product([&](int k) { return four_values(record, k, value); },
-                              [&](int k) { return four_values(then, k, value); },
-                              [&](int k) { return value(record, k); },
-                              [&](int k) { return value(then, k); });
-  } else {
-    float v[32];
-#pragma unroll
-    for (int i = 0; i < 32; ++i) v[i] = 0;
-#pragma unroll 1
-    for (int k = block.lane(); k < a.patch; k += 32) {
-      const float pixel = Words::unpack(__ldcg(record + in_pieces(k)));
-      for (int age = 0; age < S::terms; ++age) {
-        const std::uint32_t word = __ldcg(block.past(t - 3 - static_cast<unsigned>(age)) +
-                                          a.first_patch + my.patch * a.patch_record + in_pieces(k));
-        v[age] = __fmaf_rn(pixel, Words::unpack(word), v[age]);  // as read_patch does
-      }
-    }
-    sum = block.sum_each(v);
-  }
+  const std::uint32_t* then =
+      block.past(t - 3 - static_cast<unsigned>(min(block.lane() & (sums - 1), S::terms - 1))) +
+      a.first_patch + my.patch * a.patch_record;
+  const auto value = [](const std::uint32_t* from, int k) {
+    return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(k))));
+  };
+  const float sum = block.patch_product([&](int k) { return four_values(record, k, value); },
+                                        [&](int k) { return four_values(then, k, value); },
+                                        [&](int k) { return value(record, k); },
+                                        [&](int k) { return value(then, k); });
   if (block.lane() < sums) {
     record[a.patch_products + block.lane()] = __float_as_uint(sum);
   }

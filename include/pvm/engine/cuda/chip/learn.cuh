@@ -52,43 +52,36 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::hand_ov
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_gradient(
     int u) const {
-  constexpr int rows = (Hidden + 31) / 32;
   const unsigned long long t = now().step;
   const float* part = float_area(u) + S::part1;
-  const auto total = [&](int column) {
-    float v = 0;
-#pragma unroll
-    for (int w = 0; w < S::multipliers; ++w) v += part[w * S::part1_words + column];
-    return v;
-  };
+  const int mine = 2 * min(lane(), (Hidden - 1) / 2);  // and the next
   // Lane i: of the gradient in column i.
-  const float product = total(S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1));
-  float z[rows];
-#pragma unroll
-  for (int k = 0; k < rows; ++k) z[k] = lane() + 32 * k < Hidden ? total(lane() + 32 * k) : 0.0F;
-  int column = now().lag;
-#pragma unroll
-  for (int age = 0; age < S::terms; ++age) {
-    column = column == 0 ? S::lags - 1 : column - 1;
-    const float factor = __shfl_sync(every_lane, product, column);
-    const float* then = history_row(S::hidden, u, t - 3 - age + history) + lane();
-#pragma unroll
-    for (int k = 0; k < rows; ++k) {
-      if (lane() + 32 * k < Hidden) z[k] += factor * then[32 * k];
-    }
+  float product = 0;
+  float2 z = {0, 0};
+#pragma unroll 4
+  for (int w = 0; w < S::multipliers; ++w, part += S::part1_words) {
+    product += part[S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1)];
+    const float2 v = *reinterpret_cast<const float2*>(part + mine);
+    z.x += v.x;
+    z.y += v.y;
   }
+  const int column = now().lag - 1 - min(lane(), S::terms - 1);  // of the gradient of this age
+  const float2 of_past =
+      weigh_rows(S::hidden, u, t - 3,
+                 __shfl_sync(every_lane, product, column < 0 ? column + S::lags : column));
   const int kind = derivative_kind();
-  const float* before = history_row(S::hidden, u, t - 2 + history) + lane();
-  float* to = history_row(S::d0, u, t) + lane();
-  float* row = a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row +
-               unit(u).unit * Hidden + lane();
+  const float* before = history_row(S::hidden, u, t - 2 + history);
+  float* to = history_row(S::d0, u, t);
+  float* row =
+      a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + unit(u).unit * Hidden;
   const bool keeps = keeps_row(history);
-#pragma unroll
-  for (int k = 0; k < rows; ++k) {
-    if (lane() + 32 * k >= Hidden) continue;
-    const float d0 = derive(before[32 * k], kind) * z[k];
-    to[32 * k] = d0;
-    if (keeps) row[32 * k] = d0;
+#pragma unroll 1
+  for (int k = 0; k < 2; ++k) {
+    const int i = 2 * lane() + k;
+    if (i >= Hidden) continue;
+    const float d0 = derive(before[i], kind) * (k == 0 ? z.x + of_past.x : z.y + of_past.y);
+    to[i] = d0;
+    if (keeps) row[i] = d0;
   }
 }
 

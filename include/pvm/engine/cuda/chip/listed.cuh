@@ -44,39 +44,61 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   const unsigned long long t = now().step;
   const ChipUnit& my = unit(u);
   const bool patch = my.patch != not_a_patch;
-  const std::uint32_t first = patch ? 0 : 1;
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto mark = static_cast<std::uint32_t>(t);
-  constexpr int at_once = S::streams ? 3 : 4;
-  Asked primary{};
-  if (!patch) primary = ask_primary(u, t - 1, 0);
-  Products sum = {{0, 0, 0}};
+  constexpr int at_once = 3;
+  Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};  // the first group is the primary sources
 #pragma unroll 1
-  for (std::uint32_t from = first; from < my.panels; from += at_once) {
-    uint4 piece[at_once] = {};
+  for (std::uint32_t from = 0; from < my.groups; from += at_once) {
+    uint4 piece[at_once];
     std::uint32_t at[at_once];
+    bool all_there = true;
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      at[i] = from + i < my.panels ? product_place(my, from + i) : no_product;
-      if (at[i] != no_product) piece[i] = receive_piece(sent + at[i]);
+      at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
+      piece[i] = make_uint4(0, 0, 0, mark);
+      if (at[i] != no_source) piece[i] = receive_piece(sent + (at[i] & no_source));
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) all_there = all_there && piece[i].w == mark;
+    if (!all_there) {
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        while (piece[i].w != mark) piece[i] = receive_piece(sent + (at[i] & no_source));
+      }
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      if (at[i] == no_product) continue;
-      while (piece[i].w != mark) piece[i] = receive_piece(sent + at[i]);
-      const ChipPanel& panel = list<ChipPanel>(p.panels)[my.first_panel + from + i];
-      add_products(sum, piece[i],
-                   weights_of(u, static_cast<int>(panel.phase)) + 3 * (lane() % S::product_pieces));
+      if (i == 0 && from == 0 && !patch) {
+        const float ones[3] = {1, 1, 1};
+        add_products(of_primary, piece[i], ones);
+        continue;
+      }
+      const int phase = at[i] == no_source ? 0 : static_cast<int>(at[i] >> phase_shift);
+      add_products(sum, piece[i], weights_of(u, phase) + 3 * (lane() % S::product_pieces));
     }
   }
+  if (!patch && list<ChipPanel>(p.panels)[my.first_panel].count > group_slots) {
+    const Products others = primary_products(u, t - 1, group_slots);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
+  }
   __syncwarp();
-  float total = over_sources(sum);
-  float products = 0;  // of A
-  if (patch) {
-    if (lane() < sums) products = primary_sums(u, t)[lane()];
-  } else {
-    products = primary_products(u, t - 1, primary);
-    if (lane() < sums) primary_sums(u, t)[lane()] = products;
+  float total = 0, products = 0;  // the latter of A
+#pragma unroll 1
+  for (int context = patch ? 1 : 0; context < 2; ++context) {
+    Products of;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) of.v[i] = context != 0 ? sum.v[i] : of_primary.v[i];
+    products = total;
+    total = over_sources(of);
+  }
+  if (lane() < sums) {
+    if (patch) {
+      products = primary_sums(u, t)[lane()];
+    } else {
+      primary_sums(u, t)[lane()] = products;
+    }
   }
   if (lane() < S::terms) {
     total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
@@ -84,31 +106,42 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
         weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] * primary_sums(u, t + 1)[lane()];
     total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
   }
-  weigh_gradients(u, t, total);
+  float2 share = weigh_rows(S::d0, u, t - 1, total);
+  if (2 * lane() + 1 >= Hidden) share.y = 0;
+  if (2 * lane() < Hidden) {
+    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
+  }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::weigh_gradients(
-    int u, unsigned long long t, float total) const {
-  constexpr int rows = (Hidden + 31) / 32;
-  float share[rows];
-#pragma unroll
-  for (int k = 0; k < rows; ++k) share[k] = 0;
-#pragma unroll
-  for (int age = 0; age < S::terms; ++age) {
-    const float weight = __shfl_sync(every_lane, total, age);
-    const float* d0 = history_row(S::d0, u, t - 1 - age + history);
-#pragma unroll
-    for (int k = 0; k < rows; ++k) {
-      const int i = lane() + 32 * k;
-      if (i < Hidden) share[k] += weight * d0[i];
-    }
+__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_rows(
+    std::uint32_t what, int u, unsigned long long newest, float weight) const {
+  const int mine = min(lane(), (Hidden - 1) / 2);
+  float2 sum = {0, 0};
+  const auto add = [&](float of_row, const float* row) {
+    const float2 v = reinterpret_cast<const float2*>(row)[mine];
+    sum.x += of_row * v.x;
+    sum.y += of_row * v.y;
+  };
+  // In the order in which rows lie, which spares finding them. Nobody needs what stands in this
+  // place meanwhile.
+  float* weights = float_area(u) + S::listed_part;
+  if (lane() < history) {
+    const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));
+    weights[row & (history - 1)] = lane() < S::terms ? weight : 0.0F;
   }
+  __syncwarp();
 #pragma unroll
-  for (int k = 0; k < rows; ++k) {
-    const int i = lane() + 32 * k;
-    if (i < Hidden) float_area(u)[S::listed_part + i] = share[k];
+  for (int i = 0; i < history; i += 4) {
+    const float4 w = four(weights + i);
+    const float* rows = float_area(u) + what + i * S::values;
+    add(w.x, rows);
+    add(w.y, rows + S::values);
+    add(w.z, rows + 2 * S::values);
+    add(w.w, rows + 3 * S::values);
   }
+  __syncwarp();
+  return sum;
 }
 
 template <class Precision, int Hidden, Home home>

@@ -28,11 +28,6 @@ namespace pvm::inline v0::detail::chip {
 struct Products {
   float v[3];
 };
-/// A piece that may not be there yet, and where it comes to, if anywhere.
-struct Asked {
-  const std::uint32_t* at;
-  uint4 piece;
-};
 
 /// One multiprocessor: a block of threads with whole units. Every function is inlined.
 template <class Precision, int Hidden, Home home>
@@ -157,17 +152,17 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ std::uint32_t products_at(const ChipSlot& slot) const;
   /// Adds a piece that was received, times `w`.
   __device__ static void add_products(Products& sum, uint4 piece, const float* w);
-  /// Where in a row of the past this lane finds its piece of a panel's: listed, or, to save shared
-  /// memory, found anew.
-  __device__ std::uint32_t product_place(const ChipUnit& my, std::uint32_t panel) const;
+  /// Where in a row of the past this lane finds its piece of a group's, and when what its source
+  /// feeds folds.
+  __device__ __forceinline__ std::uint32_t source_place(const ChipUnit& my,
+                                                        std::uint32_t group) const {
+    return shared[my.products + group * 32 + static_cast<unsigned>(lane())];
+  }
+  /// What this lane has of the primary sources of a unit, from number `from` on: the products that
+  /// they sent in step `step`.
+  __device__ Products primary_products(int u, unsigned long long step, std::uint32_t from) const;
   /// The sum over the sources; lane i gets that of age i.
   __device__ float over_sources(const Products& sum) const;
-  /// Asks for this lane's piece of what some of a unit's primary sources, from number `from`, send
-  /// in step `step`.
-  __device__ Asked ask_primary(int u, unsigned long long step, std::uint32_t from) const;
-  /// The sum over the primary sources of a unit of the products that they sent in step `step`, the
-  /// first of which were asked for.
-  __device__ float primary_products(int u, unsigned long long step, Asked asked) const;
 
   // -------------------------------------------------------------- listed.cuh
 
@@ -176,20 +171,36 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
   /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t).
   __device__ void listed_share(int u) const;
-  /// The sum over ages of T d0(j) where T is known, of age i in lane i of `total`.
-  __device__ void weigh_gradients(int u, unsigned long long t, float total) const;
+  /// The sum over the rows `what` of step `newest` and of those before it, times the weight of that
+  /// age, which lane i has of age i: two values a lane.
+  __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
+                               float weight) const;
   /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
   /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
   __device__ void list_representation(int u, float sum) const;
 
   // -------------------------------------------------------------- patches.cuh
 
-  /// A of a unit that sees a patch, for the frame `ahead_by` behind the current one, and its inner
-  /// products with the listed past: one warp's work.
+  /// Pixels of a patch that a lane has under way, every 32nd.
+  static constexpr int pixels_at_once = 3;
+  struct Pixels {
+    std::uint32_t v[pixels_at_once];
+  };
+  /// Asks for pixels from `first` on of what a unit sees in the frame `ahead_by` behind the current
+  /// one, if the launch has it.
+  __device__ Pixels ask_pixels(int u, int ahead_by, int first) const;
+  /// Those in A of the step of that frame, in the past, and in the patch's history.
+  __device__ void place_pixels(int u, int ahead_by, int first, const Pixels& pixels) const;
+  /// When all of a patch is there, its inner products with the listed past.
+  __device__ void finish_patch(int u, int ahead_by) const;
+  /// All of these: one warp's work.
   __device__ void read_patch(int u, int ahead_by) const;
-  /// Sums 32 values over the lanes; lane i gets the sum of value i.
-  template <int Half = 16>
-  __device__ float sum_each(float (&v)[32]) const;
+  /// The inner product of two patches of which `four_now(i)` and `four_then(i)` are four pixels,
+  /// and `now_at(i)` and `then_at(i)` one. Half a warp has every other four; both get the sum.
+  /// Explicit, so that all kernels round alike.
+  template <class FourNow, class FourThen, class NowAt, class ThenAt>
+  __device__ float patch_product(FourNow four_now, FourThen four_then, NowAt now_at,
+                                 ThenAt then_at) const;
 
   // -------------------------------------------------------------- hidden.cuh
 
@@ -202,13 +213,11 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// so that all kernels round alike.
   template <class FourA, class FourB, class OneA, class OneB>
   __device__ static float inner_product(FourA four_a, FourB four_b, OneA one_a, OneB one_b);
-  /// Value i of those that the lanes have, `word[i / 32]` in lane i % 32.
-  template <int Rows>
-  __device__ std::uint32_t value_of(const std::uint32_t (&word)[Rows], int i) const;
-  /// Sends `pieces` pieces of the values that the lanes have, marked as of step t.
-  template <int Rows>
-  __device__ void send(std::uint32_t* to, int pieces, const std::uint32_t (&word)[Rows],
-                       unsigned long long t) const;
+  /// Sends `pieces` pieces of the words word(i), marked as of step t.
+  template <class Word>
+  __device__ void send_words(std::uint32_t* to, int pieces, Word word, unsigned long long t) const;
+  /// Behind the values of a unit's record, its inner products; lane i has that of age i.
+  __device__ void send_products(std::uint32_t* record, float product, unsigned long long t) const;
 
   // -------------------------------------------------------------- errors.cuh
 

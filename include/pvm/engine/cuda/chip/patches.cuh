@@ -18,84 +18,101 @@
 namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::read_patch(
-    int u, int ahead_by) const {
-  const ChipUnit& my = unit(u);
+__device__ __forceinline__ auto Multiprocessor<Precision, Hidden, home>::ask_pixels(int u,
+                                                                                    int ahead_by,
+                                                                                    int first) const
+    -> Pixels {
   const ChipLaunch& l = launch();
   const int frame = now().frame + ahead_by;
-  const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
-  const int across = a.side / a.block_size;
-  const auto patch = static_cast<int>(my.patch);
-  const int corner =
-      (patch / across * a.block_size * a.side + patch % across * a.block_size) * a.channels;
+  Pixels pixels{};
+  if (frame >= l.count) return pixels;
+  const std::uint32_t corner = area(u)[S::corner];
+  const bool squeezed = l.squeezed != nullptr;
   const std::size_t size = static_cast<std::size_t>(a.patches) * a.patch;
-  const float* values = l.squeezed == nullptr
-                            ? nullptr
-                            : l.squeezed + static_cast<std::size_t>(frame) * size + corner;
-  const std::uint8_t* bytes = frames()[frame];
-  const std::uint8_t* next = frame + 1 < l.count ? frames()[frame + 1] : nullptr;
+  const float* values = l.squeezed + static_cast<std::size_t>(frame) * size + corner;
+  const std::uint8_t* bytes = frames()[frame] + corner;
+#pragma unroll
+  for (int i = 0; i < pixels_at_once; ++i) {
+    const int k = first + 32 * i;
+    if (k >= a.patch) continue;
+    const std::uint32_t at = shared[ChipAreas::offsets + k];
+    pixels.v[i] = squeezed ? __float_as_uint(__ldcg(values + at)) : __ldcg(bytes + at);
+  }
+  return pixels;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::place_pixels(
+    int u, int ahead_by, int first, const Pixels& pixels) const {
+  const ChipUnit& my = unit(u);
+  const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
+  const bool squeezed = launch().squeezed != nullptr;
   std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
   std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
-  float v[32];
+  float* saw = seen(my, t);
 #pragma unroll
-  for (int i = 0; i < 32; ++i) v[i] = 0;
-  constexpr int at_once = 3;  // pixels that a lane has under way
-#pragma unroll 1
-  for (int first = lane(); first < a.patch; first += 32 * at_once) {
-    std::uint32_t words[at_once];
-#pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      const int k = first + 32 * i;
-      words[i] = 0;
-      if (k >= a.patch) continue;
-      const std::uint32_t at = shared[ChipAreas::offsets + k];
-      words[i] = Words::pack(values != nullptr
-                                 ? __ldcg(values + at)
-                                 : squeeze_pixel(static_cast<float>(__ldcg(bytes + corner + at))));
-      if (next != nullptr) prefetch_line(next + corner + at);
-    }
-    float pixel[at_once];
-#pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      const int k = first + 32 * i;
-      pixel[i] = Words::unpack(words[i]);
-      if (k >= a.patch) continue;
-      x[k] = words[i];
-      record[in_pieces(k)] = words[i];
-      seen(my, t)[k] = pixel[i];
-    }
-#pragma unroll
-    for (int age = 0; age < S::terms; ++age) {
-      const float* then = seen(my, t - 3 - age + ring) + first;
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        if (first + 32 * i < a.patch) v[age] = __fmaf_rn(pixel[i], then[32 * i], v[age]);
-      }
-    }
+  for (int i = 0; i < pixels_at_once; ++i) {
+    const int k = first + 32 * i;
+    if (k >= a.patch) continue;
+    const std::uint32_t word = Words::pack(
+        squeezed ? __uint_as_float(pixels.v[i]) : squeeze_pixel(static_cast<float>(pixels.v[i])));
+    x[k] = word;
+    record[in_pieces(k)] = word;
+    saw[k] = Words::unpack(word);
   }
-  const float sum = sum_each(v);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_patch(
+    int u, int ahead_by) const {
+  const ChipUnit& my = unit(u);
+  const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
+  __syncwarp();  // the lanes read what all have written
+  const float* saw = seen(my, t);
+  const int age = min(lane() & (sums - 1), S::terms - 1);
+  const float* then = seen(my, t - 3 - static_cast<unsigned>(age) + history);
+  const float sum =
+      patch_product([&](int k) { return four(saw + k); }, [&](int k) { return four(then + k); },
+                    [&](int k) { return saw[k]; }, [&](int k) { return then[k]; });
   if (lane() < sums) {
+    std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
     record[a.patch_products + lane()] = __float_as_uint(sum);
     primary_sums(u, t)[lane()] = sum;
   }
 }
 
 template <class Precision, int Hidden, Home home>
-template <int Half>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::sum_each(
-    float (&v)[32]) const {
-  const bool upper = (lane() & Half) != 0;
-#pragma unroll
-  for (int i = 0; i < Half; ++i) {
-    const float send = upper ? v[i] : v[i + Half];
-    const float keep = upper ? v[i + Half] : v[i];
-    v[i] = keep + __shfl_xor_sync(every_lane, send, Half);
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::read_patch(
+    int u, int ahead_by) const {
+#pragma unroll 1
+  for (int first = lane(); first - lane() < a.patch; first += 32 * pixels_at_once) {
+    place_pixels(u, ahead_by, first, ask_pixels(u, ahead_by, first));
   }
-  if constexpr (Half > 1) {
-    return sum_each<Half / 2>(v);
-  } else {
-    return v[0];
+  finish_patch(u, ahead_by);
+}
+
+template <class Precision, int Hidden, Home home>
+template <class FourNow, class FourThen, class NowAt, class ThenAt>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::patch_product(
+    FourNow four_now, FourThen four_then, NowAt now_at, ThenAt then_at) const {
+  const int half = lane() / sums;
+  const int in_fours = a.patch / 4 * 4;
+  float4 sum = {0, 0, 0, 0};
+#pragma unroll 3
+  for (int k = 4 * half; k < in_fours; k += 8) {
+    const float4 v = four_now(k), w = four_then(k);
+    sum.x = __fmaf_rn(v.x, w.x, sum.x);
+    sum.y = __fmaf_rn(v.y, w.y, sum.y);
+    sum.z = __fmaf_rn(v.z, w.z, sum.z);
+    sum.w = __fmaf_rn(v.w, w.w, sum.w);
   }
+#pragma unroll 1
+  for (int k = in_fours + half; k < a.patch; k += 2) {
+    sum.x = __fmaf_rn(now_at(k), then_at(k), sum.x);
+  }
+  const float mine = (sum.x + sum.y) + (sum.z + sum.w);
+  const float all = mine + __shfl_xor_sync(every_lane, mine, sums);
+  return (lane() & (sums - 1)) < S::terms ? all : 0.0F;
 }
 
 }  // namespace pvm::inline v0::detail::chip

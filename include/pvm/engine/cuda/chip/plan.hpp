@@ -174,7 +174,6 @@ class Plan {
   [[nodiscard]] ChipUnit new_unit(const Draft& draft, std::size_t u) const;
   static void add_panel(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
                         std::uint32_t other_side, std::uint32_t phase);
-  static void list_products(Draft& draft, const ChipPanel& panel);
   static void list_groups(Draft& draft, ChipUnit& unit);
   [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const;
 

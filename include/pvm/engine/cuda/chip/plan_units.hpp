@@ -91,13 +91,7 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
   }
   unit.panels = narrow(draft.panels.size()) - unit.first_panel;
   unit.products = narrow(draft.products.size());
-  if constexpr (S::specialised) {
-    list_groups(draft, unit);
-  } else {
-    for (std::uint32_t k = 0; k < unit.panels && !S::streams; ++k) {
-      list_products(draft, draft.panels[unit.first_panel + k]);
-    }
-  }
+  list_groups(draft, unit);
   draft.units.push_back(unit);
   for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
     draft.targets.push_back(target_of(unit, o));
@@ -139,19 +133,9 @@ void Plan<Precision, Hidden, home>::add_panel(Draft& draft, std::span<const std:
   }
 }
 
-/// Where in a row of the past each lane finds its piece of the inner products of a panel's sources.
-template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::list_products(Draft& draft, const ChipPanel& panel) {
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    const std::uint32_t source = lane / S::product_pieces, piece = lane % S::product_pieces;
-    const bool is = source < std::min<std::uint32_t>(panel.count, group_slots);
-    draft.products.push_back(
-        is ? draft.slots[panel.first + source].from + 4 * (S::value_pieces + piece) : no_product);
-  }
-}
-
-/// The same where warps have roles, of groups of sources whatever their panels: first the primary
-/// ones, as far as one group goes, then those of the context.
+/// Where in a row of the past each lane finds its piece of the inner products of a group of
+/// sources, whatever their panels: first the primary ones, as far as one group goes, then those of
+/// the context.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit) {
   std::vector<std::uint32_t> places;  // of sources, each at its first piece

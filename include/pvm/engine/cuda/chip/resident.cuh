@@ -176,6 +176,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     const ChipBlock& after = more ? on.block[S::under_way] : streamed_to[-1];
     walk(on, [&](const auto& x) {
       this->multiply(on.sum, next, x);
+      make_here(on.sum.v);  // with the weights from before they fold
       fold_next(*on.block, next, on.rest);
       this->load_streamed(next, this->streamed(after));
     });

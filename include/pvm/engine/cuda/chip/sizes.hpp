@@ -173,17 +173,14 @@ struct ChipUnit {
   std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
   std::uint32_t all_out;              ///< and among all outputs
   std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
-  /// [panels][32], or, where warps have roles, [groups][32]: what each lane reads of the sources'
-  /// inner products.
-  std::uint32_t groups, products;
-  std::uint32_t own_phase[3];  ///< when A, B and the bias fold
-  std::uint32_t patch;         ///< in layer 0: which, else not_a_patch
-  std::uint32_t seen;          ///< word of the patch's own history, [history][patch_row]
+  std::uint32_t groups, products;     ///< [groups][32]: what each lane reads of inner products
+  std::uint32_t own_phase[3];         ///< when A, B and the bias fold
+  std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
+  std::uint32_t seen;                 ///< word of the patch's own history, [history][patch_row]
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
-/// What a lane reads of a panel's inner products: where, in a row of the past. Where warps have
-/// roles, of a source's: that, and when what the source feeds folds.
-inline constexpr std::uint32_t no_product = ~0U;
+/// What a lane reads of a source's inner products: where, in a row of the past, and when what the
+/// source feeds folds.
 inline constexpr int phase_shift = 24;
 inline constexpr std::uint32_t no_source = (1U << phase_shift) - 1;
 

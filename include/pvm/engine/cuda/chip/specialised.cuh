@@ -33,14 +33,11 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   using Mine = Weights[S::held_blocks];
   using Coming = Weights[S::under_way];
   struct Held {};  ///< each multiplier loads its own
-  using Words = typename Base::Words;
+  using Pixels = typename Base::Pixels;
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count,
       Base::folds_of, Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of,
-      Base::table_place, Base::float_area, Base::past, Base::history_row, Base::seen, Base::age_of,
-      Base::keeps_row, Base::primary_sums, Base::four, Base::activate, Base::derive,
-      Base::derivative_kind, Base::frames, Base::unit_products, Base::over_sources,
-      Base::add_products, Base::products_at;
+      Base::table_place, Base::float_area, Base::activate, Base::pixels_at_once;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -211,52 +208,6 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
   /// their y(t). The blocks' tiles, lists and outputs lie one behind the other.
   __device__ void learn() const;
-
-  // -------------------------------------------------------------- specialised_units.cuh
-
-  /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
-  /// where T is the sum over what folds together of w(age) x(j-2).x(t).
-  __device__ void listed_share(int u) const;
-  /// Where in a row of the past this lane finds its piece of a group's inner products, and when
-  /// what its source feeds folds.
-  __device__ __forceinline__ std::uint32_t source_place(const ChipUnit& my,
-                                                        std::uint32_t group) const {
-    return shared[my.products + group * 32 + static_cast<unsigned>(lane())];
-  }
-  /// What this lane has of the primary sources of a unit, from number `from` on: the products that
-  /// they sent in step `step`.
-  __device__ Products primary_products(int u, unsigned long long step, std::uint32_t from) const;
-  /// The sum over the rows `what` of step `newest` and of those before it, times the weight of that
-  /// age, which lane i has of age i: two values a lane.
-  __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
-                               float weight) const;
-  /// h(t) of a unit, sent, and then its inner products: one warp's work.
-  __device__ void finish_unit(int u) const;
-  /// Sends `pieces` pieces of the words word(i), marked as of step t.
-  template <class Word>
-  __device__ void send_words(std::uint32_t* to, int pieces, Word word, unsigned long long t) const;
-  /// Pixels of a patch that a lane has under way, every 32nd.
-  static constexpr int pixels_at_once = 3;
-  struct Pixels {
-    std::uint32_t v[pixels_at_once];
-  };
-  /// Asks for pixels from `first` on of what a unit sees in the frame `ahead_by` behind the current
-  /// one, if the launch has it.
-  __device__ Pixels ask_pixels(int u, int ahead_by, int first) const;
-  /// Those in A of the step of that frame, in the past, and in the patch's history.
-  __device__ void place_pixels(int u, int ahead_by, int first, const Pixels& pixels) const;
-  /// When all of a patch is there, its inner products with the listed past.
-  __device__ void finish_patch(int u, int ahead_by) const;
-  /// All of these: one warp's work.
-  __device__ void read_patch(int u, int ahead_by) const;
-  /// The inner product of two patches of which `four_now(i)` and `four_then(i)` are four pixels,
-  /// and `now_at(i)` and `then_at(i)` one. Half a warp has every other four; both get the sum.
-  /// Explicit, so that all kernels round alike.
-  template <class FourNow, class FourThen, class NowAt, class ThenAt>
-  __device__ float patch_product(FourNow four_now, FourThen four_then, NowAt now_at,
-                                 ThenAt then_at) const;
-  /// d0(t) of a unit: one warp's work.
-  __device__ void finish_gradient(int u) const;
 
   // -------------------------------------------------------------- finishers.cuh
 

@@ -30,6 +30,14 @@ __device__ __forceinline__ void clear_in_place(float (&v)[4]) {
                : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]));
 }
 
+/// Values are made before what comes next, not later, where somebody looks at them: the compiler
+/// would keep what they are made of as long as that.
+template <int Count>
+__device__ __forceinline__ void make_here(float (&v)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(v[i]));
+}
+
 /// A thread may have so many registers from here on, more than the kernel started with, or fewer:
 /// for all threads of four warps.
 template <int Count>

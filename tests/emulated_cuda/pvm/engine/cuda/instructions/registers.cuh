@@ -12,6 +12,8 @@ template <int>
 void keep_apart(float (&)[4]) {}
 inline const unsigned char* as_one(const unsigned char* sum) { return sum; }
 inline void clear_in_place(float (&v)[4]) { v[0] = v[1] = v[2] = v[3] = 0; }
+template <int Count>
+void make_here(float (&)[Count]) {}
 template <int>
 void take_registers() {}
 template <int>
