@@ -84,15 +84,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
   }
   __syncwarp();
-  float total = 0, products = 0;  // the latter of A
-#pragma unroll 1
-  for (int context = patch ? 1 : 0; context < 2; ++context) {
-    Products of;
-#pragma unroll
-    for (int i = 0; i < 3; ++i) of.v[i] = context != 0 ? sum.v[i] : of_primary.v[i];
-    products = total;
-    total = over_sources(of);
-  }
+  float total = over_sources(sum), products = patch ? 0.0F : over_sources(of_primary);
   if (lane() < sums) {
     if (patch) {
       products = primary_sums(u, t)[lane()];
