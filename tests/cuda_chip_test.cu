@@ -316,6 +316,9 @@ TEST_CASE("chip: networks that do not fit are refused in a sentence", "[gpu]") {
   spec = hidden_49();
   spec.input_block_size = 40;
   CHECK(refusal(spec).find("do not fit a multiprocessor") != std::string::npos);
+  spec = hidden_49();
+  spec.layer_shapes.assign(256, 1);
+  CHECK(refusal(spec).find("more than 255 layers") != std::string::npos);
   E engine(hidden_49());
   CHECK_THROWS_AS(engine.stage(0), pvm::Error);
   CHECK_THROWS_AS(engine.stage(engine.block_steps() + 1), pvm::Error);

@@ -21,7 +21,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
                                                                                 int step) const {
   const ChipNow& n = now();
   const unsigned long long t = n.step;
-  const bool scored = shared[ChipAreas::scored + n.frame] != 0;
+  const bool scored = this->scored()[n.frame] != 0;
   const bool signs = a.sign_error != 0;
   const int kind = derivative_kind();
   const bool keeps = keeps_row(history);

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
   }
   if (static_cast<int>(threadIdx.x) < block.unit_count()) {
     const auto u = static_cast<int>(threadIdx.x);
-    block.area(u)[S::rates] = index[block.unit(u).layer];
+    block.rates(u)[0] = static_cast<std::uint16_t>(index[block.unit(u).layer]);
   }
   __syncthreads();
   block.load_past();

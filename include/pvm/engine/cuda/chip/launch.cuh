@@ -44,13 +44,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_la
   const ChipLaunch& l = launch();
   for (int i = thread; i < l.count; i += S::threads) {
     frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
-    shared[ChipAreas::scored + i] = l.scored[i];
+    scored()[i] = l.scored[i];
   }
   for (int i = thread; i < l.count * unit_count(); i += S::threads) {
     const int u = i % unit_count();
     const int step = i / unit_count();
-    area(u)[S::rates + static_cast<std::uint32_t>(step)] =
-        l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer];
+    rates(u)[step] = static_cast<std::uint16_t>(
+        l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer]);
   }
   const int line = a.block_size * a.channels;
   for (int k = thread; k < a.patch; k += S::threads) {

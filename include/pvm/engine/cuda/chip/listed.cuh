@@ -18,7 +18,7 @@ namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::open_tables(int u) const {
-  const std::uint32_t table = area(u)[S::rates + static_cast<unsigned>(now().frame)];
+  const std::uint32_t table = rates(u)[now().frame];
   if (table == area(u)[S::opened]) return;
   __syncwarp();
   if (lane() == 0) area(u)[S::opened] = table;

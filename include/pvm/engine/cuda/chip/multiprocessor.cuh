@@ -71,6 +71,13 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ const std::uint8_t** frames() const {
     return reinterpret_cast<const std::uint8_t**>(shared + ChipAreas::frames);
   }
+  __device__ __forceinline__ std::uint8_t* scored() const {
+    return reinterpret_cast<std::uint8_t*>(shared + ChipAreas::scored);
+  }
+  /// Tables of a unit's rates, by step.
+  __device__ __forceinline__ std::uint16_t* rates(int u) const {
+    return reinterpret_cast<std::uint16_t*>(area(u) + S::rates);
+  }
   /// Whether this step's row of a ring of so many in device memory is still there when the launch
   /// ends: nobody reads such rows before.
   __device__ __forceinline__ bool keeps_row(int rows) const {

@@ -68,6 +68,8 @@ class Plan {
       why = "its units do not have " + std::to_string(Hidden) + " hidden values";
     } else if (!dies_out<Precision, Hidden>(spec.momentum)) {
       why = "its momentum lives too long";
+    } else if (spec.layer_shapes.size() > most_layers) {
+      why = "it has more than " + std::to_string(most_layers) + " layers";
     } else if (spec.feed_context_in_complex_layer) {
       why = "its outputs are fed the context";
     } else if (spec.learning_rule != "momentum") {

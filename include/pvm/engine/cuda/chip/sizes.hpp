@@ -30,7 +30,9 @@ inline constexpr int sums = 16;           ///< room for one number for each list
 inline constexpr int ahead = 8;           ///< steps that a multiprocessor may be before another
 inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
 inline constexpr int launch_steps = 256;  ///< of one launch, at most
-inline constexpr int group_slots = 6;     ///< sources whose inner products a warp reads at once
+/// Each step of a launch may have a table of rates for each layer, whose numbers have 16 bits.
+inline constexpr std::size_t most_layers = (std::size_t{1} << 16) / (launch_steps + 1);
+inline constexpr int group_slots = 6;  ///< sources whose inner products a warp reads at once
 
 /// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
 /// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
@@ -159,8 +161,8 @@ struct Sizes {
   static constexpr std::uint32_t gains = fold1 + factor_turns * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
   static constexpr std::uint32_t corner = gains + 3;  ///< of its patch in a frame
-  static constexpr std::uint32_t rates = gains + 4;   ///< tables of a launch's steps
-  static constexpr std::uint32_t unit_words = rates + launch_steps;
+  static constexpr std::uint32_t rates = gains + 4;   ///< tables of a launch's steps, 16 bits each
+  static constexpr std::uint32_t unit_words = rates + launch_steps / 2;
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
 };
 
@@ -254,7 +256,7 @@ struct ChipAreas {
   static constexpr std::uint32_t score = gates + 2 * 4;
   static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
-  static constexpr std::uint32_t offsets = scored + launch_steps;  ///< of a patch's pixels
+  static constexpr std::uint32_t offsets = scored + launch_steps / 4;  ///< of a patch's pixels
   std::uint32_t units;
   std::uint32_t scratch;  ///< of all warps
 };
