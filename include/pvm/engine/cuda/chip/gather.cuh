@@ -84,14 +84,14 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_s
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ Products Multiprocessor<Precision, Hidden, home>::primary_products(
     int u, unsigned long long step, std::uint32_t from) const {
-  const ChipPanel& panel = list<ChipPanel>(p.panels)[unit(u).first_panel];
+  const ChipUnit& my = unit(u);
   const float ones[3] = {1, 1, 1};
   Products sum = {{0, 0, 0}};
 #pragma unroll 1
-  for (; from < panel.count; from += group_slots) {
+  for (; from < my.primary; from += group_slots) {
     const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
-    if (s >= panel.count || lane() >= group_slots * S::product_pieces) continue;
-    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[panel.first + s]);
+    if (s >= my.primary || lane() >= group_slots * S::product_pieces) continue;
+    const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[my.first_slot + s]);
     uint4 piece = receive_piece(at);
     while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
     add_products(sum, piece, ones);

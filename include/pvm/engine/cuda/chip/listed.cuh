@@ -78,7 +78,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
       add_products(sum, piece[i], weights_of(u, phase) + 3 * (lane() % S::product_pieces));
     }
   }
-  if (!patch && list<ChipPanel>(p.panels)[my.first_panel].count > group_slots) {
+  if (my.primary > group_slots) {
     const Products others = primary_products(u, t - 1, group_slots);
 #pragma unroll
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];

@@ -174,9 +174,9 @@ class Plan {
   [[nodiscard]] double cost(std::size_t u) const;
   void add_unit(Draft& draft, std::size_t u, std::vector<Folding>::const_iterator& folding) const;
   [[nodiscard]] ChipUnit new_unit(const Draft& draft, std::size_t u) const;
-  static void add_panel(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
-                        std::uint32_t other_side, std::uint32_t phase);
-  static void list_groups(Draft& draft, ChipUnit& unit);
+  static void add_slots(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
+                        std::uint32_t other_side);
+  static void list_groups(Draft& draft, ChipUnit& unit, const std::vector<SourcePanel>& panels);
   [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const;
 
   // plan_blocks.hpp: blocks to warps

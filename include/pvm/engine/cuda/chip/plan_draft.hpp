@@ -32,6 +32,11 @@ struct ContextPanel {
   std::size_t first, count, column, width;
 };
 
+/// Sources whose values fold together: some of a multiprocessor's slots.
+struct SourcePanel {
+  std::uint32_t first, count, phase;
+};
+
 /// A panel of W0 with its blocks, before it has a phase.
 struct Folding {
   std::size_t unit;  ///< of the multiprocessor
@@ -60,7 +65,6 @@ template <class S>
 struct ProgramDraft {
   ChipProgram p{};
   std::vector<ChipUnit> units;
-  std::vector<ChipPanel> panels;
   std::vector<ChipSlot> slots;
   std::array<std::vector<ChipBlock>, S::multipliers> blocks;
   std::array<std::vector<ChipWideBlock>, S::multipliers> wide;

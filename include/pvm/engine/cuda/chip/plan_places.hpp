@@ -48,7 +48,6 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
   const std::size_t count = draft.block_count(), wide_count = draft.wide_count();
   (void)place(sizeof(ChipProgram) / 4);
   p.units = place(draft.units.size() * sizeof(ChipUnit) / 4);
-  p.panels = place(draft.panels.size() * sizeof(ChipPanel) / 4);
   p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
   p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // what follows the last is looked at
   p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);

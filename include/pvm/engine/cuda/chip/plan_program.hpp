@@ -36,7 +36,6 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   };
   std::memcpy(programs.data() + start, &p, sizeof(p));
   put(p.units, draft.units);
-  put(p.panels, draft.panels);
   put(p.slots, draft.slots);
   put(p.blocks, blocks_of_all);  // and zeros
   put(p.wide_blocks, wide_of_all);

@@ -83,15 +83,19 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
                                              std::vector<Folding>::const_iterator& folding) const {
   ChipUnit unit = new_unit(draft, u);
   for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((folding++)->phase);
-  add_panel(draft, net_.primary[u], 0, unit.padded, unit.own_phase[0]);
+  std::vector<SourcePanel> panels;
+  const auto add = [&](std::span<const std::uint32_t> sources, std::size_t column,
+                       std::uint32_t other_side, std::uint32_t phase) {
+    panels.push_back({narrow(draft.slots.size()), narrow(sources.size()), phase});
+    add_slots(draft, sources, column, other_side);
+  };
+  if (unit.primary > 0) add(net_.primary[u], 0, unit.padded, unit.own_phase[0]);
   for (const ContextPanel& panel : panels_[u]) {
     unit.own_phase[2] = narrow((folding++)->phase);  // the bias is in the last panel
-    add_panel(draft, net_.context[u].subspan(panel.first, panel.count),
-              2 * padded(u) + panel.column, 0, unit.own_phase[2]);
+    add(net_.context[u].subspan(panel.first, panel.count), 2 * padded(u) + panel.column, 0,
+        unit.own_phase[2]);
   }
-  unit.panels = narrow(draft.panels.size()) - unit.first_panel;
-  unit.products = narrow(draft.products.size());
-  list_groups(draft, unit);
+  list_groups(draft, unit, panels);
   draft.units.push_back(unit);
   for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
     draft.targets.push_back(target_of(unit, o));
@@ -101,7 +105,7 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
   draft.out += 2 * unit.padded;
 }
 
-/// A unit where the draft ends, without its panels.
+/// A unit where the draft ends, without its sources.
 template <class Precision, int Hidden, Home home>
 ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t u) const {
   ChipUnit unit{};
@@ -113,20 +117,18 @@ ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t
   unit.one = draft.x + narrow(padded_column(u, static_cast<std::size_t>(net_.units[u].inputs) - 1));
   unit.out = draft.out;
   unit.all_out = output_start[u];
-  unit.first_panel = narrow(draft.panels.size());
+  unit.first_slot = narrow(draft.slots.size());
+  unit.primary = narrow(net_.primary[u].size());
   unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
   unit.seen = narrow(static_cast<std::size_t>(draft.patches) * history * patch_row);
   return unit;
 }
 
-/// Sources that fold together, if any, whose values go to the columns from `column` of the unit
-/// that is being added, on odd steps `other_side` behind that.
+/// Sources whose values go to the columns from `column` of the unit that is being added, on odd
+/// steps `other_side` behind that.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::add_panel(Draft& draft, std::span<const std::uint32_t> sources,
-                                              std::size_t column, std::uint32_t other_side,
-                                              std::uint32_t phase) {
-  if (sources.empty()) return;
-  draft.panels.push_back({narrow(draft.slots.size()), narrow(sources.size()), phase});
+void Plan<Precision, Hidden, home>::add_slots(Draft& draft, std::span<const std::uint32_t> sources,
+                                              std::size_t column, std::uint32_t other_side) {
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const std::uint32_t to = draft.x + narrow(column + s * Hidden);
     draft.slots.push_back({narrow(sources[s] * S::record), to | (to + other_side) << 16});
@@ -137,18 +139,18 @@ void Plan<Precision, Hidden, home>::add_panel(Draft& draft, std::span<const std:
 /// sources, whatever their panels: first the primary ones, as far as one group goes, then those of
 /// the context.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit) {
+void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit,
+                                                const std::vector<SourcePanel>& panels) {
   std::vector<std::uint32_t> places;  // of sources, each at its first piece
-  const bool primary = unit.patch == not_a_patch;
-  for (std::uint32_t k = 0; k < unit.panels; ++k) {
-    const ChipPanel& panel = draft.panels[unit.first_panel + k];
-    const bool is_primary = primary && k == 0;
+  for (const SourcePanel& panel : panels) {
+    const bool is_primary = panel.first < unit.first_slot + unit.primary;
     for (std::uint32_t s = 0; s < panel.count && (s < group_slots || !is_primary); ++s) {
       places.push_back((draft.slots[panel.first + s].from + 4 * S::value_pieces) |
                        panel.phase << phase_shift);
     }
     if (is_primary) places.resize(round_up(places.size(), group_slots), no_source);
   }
+  unit.products = narrow(draft.products.size());
   unit.groups = narrow(round_up(places.size(), group_slots) / group_slots);
   for (std::size_t at = 0; at < unit.groups * 32; ++at) {
     const std::size_t lane = at % 32, source = at / 32 * group_slots + lane / S::product_pieces;

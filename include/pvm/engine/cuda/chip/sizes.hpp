@@ -174,7 +174,7 @@ struct ChipUnit {
   std::uint32_t one;  ///< word of the 1 of the bias
   std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
   std::uint32_t all_out;              ///< and among all outputs
-  std::uint32_t first_panel, panels;  ///< of slots; the first are the primary sources, if any
+  std::uint32_t first_slot, primary;  ///< its slots, of which so many, the first, are primary
   std::uint32_t groups, products;     ///< [groups][32]: what each lane reads of inner products
   std::uint32_t own_phase[3];         ///< when A, B and the bias fold
   std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
@@ -185,12 +185,6 @@ inline constexpr std::uint32_t not_a_patch = ~0U;
 /// source feeds folds.
 inline constexpr int phase_shift = 24;
 inline constexpr std::uint32_t no_source = (1U << phase_shift) - 1;
-
-/// Sources that fold together.
-struct ChipPanel {
-  std::uint32_t first, count;  ///< slots
-  std::uint32_t phase;
-};
 
 /// A source: where its record starts in a row of the past, and the word where its values go on even
 /// (low half) and odd steps.
@@ -266,7 +260,7 @@ struct ChipAreas {
 struct ChipProgram {
   std::uint32_t start, words;  ///< where it is in shared memory, and its words with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
-  std::uint32_t units, panels, slots, blocks, wide_blocks, targets, products;
+  std::uint32_t units, slots, blocks, wide_blocks, targets, products;
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
   /// Where some warps fold for others, `folding` has blocks of W1, too (`wide_fold`), and
