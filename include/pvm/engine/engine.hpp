@@ -42,11 +42,12 @@ struct FrameBlock {
   std::span<std::uint32_t> stored = {};
 };
 
-/// The first `steps` steps of a block that has more.
-inline FrameBlock first_steps(const FrameBlock& block, int steps) {
+/// `steps` steps of a block, from step `first` of it on.
+inline FrameBlock part(const FrameBlock& block, int first, int steps) {
   const auto of = [&](auto all) {
-    return all.first(all.size() / static_cast<std::size_t>(block.steps) *
-                     static_cast<std::size_t>(steps));
+    const std::size_t each = all.size() / static_cast<std::size_t>(block.steps);
+    return all.subspan(static_cast<std::size_t>(first) * each,
+                       static_cast<std::size_t>(steps) * each);
   };
   return {steps, of(block.pixels), of(block.scored), of(block.squeezed), of(block.stored)};
 }

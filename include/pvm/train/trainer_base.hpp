@@ -334,7 +334,7 @@ class TrainerBase {
     const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
     engine_seconds_ += watch.lap();
     auto places = streams_;
-    const FrameBlock block = first_steps(room, feed.fill(room, places));
+    const FrameBlock block = part(room, 0, feed.fill(room, places));
     note_last_frame(block);
     watch.lap();
     engine_.run(block, options_.mode);

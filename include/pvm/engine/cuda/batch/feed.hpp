@@ -142,15 +142,6 @@ class Feed {
     return made;
   }
 
-  [[nodiscard]] FrameBlock part(const FrameBlock& block, int first, int steps) const {
-    const auto of = [&](auto all, std::size_t each) {
-      const std::size_t step = batch_ * each;
-      return all.empty() ? all : all.subspan(count(first) * step, count(steps) * step);
-    };
-    return {steps, of(block.pixels, frame_size_), of(block.scored, 1),
-            of(block.squeezed, frame_size_), of(block.stored, 1)};
-  }
-
   /// `n` elements of the slot, from `at` on.
   template <class T>
   void send(Array<T>& to, const T* from, std::size_t at, std::size_t n) const {

@@ -35,9 +35,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   struct Held {};  ///< each multiplier loads its own
   using Pixels = typename Base::Pixels;
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
-      Base::lane, Base::floats, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count,
-      Base::folds_of, Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of,
-      Base::table_place, Base::float_area, Base::activate, Base::pixels_at_once;
+      Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::folds_of,
+      Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of, Base::table_place,
+      Base::activate, Base::pixels_at_once;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);

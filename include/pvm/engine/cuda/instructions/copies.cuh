@@ -63,14 +63,10 @@ using CopyBarrier = unsigned long long;
 
 /// One thread's work, before the others use it (__syncthreads).
 __device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
-#if PVM_BULK_COPIES
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(arrivals)
-               : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#else
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                : "memory");
+#if PVM_BULK_COPIES
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 /// Arrives, and lets the barrier wait for `bytes` bytes of bulk copies more.
@@ -84,14 +80,9 @@ __device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned in
 }
 /// Arrives.
 __device__ __forceinline__ void barrier_arrive(CopyBarrier* barrier) {
-#if PVM_BULK_COPIES
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
-#else
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(
                    shared_address(barrier))
                : "memory");
-#endif
 }
 /// Arrives once all asynchronous copies of this thread so far are there.
 __device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
