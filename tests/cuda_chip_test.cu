@@ -215,7 +215,7 @@ TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::
 #else
 TEMPLATE_TEST_CASE("chip: they have over 11,240 steps and all rate switches", "[gpu]",
                    pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::fp32>) {
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;
   pvm_test::same_bits<TestType>(1, hidden_49(), 40);
 }

@@ -28,8 +28,9 @@ struct Blocks : View<Precision, Hidden, home> {
   using M = Masters<Precision>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now;
 
+  using Word = uint4;  ///< of a lane: its part of two tiles
   struct Weights {
-    uint4 tiles[S::pairs];
+    Word tiles[S::pairs];
   };
   /// Sixteen values as operand: even columns are the larger parts, odd columns the rest.
   struct Values {
@@ -66,23 +67,22 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ uint4* streamed(const Block& block) const {
     return reinterpret_cast<uint4*>(this->words_of(block)) + lane();
   }
-  /// Where the rows beside the tiles of this warp's k-th block are.
+  /// Where the rows beside the tiles of this warp's k-th block are in shared memory.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
-    if constexpr (S::streams) {
-      return a.weights + this->beside_of(this->my_blocks()[k]);
-    }
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
-  /// Where all is streamed, nothing of it stays in the second-level cache.
-  __device__ __forceinline__ static uint4 load_word(const uint4* from) {
+  /// Where all is streamed, nothing of it stays in the second-level cache but what is read again.
+  __device__ __forceinline__ static uint4 load_word(const uint4* from, bool again = false) {
     if constexpr (!S::streams) return __ldcg(from);
-    const float4 v = load_marked(reinterpret_cast<const float4*>(from), leaves_first());
+    const float4 v = load_marked(reinterpret_cast<const float4*>(from),
+                                 again ? stays_a_while() : leaves_first());
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
                       __float_as_uint(v.w));
   }
-  __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from) {
+  __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from,
+                                                       bool again = false) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32);
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32, again);
   }
   __device__ __forceinline__ static void load_shared(Weights& w, const uint4* from) {
 #pragma unroll
@@ -185,21 +185,21 @@ struct Blocks : View<Precision, Hidden, home> {
   // -------------------------------------------------------------- products
 
   /// A lane's words of sixteen values, and what it has of them as operand.
-  struct Words16 {
+  struct Inputs {
     uint2 low, high;
   };
-  __device__ __forceinline__ Words16 words(const std::uint32_t* x) const {
+  __device__ __forceinline__ Inputs inputs(const std::uint32_t* x) const {
     return {*reinterpret_cast<const uint2*>(x + pair()),
             *reinterpret_cast<const uint2*>(x + pair() + 8)};
   }
-  __device__ __forceinline__ Values operand(const Words16& x) const {
+  __device__ __forceinline__ Values operand(const Inputs& x) const {
     const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
     const std::uint32_t first = __byte_perm(x.low.x, x.low.y, select);
     const std::uint32_t second = __byte_perm(x.high.x, x.high.y, select);
     return {{first, second}};
   }
   __device__ __forceinline__ Values values(const std::uint32_t* x) const {
-    return operand(words(x));
+    return operand(inputs(x));
   }
   __device__ __forceinline__ Rows rows(const std::uint32_t* h) const {
     Rows r;
@@ -227,11 +227,11 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// And asks for the weights that come into their place.
   __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
-                                                           const uint4* next) {
+                                                           const uint4* next, bool again = false) {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
       multiply_tiles(sum.v[i], w.tiles[i], x);
-      w.tiles[i] = load_word(next + i * 32);
+      w.tiles[i] = load_word(next + i * 32, again);
     }
   }
   /// The rows beside the tiles are some of sixteen: what lanes make of others is not looked at.
@@ -288,10 +288,14 @@ struct Blocks : View<Precision, Hidden, home> {
     write_rows(v, to);
   }
 
-  __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
-                                                    const Values& d1) const {
+  /// The two tiles of a list.
+  using List = Word;
+  __device__ __forceinline__ List load_list(const std::uint32_t* list) const {
+    return tiles_at(list);
+  }
+  __device__ __forceinline__ static ListSums multiply_list(const List& list, const Values& d1) {
     float sum[4] = {};
-    multiply_tiles(sum, tiles_at(list), d1);
+    multiply_tiles(sum, list, d1);
     return {{both_parts(sum, 0), both_parts(sum, 1)}};
   }
   /// What a block of W1 whose tiles are in `w` has of W1^T d1 and of W1 r.
@@ -322,6 +326,10 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
                                                        const std::uint32_t* listed) const {
     multiply_tiles(sum.v, transposed_tiles_at(list), values(listed));
+  }
+  __device__ __forceinline__ static void multiply_listed_rows(ColumnSums& sum, const List& list,
+                                                              const Values& listed) {
+    multiply_tiles(sum.v, transposed(list), listed);
   }
   /// Of the four lanes of a row one makes its output, another the one eight on.
   template <class Activate>
@@ -388,9 +396,13 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ void fold(const Place& at, std::uint32_t* to, const uint4* factors,
                        const Columns& columns, Smaller& smaller, Weights& w, uint2& beside) const;
 
-  struct Past {};  // is asked for when it is needed
-  /// The inputs of a block's columns in the steps of the listed gradients, as operands.
-  __device__ Columns past_columns(const ChipBlock& block) const;
+  /// What a lane asks for of the inputs of a block's columns in the steps of the listed gradients,
+  /// and all of them as operands.
+  struct Past {
+    std::uint32_t word[2][4];
+  };
+  __device__ Past ask_past(const ChipBlock& block) const;
+  __device__ static Columns past_columns(const Past& past);
   /// The listed d1 of a block of W1.
   __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list) const {
     const uint4 there = transposed_tiles_at(list);
@@ -404,8 +416,11 @@ struct Blocks : View<Precision, Hidden, home> {
   /// beside its tiles are at `rest`, and go to `rest_to`.
   __device__ void fold(const ChipBlock& block, const std::uint32_t* rest,
                        std::uint32_t* rest_to) const;
-  /// A streamed block, the rows beside whose tiles are in device memory, too.
-  __device__ void fold_streamed(const ChipBlock& block, Weights& w, std::uint32_t* /*rest*/) const;
+  /// A streamed block, the rows beside whose tiles are in device memory, too, by the past that it
+  /// has asked for. `meanwhile` asks for something else.
+  template <class Meanwhile>
+  __device__ void fold_streamed(const ChipBlock& block, const Past& past,
+                                Meanwhile meanwhile) const;
   /// A block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
     fold_wide_block(block, a.weights, w, true);

@@ -167,9 +167,10 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                                     detail::chip::history);
   }
   [[nodiscard]] std::string layout_name() const {
-    // Who folds what, and when, was another before 16-bit warps had roles.
+    // Who folds what, and when, was another before warps had roles.
+    const std::string streamed = Sizes::pipelined ? "pipelined, " : "streamed units, ";
     const std::string how =
-        Sizes::streams ? "streamed units, " : (Sizes::specialised ? "by roles, " : "on the chip, ");
+        Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
     return how + std::string(Precision::name) + ", " + std::to_string(device_.multiprocessors) +
            " multiprocessors";
   }

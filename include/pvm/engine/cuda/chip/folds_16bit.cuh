@@ -31,7 +31,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
     from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }
   uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);
-#pragma unroll 1
+  constexpr int at_once = S::streams ? 2 : 1;  // tiles whose values a lane has under way
+#pragma unroll at_once
   for (int tile = 0; tile < S::operands; ++tile) {
     std::uint32_t v[4];
 #pragma unroll
@@ -73,9 +74,14 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
     Smaller& smaller, Weights& w, uint2& beside) const {
   std::uint32_t* sink = masters_of(to, at.start);
+  uint4 of_all[S::operands];  // asked for at once where they are in device memory
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
-    const uint4 u = factors[i * 32];
+    if constexpr (S::streams) of_all[i] = factors[i * 32];
+  }
+#pragma unroll
+  for (int i = 0; i < S::operands; ++i) {
+    const uint4 u = S::streams ? of_all[i] : factors[i * 32];
     const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
     // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
     Gains gain = {};
@@ -95,27 +101,34 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(
-    const ChipBlock& block) const -> Columns {
-  std::uint32_t at[2], word[2][4];
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::ask_past(
+    const ChipBlock& block) const -> Past {
+  std::uint32_t at[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
   }
   const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
+  Past past;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const auto age =
         static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // else times 0
     const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) word[half][i] = __ldcg(a.past + (at[half] + then));
+    for (int half = 0; half < 2; ++half) past.word[half][i] = __ldcg(a.past + (at[half] + then));
   }
+  return past;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(const Past& past)
+    -> Columns {
   Columns b;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    b.v[half][0] = __byte_perm(word[half][0], word[half][1], 0x5410);
-    b.v[half][1] = __byte_perm(word[half][2], word[half][3], 0x5410);
+    b.v[half][0] = __byte_perm(past.word[half][0], past.word[half][1], 0x5410);
+    b.v[half][1] = __byte_perm(past.word[half][2], past.word[half][3], 0x5410);
   }
   return b;
 }
@@ -128,7 +141,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(cons
   const Place at = place(block);
   Smaller smaller = smaller_halves(at);
   fold(at, to, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
-       past_columns(block), smaller, w, beside);
+       past_columns(ask_past(block)), smaller, w, beside);
 }
 
 template <class Precision, int Hidden, Home home>
@@ -147,11 +160,19 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
 }
 
 template <class Precision, int Hidden, Home home>
+template <class Meanwhile>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
-    const ChipBlock& block, Weights& w, std::uint32_t* /*rest*/) const {
+    const ChipBlock& block, const Past& past, Meanwhile meanwhile) const {
+  const Place at = place(block);
+  Weights w;
+  load_streamed(w, streamed(block));
   uint2 beside = beside_in_memory(block, S::rest);
-  fold_block(block, a.weights, w, beside);
-  store(block, w);
+  Smaller smaller = smaller_halves(at);
+  const Columns columns = past_columns(past);
+  meanwhile();
+  fold(at, a.weights, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)), columns,
+       smaller, w, beside);
+  write_tiles(streamed(block), w);
 }
 
 template <class Precision, int Hidden, Home home>

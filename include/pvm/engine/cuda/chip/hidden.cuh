@@ -38,14 +38,18 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     if (keeps) row[i] = h;
     history_row(S::hidden, u, t)[i] = h;
     history_row(S::squeezed, u, t)[i] = Words::unpack(word);
-    area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h);
+    if constexpr (!S::pipelined) area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h);
   }
   __syncwarp();  // the lanes read what all have written
   send_words(
       record, S::value_pieces, [&](int i) { return words[i]; }, t);
   const float sum = unit_products(u, t);
   send_products(record, sum, t);
-  list_representation(u, sum);
+  if constexpr (S::pipelined) {
+    if (lane() >= sums) float_area(u)[S::products + static_cast<unsigned>(lane()) - sums] = sum;
+  } else {
+    list_representation(u, sum);
+  }
 }
 
 template <class Precision, int Hidden, Home home>

@@ -22,9 +22,11 @@
 #include <pvm/engine/cuda/chip/listed.cuh>
 #include <pvm/engine/cuda/chip/multipliers.cuh>
 #include <pvm/engine/cuda/chip/patches.cuh>
+#include <pvm/engine/cuda/chip/pipelined.cuh>
 #include <pvm/engine/cuda/chip/resident.cuh>
 #include <pvm/engine/cuda/chip/specialised.cuh>
 #include <pvm/engine/cuda/chip/streamed.cuh>
+#include <pvm/engine/cuda/chip/streamers.cuh>
 
 namespace pvm::inline v0::detail::chip {
 
@@ -38,7 +40,11 @@ struct WorkerOf<fp32, Hidden, Home::chip> {
 };
 template <class Precision, int Hidden>
 struct WorkerOf<Precision, Hidden, Home::memory> {
-  using type = Streamed<Precision, Hidden>;
+  using type = Pipelined<Precision, Hidden>;
+};
+template <int Hidden>
+struct WorkerOf<fp32, Hidden, Home::memory> {
+  using type = Streamed<Hidden>;
 };
 template <class Precision, int Hidden, Home home>
 using Worker = typename WorkerOf<Precision, Hidden, home>::type;
@@ -66,7 +72,7 @@ __global__ void __launch_bounds__(S::threads, S::together)
   auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
     block.begin_launch();
-    if constexpr (S::specialised) block.close_gates();
+    if constexpr (S::finishers > 0) block.close_gates();
   }
   __syncthreads();
   if (block.launch().count == 0) return;

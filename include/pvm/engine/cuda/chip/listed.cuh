@@ -35,6 +35,11 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::open_ta
     // Of the row of folds: how many of them there are.
     if (age == sums - 1 && folds) v = __ldg(from + 2 * square + S::terms);
     (folds ? folds_of(u) : float_area(u) + S::tables + since * sums)[age] = v;
+    if constexpr (S::pipelined) {
+      if (folds) continue;
+      const float after = age < S::terms ? __ldg(from + square + since * S::terms + age) : v;
+      float_area(u)[S::tables_after + k] = after;
+    }
   }
   __syncwarp();
 }
@@ -145,12 +150,47 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_re
   float v = 1;  // the bias
   if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
   if (e > S::rest) v = product;
-  const int place = table_place(e);
-  const float* tables = float_area(u) + S::tables + place;
+  put_listed(u, e, v, float_area(u) + S::tables + table_place(e));
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_last_representation(
+    int u) const {
+  const float* h = history_row(S::hidden, u, now().step - 1 + history);
+  for (int i = lane(); i < Hidden; i += 32) {
+    area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
+  }
+  const int e = lane() & (sums - 1);
+  // By the age that a gradient had in the step of these values. That of step t - 1 was not listed
+  // then; the oldest makes place for that of step t, and weighs nothing any more.
+  const int age = e > S::rest ? age_of(e) - 1 : 0;
+  const bool listed = age >= 0 && age < S::terms - 1;
+  float v = 1;  // the bias
+  if (e < S::rest) v = h[S::tiles * 8 + e];
+  if (e > S::rest) v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
+  const int place = e <= S::rest ? sums - 2 : (listed ? age : 0);
+  put_listed(u, e, v, float_area(u) + S::tables_after + place);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::put_listed(
+    int u, int e, float v, const float* tables) const {
   std::uint32_t* to = area(u) + S::listed + e;
+  constexpr int each = 32 / sums;
+  // Where tables are in device memory, all are asked for at once.
+  constexpr int at_once = S::pipelined ? (S::most_period + each - 1) / each : 1;
 #pragma unroll 1
-  for (int since = lane() / sums; since < a.period; since += 32 / sums) {
-    to[since * sums] = Words::pack(tables[since * sums] * v);
+  for (int first = lane() / sums; first < a.period; first += at_once * each) {
+    float coefficient[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      coefficient[i] = tables[min(first + i * each, a.period - 1) * sums];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (i > 0 && first + i * each >= a.period) continue;
+      to[(first + i * each) * sums] = Words::pack(coefficient[i] * v);
+    }
   }
 }
 

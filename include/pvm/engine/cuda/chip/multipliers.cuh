@@ -78,7 +78,7 @@ __device__ __forceinline__ auto Specialised<Precision, Hidden>::begin_walk() con
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::ask_inputs(Walk& on) const {
-  on.next = this->words(shared + on.after);
+  on.next = this->inputs(shared + on.after);
   on.after = *on.inputs++;
 }
 
@@ -190,7 +190,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
     this->load_wide(w, tiles);
     this->multiply(on.sum, w, d1);
     this->multiply_rows(sum, tiles, on.h, 0, (S::pairs + 1) / 2);
-    const typename Base::ListSums beside = this->multiply_list(listed, d1);
+    const typename Base::ListSums beside = this->multiply_list(this->load_list(listed), d1);
     this->multiply_rows(more, tiles, on.h, (S::pairs + 1) / 2, S::pairs);
     this->multiply_listed_rows(more, listed, this->listed_of(u, phase));
     this->add(sum, more);

@@ -3,8 +3,8 @@
 #pragma once
 
 /// What a multiprocessor does for its units in a step, piece by piece. Who does which piece, and
-/// when, is in resident.cuh, specialised.cuh and streamed.cuh; how a block of weights is multiplied
-/// and folded in blocks_16bit.cuh and blocks_fp32.cuh.
+/// when, is in resident.cuh, specialised.cuh, streamed.cuh and pipelined.cuh; how a block is
+/// multiplied and folded in blocks_16bit.cuh and blocks_fp32.cuh.
 ///
 /// This file is the table of contents: what a multiprocessor knows, and what it can do. The files
 /// that are named in it say how.
@@ -19,6 +19,7 @@
 #include <pvm/engine/cuda/chip/blocks_fp32.cuh>
 #include <pvm/engine/cuda/chip/sizes.hpp>
 #include <pvm/engine/cuda/chip/state.cuh>
+#include <pvm/engine/cuda/instructions.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::chip {
@@ -98,6 +99,36 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ static float4 four(const float* from) {
     return *reinterpret_cast<const float4*>(from);
   }
+  /// Whether a step is the first or the last of its launch.
+  __device__ __forceinline__ bool first() const { return now().frame == 0; }
+  __device__ __forceinline__ bool last() const { return now().frame + 1 == launch().count; }
+  /// Calls work(u) for every step-th unit.
+  template <class Work>
+  __device__ __forceinline__ void each_unit(int first_unit, int step, Work work) const {
+#pragma unroll 1
+    for (int u = first_unit; u < unit_count(); u += step) work(u);
+  }
+
+  // -------------------------------------------------------------- gates, where warps have roles
+
+  /// What one role makes and another waits for. Who waits at a gate does not wait for others who
+  /// wait.
+  static constexpr int most_gates =
+      (ChipAreas::score - ChipAreas::gates) * 4 / static_cast<int>(sizeof(CopyBarrier));
+  __device__ __forceinline__ CopyBarrier* gate(int which) const {
+    return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
+  }
+  /// A gate opens once a step, when all warps who make what it stands for have said so.
+  __device__ __forceinline__ void open_gate(int which) const {
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(gate(which));
+  }
+  /// Of a step of this launch.
+  __device__ __forceinline__ void pass_gate(int which, int frame) const {
+    barrier_wait(gate(which), static_cast<unsigned>(frame) & 1U);
+    __syncwarp();
+  }
+
   /// The way through a warp's blocks of W1, unit by unit.
   struct WideWalk {
     typename Base::Rows h{};
@@ -185,6 +216,10 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
   /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
   __device__ void list_representation(int u, float sum) const;
+  /// The same for y(t - 1), in step t, when others read h(t) already.
+  __device__ void list_last_representation(int u) const;
+  /// Value e of it, times its coefficients, `tables` that of the last fold in step t.
+  __device__ void put_listed(int u, int e, float v, const float* tables) const;
 
   // -------------------------------------------------------------- patches.cuh
 

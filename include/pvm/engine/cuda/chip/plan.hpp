@@ -216,6 +216,7 @@ class Plan {
   template <class Lists>
   static typename Lists::value_type join(const Lists& lists,
                                          std::uint32_t (&start)[most_warps + 1]);
+  std::vector<std::uint32_t> sort_by_phase(const ChipProgram& p, std::vector<ChipBlock>& all) const;
   static std::vector<std::uint32_t> first_inputs(const ChipProgram& p,
                                                  const std::vector<ChipBlock>& all);
   [[nodiscard]] std::vector<ChipRun> runs(Draft& draft) const;

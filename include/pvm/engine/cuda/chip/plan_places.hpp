@@ -49,10 +49,15 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
   (void)place(sizeof(ChipProgram) / 4);
   p.units = place(draft.units.size() * sizeof(ChipUnit) / 4);
   p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
-  p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // what follows the last is looked at
+  if constexpr (!S::pipelined) {
+    p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // what follows the last is looked at
+  }
   p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
   p.products = place(draft.products.size());
   p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
+  p.input_count = S::pipelined || S::specialised ? narrow(count + 2) : 0;
+  p.inputs = place(2 * p.input_count);
+  if constexpr (S::pipelined) p.folding_start = place(S::multipliers * (period_ + 1));
   if constexpr (!S::streams) {
     // At most: what is streamed is known when all have their place.
     p.folding = place(count + (S::specialised ? wide_count : 0));
@@ -60,8 +65,6 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
         place(S::specialised ? 3 * S::folders * period_ + 1 : S::multipliers * (period_ + 1));
     p.first_in_pass = place(S::whole ? S::multipliers * period_ : 0);
     p.reload = place(S::specialised ? S::multipliers * period_ : 0);
-    p.input_count = S::specialised ? narrow(count + 2) : 0;
-    p.inputs = place(2 * p.input_count);
     std::size_t run_count = 0;
     for (const auto& list : draft.blocks) {
       for (const ChipBlock& block : list) run_count += block.what >> run_shift == 1 ? 1 : 0;
@@ -69,6 +72,7 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
     p.runs = place(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
   }
   p.words = place.at - p.start;
+  if constexpr (S::pipelined) p.blocks = place.at;  // behind what comes to shared memory
 }
 
 /// What a step works with, but for weights in tiles.

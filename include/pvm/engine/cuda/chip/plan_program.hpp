@@ -23,12 +23,14 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   p.unit_count = narrow(draft.units.size());
   p.slot_count = narrow(draft.slots.size());
   p.out_count = draft.out;
-  const auto blocks_of_all = join(draft.blocks, p.block_start);
+  auto blocks_of_all = join(draft.blocks, p.block_start);
   const auto wide_of_all = join(draft.wide, p.wide_start);
   const std::vector<ChipRun> runs_of_all = runs(draft);
   const std::size_t start = programs.size();
   program_start.push_back(narrow(start));
-  programs.resize(start + p.words);
+  const std::size_t apart = S::pipelined ? (blocks_of_all.size() + 2) * sizeof(ChipBlock) / 4 : 0;
+  programs.resize(start + p.words + apart);
+  if (!blocks_of_all.empty()) p.first_block = blocks_of_all[0].block;
   const auto put = [&](std::uint32_t at, const auto& values) {
     if (values.empty()) return;
     std::memcpy(programs.data() + start + at - p.start, values.data(),
@@ -37,6 +39,8 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   std::memcpy(programs.data() + start, &p, sizeof(p));
   put(p.units, draft.units);
   put(p.slots, draft.slots);
+  put(p.inputs, first_inputs(p, blocks_of_all));
+  if constexpr (S::pipelined) put(p.folding_start, sort_by_phase(p, blocks_of_all));
   put(p.blocks, blocks_of_all);  // and zeros
   put(p.wide_blocks, wide_of_all);
   put(p.products, draft.products);
@@ -45,8 +49,28 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   put(p.folding_start, draft.folding_start);
   put(p.first_in_pass, draft.first_in_pass);
   put(p.reload, draft.reload);
-  put(p.inputs, first_inputs(p, blocks_of_all));
   put(p.runs, runs_of_all);
+}
+
+/// Each warp's blocks by when they fold, and where those of a phase start, [multipliers][period +
+/// 1].
+template <class Precision, int Hidden, Home home>
+std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
+    const ChipProgram& p, std::vector<ChipBlock>& all) const {
+  const auto phase_of = [](const ChipBlock& block) { return block.what >> 8 & 0xff; };
+  std::vector<std::uint32_t> starts;
+  for (std::size_t w = 0; w < S::multipliers; ++w) {
+    const auto first = all.begin() + p.block_start[w], end = all.begin() + p.block_start[w + 1];
+    std::stable_sort(first, end, [&](const ChipBlock& one, const ChipBlock& other) {
+      return phase_of(one) < phase_of(other);
+    });
+    for (std::uint32_t phase = 0; phase <= period_; ++phase) {
+      const auto at = std::find_if(
+          first, end, [&](const ChipBlock& block) { return phase_of(block) >= phase; });
+      starts.push_back(narrow(static_cast<std::size_t>(at - all.begin())));
+    }
+  }
+  return starts;
 }
 
 /// Each warp's blocks, unit by unit, by where they are.
@@ -103,14 +127,21 @@ typename Lists::value_type Plan<Precision, Hidden, home>::join(
 }
 
 /// Where blocks' inputs are on even steps, then on odd ones. Behind the last block it is x, because
-/// a warp looks beyond its own.
+/// a warp looks beyond its own. Where a step is pipelined the upper halves say what else a pass
+/// wants to know: when the block folds, of which unit it is, and whether it is a warp's last of
+/// that.
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
     const ChipProgram& p, const std::vector<ChipBlock>& all) {
   std::vector<std::uint32_t> inputs(2 * p.input_count, p.x);
   for (std::size_t k = 0; k < p.input_count && k < all.size(); ++k) {
-    inputs[k] = all[k].x & 0xffffU;
-    inputs[p.input_count + k] = all[k].x >> 16;
+    const std::uint32_t what = all[k].what;
+    const std::uint32_t more = (what >> 8 & 0xff) << input_phase_shift |
+                               (what & 0xff) << input_unit_shift |
+                               (what >> run_shift == 1 ? last_of_unit : 0);
+    const std::uint32_t also = S::pipelined ? more : 0;
+    inputs[k] = (all[k].x & 0xffffU) | also;
+    inputs[p.input_count + k] = all[k].x >> 16 | also;
   }
   return inputs;
 }

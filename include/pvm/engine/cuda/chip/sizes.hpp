@@ -58,17 +58,20 @@ struct Sizes {
   /// Whether weights are fp32, which need no masters beside them.
   static constexpr bool whole = std::same_as<Precision, fp32>;
   /// Whether each warp has one of three roles (specialised.cuh): some multiply, some finish units,
-  /// some fold. Otherwise all multiply and fold.
+  /// some fold. Or one of two (pipelined.cuh): some stream weights and never stop, the others
+  /// finish units. Otherwise all multiply and fold.
   static constexpr bool specialised = !streams && !whole;
+  static constexpr bool pipelined = streams && !whole;
   static constexpr int multipliers = streams || specialised ? 8 : 12;
-  static constexpr int finishers = specialised ? 4 : 0;
+  static constexpr int finishers = pipelined || specialised ? 4 : 0;
   static constexpr int folders = specialised ? 4 : 0;
   static constexpr int warps = multipliers + finishers + folders;
   static constexpr int threads = warps * 32;
   static_assert(warps <= most_warps);
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
-  /// Registers of a thread of each role; a kernel has 65,536 in all.
-  static constexpr int multiplier_registers = 176, finisher_registers = 80, folder_registers = 80;
+  /// Registers of a thread of each role; all blocks of a multiprocessor have 65,536.
+  static constexpr int multiplier_registers = pipelined ? 96 : 176;
+  static constexpr int finisher_registers = pipelined ? 48 : 80, folder_registers = 80;
   /// Blocks of W0 in the registers of each warp.
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 8);
   /// Of those that are streamed, how many are on their way to registers while one is multiplied.
@@ -90,7 +93,9 @@ struct Sizes {
   /// of it: such that all warps are busy for as long.
   static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
   /// Of a multiprocessor: on the chip other warps write their factors.
-  static constexpr std::size_t most_units = streams ? 255 : (specialised ? 8 : warps / 2);
+  static constexpr std::size_t most_units = pipelined ? 127
+                                            : streams ? 255
+                                                      : (specialised ? 8 : warps / 2);
   /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
   static constexpr int stays_percent = 20;
 
@@ -147,11 +152,11 @@ struct Sizes {
   static constexpr std::uint32_t squeezed = hidden + history * values;
   static constexpr std::uint32_t d0 = squeezed + history * values;
   /// Factors of the folds of W0 and W1, and whether there are any, of even and odd steps: of 16-bit
-  /// weights operands, made of some words more than a row has, of others the coefficients. Warps
-  /// that only fold wait for each other before they write those of a step, over the last one's.
+  /// weights operands, made of some words more than a row has, of others the coefficients. Where
+  /// warps have roles those of a step are written over the last one's, when all have read these.
   static constexpr std::uint32_t fold0 = d0 + history * values + 16;
   static constexpr int factor_words = whole ? sums : operands * 128;
-  static constexpr int factor_turns = specialised ? 1 : 2;
+  static constexpr int factor_turns = finishers > 0 ? 1 : 2;
   /// Held blocks that a folder folds in a step while they are multiplied, at most.
   static constexpr int early_folds = 6;
   /// Of a warp that folds; those keep the rows beside their tiles there until nobody reads these.
@@ -161,8 +166,13 @@ struct Sizes {
   static constexpr std::uint32_t gains = fold1 + factor_turns * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
   static constexpr std::uint32_t corner = gains + 3;  ///< of its patch in a frame
-  static constexpr std::uint32_t rates = gains + 4;   ///< tables of a launch's steps, 16 bits each
-  static constexpr std::uint32_t unit_words = rates + launch_steps / 2;
+  /// Where y(t - 1) is made in step t: the weights of listed gradients for that, [since a fold],
+  /// and the inner products of h(t - 1) with its past, by age.
+  static constexpr std::uint32_t tables_after = gains + 4;
+  static constexpr std::uint32_t products = tables_after + (pipelined ? most_period * sums : 0);
+  /// Tables of a launch's steps, 16 bits each, and, for the last y, of the step after it.
+  static constexpr std::uint32_t rates = products + (pipelined ? sums : 0);
+  static constexpr std::uint32_t unit_words = rates + launch_steps / 2 + (pipelined ? 4 : 0);
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
 };
 
@@ -207,6 +217,9 @@ struct alignas(16) ChipBlock {
 /// In `what`: how many blocks of its unit a warp has from here.
 inline constexpr int run_shift = 20;
 inline constexpr std::uint32_t in_memory = ~0U;
+/// In the list of blocks' inputs, where a step is pipelined.
+inline constexpr int input_phase_shift = 16, input_unit_shift = 24;
+inline constexpr std::uint32_t last_of_unit = 1U << 31;
 /// Blocks of W0 of one unit that a warp has, one behind the other, where warps have roles.
 struct alignas(16) ChipRun {
   std::uint32_t sums;   ///< word where this warp's part of the unit's W0 x goes
@@ -247,7 +260,7 @@ struct ChipAreas {
   static constexpr std::uint32_t now = 0;  ///< of a step and those after it
   static constexpr std::uint32_t launch = now + 4 * 8;
   static constexpr std::uint32_t gates = launch + 16;  ///< where warps have roles
-  static constexpr std::uint32_t score = gates + 2 * 4;
+  static constexpr std::uint32_t score = gates + 2 * 6;
   static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
   static constexpr std::uint32_t offsets = scored + launch_steps / 4;  ///< of a patch's pixels
@@ -261,6 +274,7 @@ struct ChipProgram {
   std::uint32_t start, words;  ///< where it is in shared memory, and its words with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, slots, blocks, wide_blocks, targets, products;
+  std::uint32_t first_block;             ///< of W0, among all: a warp's follow those before it
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
   /// Where some warps fold for others, `folding` has blocks of W1, too (`wide_fold`), and

@@ -37,7 +37,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::folds_of,
       Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of, Base::table_place,
-      Base::activate, Base::pixels_at_once;
+      Base::activate, Base::pixels_at_once, Base::gate, Base::open_gate, Base::pass_gate,
+      Base::first, Base::last, Base::each_unit;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -59,26 +60,13 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     w1_folded,    ///< and of W1
     gates
   };
-  __device__ __forceinline__ CopyBarrier* gate(Gates which) const {
-    return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
-  }
-  static_assert(ChipAreas::gates + gates * sizeof(CopyBarrier) / 4 <= ChipAreas::score);
+  static_assert(gates <= Base::most_gates);
   /// One thread's work, once a launch.
   __device__ __forceinline__ void close_gates() const {
     barrier_init(gate(gathered), S::finishers);
     barrier_init(gate(hidden_made), static_cast<unsigned>(with_units()));
     barrier_init(gate(w0_folded), S::folders);
     barrier_init(gate(w1_folded), S::folders);
-  }
-  /// A gate opens once a step, when all warps who make what it stands for have said so.
-  __device__ __forceinline__ void open_gate(Gates which) const {
-    __syncwarp();
-    if (lane() == 0) barrier_arrive(gate(which));
-  }
-  /// Of a step of this launch.
-  __device__ __forceinline__ void pass_gate(Gates which, int frame) const {
-    barrier_wait(gate(which), static_cast<unsigned>(frame) & 1U);
-    __syncwarp();
   }
 
   /// The other barriers of a step, by who waits and for what.
@@ -147,14 +135,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     }
   }
 
-  __device__ __forceinline__ bool first() const { return now().frame == 0; }
-  __device__ __forceinline__ bool last() const { return now().frame + 1 == launch().count; }
   __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
-  template <class Work>
-  __device__ __forceinline__ void each_unit(int first_unit, int step, Work work) const {
-#pragma unroll 1
-    for (int u = first_unit; u < unit_count(); u += step) work(u);
-  }
 
   __device__ __forceinline__ void run(Held& /*held*/) {
     if (warp() < S::multipliers) {
@@ -185,9 +166,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// multiplied.
   struct Walk {
     const std::uint32_t *inputs, *rest;
-    typename Base::Words16 next;  ///< inputs of the next block
-    uint2 beside;                 ///< its rows beside the tiles
-    std::uint32_t after;          ///< where the inputs of the one behind it are
+    typename Base::Inputs next;  ///< inputs of the next block
+    uint2 beside;                ///< its rows beside the tiles
+    std::uint32_t after;         ///< where the inputs of the one behind it are
     typename Base::Sums sum;
   };
   /// What needs no x(t), then the first block's inputs.

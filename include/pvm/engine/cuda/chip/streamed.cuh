@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who does what, and when, where all weights stream from device memory. A step is two passes over
-/// them, W0 and then W1, by all warps; a block that folds does so while its pass has it. Between
-/// the passes the warps finish units, each its own, while the first blocks of the next pass come.
+/// Who does what, and when, where all fp32 weights stream from device memory. A step is two passes
+/// over them, W0 and then W1, by all warps; a block that folds does so while its pass has it.
+/// Between the passes the warps finish units, each its own, while the first blocks of the next pass
+/// come.
 
 #include <cuda_runtime.h>
 
@@ -14,9 +15,9 @@
 
 namespace pvm::inline v0::detail::chip {
 
-template <class Precision, int Hidden>
-struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
-  using Base = Multiprocessor<Precision, Hidden, Home::memory>;
+template <int Hidden>
+struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
+  using Base = Multiprocessor<fp32, Hidden, Home::memory>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // nothing is held from step to step
@@ -33,21 +34,17 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
 
   /// W1's lists, from what is in device memory from launch to launch.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
-  /// What of fp32 weights folds keep beside them: the first rows of W1's lists.
+  /// What folds keep beside W1: the first rows of its lists.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
     for (int k = 0; k < my_wide_count(); ++k) this->store_rest(my_wide_blocks()[k]);
   }
 
   // -------------------------------------------------------------- on their way
 
-  /// To the second-level cache: this warp's k-th block of W0, and its smaller halves if it folds.
+  /// To the second-level cache: this warp's k-th block of W0.
   __device__ __forceinline__ void send_for_block(int k) const {
     if (k >= my_count()) return;
-    const ChipBlock& block = my_blocks()[k];
-    this->template prefetch<S::block_words>(words_of(block));
-    if constexpr (!S::whole) {
-      if (this->has_turn(block.what)) this->prefetch_masters(block);
-    }
+    this->template prefetch<S::block_words>(words_of(my_blocks()[k]));
   }
   /// And of W1, with its list.
   __device__ __forceinline__ void send_for_wide(int k) const {
@@ -55,9 +52,6 @@ struct Streamed : Multiprocessor<Precision, Hidden, Home::memory> {
     const ChipWideBlock& block = my_wide_blocks()[k];
     this->template prefetch<S::block_words>(words_of(block));
     this->template prefetch<S::list_words>(list_of(block.out));
-    if constexpr (!S::whole) {
-      if (this->has_turn(block.what)) this->prefetch_masters(block);
-    }
   }
   __device__ __forceinline__ void begin_pass(Weights& next) const {
     if (my_count() == 0) return;

@@ -115,11 +115,26 @@ struct View {
 
   // -------------------------------------------------------------- blocks of weights
 
+  /// Where a step is pipelined they are in device memory, because only folds look at them, and by
+  /// when they fold.
   __device__ __forceinline__ const ChipBlock* my_blocks() const {
+    if constexpr (S::pipelined) {
+      const std::uint32_t* program = a.programs + a.program_start[blockIdx.x];
+      return reinterpret_cast<const ChipBlock*>(program + (p.blocks - p.start)) +
+             p.block_start[warp()];
+    }
     return list<ChipBlock>(p.blocks) + p.block_start[warp()];
   }
   __device__ __forceinline__ int my_count() const {
     return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
+  }
+  /// Where all is streamed, a warp's blocks of W0 lie one behind the other: the first, and where
+  /// the rows beside the tiles of a block are.
+  __device__ __forceinline__ std::uint32_t first_block() const {
+    return p.first_block + p.block_start[warp()];
+  }
+  __device__ __forceinline__ std::uint32_t* rest_at(std::uint32_t block) const {
+    return a.weights + a.beside + static_cast<std::size_t>(block) * S::rest_words;
   }
   /// To the second-level cache, by a warp.
   template <int Words>

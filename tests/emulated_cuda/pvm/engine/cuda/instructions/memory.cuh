@@ -14,6 +14,7 @@ namespace pvm::inline v0::detail {
 // -------------------------------------------------------------- the second-level cache
 
 inline unsigned long long leaves_last() { return 1; }
+inline unsigned long long stays_a_while() { return 0; }
 inline unsigned long long leaves_first() { return 2; }
 template <int Percent>
 unsigned long long partly_stays() {

@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Warps that stream weights, where a step is pipelined: a pass over W0, what of it folds, a pass
+/// over W1, what of that folds, and again. While one block is multiplied the next comes to its
+/// place, and the one behind it to the second-level cache.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/chip/pipelined.cuh>
+#include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/instructions.cuh>
+
+namespace pvm::inline v0::detail::chip {
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
+  Weights next{};
+  load_first(next);
+#pragma unroll 1
+  for (;;) {
+    begin_phase();
+    for (int k = 1; k < ahead_by && k < my_count(); ++k) {
+      send_for_block(first_block() + static_cast<unsigned>(k), my_inputs()[k]);
+    }
+    pass_gate(gathered, now().frame);
+    forward(next);
+    arrive_warps(sums_made, all);
+    begin_phase();
+    const ChipBlock turn_of_lane = ask_turns(0);
+    pass_gate(factors_made, now().frame);
+    fold_blocks(turn_of_lane);
+    load_first_wide(next);
+    begin_phase();
+    pass_gate(errors_made, now().frame);
+    learn(next, !first());
+    arrive_warps(gradients_made, all);
+    begin_phase();
+    fold_wide_blocks();
+    open_gate(folded);
+    const bool ends = last();
+    next_step();
+    if (ends) break;
+    load_first(next);
+  }
+  begin_phase();
+  load_first_wide(next);
+  pass_gate(errors_made, now().frame);
+  learn(next, true);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
+  if (my_count() == 0) return;
+  this->load_streamed(next, tiles_of(first_block()), turn_of(my_inputs()[0]));
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(Weights& next) const {
+  if (my_wide_count() == 0) return;
+  const ChipWideBlock& block = my_wide_blocks()[0];
+  this->load_streamed(next, this->streamed(block), this->has_turn(block.what));
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_block(
+    std::uint32_t block, std::uint32_t input) const {
+  this->template prefetch<S::block_words>(a.weights + this->start_of(block));
+  // A line has the rows beside the tiles of more than one block.
+  if (lane() == 0) prefetch_line(this->rest_at(block + S::line_words / S::rest_words));
+  if (!turn_of(input)) return;
+  this->template prefetch<S::block_words>(this->masters_of(a.weights, this->start_of(block)));
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_wide(
+    const ChipWideBlock& block) const {
+  this->template prefetch<S::block_words>(words_of(block));
+  this->template prefetch<S::list_words>(list_of(block.out));
+  const auto u = static_cast<int>(block.what & 0xff);
+  const auto phase = static_cast<int>(block.what >> 8 & 0xff);
+  if (lane() == 0) prefetch_line(this->listed_of(u, phase));
+  if (lane() == 1) prefetch_line(this->weights_of(u, phase));
+  if (!this->has_turn(block.what)) return;
+  this->prefetch_masters(block);
+  const auto* factors = reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, u));
+  if (lane() * S::line_words < S::factor_words) prefetch_line(factors + lane() * S::line_words);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& next) const {
+  const int count = my_count();
+  if (count == 0) return;
+  const std::uint32_t* inputs = my_inputs();
+  std::uint32_t block = first_block();
+  auto rest = this->rest_weights(this->rest_at(block));
+  typename Base::Sums sum;
+#pragma unroll 1
+  for (int left = count; left > 0; --left) {
+    const std::uint32_t input = *inputs++;
+    if (left > ahead_by) send_for_block(block + ahead_by, inputs[ahead_by - 1]);
+    if (left > 1) ++block;  // behind the last it is there once more
+    const auto x = this->values(shared + (input & 0xffffU));
+    this->multiply_and_load(sum, next, x, tiles_of(block), turn_of(*inputs));
+    this->multiply_rest(sum, rest, x);
+    rest = this->rest_weights(this->rest_at(block));
+    if ((input & last_of_unit) == 0) continue;
+    this->write_sums(sum, float_area(unit_of(input)) + S::part0 + warp() * S::values);
+    sum = {};
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ ChipBlock Pipelined<Precision, Hidden>::ask_turns(int from) const {
+  const int number = turns_start(0) + from + lane();
+  ChipBlock mine{};
+  if (number < turns_start(1)) mine = my_blocks()[number];
+  return mine;
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBlock mine) const {
+  int left = turns_start(1) - turns_start(0);
+#pragma unroll 1
+  for (int from = 0; left > 0; left -= 32) {
+    if (from > 0) mine = ask_turns(from);
+    fold_turns(mine, min(left, 32));
+    from += 32;
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_turns(const ChipBlock& mine,
+                                                                         int count) const {
+  unsigned left =
+      __ballot_sync(every_lane, lane() < count && gains(static_cast<int>(mine.what & 0xff)) != 0);
+  if (left == 0) return;
+  const auto first_of = [](unsigned lanes) { return __ffs(static_cast<int>(lanes)) - 1; };
+  ChipBlock block = block_of_lane(mine, first_of(left));
+  auto past = this->ask_past(block);
+#pragma unroll 1
+  for (;;) {
+    left &= left - 1;
+    const ChipBlock after = block_of_lane(mine, left != 0 ? first_of(left) : 0);
+    auto past_after = past;
+    this->fold_streamed(block, past, [&] {
+      if (left != 0) past_after = this->ask_past(after);
+    });
+    if (left == 0) return;
+    block = after;
+    past = past_after;
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& next,
+                                                                    bool outputs) const {
+  const ChipWideBlock* block = my_wide_blocks();
+  const ChipWideBlock* const end = block + my_wide_count();
+  if (block == end) return;
+  float* const y = this->outputs_of(now().step - 1, 0, 0);
+  typename Base::WideWalk on;
+  Listed listed = ask_listed(*block);
+#pragma unroll 1
+  for (; block != end; ++block) {
+    if (end - block > ahead_by) send_for_wide(block[ahead_by]);
+    const ChipWideBlock& after = block[block + 1 != end ? 1 : 0];
+    const auto u = static_cast<int>(block->what & 0xff);
+    if (on.first) on.h = this->rows(area(u) + S::raw);
+    const auto d1 = this->values(shared + p.d1 + block->out);
+    typename Base::ColumnSums made;
+    this->multiply_wide(on.sum, made, next, d1, on.h);
+    this->load_streamed(next, this->streamed(after), this->has_turn(after.what));
+    const typename Base::ListSums beside = this->multiply_list(listed.list, d1);
+    this->multiply_listed_rows(made, listed.list, this->operand(listed.rows));
+#pragma unroll
+    for (int i = 0; i < Base::listed_places; ++i) {
+      on.more.v[i] += listed.weights[i] * beside.v[i];
+    }
+    listed = ask_listed(after);
+    if (outputs) {
+      this->write_outputs(made, y + block->block * columns,
+                          [&](float v) { return this->activate(v); });
+    }
+    on.first = block->what >> run_shift == 1;
+    if (on.first) this->hand_over(u, on.sum, on.more);
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_wide_blocks() const {
+  const ChipWideBlock* block = my_wide_blocks();
+#pragma unroll 1
+  for (int left = my_wide_count(); left > 0; --left, ++block) {
+    if (!this->folds(block->what)) continue;
+    Weights w;
+    this->load_streamed(w, this->streamed(*block));
+    this->fold_wide(*block, w);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::chip
