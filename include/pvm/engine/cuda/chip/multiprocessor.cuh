@@ -272,9 +272,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- learn.cuh
 
-  /// y(t) of a block whose tiles are in `w`, and what it has of W1^T d1 and of d1(j).d1, the latter
-  /// with its coefficients. `load_next` is called when the tiles have been multiplied: others may
-  /// come to their place while sums are added up.
+  /// In fp32: y(t) of a block whose tiles are in `w`, and what it has of W1^T d1 and of d1(j).d1,
+  /// the latter with its coefficients. `load_next` is called when the tiles have been multiplied:
+  /// others may come to their place while sums are added up.
   template <class LoadNext>
   __device__ void learn_block(WideWalk& on, const ChipWideBlock& block, const Weights& w,
                               LoadNext load_next) const;

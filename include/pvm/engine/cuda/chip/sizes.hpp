@@ -58,7 +58,7 @@ struct Sizes {
   /// Whether weights are fp32, which need no masters beside them.
   static constexpr bool whole = std::same_as<Precision, fp32>;
   /// Whether each warp has one of three roles (specialised.cuh): some multiply, some finish units,
-  /// some fold. Or one of two (pipelined.cuh): some stream weights and never stop, the others
+  /// some fold. Or one of two (pipelined.cuh): some stream weights, and fold them, while the others
   /// finish units. Otherwise all multiply and fold.
   static constexpr bool specialised = !streams && !whole;
   static constexpr bool pipelined = streams && !whole;
