@@ -31,8 +31,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   struct Held {};  // nothing is held from step to step
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::gains,
-      Base::folds_of, Base::my_blocks, Base::my_count, Base::first_block, Base::words_of,
-      Base::list_of, Base::gate, Base::open_gate, Base::pass_gate, Base::first, Base::last;
+      Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
+      Base::first_block, Base::words_of, Base::list_of, Base::gate, Base::open_gate,
+      Base::pass_gate, Base::first, Base::last;
 
   // -------------------------------------------------------------- what both roles share
 
@@ -106,12 +107,6 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// And those fold whose turn it is.
   __device__ void fold_wide_blocks() const;
 
-  __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
-    return this->template list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
-  }
-  __device__ __forceinline__ int my_wide_count() const {
-    return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
-  }
   /// Of block number `block` of W0.
   __device__ __forceinline__ const typename Base::Word* tiles_of(std::uint32_t block) const {
     return reinterpret_cast<const typename Base::Word*>(a.weights + this->start_of(block)) + lane();

@@ -23,14 +23,8 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   struct Held {};  // nothing is held from step to step
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::gains,
-      Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of, Base::words_of, Base::list_of;
-
-  __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
-    return this->template list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
-  }
-  __device__ __forceinline__ int my_wide_count() const {
-    return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
-  }
+      Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
+      Base::rest_of, Base::words_of, Base::list_of;
 
   /// W1's lists, from what is in device memory from launch to launch.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }

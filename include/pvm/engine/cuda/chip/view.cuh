@@ -128,6 +128,13 @@ struct View {
   __device__ __forceinline__ int my_count() const {
     return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
   }
+  /// And of W1.
+  __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
+    return list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
+  }
+  __device__ __forceinline__ int my_wide_count() const {
+    return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
+  }
   /// Where all is streamed, a warp's blocks of W0 lie one behind the other: the first, and where
   /// the rows beside the tiles of a block are.
   __device__ __forceinline__ std::uint32_t first_block() const {
