@@ -31,27 +31,40 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
     from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }
   uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);
-  // Tiles whose values are asked for at once where they are in device memory.
-  constexpr int at_once = S::streams && S::operands % 2 == 0 ? 2 : 1;
+  if constexpr (S::pipelined && S::operands % 2 == 0) {
+    // Values come from device memory: those of two tiles, before either is written.
 #pragma unroll 1
-  for (int first = 0; first < S::operands; first += at_once) {
-    float d[at_once][4][2];
+    for (int first = 0; first < S::operands; first += 2) {
+      float d[2][4][2];
 #pragma unroll
-    for (int k = 0; k < at_once * 4; ++k) {
-      const int r = 16 * (first + k / 4) + row() + k % 2 * 8, pair = k % 4 / 2 * 2;
-      d[k / 4][k % 4][0] = from[pair][r];
-      d[k / 4][k % 4][1] = from[pair + 1][r];
-    }
-#pragma unroll
-    for (int k = 0; k < at_once; ++k) {
-      std::uint32_t v[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int pair = i / 2 * 2;
-        v[i] = Math::pair(weight[pair] * d[k][i][0], weight[pair + 1] * d[k][i][1]);
+      for (int k = 0; k < 8; ++k) {
+        const int r = 16 * (first + k / 4) + row() + k % 2 * 8, pair = k % 4 / 2 * 2;
+        d[k / 4][k % 4][0] = from[pair][r];
+        d[k / 4][k % 4][1] = from[pair + 1][r];
       }
-      to[(first + k) * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        std::uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int pair = i / 2 * 2;
+          v[i] = Math::pair(weight[pair] * d[k][i][0], weight[pair + 1] * d[k][i][1]);
+        }
+        to[(first + k) * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+      }
     }
+    return;
+  }
+#pragma unroll 1
+  for (int tile = 0; tile < S::operands; ++tile) {
+    std::uint32_t v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = 16 * tile + row() + i % 2 * 8;
+      const int k = i / 2 * 2;
+      v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+    }
+    to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
   }
 }
 

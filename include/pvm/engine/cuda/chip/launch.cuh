@@ -46,8 +46,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_la
     frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
     scored()[i] = l.scored[i];
   }
-  const int tables = S::pipelined ? l.count + 1 : l.count;
-  for (int i = thread; i < tables * unit_count(); i += S::threads) {
+  const auto tables = [&] { return S::pipelined ? l.count + 1 : l.count; };
+  for (int i = thread; i < tables() * unit_count(); i += S::threads) {
     const int u = i % unit_count();
     const int step = i / unit_count();
     rates(u)[step] = static_cast<std::uint16_t>(

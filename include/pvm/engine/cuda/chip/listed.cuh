@@ -150,7 +150,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_re
   float v = 1;  // the bias
   if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
   if (e > S::rest) v = product;
-  put_listed(u, e, v, float_area(u) + S::tables + table_place(e));
+  const int place = table_place(e);
+  const float* tables = float_area(u) + S::tables + place;
+  std::uint32_t* to = area(u) + S::listed + e;
+#pragma unroll 1
+  for (int since = lane() / sums; since < a.period; since += 32 / sums) {
+    to[since * sums] = Words::pack(tables[since * sums] * v);
+  }
 }
 
 template <class Precision, int Hidden, Home home>
@@ -169,28 +175,19 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_la
   if (e < S::rest) v = h[S::tiles * 8 + e];
   if (e > S::rest) v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
   const int place = e <= S::rest ? sums - 2 : (listed ? age : 0);
-  put_listed(u, e, v, float_area(u) + S::tables_after + place);
-}
-
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::put_listed(
-    int u, int e, float v, const float* tables) const {
+  const float* tables = float_area(u) + S::tables_after + place;
   std::uint32_t* to = area(u) + S::listed + e;
-  constexpr int each = 32 / sums;
-  // Where tables are in device memory, all are asked for at once.
-  constexpr int at_once = S::pipelined ? (S::most_period + each - 1) / each : 1;
-#pragma unroll 1
-  for (int first = lane() / sums; first < a.period; first += at_once * each) {
-    float coefficient[at_once];
+  // Tables are in device memory: all are asked for at once.
+  constexpr int each = 32 / sums, most = (S::most_period + each - 1) / each;
+  float coefficient[most];
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      coefficient[i] = tables[min(first + i * each, a.period - 1) * sums];
-    }
+  for (int i = 0; i < most; ++i) {
+    coefficient[i] = tables[min(lane() / sums + i * each, a.period - 1) * sums];
+  }
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      if (i > 0 && first + i * each >= a.period) continue;
-      to[(first + i * each) * sums] = Words::pack(coefficient[i] * v);
-    }
+  for (int i = 0; i < most; ++i) {
+    const int since = lane() / sums + i * each;
+    if (since < a.period) to[since * sums] = Words::pack(coefficient[i] * v);
   }
 }
 

@@ -218,8 +218,6 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ void list_representation(int u, float sum) const;
   /// The same for y(t - 1), in step t, when others read h(t) already.
   __device__ void list_last_representation(int u) const;
-  /// Value e of it, times its coefficients, `tables` that of the last fold in step t.
-  __device__ void put_listed(int u, int e, float v, const float* tables) const;
 
   // -------------------------------------------------------------- patches.cuh
 

@@ -260,7 +260,7 @@ struct ChipAreas {
   static constexpr std::uint32_t now = 0;  ///< of a step and those after it
   static constexpr std::uint32_t launch = now + 4 * 8;
   static constexpr std::uint32_t gates = launch + 16;  ///< where warps have roles
-  static constexpr std::uint32_t score = gates + 2 * 6;
+  static constexpr std::uint32_t score = gates + 2 * 4;
   static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
   static constexpr std::uint32_t scored = frames + 2 * launch_steps;
   static constexpr std::uint32_t offsets = scored + launch_steps / 4;  ///< of a patch's pixels
@@ -274,7 +274,6 @@ struct ChipProgram {
   std::uint32_t start, words;  ///< where it is in shared memory, and its words with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, slots, blocks, wide_blocks, targets, products;
-  std::uint32_t first_block;             ///< of W0, among all: a warp's follow those before it
   std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
   std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
   /// Where some warps fold for others, `folding` has blocks of W1, too (`wide_fold`), and
@@ -294,6 +293,9 @@ struct ChipProgram {
   /// Where warps have roles: the runs of blocks of each that multiplies, and where its blocks in
   /// shared memory begin.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
+  /// Where all is streamed: the first block of W0, among all. A warp's follow those of the one
+  /// before.
+  std::uint32_t first_block;
 };
 
 }  // namespace pvm::inline v0::detail::chip
