@@ -53,18 +53,18 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
         to[(first + k) * 32] = make_uint4(v[0], v[1], v[2], v[3]);
       }
     }
-    return;
-  }
+  } else {
 #pragma unroll 1
-  for (int tile = 0; tile < S::operands; ++tile) {
-    std::uint32_t v[4];
+    for (int tile = 0; tile < S::operands; ++tile) {
+      std::uint32_t v[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = 16 * tile + row() + i % 2 * 8;
-      const int k = i / 2 * 2;
-      v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+      for (int i = 0; i < 4; ++i) {
+        const int r = 16 * tile + row() + i % 2 * 8;
+        const int k = i / 2 * 2;
+        v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+      }
+      to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
     }
-    to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
   }
 }
 

@@ -178,16 +178,19 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_la
   const float* tables = float_area(u) + S::tables_after + place;
   std::uint32_t* to = area(u) + S::listed + e;
   // Tables are in device memory: all are asked for at once.
-  constexpr int each = 32 / sums, most = (S::most_period + each - 1) / each;
-  float coefficient[most];
+  constexpr int each = 32 / sums, at_once = (S::most_period + each - 1) / each;
+#pragma unroll 1
+  for (int first = lane() / sums; first < a.period; first += at_once * each) {
+    float coefficient[at_once];
 #pragma unroll
-  for (int i = 0; i < most; ++i) {
-    coefficient[i] = tables[min(lane() / sums + i * each, a.period - 1) * sums];
-  }
+    for (int i = 0; i < at_once; ++i) {
+      coefficient[i] = tables[min(first + i * each, a.period - 1) * sums];
+    }
 #pragma unroll
-  for (int i = 0; i < most; ++i) {
-    const int since = lane() / sums + i * each;
-    if (since < a.period) to[since * sums] = Words::pack(coefficient[i] * v);
+    for (int i = 0; i < at_once; ++i) {
+      if (i > 0 && first + i * each >= a.period) continue;
+      to[(first + i * each) * sums] = Words::pack(coefficient[i] * v);
+    }
   }
 }
 
