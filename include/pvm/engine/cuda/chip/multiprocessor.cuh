@@ -118,6 +118,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ CopyBarrier* gate(int which) const {
     return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
   }
+  /// Roles do not begin a step all at once: there is room for what is known of four.
+  __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
   /// A gate opens once a step, when all warps who make what it stands for have said so.
   __device__ __forceinline__ void open_gate(int which) const {
     __syncwarp();

@@ -4,9 +4,8 @@
 
 /// Who does what, and when, where all 16-bit weights stream from device memory. Each warp has one
 /// of two roles for as long as a launch lasts:
-///   streamers  pass over their blocks of W0, for W0 x(t), and fold those whose turn it is; then
-///   the
-///              same for W1, for W1^T d1(t) and y(t-1);
+///   streamers  pass over their blocks of W0, for W0 x(t), and fold those whose turn it is, and
+///              then over those of W1, for W1^T d1(t) and y(t-1), which fold in the same way;
 ///   finishers  make everything else: x(t) and errors, h(t) of a unit, the next patch, d0(t), and
 ///              the factors of folds.
 /// Weights stream while units are finished: W1 while h(t) is made, sent and gathered to x(t+1), W0
@@ -33,7 +32,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::gains,
       Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
       Base::first_block, Base::words_of, Base::list_of, Base::gate, Base::open_gate,
-      Base::pass_gate, Base::first, Base::last;
+      Base::pass_gate, Base::first, Base::last, Base::next_step;
 
   // -------------------------------------------------------------- what both roles share
 
@@ -64,7 +63,6 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     sums_made = 1,   ///< W0 x(t)
     gradients_made,  ///< W1^T d1(t) and y(t-1)
   };
-  __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
 
   /// W1's lists, from what is in device memory from launch to launch.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }

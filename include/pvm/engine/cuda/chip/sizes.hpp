@@ -92,7 +92,8 @@ struct Sizes {
   /// Blocks of fp32 W0 that warps get which finish a unit, read a patch, write factors, or nothing
   /// of it: such that all warps are busy for as long.
   static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
-  /// Of a multiprocessor: on the chip other warps write their factors.
+  /// Of a multiprocessor: on the chip other warps write their factors, and where a step is
+  /// pipelined seven bits say which unit it is (`input_unit_shift`).
   static constexpr std::size_t most_units = pipelined ? 127
                                             : streams ? 255
                                                       : (specialised ? 8 : warps / 2);

@@ -38,7 +38,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::folds_of,
       Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of, Base::table_place,
       Base::activate, Base::pixels_at_once, Base::gate, Base::open_gate, Base::pass_gate,
-      Base::first, Base::last, Base::each_unit;
+      Base::first, Base::last, Base::each_unit, Base::next_step;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -134,8 +134,6 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       this->write_tiles(this->streamed(wide[k]), w);
     }
   }
-
-  __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
 
   __device__ __forceinline__ void run(Held& /*held*/) {
     if (warp() < S::multipliers) {
