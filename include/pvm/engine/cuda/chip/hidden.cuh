@@ -26,23 +26,36 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   float* row =
       a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
   const bool keeps = keeps_row(ring);
-#pragma unroll 1
-  for (int i = lane(); i < Hidden; i += 32) {
+  const auto make = [&](int i) {
     const float* part = float_area(u) + S::part0 + i;
     float v = part[S::multipliers * S::values];  // of the listed gradients
 #pragma unroll
     for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
     const float h = activate(v);
     const std::uint32_t word = Words::pack(squeeze(h));
-    words[i] = word;  // nobody reads what was there any more
     if (keeps) row[i] = h;
     history_row(S::hidden, u, t)[i] = h;
     history_row(S::squeezed, u, t)[i] = Words::unpack(word);
     if constexpr (!S::pipelined) area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h);
+    return word;
+  };
+  if constexpr (S::streams) {  // what goes through device memory takes a trip there and back
+    std::uint32_t mine[lanes_times] = {};
+#pragma unroll
+    for (int k = 0; k < lanes_times; ++k) {
+      const int i = lane() + 32 * k;
+      if (i < Hidden) mine[k] = make(i);
+    }
+    __syncwarp();  // the lanes read what all have written
+    send_words(
+        record, S::value_pieces, [&](int i) { return word_of_lanes(mine, i); }, t);
+  } else {
+#pragma unroll 1
+    for (int i = lane(); i < Hidden; i += 32) words[i] = make(i);  // nobody reads these any more
+    __syncwarp();
+    send_words(
+        record, S::value_pieces, [&](int i) { return words[i]; }, t);
   }
-  __syncwarp();  // the lanes read what all have written
-  send_words(
-      record, S::value_pieces, [&](int i) { return words[i]; }, t);
   const float sum = unit_products(u, t);
   send_products(record, sum, t);
   if constexpr (S::pipelined) {
@@ -50,6 +63,18 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   } else {
     list_representation(u, sum);
   }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::word_of_lanes(
+    const std::uint32_t (&of_lane)[lanes_times], int i) {
+  std::uint32_t word = 0;
+#pragma unroll
+  for (int k = 0; k < lanes_times; ++k) {
+    const std::uint32_t v = __shfl_sync(every_lane, of_lane[k], i & 31);
+    if (i / 32 == k) word = v;
+  }
+  return word;
 }
 
 template <class Precision, int Hidden, Home home>

@@ -58,7 +58,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   // Lane i: of the gradient in column i.
   float product = 0;
   float2 z = {0, 0};
-#pragma unroll 4
+#pragma unroll(S::streams ? S::multipliers : 4)
   for (int w = 0; w < S::multipliers; ++w, part += S::part1_words) {
     product += part[S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1)];
     const float2 v = *reinterpret_cast<const float2*>(part + mine);

@@ -52,16 +52,23 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto mark = static_cast<std::uint32_t>(t);
   constexpr int at_once = 3;
+  const auto weights = [&](std::uint32_t source) -> Products {
+    const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
+    const float* of = weights_of(u, phase) + 3 * (lane() % S::product_pieces);
+    return {{of[0], of[1], of[2]}};
+  };
   Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};  // the first group is the primary sources
 #pragma unroll 1
   for (std::uint32_t from = 0; from < my.groups; from += at_once) {
     uint4 piece[at_once];
     std::uint32_t at[at_once];
+    Products weigh[at_once];  // before pieces, where it comes from device memory
     bool all_there = true;
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
       piece[i] = make_uint4(0, 0, 0, mark);
+      if constexpr (S::streams) weigh[i] = weights(at[i]);
       if (at[i] != no_source) piece[i] = receive_piece(sent + (at[i] & no_source));
     }
 #pragma unroll
@@ -79,8 +86,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
         add_products(of_primary, piece[i], ones);
         continue;
       }
-      const int phase = at[i] == no_source ? 0 : static_cast<int>(at[i] >> phase_shift);
-      add_products(sum, piece[i], weights_of(u, phase) + 3 * (lane() % S::product_pieces));
+      if constexpr (!S::streams) weigh[i] = weights(at[i]);
+      add_products(sum, piece[i], weigh[i].v);
     }
   }
   if (my.primary > group_slots) {
@@ -120,8 +127,29 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
     sum.x += of_row * v.x;
     sum.y += of_row * v.y;
   };
-  // In the order in which rows lie, which spares finding them. Nobody needs what stands in this
-  // place meanwhile.
+  // In the order in which rows lie, which spares finding them.
+  if constexpr (S::streams) {  // what goes through device memory takes a trip there and back
+    const float listed = lane() < S::terms ? weight : 0.0F;
+    constexpr int at_once = 8;
+#pragma unroll
+    for (int first = 0; first < history; first += at_once) {
+      float2 v[at_once];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const float* row = float_area(u) + what + (first + i) * S::values;
+        v[i] = reinterpret_cast<const float2*>(row)[mine];
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
+        const float of_row = __shfl_sync(every_lane, listed, age & (history - 1));
+        sum.x += of_row * v[i].x;
+        sum.y += of_row * v[i].y;
+      }
+    }
+    return sum;
+  }
+  // Nobody needs what stands in this place meanwhile.
   float* weights = float_area(u) + S::listed_part;
   if (lane() < history) {
     const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));

@@ -255,6 +255,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// so that all kernels round alike.
   template <class FourA, class FourB, class OneA, class OneB>
   __device__ static float inner_product(FourA four_a, FourB four_b, OneA one_a, OneB one_b);
+  /// Word i of a unit's values, of which a lane has every 32nd.
+  static constexpr int lanes_times = (Hidden + 31) / 32;
+  __device__ static std::uint32_t word_of_lanes(const std::uint32_t (&of_lane)[lanes_times], int i);
   /// Sends `pieces` pieces of the words word(i), marked as of step t.
   template <class Word>
   __device__ void send_words(std::uint32_t* to, int pieces, Word word, unsigned long long t) const;
