@@ -52,10 +52,9 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto mark = static_cast<std::uint32_t>(t);
   constexpr int at_once = 3;
-  const auto weights = [&](std::uint32_t source) -> Products {
+  const auto weights = [&](std::uint32_t source) -> const float* {
     const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
-    const float* of = weights_of(u, phase) + 3 * (lane() % S::product_pieces);
-    return {{of[0], of[1], of[2]}};
+    return weights_of(u, phase) + 3 * (lane() % S::product_pieces);
   };
   Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};  // the first group is the primary sources
 #pragma unroll 1
@@ -68,7 +67,10 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
     for (int i = 0; i < at_once; ++i) {
       at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
       piece[i] = make_uint4(0, 0, 0, mark);
-      if constexpr (S::streams) weigh[i] = weights(at[i]);
+      if constexpr (S::streams) {
+        const float* of = weights(at[i]);
+        weigh[i] = {{of[0], of[1], of[2]}};
+      }
       if (at[i] != no_source) piece[i] = receive_piece(sent + (at[i] & no_source));
     }
 #pragma unroll
@@ -86,8 +88,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
         add_products(of_primary, piece[i], ones);
         continue;
       }
-      if constexpr (!S::streams) weigh[i] = weights(at[i]);
-      add_products(sum, piece[i], weigh[i].v);
+      add_products(sum, piece[i], S::streams ? weigh[i].v : weights(at[i]));
     }
   }
   if (my.primary > group_slots) {

@@ -70,8 +70,8 @@ struct Sizes {
   static_assert(warps <= most_warps);
   static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
   /// Registers of a thread of each role; all blocks of a multiprocessor have 65,536.
-  static constexpr int multiplier_registers = pipelined ? 96 : 176;
-  static constexpr int finisher_registers = pipelined ? 48 : 80, folder_registers = 80;
+  static constexpr int multiplier_registers = pipelined ? 88 : 176;
+  static constexpr int finisher_registers = pipelined ? 64 : 80, folder_registers = 80;
   /// Blocks of W0 in the registers of each warp.
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 8);
   /// Of those that are streamed, how many are on their way to registers while one is multiplied.
