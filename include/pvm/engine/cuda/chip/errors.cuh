@@ -37,8 +37,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   std::uint32_t* lists = list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
   float loss = 0, missed = 0, moved = 0;
-  // y(t-2) that a thread has under way.
-  constexpr int at_once = S::pipelined ? 8 : (S::streams ? 4 : 1);
+  constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
 #pragma unroll 1
   for (int first = from; first < end; first += at_once * step) {
     float before[at_once] = {};

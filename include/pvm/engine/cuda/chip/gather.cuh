@@ -18,7 +18,7 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
-  constexpr int at_once = S::specialised || S::pipelined ? 6 : 4;
+  constexpr int at_once = S::specialised ? 6 : 4;
   constexpr std::uint32_t whole = 1U << 31;  // all three words of a piece are values
   const std::uint32_t* from = past(step);
   const auto mark = static_cast<std::uint32_t>(step + 1);

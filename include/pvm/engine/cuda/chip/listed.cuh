@@ -51,7 +51,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   const bool patch = my.patch != not_a_patch;
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto mark = static_cast<std::uint32_t>(t);
-  constexpr int at_once = S::pipelined ? 4 : 3;
+  constexpr int at_once = 3;
   const auto weights = [&](std::uint32_t source) -> const float* {
     const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
     return weights_of(u, phase) + 3 * (lane() % S::product_pieces);

@@ -54,14 +54,12 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
-  next = {};  // where nothing is loaded the compiler would keep what it was until here
   if (my_count() == 0) return;
   this->load_streamed(next, tiles_of(first_block()), turn_of(my_inputs()[0]));
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(Weights& next) const {
-  next = {};
   if (my_wide_count() == 0) return;
   const ChipWideBlock& block = my_wide_blocks()[0];
   this->load_streamed(next, this->streamed(block), this->has_turn(block.what));
