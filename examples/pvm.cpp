@@ -39,6 +39,7 @@ namespace {
 struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
   std::string precision, backend = "auto", decode = "auto", reduce;
+  std::string of_runs;  ///< an option that only runs have, if any was given
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
   double seconds = 0, rate = 0;
@@ -118,7 +119,8 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--write-zip", a.write_zip,
                  "write the frames as a zip in the published layout, and do nothing else")
       ->type_name("FILE");
-  app.add_option("--frames", a.frames, "how many --write-zip writes (default: a pass, or 1000)")
+  app.add_option("--frames", a.frames,
+                 "how many --write-zip writes (default: a pass; 1000 of what never ends)")
       ->transform(whole_number())
       ->type_name("N");
   app.option_defaults()->group("Run");
@@ -247,6 +249,9 @@ void check(const Arguments& a) {
   if (a.frames_given && a.write_zip.empty()) {
     refuse("--frames is for --write-zip; a run's length is -n");
   }
+  if (!a.write_zip.empty() && !a.of_runs.empty()) {
+    refuse(a.of_runs + " is for runs, and --write-zip only writes frames; leave one of them out");
+  }
   check_outputs(a);
   if (a.spec.empty() && a.load.empty() && a.write_zip.empty()) {
     refuse("there is no spec; name one with -S, or a checkpoint with -L (see pvm --help)");
@@ -318,12 +323,16 @@ int write_zip(const Arguments& a) {
   }
   auto streams =
       pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
-  const auto frames = a.frames_given ? static_cast<std::uint64_t>(a.frames)
-                                     : streams.front().length().value_or(1000);
+  std::optional<std::uint64_t> frames;  // none: a pass
+  const bool never_ends = pvm::io::replay_id(streams.front()).empty();
+  if (a.frames_given || never_ends) {
+    frames = a.frames_given ? static_cast<std::uint64_t>(a.frames) : 1000;
+  }
+  const std::string of_all = frames ? " of " + std::to_string(*frames) : "";
   const StopOnSignals stop;
-  pvm::io::write_published_zip(
+  const std::uint64_t written = pvm::io::write_published_zip(
       a.write_zip, streams.front(), shape, frames, [&](std::uint64_t done) {
-        const std::string so_far = std::to_string(done) + " of " + std::to_string(frames);
+        const std::string so_far = std::to_string(done) + of_all;
         if (stop_asked) {
           throw pvm::Error(pvm::Fault::source, "stopped after " + so_far + " frames; " +
                                                    pvm::quote(a.write_zip) + " was not written");
@@ -331,7 +340,7 @@ int write_zip(const Arguments& a) {
         if (!a.quiet && done > 0 && done % 1000 == 0) std::printf("%s frames\n", so_far.c_str());
       });
   if (!a.quiet)
-    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(frames));
+    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(written));
   return 0;
 }
 
@@ -494,6 +503,15 @@ int run(const Arguments& a) {
   return train_in<pvm::fp32>(a, plan, streams);
 }
 
+/// Whether an option says something about how a run goes on, not about its frames.
+bool is_of_runs(const CLI::Option* option) {
+  const std::string& group = option->get_group();
+  const std::string name = option->get_name();
+  if (name == "--backend" || name == "--quiet") return false;  // the former decides who decodes
+  return group == "Run" || group == "Output" || name == "--load" || name == "--rate" ||
+         name == "--cache-mb";
+}
+
 /// One line, whatever the exception's text looks like.
 int fail(const std::string& sentence, int code) {
   std::string line = sentence.substr(0, sentence.find('\n'));
@@ -530,6 +548,9 @@ int main(int argc, char** argv) {
         option->results().front().empty()) {
       return fail(option->get_name() + " is empty; give it a value or leave it out", 2);
     }
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0 && is_of_runs(option)) a.of_runs = option->get_name();
   }
   a.rate_given = app.count("--rate") > 0;
   a.seed_given = app.count("--seed") > 0;

@@ -55,14 +55,6 @@ void write_trained(const std::filesystem::path& path, std::uint64_t steps = 40) 
   io::save_checkpoint(path, trainer.checkpoint());
 }
 
-std::string native_file(std::int64_t step, std::int32_t count, const std::vector<float>& weights) {
-  std::string bytes("CMVP", 4);
-  bytes.append(reinterpret_cast<const char*>(&step), sizeof step);
-  bytes.append(reinterpret_cast<const char*>(&count), sizeof count);
-  bytes.append(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float));
-  return bytes;
-}
-
 void write_original(const std::filesystem::path& path, const std::string& entry,
                     const std::string& bytes) {
   zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
@@ -202,6 +194,25 @@ TEST_CASE("A checkpoint without one of its tensors is refused", "[checkpoint]") 
     INFO(name);
     CHECK(contains(error_of([&] { io::load_checkpoint(dir / "b.safetensors"); }), "no tensor"));
   }
+}
+
+TEST_CASE("A checkpoint whose tensors are empty is not one of weights alone", "[checkpoint]") {
+  const TempDir dir;
+  const auto path = dir / "empty.safetensors";
+  pvm::Trainer<> trainer(tiny_spec());
+  auto checkpoint = trainer.checkpoint();
+  checkpoint.streams.resize(1);
+  const std::vector<float> none;
+  std::vector<io::TensorView> tensors = {{"weights",
+                                          {checkpoint.state.weights.size()},
+                                          std::span<const float>(checkpoint.state.weights)},
+                                         {"coefficients", {0}, std::span<const double>()}};
+  for (const char* name : {"rates", "folded", "hidden", "squeezed", "frames", "outputs",
+                           "hidden_gradients", "output_gradients"}) {
+    tensors.push_back({name, {0}, std::span<const float>(none)});
+  }
+  io::write_safetensors(path, io::detail::metadata_of(checkpoint), tensors);
+  CHECK(contains(error_of([&] { io::load_checkpoint(path); }), "'folded' is empty"));
 }
 
 TEST_CASE("A checkpoint that says what this program does not know is refused", "[checkpoint]") {

@@ -19,10 +19,12 @@
 
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/safetensors.hpp>
+#include <pvm/io/zip.hpp>
 #include <pvm/model/json.hpp>
 
 #include "catch.hpp"
 #include "train_helpers.hpp"
+#include "train_sources.hpp"
 
 namespace io = pvm::io;
 using namespace train_test;
@@ -77,6 +79,17 @@ class Program {
   /// Waits until the run has made a file of this name, for half a minute at most.
   void wait_for(const std::string& name) const {
     for (int i = 0; i < 30'000 && !std::filesystem::exists(dir_ / name); ++i) usleep(1000);
+  }
+
+  /// ... a temporary file that is to become one of this name.
+  void wait_for_part_of(const std::string& name) const {
+    const std::string start = name + "." + std::to_string(pid_) + "@";
+    const auto is_part = [&](const std::string& file) { return file.starts_with(start); };
+    for (int i = 0; i < 30'000; ++i) {
+      const auto names = names_in(dir_);
+      if (std::any_of(names.begin(), names.end(), is_part)) return;
+      usleep(1000);
+    }
   }
 
  private:
@@ -280,6 +293,19 @@ TEST_CASE("A rate on the command line is that of a spec with one rate", "[cli]")
       run(dir, {"-q", "-L", "a_000000200.safetensors", "--rate", "0.1", "-n", "300"});
   CHECK(resumed.code == 2);
   CHECK(contains(resumed.err, "--rate is for new runs"));
+
+  // A file of weights at a step behind all switches of the schedule.
+  const auto start = weights("a");
+  write_file(dir / "n.bin", native_file(180, static_cast<std::int32_t>(start.size()), start));
+  const auto from_native = [&](const char* rate) {
+    CHECK(run(dir, {"-q", "-S", "spec.json", "-L", "n.bin", "--rate", rate, "-n", "200", "-o", "n"})
+              .code == 0);
+    return weights("n");
+  };
+  CHECK(from_native("0") == start);
+  const auto slow = from_native("0.01");
+  CHECK(slow != start);
+  CHECK(from_native("0.04") != slow);
 }
 
 TEST_CASE("Stopped, continued, straight: the same bytes", "[cli][resume]") {
@@ -363,10 +389,37 @@ TEST_CASE("Signals save a checkpoint and say where", "[cli]") {
   }
 }
 
+TEST_CASE("A zip is written of a pass, and of nothing else", "[cli]") {
+  const TempDir dir;
+  write_sources(dir, 30, [](std::uint64_t i) { return i % 3 == 0; });
+  write_file(dir / "v.zip.part", "mine");
+  write_file(dir / "v.zip.frames.part", "mine");
+  const auto frames_of = [&](const std::string& source, const std::string& zip) {
+    CHECK(run(dir, {"-q", "-f", source, "--write-zip", zip}).code == 0);
+    return io::Zip(dir / zip).length();
+  };
+  CHECK(frames_of("a.avi", "v.zip") == 30);  // whose length is known at its end
+  CHECK(frames_of("a.zip", "z.zip") == 30);
+  CHECK(frames_of("pictures", "p.zip") == 20);  // without those that are none
+  CHECK(read_file(dir / "v.zip.part") == "mine");
+  CHECK(read_file(dir / "v.zip.frames.part") == "mine");
+
+  for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
+           {"--seconds", "1"}, {"-n", "9"}, {"-L", "none"}, {"--rate", "1"}, {"--freeze"}}) {
+    std::vector<std::string> arguments = {"--write-zip", "n.zip"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    const auto refused = run(dir, arguments);
+    INFO(option.front() << ": " << refused.err);
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, "is for runs"));
+  }
+  CHECK_FALSE(std::filesystem::exists(dir / "n.zip"));
+}
+
 TEST_CASE("A signal while a zip is written leaves nothing behind", "[cli]") {
   const TempDir dir;
   const Program program(dir, {"--write-zip", "a.zip", "--frames", "1000000000"});
-  program.wait_for("a.zip.frames.part");
+  program.wait_for_part_of("a.zip.frames");
   program.send(SIGINT);
   const auto outcome = program.wait();
   CHECK(outcome.code == 1);

@@ -114,7 +114,7 @@ TEST_CASE("deferred updates are plain momentum learning", "[deferred]") {
       CHECK(distance(momentum, plan) < bound);
     }
   }
-  CHECK(distance(0.1, {12, 13}) < bound);  // as on the chip
+  CHECK(distance(0.1, {12, 13}) < bound);    // as on the chip
   CHECK(distance(0.1, {13, 13}) > 0x1p-10);  // what was switched on late is lost
   CHECK(distance(0.5, {12, 13}) < 0x1p-11);  // 2^-13 of an update is left, of several
 }

@@ -135,6 +135,8 @@ TEST_CASE("wrong specs are refused with key, value and what is allowed", "[model
       {"fan_in_radius", "0.5", {"fan_in_radius", "0.5", "0.7072"}},
       {"lateral_radius", "-1", {"lateral_radius", "-1"}},
       {"momentum", "1", {"momentum", "less than 1"}},
+      {"momentum", "0.99999999", {"momentum", "less than 1"}},  // which is 1 as a float
+      {"delay_final_learning_rate", "-1", {"delay_final_learning_rate", "not below 0"}},
       {"initial_learning_rate", "-0.1", {"initial_learning_rate", "-0.1"}},
       {"initial_learning_rate", "\"nan\"", {"initial_learning_rate"}},
       {"delay_each_layer_learning", "0", {"delay_each_layer_learning", "0"}},
@@ -175,6 +177,17 @@ TEST_CASE("unknown keys are named with the nearest known one", "[model]") {
 
   json.erase("lateral_radius");
   CHECK(contains(refusal(json.dump()), "'lateral_radios' a slip of the pen?"));
+}
+
+TEST_CASE("a key that is there twice is a warning", "[model]") {
+  const std::string text = pvm::to_json_text(pvm::load_spec(zoo / "tiny.json"));
+  std::vector<std::string> messages;
+  pvm::set_log_sink([&](pvm::Severity, const std::string& line) { messages.push_back(line); });
+  const auto twice = pvm::parse_spec("{\"momentum\": 0.5, " + text.substr(1), "s");
+  pvm::set_log_sink({});
+  CHECK(twice == pvm::parse_spec(text, "s"));
+  CHECK(messages ==
+        std::vector<std::string>{"s: key 'momentum' is there more than once; the last one counts"});
 }
 
 TEST_CASE("rates switch as the original's do", "[model]") {

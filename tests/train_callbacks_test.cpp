@@ -8,14 +8,18 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <opencv2/core.hpp>
@@ -189,6 +193,31 @@ TEST_CASE("Metrics of a resumed run go on where they were", "[train][metrics]") 
   CHECK(read_file(dir / "notes.txt") == "my notes\n");
 }
 
+TEST_CASE("What cannot be read is not taken for empty, and stays", "[train][metrics][preview]") {
+  const TempDir dir;
+  std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
+  const auto path = dir / "mine.png";
+  write_file(path, "not to be read");
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  const auto refusal = [&](auto callback) {
+    return error_of([&] {
+      io::Synthetic frames;
+      pvm::Trainer<> trainer(tiny_spec());
+      const bool is_root = geteuid() == 0;  // who may read all
+      constexpr uid_t nobody = 65534;
+      if (is_root) REQUIRE(seteuid(nobody) == 0);
+      const std::shared_ptr<void> again(nullptr, [&](void*) {
+        if (is_root && seteuid(0) != 0) std::abort();
+      });
+      trainer.fit(frames, pvm::Steps{20}, callback);
+    });
+  };
+  CHECK(contains(refusal(pvm::Metrics{path, 10}), "cannot be read"));
+  CHECK(contains(refusal(io::Preview{path, 10}), "cannot be read"));
+  std::filesystem::permissions(path, std::filesystem::perms::all);
+  CHECK(read_file(path) == "not to be read");
+}
+
 TEST_CASE("A frame that never comes twice leaves nothing unmeasured but the first two",
           "[train][metrics]") {
   const TempDir dir;
@@ -274,18 +303,26 @@ TEST_CASE("Rates that are too high do not spoil the checkpoints", "[train]") {
 }
 
 TEST_CASE("A run that diverges says so once, and one that learns does not", "[train]") {
-  const auto warnings = [](double rate, std::uint64_t steps) {
+  const auto warnings = [](double rate, std::uint64_t steps, pvm::Mode mode = pvm::Mode::learn) {
     auto spec = tiny_spec();
     spec.initial_learning_rate = spec.final_learning_rate = rate;
     const Messages messages;
     io::Synthetic frames;
-    pvm::Trainer<> trainer(spec);
+    pvm::Trainer<> trainer(spec, {.mode = mode});
+    if (mode == pvm::Mode::freeze || rate == 0) {  // what is worse than grey
+      auto checkpoint = trainer.checkpoint();
+      for (float& weight : checkpoint.state.weights) weight = weight > 0 ? 100 : -100;
+      checkpoint.state.folded.clear();
+      trainer.restore(checkpoint);
+    }
     trainer.fit(frames, pvm::Steps{steps}, pvm::DivergenceWarning{100});
     return messages.count("worse than a grey picture");
   };
   CHECK(warnings(0.01, 1000) == 0);
   CHECK(warnings(900, 1000) == 1);
-  CHECK(warnings(900, 90) == 1);  // at the end, too
+  CHECK(warnings(900, 90) == 1);                     // at the end, too
+  CHECK(warnings(900, 90, pvm::Mode::freeze) == 0);  // no rate is to blame
+  CHECK(warnings(0, 90) == 0);
   for (const std::uint64_t steps : {2, 4, 6, 12}) CHECK(warnings(0.4, steps) == 0);  // too early
 }
 

@@ -63,6 +63,16 @@ inline std::string raw_safetensors(const std::string& header, const std::string&
   return bytes + header + data;
 }
 
+/// A checkpoint of the native backend.
+inline std::string native_file(std::int64_t step, std::int32_t count,
+                               const std::vector<float>& weights) {
+  std::string bytes("CMVP", 4);
+  bytes.append(reinterpret_cast<const char*>(&step), sizeof step);
+  bytes.append(reinterpret_cast<const char*>(&count), sizeof count);
+  bytes.append(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float));
+  return bytes;
+}
+
 /// The sentence of the pvm::Error that `f` throws; "" if it throws none.
 template <class F>
 std::string error_of(F&& f) {

@@ -159,3 +159,40 @@ TEST_CASE("Freezing changes no weight", "[train]") {
   const auto after = frozen.weights();
   for (std::size_t i = 0; i < before.size(); ++i) REQUIRE(std::abs(before[i] - after[i]) < 1e-6F);
 }
+
+TEST_CASE("A resumed run goes on at the rates of the spec that is named", "[train][resume]") {
+  const TempDir dir;
+  const std::string prefix = (dir / "run").string();
+  constexpr std::uint64_t change = 50, end = 90;
+  const auto weights_of = [&](const pvm::Spec& before, const pvm::Spec& after) {
+    const pvm::TrainerOptions options{.batch = 2};
+    const auto fit = [&](Trainer trainer, std::uint64_t to) {
+      auto streams = io::deal(openers_of({"synthetic:4"}), 2);
+      pvm::Checkpoints checkpoints(prefix, 0);
+      trainer.fit(streams, pvm::Steps{to}, checkpoints);
+      return trainer.weights();
+    };
+    fit(Trainer(before, options), change);
+    return fit(
+        Trainer(io::load_checkpoint(pvm::Checkpoints::path_at(prefix, change), &after), options),
+        end);
+  };
+  for (const char* rule : {"", "adam"}) {
+    INFO(rule);
+    auto slow = tiny_spec();
+    slow.learning_rule = *rule == '\0' ? slow.learning_rule : rule;
+    slow.delay_final_learning_rate = std::nullopt;
+    auto fast = slow, faster_from_there = slow, faster_before = slow, heavier = slow;
+    fast.initial_learning_rate = faster_from_there.final_learning_rate = 0.04;
+    faster_from_there.delay_final_learning_rate = change;
+    faster_before.delay_final_learning_rate = change - 1;
+    faster_before.final_learning_rate = 0.04;
+    heavier.momentum = 0.3;
+    const auto unchanged = weights_of(slow, slow);
+    const auto named = weights_of(slow, fast);
+    CHECK(named != unchanged);
+    CHECK(named == weights_of(faster_from_there, faster_from_there));
+    CHECK(named == weights_of(slow, faster_before));  // also where the switch has gone by
+    CHECK((weights_of(slow, heavier) != unchanged) == (*rule == '\0'));  // Adam has its own
+  }
+}

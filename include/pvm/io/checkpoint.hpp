@@ -70,8 +70,31 @@ inline std::string version_text() {
          std::to_string(PVM_VERSION_PATCH);
 }
 
-inline bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+template <class T>
+bool all_finite(const std::vector<T>& values) {
+  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
+}
+
+/// What of `state` holds values that are not finite, by its name in the file; empty: nothing.
+inline std::string not_finite_in(const EngineState& state) {
+  const std::pair<const char*, const std::vector<float>*> arrays[] = {
+      {"weights", &state.weights},
+      {"folded", &state.folded},
+      {"dweights", &state.dweights},
+      {"hidden", &state.hidden},
+      {"squeezed", &state.squeezed},
+      {"frames", &state.frames},
+      {"outputs", &state.outputs},
+      {"hidden_gradients", &state.hidden_gradients},
+      {"output_gradients", &state.output_gradients}};
+  for (const auto& [name, values] : arrays) {
+    if (!all_finite(*values)) return name;
+  }
+  const bool rates = std::all_of(state.rates.begin(), state.rates.end(), [](const Rates& layer) {
+    return std::isfinite(layer.learning_rate) && std::isfinite(layer.momentum);
+  });
+  if (!rates) return "rates";
+  return all_finite(state.coefficients) ? "" : "coefficients";
 }
 
 /// The published spec with so many weights, to guess where a file that does not fit came from.
@@ -103,10 +126,8 @@ inline void check_weight_count(const std::string& where, std::size_t weights, co
                                   : "it looks like one of spec " + quote(theirs) + ": name that"));
 }
 
-inline void check_finite(const std::string& where, const char* name,
-                         std::span<const float> values) {
-  if (all_finite(values)) return;
-  throw Error(Fault::checkpoint, where + ": its " + name +
+[[noreturn]] inline void refuse_not_finite(const std::string& where, const std::string& what) {
+  throw Error(Fault::checkpoint, where + ": its " + what +
                                      " hold values that are not numbers (NaN or infinite); " +
                                      "continue from an earlier checkpoint");
 }
@@ -230,17 +251,10 @@ inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
       {"outputs", &state.outputs},
       {"hidden_gradients", &state.hidden_gradients},
       {"output_gradients", &state.output_gradients}};
-  for (const auto& [name, values] : tensors) {
-    *values = file.read<float>(name);
-    check_finite(file.where(), name, *values);
-  }
+  for (const auto& [name, values] : tensors) *values = file.read<float>(name);
   if (file.has("dweights")) state.dweights = file.read<float>("dweights");
-  check_finite(file.where(), "dweights", state.dweights);
-  check_finite(file.where(), "rates", rates);
-  if (!std::all_of(state.coefficients.begin(), state.coefficients.end(),
-                   [](double v) { return std::isfinite(v); })) {
-    file.refuse("its coefficients hold values that are not numbers");
-  }
+  if (!state.resumable()) file.refuse("its tensor 'folded' is empty; continue from another file");
+  if (const auto what = not_finite_in(state); !what.empty()) refuse_not_finite(file.where(), what);
 }
 
 inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
@@ -283,7 +297,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
   check_weight_count(file.where(), static_cast<std::size_t>(info.bytes / unit), checkpoint.spec,
                      stored ? stored->name : "");
   checkpoint.state.weights = read_weights(file);
-  check_finite(file.where(), "weights", checkpoint.state.weights);
+  if (!all_finite(checkpoint.state.weights)) refuse_not_finite(file.where(), "weights");
   if (!file.has("folded") && !file.has("hidden")) return checkpoint;  // weights to start from
 
   if (text_or(file.metadata(), "format_version", "") != checkpoint_version) {
@@ -297,26 +311,6 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
   read_state(file, checkpoint);
   read_streams(file, checkpoint);
   return checkpoint;
-}
-
-/// The rates that hold before step `step` of a run of `spec` from its beginning. Only the steps
-/// at which a rate changes are visited.
-inline std::vector<Rates> rates_before(const Spec& spec, std::uint64_t step) {
-  std::vector<std::uint64_t> events;
-  for (std::uint64_t layer = 0; layer < spec.layer_shapes.size(); ++layer) {
-    events.push_back(layer * spec.delay_each_layer_learning);
-  }
-  if (spec.delay_final_learning_rate) events.push_back(*spec.delay_final_learning_rate);
-  if (spec.delay_intermediate_learning_rate) {
-    events.push_back(*spec.delay_intermediate_learning_rate);
-  }
-  std::sort(events.begin(), events.end());
-  events.erase(std::unique(events.begin(), events.end()), events.end());
-  RateSchedule schedule(spec);
-  for (const std::uint64_t event : events) {
-    if (event < step) schedule.begin_step(event);
-  }
-  return schedule.layers();
 }
 
 inline constexpr std::uint32_t native_magic = 0x50564D43;
@@ -352,9 +346,11 @@ inline Checkpoint load_native(const std::filesystem::path& path, const Spec* spe
   file.read(reinterpret_cast<char*>(checkpoint.state.weights.data()),
             static_cast<std::streamsize>(bytes - header_bytes));
   if (!file) throw Error(Fault::checkpoint, where + ": cannot be read");
-  check_finite(where, "weights", checkpoint.state.weights);
+  if (!all_finite(checkpoint.state.weights)) refuse_not_finite(where, "weights");
   checkpoint.state.step = static_cast<std::uint64_t>(step);
-  checkpoint.state.rates = rates_before(checkpoint.spec, checkpoint.state.step);
+  RateSchedule schedule(checkpoint.spec);
+  schedule.skip_to(checkpoint.state.step);
+  checkpoint.state.rates = schedule.layers();
   log(Severity::info, where + ": weights at step " + std::to_string(step) +
                           " with the rates of that step; momentum, activity and frames start anew");
   return checkpoint;

@@ -142,7 +142,9 @@ inline Checkpoint load_original(const std::filesystem::path& path, const Spec& s
   detail::check_weight_count(archive.where(), count, spec);
   checkpoint.state.weights.resize(count);
   std::memcpy(checkpoint.state.weights.data(), bytes.data() + begin, count * sizeof(float));
-  detail::check_finite(archive.where(), "weights", checkpoint.state.weights);
+  if (!detail::all_finite(checkpoint.state.weights)) {
+    detail::refuse_not_finite(archive.where(), "weights");
+  }
   return checkpoint;
 }
 

@@ -271,6 +271,7 @@ class Preview {
     constexpr std::string_view png = "\x89PNG\r\n\x1a\n";
     constexpr std::size_t width_at = 16;  // four bytes, the first the highest
     std::ifstream file(path_, std::ios::binary);
+    if (!file) refuse("it exists and cannot be read; choose another name");
     std::array<char, width_at + 4> start{};
     file.read(start.data(), start.size());
     if (file.gcount() == 0) return true;

@@ -32,6 +32,7 @@
 #include <opencv2/imgcodecs.hpp>
 
 #include <pvm/core/error.hpp>
+#include <pvm/io/atomic_file.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
@@ -144,18 +145,19 @@ inline void flush_to_disk(const std::filesystem::path& path) {
 
 }  // namespace detail
 
-/// Writes the next `frames` frames of `source`, at `shape`, as 0000.jpg, 0001.jpg, ... (quality
-/// 95) and labels.txt (a line x,y,w,h for each, -1,-1,-1,-1 where there is no box) into a new zip
-/// archive. Boxes are written as the source gives them, rounded. The pictures pass through a file
-/// beside `path`, so that memory does not limit how many there are. Before frame i `before(i)` is
-/// called, for whoever shows how far it is; what it throws ends the writing.
+/// Writes the next `frames` frames of `source`, or where none are named those up to the end of its
+/// pass, at `shape`, as 0000.jpg, 0001.jpg, ... (quality 95) and labels.txt (a line x,y,w,h for
+/// each, -1,-1,-1,-1 where there is no box) into a new zip archive. Boxes are written as the source
+/// gives them, rounded. The pictures pass through a file beside `path`, so that memory does not
+/// limit how many there are. Before frame i `before(i)` is called, for whoever shows how far it is;
+/// what it throws ends the writing. Returns how many there are.
 ///
 /// Throws Fault::usage for no frames, an impossible shape, or a `path` that exists already,
 /// Fault::source where reading or writing fails; then nothing is left behind.
 template <FrameSource S>
-void write_published_zip(const std::filesystem::path& path, S& source, const FrameShape& shape,
-                         std::uint64_t frames,
-                         const std::function<void(std::uint64_t)>& before = {}) {
+std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
+                                  const FrameShape& shape, std::optional<std::uint64_t> frames,
+                                  const std::function<void(std::uint64_t)>& before = {}) {
   check_shape(shape);
   if (frames == 0) throw Error(Fault::usage, "a sequence of 0 frames is none; ask for 1 or more");
   std::error_code ignored;
@@ -164,16 +166,22 @@ void write_published_zip(const std::filesystem::path& path, S& source, const Fra
                 pvm::quote(path.string()) + " exists already; remove it or choose another name");
   }
   quiet_opencv();
-  const detail::Scratch pictures(path.string() + ".frames.part");
-  const detail::Scratch whole(path.string() + ".part");
+  remove_abandoned_temporaries(path.string() + ".");
+  const detail::Scratch pictures(detail::temporary_name(path.string() + ".frames"));
+  const detail::Scratch whole(detail::temporary_name(path));
   std::vector<std::uint8_t> pixels(shape.size());
   std::vector<std::uint64_t> ends{0};
   std::string labels;
 
   std::ofstream stream(pictures.path(), std::ios::binary | std::ios::trunc);
-  for (std::uint64_t i = 0; i < frames && stream; ++i) {
+  const std::uint64_t pass = source.position().pass;
+  const auto ended = [&] { return !frames && source.position().pass != pass; };
+  for (std::uint64_t i = 0; i != frames && !ended() && stream; ++i) {
     if (before) before(i);
     const FrameInfo info = source.next(shape, pixels);
+    // Some sources know only now that the frame before was the last, and have begun again.
+    const Position next = source.position();
+    if (ended() && (next.sequence != 0 || next.frame != 0)) break;
     const auto jpeg = detail::encode_jpeg(shape, pixels);
     stream.write(reinterpret_cast<const char*>(jpeg.data()),
                  static_cast<std::streamsize>(jpeg.size()));
@@ -184,7 +192,8 @@ void write_published_zip(const std::filesystem::path& path, S& source, const Fra
   if (!stream) detail::cannot_write(path, "is the directory there, writable, and not full?");
 
   detail::ZipWriter archive(whole.path());
-  for (std::uint64_t i = 0; i < frames; ++i) {
+  const std::uint64_t written = ends.size() - 1;
+  for (std::uint64_t i = 0; i < written; ++i) {
     std::string name = std::to_string(i) + ".jpg";
     name.insert(0, name.size() < 8 ? 8 - name.size() : 0, '0');
     archive.add_part(name, pictures.path(), ends[i], ends[i + 1] - ends[i]);
@@ -195,6 +204,7 @@ void write_published_zip(const std::filesystem::path& path, S& source, const Fra
   std::error_code fault;
   std::filesystem::rename(whole.path(), path, fault);
   if (fault) detail::cannot_write(path, fault.message());
+  return written;
 }
 
 }  // namespace pvm::inline v0::io

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -186,7 +187,9 @@ class SpecReader {
  private:
   template <class T>
   [[nodiscard]] T convert(const char* key, const nlohmann::json& value) const {
-    const char* allowed = std::is_floating_point_v<T> ? "a number" : "a whole number";
+    const char* allowed = std::is_floating_point_v<T> ? "a number"
+                          : std::is_unsigned_v<T>     ? "a whole number, not below 0"
+                                                      : "a whole number";
     if (value.is_string()) {
       const auto text = trimmed(value.get_ref<const std::string&>());
       T out{};
@@ -251,11 +254,18 @@ class SpecReader {
   std::string where_;
 };
 
-/// Parses with a bound on the depth: a file of brackets must not become a gigabyte of arrays.
+/// Parses with a bound on the depth: a file of brackets must not become a gigabyte of arrays. A key
+/// that is there twice is logged as a warning.
 inline nlohmann::json parse_shallow(std::string_view text, const std::string& where, Fault fault) {
   constexpr int most_depth = 8;
-  const auto bounded = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  using Event = nlohmann::json::parse_event_t;
+  std::set<std::string> keys;
+  const auto bounded = [&](int depth, Event event, nlohmann::json& value) {
     if (depth > most_depth) throw Error(fault, where + ": brackets nested too deep for a spec");
+    if (event == Event::key && depth == 1 && !keys.insert(value.get<std::string>()).second) {
+      log(Severity::warning, where + ": key " + quote(value.get<std::string>()) +
+                                 " is there more than once; the last one counts");
+    }
     return true;
   };
   try {

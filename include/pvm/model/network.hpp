@@ -366,7 +366,7 @@ constexpr NetworkFault fault_of(const NetworkValues& v) {
       !is_rate(v.intermediate_learning_rate)) {
     return rates;
   }
-  if (!(v.momentum >= 0 && v.momentum < 1)) return NetworkFault::momentum;
+  if (!(v.momentum >= 0 && static_cast<float>(v.momentum) < 1)) return NetworkFault::momentum;
   if (v.delay_each_layer_learning < 1 || v.delay_each_layer_learning > Limits::steps) return delay;
   if (v.steps < 1 || v.steps > Limits::steps) return length;
   if (weight_bound(v) > Limits::weights) return weights;

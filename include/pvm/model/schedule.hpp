@@ -4,9 +4,12 @@
 
 /// Which layer learns at which rate at which step.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include <pvm/model/spec.hpp>
@@ -36,6 +39,42 @@ class RateSchedule {
 
   /// Makes `layers()` the rates of step `step`; call it once before each step, in order.
   void begin_step(std::uint64_t step) {
+    if (std::exchange(restored_, false)) skip_to(step);
+    change_at(step);
+  }
+
+  [[nodiscard]] const std::vector<Rates>& layers() const noexcept { return rates_; }
+
+  /// Makes `layers()` the rates before step `step`, as if all steps before it had begun.
+  void skip_to(std::uint64_t step) {
+    std::fill(rates_.begin(), rates_.end(), Rates{});
+    for (const std::uint64_t change : changes()) {
+      if (change < step) change_at(change);
+    }
+  }
+
+  /// Restores the rates of a checkpoint's last step. Those of the next are the spec's, which may be
+  /// another one than the checkpoint's.
+  void restore(std::vector<Rates> rates) {
+    rates_ = std::move(rates);
+    restored_ = true;
+  }
+
+ private:
+  /// The steps at which rates change, in order, each once.
+  [[nodiscard]] std::set<std::uint64_t> changes() const {
+    std::set<std::uint64_t> steps;
+    for (std::uint64_t layer = 0; layer < rates_.size(); ++layer) {
+      steps.insert(layer * spec_.delay_each_layer_learning);
+    }
+    if (spec_.delay_final_learning_rate) steps.insert(*spec_.delay_final_learning_rate);
+    if (spec_.delay_intermediate_learning_rate) {
+      steps.insert(*spec_.delay_intermediate_learning_rate);
+    }
+    return steps;
+  }
+
+  void change_at(std::uint64_t step) {
     const std::uint64_t delay = spec_.delay_each_layer_learning;
     if (step % delay == 0 && step / delay < rates_.size()) {
       rates_[static_cast<std::size_t>(step / delay)] = {
@@ -45,17 +84,13 @@ class RateSchedule {
     if (spec_.delay_intermediate_learning_rate == step) set_all(spec_.intermediate_learning_rate);
   }
 
-  [[nodiscard]] const std::vector<Rates>& layers() const noexcept { return rates_; }
-  /// Restores rates saved with a checkpoint.
-  void restore(std::vector<Rates> rates) { rates_ = std::move(rates); }
-
- private:
   void set_all(double learning_rate) {  // momentum is not touched
     for (Rates& rates : rates_) rates.learning_rate = static_cast<float>(learning_rate);
   }
 
   Spec spec_;
   std::vector<Rates> rates_;
+  bool restored_ = false;
 };
 
 }  // namespace pvm::inline v0

@@ -196,8 +196,8 @@ inline void validate(const Spec& spec, const std::string& where) {
   detail::check_rate(check, "initial_learning_rate", spec.initial_learning_rate);
   detail::check_rate(check, "final_learning_rate", spec.final_learning_rate);
   detail::check_rate(check, "intermediate_learning_rate", spec.intermediate_learning_rate);
-  if (!(spec.momentum >= 0 && spec.momentum < 1)) {
-    check.refuse("momentum", spec.momentum, "allowed: at least 0 and less than 1");
+  if (!(spec.momentum >= 0 && static_cast<float>(spec.momentum) < 1)) {  // as engines have it
+    check.refuse("momentum", spec.momentum, "allowed: at least 0 and, as a float, less than 1");
   }
   constexpr std::uint64_t most_steps = detail::Limits::steps;
   check.range<std::uint64_t>("delay_each_layer_learning", spec.delay_each_layer_learning, 1,

@@ -59,10 +59,11 @@ class Checkpoints {
   void save(const Moment& moment) {
     const std::filesystem::path path = path_at(prefix_, moment.step);
     const io::Checkpoint checkpoint = moment.trainer.checkpoint();
-    if (!io::detail::all_finite(checkpoint.state.weights)) {
+    if (const auto what = io::detail::not_finite_in(checkpoint.state); !what.empty()) {
       throw Error(Fault::checkpoint,
-                  "at step " + std::to_string(moment.step) + " weights have become infinite: the " +
-                      "rates are too high for these frames; earlier checkpoints are untouched");
+                  "at step " + std::to_string(moment.step) + " " + what +
+                      " have become infinite: the rates are too high for these frames; earlier " +
+                      "checkpoints are untouched");
     }
     std::error_code ignored;
     const bool replaces = std::filesystem::exists(path, ignored);
@@ -72,12 +73,17 @@ class Checkpoints {
     latest_ = path.string();
     log(Severity::info,
         "checkpoint saved: " + latest_ + (replaces ? " (it replaces an earlier file)" : ""));
+    if (replaces && !std::exchange(replaced_, true)) {  // once, but also where no news is wanted
+      log(Severity::warning, "checkpoints replace those of an earlier run: " + latest_ +
+                                 " is the first; another name keeps both");
+    }
   }
 
   std::string prefix_;
   std::uint64_t every_;
   std::uint64_t saved_step_ = 0;
   std::string latest_;
+  bool replaced_ = false;
 };
 
 static_assert(Callback<Checkpoints>);

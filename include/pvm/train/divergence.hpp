@@ -48,8 +48,8 @@ inline std::string divergence(const Score& score, std::span<const std::uint8_t> 
   return text;
 }
 
-/// Logs one warning in a run that diverges, looking at every multiple of `every` steps and at the
-/// end.
+/// Logs one warning in a run that learns and diverges, looking at every multiple of `every` steps
+/// and at the end.
 class DivergenceWarning {
  public:
   explicit DivergenceWarning(std::uint64_t every = 1000)
@@ -66,6 +66,7 @@ class DivergenceWarning {
 
  private:
   void look(const Moment& moment) {
+    if (!moment.trainer.learns()) return;
     const std::string why = divergence(moment.score, moment.trainer.last_frame(), moment.step);
     if (why.empty()) return;
     warned_ = true;

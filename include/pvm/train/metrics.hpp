@@ -106,6 +106,7 @@ class Metrics {
 
   [[nodiscard]] bool holds_metrics() const {
     std::ifstream file(path_);
+    if (!file) refuse("it exists and cannot be read; choose another name");
     std::string line;
     return !std::getline(file, line) || parse(line);
   }
@@ -143,7 +144,7 @@ class Metrics {
       if (begin == 0) {
         is_ready = set_aside();
       } else {
-        drop_after(begin);
+        is_ready = drop_after(begin);
       }
     }
     file_.emplace();
@@ -163,7 +164,8 @@ class Metrics {
     return !fault;
   }
 
-  void drop_after(std::uint64_t begin) {
+  /// Whether lines can be appended: a full disk is no reason to end a run.
+  [[nodiscard]] bool drop_after(std::uint64_t begin) {
     std::ifstream file(path_);
     std::string kept, line;
     while (std::getline(file, line)) {
@@ -174,9 +176,14 @@ class Metrics {
       const auto& seconds = (*json)["seconds"];
       if (seconds.is_number()) seconds_before_ = seconds.get<double>();
     }
-    io::AtomicFile rewritten(path_);
-    rewritten.write(kept.data(), kept.size());
-    rewritten.commit();
+    try {
+      io::AtomicFile rewritten(path_);
+      rewritten.write(kept.data(), kept.size());
+      rewritten.commit();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   std::filesystem::path path_;

@@ -271,6 +271,15 @@ class Trainer : public TrainerBase {
                               " and this run computes in " + std::string(Precision::name) +
                               ": it goes on from the fp32 weights, not bit by bit");
     }
+    if (checkpoint.state.resumable() && checkpoint.state.batch > 1 &&
+        checkpoint.reduce != options.reduce) {
+      const bool sums = options.reduce == Reduce::sum;
+      log(Severity::info, "the checkpoint's run took the " + std::string(sums ? "mean" : "sum") +
+                              " of its sequences' updates and this one takes the " +
+                              (sums ? "sum" : "mean") + ": each is " +
+                              std::to_string(checkpoint.state.batch) + " times as " +
+                              (sums ? "large" : "small"));
+    }
     restore(checkpoint);
   }
 

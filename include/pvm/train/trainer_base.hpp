@@ -81,6 +81,13 @@ class TrainerBase {
   [[nodiscard]] const Spec& spec() const noexcept { return spec_; }
   [[nodiscard]] std::uint64_t step() { return engine_.step(); }
   [[nodiscard]] int batch() { return engine_.batch(); }
+  /// Whether weights can change: not where they are frozen, or all rates are 0.
+  [[nodiscard]] bool learns() const noexcept {
+    const bool later = spec_.delay_final_learning_rate && spec_.final_learning_rate != 0;
+    const bool between =
+        spec_.delay_intermediate_learning_rate && spec_.intermediate_learning_rate != 0;
+    return options_.mode == Mode::learn && (spec_.initial_learning_rate != 0 || later || between);
+  }
   /// One line for logs: what runs where.
   [[nodiscard]] std::string description() { return engine_.description(); }
   /// The frames the network sees.
