@@ -194,6 +194,14 @@ TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", 
   pvm_test::same_bits<TestType>(1, hidden_49());
 }
 
+TEMPLATE_TEST_CASE("chip: a state goes on at the rates of another spec", "[gpu]",
+                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
+}
+
 #if defined(PVM_EMULATED_CUDA)
 TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::bf16, pvm::fp32) {
   const auto trained = [](int multiprocessors, bool streams) {

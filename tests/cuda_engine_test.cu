@@ -232,6 +232,10 @@ TEST_CASE("the CUDA engine follows the original: tiny_ctx1", "[gpu]") {
 TEST_CASE("another engine's state continues on a GPU", "[gpu]") {
   if (!skipped()) pvm_test::foreign_states_continue<pvm::CudaEngine<>>();
 }
+TEST_CASE("a state goes on at the rates of another spec on a GPU", "[gpu]") {
+  if (!skipped())
+    pvm_test::rates_of_another_spec_count<pvm::CudaEngine<>>(pvm_test::tiny_spec(), 1);
+}
 TEST_CASE("a GPU's score compares prediction and frame two steps on", "[gpu]") {
   if (!skipped()) pvm_test::scores_compare_frames<pvm::CudaEngine<>>();
 }

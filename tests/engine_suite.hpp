@@ -189,6 +189,31 @@ void restored_runs_continue() {
   }
 }
 
+/// A state goes on at the rates of the spec that its engine has now, bit by bit like a run of a
+/// spec that switches to them in that step.
+template <class E>
+void rates_of_another_spec_count(pvm::Spec spec, int batch) {
+  constexpr std::uint64_t change = 21;
+  spec.delay_each_layer_learning = 4;  // all layers learn by then
+  spec.delay_final_learning_rate = spec.delay_intermediate_learning_rate = std::nullopt;
+  auto faster = spec, switches = spec;
+  faster.initial_learning_rate = switches.final_learning_rate = 4 * spec.initial_learning_rate;
+  switches.delay_final_learning_rate = change;
+  const auto start = start_from(some_weights(pvm::make_connectome(spec).weights), batch);
+  const auto weights_after = [&](const pvm::Spec& before, const pvm::Spec& after) {
+    E first(before, batch), second(after, batch);
+    first.restore(start);
+    run_steps(first, before, change);
+    second.restore(first.save());
+    run_steps(second, after, change);
+    return weights_of(second, after);
+  };
+  const auto expected = weights_after(switches, switches);
+  CHECK(weights_after(spec, faster) == expected);
+  CHECK(weights_after(spec, switches) == expected);
+  CHECK(weights_after(spec, spec) != expected);
+}
+
 /// Another engine's state continues within rounding.
 template <class E>
 void foreign_states_continue() {

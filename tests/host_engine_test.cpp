@@ -38,6 +38,13 @@ TEST_CASE("saving disturbs nothing and a restored run continues bit by bit", "[h
 TEST_CASE("another engine's state continues within rounding", "[host]") {
   pvm_test::foreign_states_continue<Host>();
 }
+TEST_CASE("a state goes on at the rates of another spec", "[host]") {
+  for (const auto& spec : pvm_test::odd_specs()) {
+    INFO(spec.name);
+    pvm_test::rates_of_another_spec_count<Host>(spec, 1);
+    pvm_test::rates_of_another_spec_count<Host>(spec, 3);
+  }
+}
 TEST_CASE("a frozen network does not change, and predicts as before", "[host]") {
   pvm_test::frozen_networks_stay<Host>();
 }
