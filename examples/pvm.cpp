@@ -324,6 +324,7 @@ int write_zip(const Arguments& a) {
   auto streams =
       pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
   std::optional<std::uint64_t> frames;  // none: a pass
+  // Frames that nobody can ask for again are made up as they come, or a camera's.
   const bool never_ends = pvm::io::replay_id(streams.front()).empty();
   if (a.frames_given || never_ends) {
     frames = a.frames_given ? static_cast<std::uint64_t>(a.frames) : 1000;

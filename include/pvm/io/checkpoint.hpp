@@ -75,19 +75,25 @@ bool all_finite(const std::vector<T>& values) {
   return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
 }
 
+/// The arrays that every state which is resumable has, by their names in the file.
+template <class State>  // an EngineState, const or not
+auto resumable_arrays(State& state) {
+  using Array = decltype(&state.folded);
+  return std::array<std::pair<const char*, Array>, 7>{
+      {{"folded", &state.folded},
+       {"hidden", &state.hidden},
+       {"squeezed", &state.squeezed},
+       {"frames", &state.frames},
+       {"outputs", &state.outputs},
+       {"hidden_gradients", &state.hidden_gradients},
+       {"output_gradients", &state.output_gradients}}};
+}
+
 /// What of `state` holds values that are not finite, by its name in the file; empty: nothing.
 inline std::string not_finite_in(const EngineState& state) {
-  const std::pair<const char*, const std::vector<float>*> arrays[] = {
-      {"weights", &state.weights},
-      {"folded", &state.folded},
-      {"dweights", &state.dweights},
-      {"hidden", &state.hidden},
-      {"squeezed", &state.squeezed},
-      {"frames", &state.frames},
-      {"outputs", &state.outputs},
-      {"hidden_gradients", &state.hidden_gradients},
-      {"output_gradients", &state.output_gradients}};
-  for (const auto& [name, values] : arrays) {
+  if (!all_finite(state.weights)) return "weights";
+  if (!all_finite(state.dweights)) return "dweights";
+  for (const auto& [name, values] : resumable_arrays(state)) {
     if (!all_finite(*values)) return name;
   }
   const bool rates = std::all_of(state.rates.begin(), state.rates.end(), [](const Rates& layer) {
@@ -243,15 +249,7 @@ inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
     state.rates.push_back({rates[i], rates[i + 1]});
   }
   state.coefficients = file.read<double>("coefficients");
-  const std::pair<const char*, std::vector<float>*> tensors[] = {
-      {"folded", &state.folded},
-      {"hidden", &state.hidden},
-      {"squeezed", &state.squeezed},
-      {"frames", &state.frames},
-      {"outputs", &state.outputs},
-      {"hidden_gradients", &state.hidden_gradients},
-      {"output_gradients", &state.output_gradients}};
-  for (const auto& [name, values] : tensors) *values = file.read<float>(name);
+  for (const auto& [name, values] : resumable_arrays(state)) *values = file.read<float>(name);
   if (file.has("dweights")) state.dweights = file.read<float>("dweights");
   if (!state.resumable()) file.refuse("its tensor 'folded' is empty; continue from another file");
   if (const auto what = not_finite_in(state); !what.empty()) refuse_not_finite(file.where(), what);
