@@ -112,6 +112,19 @@ TEMPLATE_TEST_CASE("batch: a state goes on at the rates of another spec", "[gpu]
   pvm_test::rates_of_another_spec_count<pvm::CudaBatchEngine<TestType>>(tiny_spec(), 5);
 }
 
+TEST_CASE("batch: a run starts at any step", "[gpu]") {
+  if (!skipped()) pvm_test::starts_anywhere<pvm::CudaBatchEngine<>>(tiny_spec(), 5);
+}
+
+TEST_CASE("batch: rates of 0 end updates", "[gpu]") {
+  if (skipped()) return;
+  auto spec = tiny_spec();
+  for (const double momentum : {0.1, 0.9}) {
+    spec.momentum = momentum;
+    pvm_test::rates_of_0_end_updates<pvm::CudaBatchEngine<>>(spec, 5);
+  }
+}
+
 TEST_CASE("batch: a batch known at compile time gives the same bits", "[gpu]") {
   if (skipped()) return;
   const auto spec = early_tiny();

@@ -202,6 +202,13 @@ TEMPLATE_TEST_CASE("chip: a state goes on at the rates of another spec", "[gpu]"
   pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
 }
 
+TEMPLATE_TEST_CASE("chip: a run starts at any step", "[gpu]", pvm::CudaChipEngine<pvm::fp32>,
+                   pvm::CudaStreamEngine<pvm::fp32>) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  pvm_test::starts_anywhere<TestType>(quick(), 1);
+}
+
 #if defined(PVM_EMULATED_CUDA)
 TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::bf16, pvm::fp32) {
   const auto trained = [](int multiprocessors, bool streams) {

@@ -236,6 +236,9 @@ TEST_CASE("a state goes on at the rates of another spec on a GPU", "[gpu]") {
   if (!skipped())
     pvm_test::rates_of_another_spec_count<pvm::CudaEngine<>>(pvm_test::tiny_spec(), 1);
 }
+TEST_CASE("a run starts at any step on a GPU", "[gpu]") {
+  if (!skipped()) pvm_test::starts_anywhere<pvm::CudaEngine<>>(pvm_test::tiny_spec(), 1);
+}
 TEST_CASE("a GPU's score compares prediction and frame two steps on", "[gpu]") {
   if (!skipped()) pvm_test::scores_compare_frames<pvm::CudaEngine<>>();
 }

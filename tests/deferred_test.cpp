@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <pvm/unit/deferred.hpp>
@@ -45,17 +46,17 @@ class Weights {
     rates_.end_step(t, rates);
   }
   /// Goes on by another plan, from the weight as it is.
-  void take_over(pvm::DeferralPlan plan) {
+  void take_over(pvm::DeferralPlan plan, float momentum) {
     const double w = now(0);
     const std::vector<double> saved = rates_.save();
     const std::uint64_t t = gradients_.size();
-    const auto gains = pvm::DeferredRates::outstanding(saved, plan_, t, plan);
+    const auto gains = pvm::DeferredRates::outstanding(saved, plan_, t, plan, momentum);
     double settled = w;
     for (std::size_t age = 0; age < gains.size(); ++age) {
       settled += static_cast<double>(gains[age]) * gradients_[gradients_.size() - 1 - age];
     }
     pvm::DeferredRates rates(plan);
-    REQUIRE(rates.rebase(saved, plan_, t));
+    REQUIRE(rates.rebase(saved, plan_, t, momentum));
     rates_ = rates;
     plan_ = plan;
     z_.assign(static_cast<std::size_t>(plan.period), settled);
@@ -78,14 +79,18 @@ class Weights {
 };
 
 /// How far the weights get from W(t+1) = W(t) + dW(t), dW(t) = m dW(t-1) + lr g, in 400 steps, in
-/// parts of the largest update. From step `change` on by `other`.
+/// parts of the largest update. From step `change` on by the plan `other` and with the momentum
+/// `then`, if that is one.
 double distance(double momentum, pvm::DeferralPlan plan, std::uint64_t change = 0,
-                pvm::DeferralPlan other = {}) {
+                pvm::DeferralPlan other = {}, double then = -1) {
   std::mt19937 random(1);
   Weights weights(plan);
   double w = 0, dw = 0, worst = 0, largest = 0;
   for (std::uint64_t t = 0; t < 400; ++t) {
-    if (change != 0 && t == change) weights.take_over(other);
+    if (change != 0 && t == change) {
+      if (then >= 0) momentum = then;
+      weights.take_over(other, rates_at(t, momentum).momentum);
+    }
     for (std::size_t phase = 0; phase < weights.phases(); ++phase) {
       worst = std::max(worst, std::abs(weights.now(phase) - w));
     }
@@ -128,6 +133,20 @@ TEST_CASE("another plan takes over what is listed", "[deferred]") {
       CHECK(distance(momentum, longer, step, shorter) < bound);
       CHECK(distance(momentum, shorter, step, longer) < bound);
       if (momentum < 0.3) CHECK(distance(momentum, longer, step, {12, 13}) < bound);
+    }
+  }
+}
+
+TEST_CASE("what is listed goes on with another momentum", "[deferred]") {
+  for (const auto& [before, after] : {std::pair{0.75, 0.0}, {0.5, 0.1}, {0.1, 0.5}, {0.1, 0.12}}) {
+    const auto plan = pvm::DeferralPlan::for_momentum(before, 8);
+    const auto other = pvm::DeferralPlan::for_momentum(after, 8);
+    for (const std::uint64_t step : {1, 30, 55, 120, 121, 126}) {
+      INFO("momentum " << before << " and then " << after << ", at step " << step);
+      // What the shorter list of a lower momentum has no place for is added at once, a little
+      // early.
+      const bool shorter = after > 0 && other.terms < plan.terms;
+      CHECK(distance(before, plan, step, other, after) < (shorter ? 0x1p-11 : bound));
     }
   }
 }

@@ -214,6 +214,60 @@ void rates_of_another_spec_count(pvm::Spec spec, int batch) {
   CHECK(weights_after(spec, spec) != expected);
 }
 
+/// Weights alone give the same run whatever the number of the step that they start at.
+template <class E>
+void starts_anywhere(pvm::Spec spec, int batch) {
+  spec.delay_final_learning_rate = spec.delay_intermediate_learning_rate = std::nullopt;
+  auto start = start_from(some_weights(pvm::make_connectome(spec).weights), batch);
+  const auto weights_after = [&](std::uint64_t step) {
+    start.step = step;
+    start.rates = pvm::rates_before(spec, step);
+    E engine(spec, batch);
+    engine.restore(start);
+    for (std::uint64_t t = 0; t < 6; ++t) {  // the same frames, which go by the step's number else
+      const auto block = engine.stage(1);
+      for (std::size_t i = 0; i < block.pixels.size(); ++i) {
+        block.pixels[i] = some_pixel(i % spec.frame_size(), t, i / spec.frame_size());
+      }
+      engine.run(block, pvm::Mode::learn);
+    }
+    return weights_of(engine, spec);
+  };
+  const auto expected = weights_after(1000);
+  const std::vector<double> doubles(expected.begin(), expected.end());
+  for (const std::uint64_t step : {1001, 1003, 1006, 1010, 1013, 2000}) {
+    INFO("from step " << step);
+    CHECK(largest_difference(weights_after(step), doubles) < tolerance);
+  }
+}
+
+/// A layer whose rates have become 0 keeps nothing that moves it when it has others again: dW = 0.
+template <class E>
+void rates_of_0_end_updates(pvm::Spec spec, int batch) {
+  spec.delay_each_layer_learning = 20;
+  spec.delay_final_learning_rate = 2;
+  spec.final_learning_rate = 0.1;
+  spec.delay_intermediate_learning_rate = 12;
+  spec.intermediate_learning_rate = 0;
+  spec.initial_learning_rate = 0;  // with its momentum, when the layer is switched on
+  E engine(spec, batch);
+  const auto net = pvm::make_connectome(spec);
+  engine.restore(start_from(some_weights(net.weights), batch));
+  const auto of_upper_layers = [&] {
+    const auto all = weights_of(engine, spec);
+    std::vector<float> some;
+    for (std::size_t u = net.layer_start[1]; u < net.units.size(); ++u) {
+      const auto from = all.begin() + static_cast<std::ptrdiff_t>(net.units[u].w0);
+      some.insert(some.end(), from, from + net.hidden * net.units[u].inputs);
+    }
+    return some;
+  };
+  run_steps(engine, spec, 20);
+  const auto before = of_upper_layers();
+  run_steps(engine, spec, 20);
+  CHECK(largest_difference(of_upper_layers(), {before.begin(), before.end()}) < tolerance);
+}
+
 /// Another engine's state continues within rounding.
 template <class E>
 void foreign_states_continue() {

@@ -45,6 +45,35 @@ TEST_CASE("a state goes on at the rates of another spec", "[host]") {
     pvm_test::rates_of_another_spec_count<Host>(spec, 3);
   }
 }
+TEST_CASE("a run starts at any step", "[host]") {
+  for (const int batch : {1, 6}) pvm_test::starts_anywhere<Host>(pvm_test::tiny_spec(), batch);
+}
+TEST_CASE("rates of 0 end updates", "[host]") {
+  auto spec = pvm_test::tiny_spec();
+  for (const double momentum : {0.5, 0.9}) {  // listed, and in an array
+    spec.momentum = momentum;
+    pvm_test::rates_of_0_end_updates<Host>(spec, 1);
+    pvm_test::rates_of_0_end_updates<Host>(spec, 5);
+    pvm_test::rates_of_0_end_updates<pvm::HostEngine<pvm::dynamic, pvm::bf16>>(spec, 1);
+  }
+}
+TEST_CASE("a rule makes no difference between rates of 0", "[host]") {
+  auto spec = pvm_test::tiny_spec();
+  spec.learning_rule = "adam";
+  spec.initial_learning_rate = spec.intermediate_learning_rate = 0.0005;
+  spec.delay_each_layer_learning = 1;
+  spec.delay_final_learning_rate = 20;
+  spec.final_learning_rate = 0;
+  spec.delay_intermediate_learning_rate = 40;
+  const auto weights_with = [&](double momentum) {
+    spec.momentum = momentum;  // which Adam does not look at
+    Host engine(spec, 1);
+    engine.restore(start_from(some_weights(pvm::make_connectome(spec).weights)));
+    run_steps(engine, spec, 60);
+    return weights_of(engine, spec);
+  };
+  CHECK(weights_with(0) == weights_with(0.5));
+}
 TEST_CASE("a frozen network does not change, and predicts as before", "[host]") {
   pvm_test::frozen_networks_stay<Host>();
 }

@@ -212,4 +212,19 @@ TEST_CASE("rates switch as the original's do", "[model]") {
   CHECK(rates[7] == std::vector<pvm::Rates>{{last, momentum}, {last, momentum}, {last, 0}});
   CHECK(rates[10][2] == pvm::Rates{initial, momentum});
   for (const auto& layer : rates[12]) CHECK(layer == pvm::Rates{between, momentum});
+  for (std::uint64_t t = 0; t < 14; ++t) CHECK(pvm::rates_before(spec, t + 1) == rates[t]);
+  CHECK(pvm::rates_before(spec, 0) == std::vector<pvm::Rates>(3));
+
+  // A layer is on since it first had rates, even if these are 0 now.
+  spec.intermediate_learning_rate = 0;
+  spec.delay_intermediate_learning_rate = 8;
+  pvm::RateSchedule later(spec);
+  later.skip_to(7);
+  CHECK((later.is_on(0) && later.is_on(1) && !later.is_on(2)));
+  later.begin_step(7);
+  CHECK(later.is_on(2));
+  later.begin_step(8);
+  CHECK((later.layers()[2] == pvm::Rates{} && later.is_on(2)));
+  later.restore(later.layers(), 9);
+  CHECK(later.is_on(2));
 }

@@ -2,19 +2,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The weights of another engine's state, with what its gradients have yet to become where a shorter
-/// list cannot wait for that.
+/// The weights of another engine's state, with what its gradients have yet to become where a
+/// shorter list cannot wait for that.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>
 
 namespace pvm::inline v0::detail {
+
+/// The momentum of each layer in step `step`.
+inline std::vector<float> coming_momenta(const Spec& spec, std::uint64_t step) {
+  std::vector<float> momenta;
+  for (const Rates& layer : rates_before(spec, step + 1)) momenta.push_back(layer.momentum);
+  return momenta;
+}
+/// Whether `state` was made with the momenta of `spec`. Its listed gradients are folded as what
+/// they become by those: under others they are settled like another engine's.
+inline bool same_momenta(const EngineState& state, const Spec& spec) {
+  const auto same = [](const Rates& a, const Rates& b) { return a.momentum == b.momentum; };
+  return std::ranges::equal(state.rates, rates_before(spec, state.step), same);
+}
 
 /// The gradients of a state, one by one: a unit's in the step that is `age` steps before the last.
 class ListedGradients {
@@ -107,10 +123,12 @@ inline std::vector<float> settled_weights(const EngineState& state, const Spec& 
   std::vector<float> weights = state.weights;
   ListedGradients gradients(state, spec, net);
   const std::size_t layers = state.rates.size(), each = state.coefficients.size() / layers;
+  const std::vector<float> momenta = coming_momenta(spec, state.step);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(layer * each);
-    const std::vector<float> gains = DeferredRates::outstanding(
-        {from, from + static_cast<std::ptrdiff_t>(each)}, state.plan, state.step, plan);
+    const std::vector<float> gains =
+        DeferredRates::outstanding({from, from + static_cast<std::ptrdiff_t>(each)}, state.plan,
+                                   state.step, plan, momenta[layer]);
     for (std::size_t age = 0; age < gains.size(); ++age) {
       if (gains[age] == 0.0F) continue;
       for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {

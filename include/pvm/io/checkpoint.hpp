@@ -346,9 +346,7 @@ inline Checkpoint load_native(const std::filesystem::path& path, const Spec* spe
   if (!file) throw Error(Fault::checkpoint, where + ": cannot be read");
   if (!all_finite(checkpoint.state.weights)) refuse_not_finite(where, "weights");
   checkpoint.state.step = static_cast<std::uint64_t>(step);
-  RateSchedule schedule(checkpoint.spec);
-  schedule.skip_to(checkpoint.state.step);
-  checkpoint.state.rates = schedule.layers();
+  checkpoint.state.rates = rates_before(checkpoint.spec, checkpoint.state.step);
   log(Severity::info, where + ": weights at step " + std::to_string(step) +
                           " with the rates of that step; momentum, activity and frames start anew");
   return checkpoint;

@@ -35,7 +35,8 @@ inline Spec at_constant_rate(Spec spec, double rate) {
 /// on late overwrites a final rate that came before.
 class RateSchedule {
  public:
-  explicit RateSchedule(const Spec& spec) : spec_(spec), rates_(spec.layer_shapes.size()) {}
+  explicit RateSchedule(const Spec& spec)
+      : spec_(spec), rates_(spec.layer_shapes.size()), on_(rates_.size()) {}
 
   /// Makes `layers()` the rates of step `step`; call it once before each step, in order.
   void begin_step(std::uint64_t step) {
@@ -44,6 +45,8 @@ class RateSchedule {
   }
 
   [[nodiscard]] const std::vector<Rates>& layers() const noexcept { return rates_; }
+  /// Whether the layer has had rates by now, be they 0: before that it has nothing to update.
+  [[nodiscard]] bool is_on(std::size_t layer) const { return on_[layer]; }
 
   /// Makes `layers()` the rates before step `step`, as if all steps before it had begun.
   void skip_to(std::uint64_t step) {
@@ -53,10 +56,12 @@ class RateSchedule {
     }
   }
 
-  /// Restores the rates of a checkpoint's last step. Those of the next are the spec's, which may be
-  /// another one than the checkpoint's.
-  void restore(std::vector<Rates> rates) {
+  /// Restores the rates of the last step of a checkpoint that has made `step` steps. Those of the
+  /// next are the spec's, which may be another one than the checkpoint's.
+  void restore(std::vector<Rates> rates, std::uint64_t step) {
+    skip_to(step);
     rates_ = std::move(rates);
+    for (std::size_t l = 0; l < on_.size(); ++l) on_[l] = on_[l] || rates_[l] != Rates{};
     restored_ = true;
   }
 
@@ -77,8 +82,10 @@ class RateSchedule {
   void change_at(std::uint64_t step) {
     const std::uint64_t delay = spec_.delay_each_layer_learning;
     if (step % delay == 0 && step / delay < rates_.size()) {
-      rates_[static_cast<std::size_t>(step / delay)] = {
-          static_cast<float>(spec_.initial_learning_rate), static_cast<float>(spec_.momentum)};
+      const auto layer = static_cast<std::size_t>(step / delay);
+      rates_[layer] = {static_cast<float>(spec_.initial_learning_rate),
+                       static_cast<float>(spec_.momentum)};
+      on_[layer] = true;
     }
     if (spec_.delay_final_learning_rate == step) set_all(spec_.final_learning_rate);
     if (spec_.delay_intermediate_learning_rate == step) set_all(spec_.intermediate_learning_rate);
@@ -86,11 +93,20 @@ class RateSchedule {
 
   void set_all(double learning_rate) {  // momentum is not touched
     for (Rates& rates : rates_) rates.learning_rate = static_cast<float>(learning_rate);
+    on_.assign(on_.size(), true);
   }
 
   Spec spec_;
   std::vector<Rates> rates_;
+  std::vector<bool> on_;
   bool restored_ = false;
 };
+
+/// The rates before step `step` of a run of `spec`.
+inline std::vector<Rates> rates_before(const Spec& spec, std::uint64_t step) {
+  RateSchedule schedule(spec);
+  schedule.skip_to(step);
+  return schedule.layers();
+}
 
 }  // namespace pvm::inline v0

@@ -127,11 +127,11 @@ class DeferredRates {
 
   /// Takes over the rates that `saved` (from `save`, made under `plan` after `step` steps) lists,
   /// as they are if all of each gradient's present share is already in Z, or, where it leaves the
-  /// list before all units have folded, its final share: what another engine, which folds in another
-  /// order, has to offer once its W has gained what is `outstanding`. Returns false if the size is
-  /// wrong.
-  [[nodiscard]] bool rebase(const std::vector<double>& saved, DeferralPlan plan,
-                            std::uint64_t step) {
+  /// list before all units have folded, its final share: what another engine, which folds in
+  /// another order, has to offer once its W has gained what is `outstanding`. `momentum` is that of
+  /// step `step`, which may be another one than before. Returns false if the size is wrong.
+  [[nodiscard]] bool rebase(const std::vector<double>& saved, DeferralPlan plan, std::uint64_t step,
+                            float momentum) {
     const std::size_t theirs = count(plan.terms);
     if (saved.size() != theirs * (4 + count(plan.period))) return false;
     *this = DeferredRates(plan_);
@@ -139,7 +139,7 @@ class DeferredRates {
     for (std::uint64_t age = 0; age < ages; ++age) {
       const double* v = saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % theirs);
       const auto slot = static_cast<std::size_t>((step - 1 - age) % term_.size());
-      term_[slot] = {v[0], v[1], static_cast<float>(v[2]), static_cast<float>(v[3])};
+      term_[slot] = restored_term(v, momentum);
       for (std::size_t p = 0; p < count(plan_.period); ++p) {
         folded_[p * term_.size() + slot] =
             folds_in_time(plan_, age) ? static_cast<float>(v[1]) : term_[slot].final_share;
@@ -147,16 +147,18 @@ class DeferredRates {
     }
     return true;
   }
-  /// What W has yet to gain of the gradients that such a `saved` lists, by age, so that a run may go
-  /// on by the plan `next`.
+  /// What W has yet to gain of the gradients that such a `saved` lists, by age, so that a run may
+  /// go on by the plan `next`.
   [[nodiscard]] static std::vector<float> outstanding(const std::vector<double>& saved,
                                                       DeferralPlan plan, std::uint64_t step,
-                                                      DeferralPlan next) {
+                                                      DeferralPlan next, float momentum) {
     std::vector<float> gains(count(plan.terms));
     for (std::size_t age = 0; age < gains.size() && age < step; ++age) {
       if (folds_in_time(next, age)) continue;
-      const double* v = saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % gains.size());
-      gains[age] = unless_died_out(v[3] - v[1], static_cast<float>(v[3]));
+      const double* v =
+          saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % gains.size());
+      const Term term = restored_term(v, momentum);
+      gains[age] = unless_died_out(term.final_share - term.share, term.final_share);
     }
     return gains;
   }
@@ -181,6 +183,12 @@ class DeferredRates {
   }
   [[nodiscard]] std::size_t phase_of(std::uint64_t step) const {
     return static_cast<std::size_t>(step % static_cast<std::uint64_t>(plan_.period));
+  }
+  /// Of four saved numbers, with the limit that it has under `momentum`.
+  static Term restored_term(const double* saved, float momentum) {
+    Term term{saved[0], saved[1], static_cast<float>(saved[2]), static_cast<float>(saved[3])};
+    if (term.momentum != momentum) settle(term, momentum);
+    return term;
   }
   static void settle(Term& term, float momentum) {
     const double m = momentum;

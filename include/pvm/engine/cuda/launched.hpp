@@ -126,7 +126,7 @@ class LaunchedEngine {
     check_state(state, state_sizes());
     tables_.clear();
     schedule_ = RateSchedule(spec_);
-    if (!state.rates.empty()) schedule_.restore(state.rates);
+    if (!state.rates.empty()) schedule_.restore(state.rates, state.step);
     step_ = state.step;
     learned_ = false;
     if (state.resumable()) {
@@ -411,7 +411,7 @@ class LaunchedEngine {
   }
   void resume(const EngineState& state) {
     learned_ = true;
-    if (state.layout == self().layout_name() && state.plan == plan_) {
+    if (state.layout == self().layout_name() && state.plan == plan_ && same_momenta(state, spec_)) {
       restore_rates(state, true);
       self().start_state(state.folded, &state);
     } else if (state.dweights.empty()) {
@@ -423,11 +423,13 @@ class LaunchedEngine {
   }
   void restore_rates(const EngineState& state, bool same) {
     const std::size_t each = state.coefficients.size() / layers();
+    const std::vector<float> momenta = coming_momenta(spec_, state.step);
     for (std::size_t l = 0; l < layers(); ++l) {
       const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
       const std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
       DeferredRates& rates = tables_.layers()[l];
-      if (!(same ? rates.restore(saved) : rates.rebase(saved, state.plan, state.step))) {
+      if (!(same ? rates.restore(saved)
+                 : rates.rebase(saved, state.plan, state.step, momenta[l]))) {
         throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
       }
     }

@@ -219,10 +219,10 @@ class HostEngine {
     check_size("weights", state.weights.size(), net_.weights);
     set_weights(state.weights);
     forget_gradients();
-    past_->reset();
     step_ = state.step;
+    past_->reset(step_);
     if (!state.rates.empty()) check_size("rates", state.rates.size(), rates_.layers());
-    rates_.restore_schedule(state.rates);
+    rates_.restore_schedule(state);
     learned_ = false;
     if (state.resumable()) resume(state);
     multiply_past(*network_, step_);
@@ -347,7 +347,10 @@ class HostEngine {
     check_past(state, net_, spec_);
     visit_past(*past_, net_, spec_, step_, state, PastImport{});
     learned_ = true;
-    if (state.layout == scheme_.layout_name<Precision>(spec_) && state.plan == scheme_.plan) {
+    const bool own = state.layout == scheme_.layout_name<Precision>(spec_) &&
+                     state.plan == scheme_.plan &&
+                     (scheme_.at_once || detail::same_momenta(state, spec_));
+    if (own) {
       set_weights(state.folded);
       check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
       for (std::size_t k = 0; k < state_arrays(); ++k) {

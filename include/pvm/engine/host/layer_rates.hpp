@@ -14,6 +14,7 @@
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/update_scheme.hpp>
+#include <pvm/engine/settled_weights.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>
@@ -79,10 +80,10 @@ class LayerRates {
     }
   }
 
-  /// A schedule as at the start, or as `rates` has it: none, or one for each layer.
-  void restore_schedule(const std::vector<Rates>& rates) {
+  /// A schedule as at the start, or as `state` has it, whose rates are none or one for each layer.
+  void restore_schedule(const EngineState& state) {
     schedule_ = RateSchedule(spec_);
-    if (!rates.empty()) schedule_.restore(rates);
+    if (!state.rates.empty()) schedule_.restore(state.rates, state.step);
   }
 
   /// The coefficients of `state`, which a host engine of the same scheme has saved, bit by bit.
@@ -97,8 +98,9 @@ class LayerRates {
   }
   /// Those of another engine, for weights that are settled (engine/settled_weights.hpp).
   void rebase(const EngineState& state) {
+    const std::vector<float> momenta = detail::coming_momenta(spec_, state.step);
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
-      return deferred_[l].rebase(saved, state.plan, state.step);
+      return deferred_[l].rebase(saved, state.plan, state.step, momenta[l]);
     });
   }
 
@@ -123,14 +125,14 @@ class LayerRates {
   }
   void write_update(StepRates& out, std::size_t l) const {
     const Rates last = schedule_.layers()[l];
-    const bool switched_on = last.learning_rate != 0.0F || last.momentum != 0.0F;
+    const bool is_on = schedule_.is_on(l);
     if (scheme_.by_rule) {
       out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
       out.fold[l] = scheme_.share;
-      out.folds[l] = switched_on && gradient_waits_;
+      out.folds[l] = is_on && gradient_waits_;
     } else {
       out.fold[l] = scheme_.share * last.learning_rate;
-      out.folds[l] = switched_on;
+      out.folds[l] = is_on;
     }
   }
   void write_listed(StepRates& out, std::size_t l) const {

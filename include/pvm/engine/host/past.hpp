@@ -51,13 +51,15 @@ class Past {
     y_ = HugeArray(3 * batch_ * outputs_);
     d0_ = HugeArray(terms_ * batch_ * units * stride_);
     d1_ = HugeArray(terms_ * batch_ * outputs_);
-    reset();
+    reset(0);
   }
 
-  /// The past before step 0.
-  void reset() {
+  /// The past of a run that begins at step `step`: all ones, but that its first input reads the
+  /// squeezed c(1).
+  void reset(std::uint64_t step) {
+    const std::size_t before = this->slot(step, 1);
     for (std::size_t slot = 0; slot < depth_; ++slot) {
-      const float last = slot == depth_ - 1 ? squeeze(1.0F) : 1.0F;  // the slot of time -1
+      const float last = slot == before ? squeeze(1.0F) : 1.0F;
       for (std::size_t b = 0; b < batch_; ++b) {
         for (std::size_t u = 0; u < net_.units.size(); ++u) {
           std::fill_n(raw(slot, b, u), hidden_, 1.0F);

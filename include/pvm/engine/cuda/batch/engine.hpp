@@ -207,7 +207,7 @@ class CudaBatchEngine {
     check(state);
     rates_.clear();
     schedule_ = RateSchedule(spec_);
-    if (!state.rates.empty()) schedule_.restore(state.rates);
+    if (!state.rates.empty()) schedule_.restore(state.rates, state.step);
     counted_ = {};
     learned_ = state.resumable();
     start_state(state.step, &state);

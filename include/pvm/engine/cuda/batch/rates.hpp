@@ -117,8 +117,7 @@ class RateTables {
       if (kind_ == RateKind::counted) {
         row[0] = rates.learning_rate;
         row[1] = rates.momentum;
-        const bool switched_on = rates.learning_rate != 0.0F || rates.momentum != 0.0F;
-        const std::uint64_t number = learn && switched_on ? ++updates_[l] : 0;
+        const std::uint64_t number = learn && schedule.is_on(l) ? ++updates_[l] : 0;
         std::memcpy(row + 2, &number, sizeof(number));
         continue;
       }
