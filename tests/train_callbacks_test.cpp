@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -224,6 +225,84 @@ TEST_CASE("A frame that never comes twice leaves nothing unmeasured but the firs
   train(0, 2, pvm::Metrics{dir / "m.jsonl", 2});
   CHECK(lines_of(dir / "m.jsonl")[0]["mse"].is_null());
   CHECK(lines_of(dir / "m.jsonl")[0]["psnr"].is_null());
+}
+
+TEST_CASE("A callback that is due where a run has been is refused", "[train]") {
+  struct At {
+    std::uint64_t first, then;
+    [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
+      return step < first ? first : then;
+    }
+    static void at(const pvm::Moment&) {}
+  };
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  const auto refusal = [&](At callback) {
+    return error_of([&] { trainer.fit(frames, pvm::Steps{trainer.step() + 20}, callback); });
+  };
+  CHECK(contains(refusal({0, 0}), "next(0) is 0"));
+  CHECK(contains(refusal({10, 10}), "next(10) is 10"));
+  CHECK(contains(refusal({15, 3}), "pvm::never"));
+  CHECK(refusal({18, pvm::never}).empty());
+}
+
+TEST_CASE("A stop ends one fit, however that ends", "[train]") {
+  struct Fails {
+    pvm::TrainerBase& trainer;
+    static std::uint64_t next(std::uint64_t step) { return step + 1; }
+    void at(const pvm::Moment&) const {
+      trainer.request_stop();
+      throw std::runtime_error("no");
+    }
+  };
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  CHECK_THROWS(trainer.fit(frames, pvm::Steps{10}, Fails{trainer}));
+  const auto result = trainer.fit(frames, pvm::Steps{10});
+  CHECK((result.step == 10 && !result.cut_short));
+}
+
+TEST_CASE("A source that was moved between two fits is not scored across the cut", "[train]") {
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  trainer.fit(frames, pvm::Steps{10});
+  frames.seek({0, 500, 0});
+  pvm::LastPass last{2};
+  trainer.fit(frames, pvm::Steps{12}, last);
+  CHECK((last.steps() == 2 && last.score().pixels == 0));
+}
+
+TEST_CASE("Of a run that is stopped before a whole window all steps are scored", "[train]") {
+  struct StopAt {
+    std::uint64_t step;
+    [[nodiscard]] std::uint64_t next(std::uint64_t now) const {
+      return now < step ? step : pvm::never;
+    }
+    static void at(const pvm::Moment& moment) { moment.trainer.request_stop(); }
+  };
+  for (const auto& [stop, steps] : {std::pair{25, 25}, {39, 39}, {45, 30}, {71, 30}, {8, 8}}) {
+    io::Synthetic frames;
+    pvm::Trainer<> trainer(tiny_spec());
+    pvm::LastPass last{30};  // to 10, 40, 70 and 100
+    const pvm::Steps all{100};
+    trainer.fit(frames, all, last, StopAt{static_cast<std::uint64_t>(stop)});
+    INFO("stopped at " << trainer.step());
+    CHECK(last.steps() == static_cast<std::uint64_t>(steps));
+    CHECK(last.score().outputs ==
+          last.steps() * static_cast<std::uint64_t>(trainer.connectome().outputs));
+  }
+}
+
+TEST_CASE("A sink may log, in vain", "[core]") {
+  int calls = 0;
+  pvm::set_log_sink([&](pvm::Severity severity, const std::string& line) {
+    ++calls;
+    pvm::log(severity, line);
+  });
+  pvm::log(pvm::Severity::info, "a");
+  pvm::log(pvm::Severity::info, "b");
+  pvm::set_log_sink({});
+  CHECK(calls == 2);
 }
 
 TEST_CASE("The last pass is scored by itself", "[train]") {

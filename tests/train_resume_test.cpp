@@ -3,9 +3,11 @@
 
 /// A run that was stopped and continued gives the bytes of one that was not.
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -195,4 +197,57 @@ TEST_CASE("A resumed run goes on at the rates of the spec that is named", "[trai
     CHECK(named == weights_of(slow, faster_before));  // also where the switch has gone by
     CHECK((weights_of(slow, heavier) != unchanged) == (*rule == '\0'));  // Adam has its own
   }
+}
+
+TEST_CASE("A checkpoint from before the first fit is the start of a run", "[train][resume]") {
+  const TempDir dir;
+  const Messages messages;
+  const pvm::TrainerOptions options{.batch = 2};
+  io::save_checkpoint(dir / "start.safetensors", Trainer(tiny_spec(), options).checkpoint());
+  Trainer loaded(io::load_checkpoint(dir / "start.safetensors"), options);
+  Trainer made(tiny_spec(), options);
+  for (Trainer* trainer : {&loaded, &made}) {
+    auto streams = io::deal(openers_of({"synthetic:4"}), 2);
+    trainer->fit(streams, pvm::Steps{20});
+  }
+  CHECK(loaded.weights() == made.weights());
+  CHECK_FALSE(messages.mention("came from"));
+}
+
+TEST_CASE("Another network's checkpoint is refused, and changes nothing", "[train][resume]") {
+  io::Synthetic frames;
+  pvm::Trainer<> trained(tiny_spec());
+  trained.fit(frames, pvm::Steps{30});
+  auto checkpoint = trained.checkpoint();
+  auto other = tiny_spec();
+  other.activation = pvm::ActivationKind::logistic;
+  pvm::Trainer<> trainer(other);
+  const auto before = trainer.weights();
+  CHECK(contains(error_of([&] { trainer.restore(checkpoint); }), "'polynomial'"));
+  checkpoint.spec = other;
+  checkpoint.state.hidden.pop_back();
+  CHECK(contains(error_of([&] { trainer.restore(checkpoint); }), "'hidden'"));
+  CHECK(trainer.step() == 0);
+  CHECK(trainer.weights() == before);
+}
+
+TEST_CASE("Another learning rule counts, with a warning that says so", "[train][resume]") {
+  const TempDir dir;
+  io::save_checkpoint(dir / "a.safetensors", pvm::Trainer<>(tiny_spec()).checkpoint());
+  auto other = tiny_spec();
+  other.learning_rule = "adam";
+  const Messages messages;
+  CHECK(io::load_checkpoint(dir / "a.safetensors", &other).spec.learning_rule == "adam");
+  CHECK(messages.mention("it learned by rule 'momentum'"));
+  CHECK_FALSE(messages.mention("rates"));
+}
+
+TEST_CASE("Streams may be of any range that lies in one piece", "[train]") {
+  std::array<io::Synthetic, 2> array;
+  io::Synthetic plain[2];
+  pvm::Trainer<pvm::fp32, 2> trainer(tiny_spec());
+  trainer.fit(array, pvm::Steps{10});
+  trainer.fit(plain, pvm::Steps{20});
+  trainer.fit(std::span<io::Synthetic, 2>(plain), pvm::Steps{30});
+  CHECK(trainer.step() == 30);
 }

@@ -30,7 +30,8 @@ inline LogState& log_state() {
 }  // namespace detail
 
 /// Messages go to `sink` from now on; it may be called from any thread, one call at a time.
-/// Without a sink (the default) they are dropped.
+/// Without a sink (the default) they are dropped. So is what a sink itself logs; it must not set
+/// another one.
 inline void set_log_sink(LogSink sink) {
   auto& state = detail::log_state();
   const std::lock_guard lock(state.mutex);
@@ -43,8 +44,14 @@ inline void log_to_stderr(Severity severity, const std::string& message) {
 }
 
 inline void log(Severity severity, const std::string& message) {
+  thread_local bool in_sink = false;
+  if (in_sink) return;
   auto& state = detail::log_state();
   const std::lock_guard lock(state.mutex);
+  const struct Inside {
+    Inside() { in_sink = true; }
+    ~Inside() { in_sink = false; }
+  } inside;
   if (state.sink) state.sink(severity, message);
 }
 

@@ -59,9 +59,9 @@ namespace detail {
 
 /// The name under which a type of the program's own is kept with a spec.
 template <class T>
-constexpr const char* own_name() {
+constexpr std::string_view own_name() {
   if constexpr (requires {
-                  { T::name } -> std::convertible_to<const char*>;
+                  { T::name } -> std::convertible_to<std::string_view>;
                 }) {
     return T::name;
   } else {

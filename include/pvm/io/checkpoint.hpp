@@ -177,9 +177,16 @@ inline Spec agreed_spec(const std::string& where, const Spec* named, std::option
                                        differing_key(*named, *stored) +
                                        "'; name that spec, or none");
   }
+  if (named->learning_rule != stored->learning_rule) {
+    log(Severity::warning, where + ": it learned by rule " + quote(stored->learning_rule) +
+                               " and spec " + quote(named->name) + " says " +
+                               quote(named->learning_rule) +
+                               ", which counts from here on; what the other kept is dropped");
+  }
   Spec same = *stored;
   same.name = named->name;
   same.steps = named->steps;
+  same.learning_rule = named->learning_rule;
   if (same != *named) {
     log(Severity::warning, where + ": the rates of spec " + quote(named->name) +
                                " differ from the file's; the ones of the spec count from here on");
@@ -399,9 +406,14 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
 
 /// Writes a checkpoint, all of it or nothing: a file that had the name before stays until the new
 /// one is on the disk. The same run at the same step gives the same bytes. Throws Error
-/// (Fault::checkpoint) where it cannot be written.
+/// (Fault::checkpoint) where it cannot be written, or has values that are not finite.
 inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const EngineState& state = checkpoint.state;
+  if (const auto what = detail::not_finite_in(state); !what.empty()) {
+    throw Error(Fault::checkpoint, "at step " + std::to_string(state.step) + " " + what +
+                                       " have become infinite: the rates are too high for these " +
+                                       "frames; earlier checkpoints are untouched");
+  }
   const int ring = state.plan.terms + 4;
   std::vector<std::uint64_t> positions, since;
   for (const StreamState& stream : checkpoint.streams) {

@@ -59,12 +59,6 @@ class Checkpoints {
   void save(const Moment& moment) {
     const std::filesystem::path path = path_at(prefix_, moment.step);
     const io::Checkpoint checkpoint = moment.trainer.checkpoint();
-    if (const auto what = io::detail::not_finite_in(checkpoint.state); !what.empty()) {
-      throw Error(Fault::checkpoint,
-                  "at step " + std::to_string(moment.step) + " " + what +
-                      " have become infinite: the rates are too high for these frames; earlier " +
-                      "checkpoints are untouched");
-    }
     std::error_code ignored;
     const bool replaces = std::filesystem::exists(path, ignored);
     io::make_directories_of(path);

@@ -21,35 +21,42 @@ class LastPass {
   void begin(const Moment& moment) {
     target_ = moment.target;
     previous_ = moment.begin;
-    score_ = {};
-    steps_ = 0;
+    first_ = kept_ = {};
   }
   /// Windows are counted back from the target.
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
     if (step >= target_) return never;
     return target_ - (target_ - step - 1) / window_ * window_;
   }
-  void at(const Moment& moment) { keep(moment); }
-  void end(const Moment& moment) {
-    if (steps_ == 0 && moment.step != previous_) keep(moment);
-  }
-
-  [[nodiscard]] const Score& score() const noexcept { return score_; }
-  /// The steps it is of; 0 if there were none.
-  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
-
- private:
-  void keep(const Moment& moment) {
-    score_ = moment.score;
-    steps_ = moment.step - previous_;
+  void at(const Moment& moment) {
+    if (moment.step - previous_ < window_) {  // the first, where the run is no whole windows
+      first_ = {moment.score, moment.step - previous_};
+    } else {
+      kept_ = {moment.score, window_};
+    }
     previous_ = moment.step;
   }
+  void end(const Moment& moment) {
+    if (kept_.steps > 0) return;
+    kept_ = {first_.score, first_.steps + (moment.step - previous_)};
+    kept_.score += moment.score;
+    previous_ = moment.step;
+  }
+
+  [[nodiscard]] const Score& score() const noexcept { return kept_.score; }
+  /// The steps it is of; 0 if there were none.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return kept_.steps; }
+
+ private:
+  struct Scored {
+    Score score{};
+    std::uint64_t steps = 0;
+  };
 
   std::uint64_t window_;
   std::uint64_t target_ = 0;
   std::uint64_t previous_ = 0;  // step of the call before
-  Score score_;
-  std::uint64_t steps_ = 0;
+  Scored first_, kept_;
 };
 
 static_assert(Callback<LastPass>);

@@ -16,7 +16,7 @@ namespace pvm::inline v0 {
 /// since the line before, `moment.trainer` gives weights, predictions and activity. NaN and
 /// infinite are written as null. What it does changes no result.
 template <class M>
-concept MetricType = requires(M metric, const Moment& moment) {
+concept MetricType = std::copy_constructible<M> && requires(M metric, const Moment& moment) {
   { M::name } -> std::convertible_to<std::string>;
   { metric.value(moment) } -> std::convertible_to<double>;
 };

@@ -35,7 +35,8 @@ namespace pvm::inline v0 {
 enum class BackendChoice { automatic, cuda, host };
 
 /// What a Trainer's backend is unless named: decided at run time where nvcc compiles, else the CPU.
-/// Two types, so that a program may link files of both kinds.
+/// Two types, so that a program may link files of both kinds; where it does, name `automatic` and
+/// `cuda` in files that nvcc compiles only.
 #if defined(__CUDACC__)
 using DefaultBackend = automatic;
 #else
@@ -57,25 +58,17 @@ struct TrainerOptions {
 
 namespace detail {
 
-/// Whether to use the GPU. Throws where it was asked for and is not there.
-inline bool choose_cuda([[maybe_unused]] bool required, [[maybe_unused]] bool wanted) {
 #if defined(__CUDACC__)
+/// Whether to use the GPU. Throws where it was asked for and is not there.
+inline bool choose_cuda(bool required, bool wanted) {
   if (!wanted) return false;
   std::string why;
   if (cuda_available(&why)) return true;
   if (required) throw Error(Fault::device, "no GPU can be used: " + why);
   log(Severity::warning, "no GPU can be used, so the CPU is: " + why);
-#else
-  if (required) {
-    throw Error(Fault::device,
-                "this program was built without CUDA, so no GPU can be used; build it with nvcc "
-                "(PVM_CUDA=ON) or choose the host backend");
-  }
-#endif
   return false;
 }
 
-#if defined(__CUDACC__)
 /// The rule a GPU learns by: that of a network's type if kernels can run it, else momentum.
 template <class Net>
 using CudaRule =
@@ -173,15 +166,36 @@ template <class Net>
 inline constexpr bool optimised = false;
 #endif
 
+template <class Precision, int Batch, class Net>
+AnyEngine make_host_engine(const Spec& spec, int batch, const EngineOptions& options) {
+  if constexpr (std::same_as<Precision, tf32>) {
+    throw Error(Fault::usage, "tf32 exists on GPUs only; on the host take fp32, bf16 or fp16");
+  } else {
+    if (!optimised<Net>) {
+      log(Severity::warning,
+          "this program was compiled without optimisation, and trains tens of times slower "
+          "than it could: compile with -O3, by CMake with -DCMAKE_BUILD_TYPE=Release");
+    }
+    return AnyEngine::make<HostEngine<Batch, Precision, Net>>(spec, batch, options);
+  }
+}
+
+inline void refuse_cuda(bool required) {
+  if (!required) return;
+  throw Error(Fault::device,
+              "this Trainer was built without CUDA, so no GPU can be used; build it with nvcc "
+              "(PVM_CUDA=ON) or choose the host backend");
+}
+
+/// The same in files that nvcc compiles and in others for pvm::host, since a program may have both.
 template <class Precision, int Batch, class Net, class Backend>
 AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   const int batch = Batch == dynamic ? options.batch : Batch;
   const EngineOptions engine{options.reduce, options.threads, options.graph};
-  constexpr bool may_be_cuda = !std::same_as<Backend, host>;
   const bool required = std::same_as<Backend, cuda> || options.backend == BackendChoice::cuda;
-  const bool wanted = may_be_cuda && options.backend != BackendChoice::host;
 #if defined(__CUDACC__)
-  if constexpr (may_be_cuda) {
+  if constexpr (!std::same_as<Backend, host>) {
+    const bool wanted = options.backend != BackendChoice::host;
     if (choose_cuda(required, wanted)) {
       try {
         return make_cuda_engine<Precision, Batch, Net>(spec, batch, engine);
@@ -191,20 +205,11 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
         log(Severity::warning, std::string("the CPU is used: ") + error.what());
       }
     }
+    return make_host_engine<Precision, Batch, Net>(spec, batch, engine);
   }
-#else
-  static_cast<void>(choose_cuda(required, wanted));
 #endif
-  if constexpr (std::same_as<Precision, tf32>) {
-    throw Error(Fault::usage, "tf32 exists on GPUs only; on the host take fp32, bf16 or fp16");
-  } else {
-    if (!optimised<Net>) {
-      log(Severity::warning,
-          "this program was compiled without optimisation, and trains tens of times slower "
-          "than it could: compile with -O3, by CMake with -DCMAKE_BUILD_TYPE=Release");
-    }
-    return AnyEngine::make<HostEngine<Batch, Precision, Net>>(spec, batch, engine);
-  }
+  refuse_cuda(required);
+  return make_host_engine<Precision, Batch, Net>(spec, batch, engine);
 }
 
 }  // namespace detail

@@ -46,14 +46,14 @@ struct FitResult {
 namespace detail {
 
 template <class C>
-concept CallbackArgument = Callback<std::remove_cvref_t<C>>;
+concept CallbackArgument = Callback<std::remove_reference_t<C>>;
 
 template <class S>
-concept Source = io::FrameSource<std::remove_cvref_t<S>>;
+concept Source = io::FrameSource<std::remove_reference_t<S>>;
 
 template <class R>
 concept StreamRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    io::FrameSource<std::ranges::range_value_t<R>>;
+    io::FrameSource<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
 /// One callback of a `fit`, with what it waits for and what was scored meanwhile.
 template <class C>
@@ -129,13 +129,20 @@ class TrainerBase {
 
   /// Everything a later run needs to continue bit by bit. Call it between `fit`s or in a callback.
   [[nodiscard]] io::Checkpoint checkpoint() {
-    return {spec_, engine_.save(), streams_, precision_, options_.reduce, seed_};
+    auto streams = streams_;
+    streams.resize(static_cast<std::size_t>(batch()));  // before the first `fit` there are none
+    return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
   }
 
   /// Continues from `checkpoint`: the next `fit` goes on with the frame after its last one. Throws
   /// Error (Fault::checkpoint) if it is of another network or batch.
   void restore(const io::Checkpoint& checkpoint) {
     const EngineState& state = checkpoint.state;
+    if (io::detail::network_of(checkpoint.spec) != io::detail::network_of(spec_)) {
+      throw Error(Fault::checkpoint, "the checkpoint is of spec " + quote(checkpoint.spec.name) +
+                                         ", which differs from this run's in '" +
+                                         io::detail::differing_key(checkpoint.spec, spec_) + "'");
+    }
     if (state.resumable() && state.batch != batch()) {
       throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
                                          (state.batch == 1 ? " sequence" : " sequences") +
@@ -163,7 +170,9 @@ class TrainerBase {
   /// The same for a batch: one stream for every sequence, as `io::deal` makes them.
   template <detail::StreamRange R, detail::CallbackArgument... C>
   FitResult fit(R&& streams, C&&... callbacks) {
-    return fit_streams(std::span(streams), callbacks...);
+    using S = std::ranges::range_value_t<R>;
+    return fit_streams(std::span<S>(std::ranges::data(streams), std::ranges::size(streams)),
+                       callbacks...);
   }
 
  protected:
@@ -217,6 +226,7 @@ class TrainerBase {
   FitResult loop(std::span<S> streams, std::uint64_t target, W&... waiting) {
     find_places(streams);
     const LeavePlaces leave_places{streams, left_at_};
+    const Served stop_is_served{stop_};
     keep_last_frame();  // the store is about to be emptied
     Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
     const auto started = Clock::now();
@@ -251,7 +261,6 @@ class TrainerBase {
     const Score score = take_score();
     tell_time();
     make_report(feed, moment);
-    stop_.store(false);
     moment.cut_short = moment.step < target;
     (end(waiting, moment, score), ...);
     return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
@@ -278,7 +287,17 @@ class TrainerBase {
   template <class C>
   static void begin(detail::Waiting<C>& waiting, const Moment& moment) {
     if constexpr (requires { waiting.callback.begin(moment); }) waiting.callback.begin(moment);
-    waiting.due = waiting.callback.next(moment.step);
+    waiting.due = due(waiting.callback, moment.step);
+  }
+
+  /// What the callback says, which must lie ahead: a run would never get there else.
+  template <class C>
+  static std::uint64_t due(C& callback, std::uint64_t step) {
+    const std::uint64_t at = callback.next(step);
+    if (at > step) return at;
+    throw Error(Fault::usage, "a callback's next(" + std::to_string(step) + ") is " +
+                                  std::to_string(at) +
+                                  "; it must be a later step, or pvm::never for none");
   }
 
   template <class C>
@@ -287,7 +306,7 @@ class TrainerBase {
     if (waiting.due != moment.step) return;
     moment.score = std::exchange(waiting.score, {});
     waiting.callback.at(moment);
-    waiting.due = waiting.callback.next(moment.step);
+    waiting.due = due(waiting.callback, moment.step);
   }
 
   template <class C>
@@ -307,7 +326,7 @@ class TrainerBase {
       StreamState& state = streams_[b];
       const std::string source = detail::file_name_of(streams[b].name());
       if (state.source != source) {
-        if (resumed_) {
+        if (resumed_ && !state.source.empty()) {  // one that has seen frames
           log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
                                      quote(source) + " is read from its beginning");
         }
@@ -316,6 +335,7 @@ class TrainerBase {
         streams[b].seek(state.position);
       } else if (b >= left_at_.size() || streams[b].position() != left_at_[b]) {
         state.position = streams[b].position();  // it was moved since the `fit` before
+        state.frames_since_start = 0;
       }
     }
     resumed_ = false;
@@ -328,9 +348,19 @@ class TrainerBase {
     std::vector<io::Position>& left_at;
 
     ~LeavePlaces() {
-      left_at.clear();
-      for (const S& source : streams) left_at.push_back(source.position());
+      try {
+        left_at.clear();
+        for (const S& source : streams) left_at.push_back(source.position());
+      } catch (...) {  // a source that does not say where it is counts as moved
+        left_at.clear();
+      }
     }
+  };
+
+  /// However a `fit` ends, no later one is stopped by what stopped it.
+  struct Served {
+    std::atomic<bool>& stop;
+    ~Served() { stop.store(false); }
   };
 
   /// Runs up to `most` steps: as many as the engine likes to have at once and frames are there for.

@@ -216,12 +216,11 @@ class HostEngine {
   /// and, where possible, its momentum. A state with weights only starts at its step with the past
   /// of a new run. Throws Error (Fault::checkpoint) if the sizes are another network's.
   void restore(const EngineState& state) {
-    check_size("weights", state.weights.size(), net_.weights);
+    check(state);
     set_weights(state.weights);
     forget_gradients();
     step_ = state.step;
     past_->reset(step_);
-    if (!state.rates.empty()) check_size("rates", state.rates.size(), rates_.layers());
     rates_.restore_schedule(state);
     learned_ = false;
     if (state.resumable()) resume(state);
@@ -339,20 +338,29 @@ class HostEngine {
                                        std::to_string(expected) + ": they are another spec's");
   }
 
-  void resume(const EngineState& state) {
+  /// Throws Error (checkpoint) where `state` does not fit, before anything of it is taken over.
+  void check(const EngineState& state) const {
+    check_size("weights", state.weights.size(), net_.weights);
+    if (!state.rates.empty()) check_size("rates", state.rates.size(), rates_.layers());
+    if (!state.resumable()) return;
     if (state.batch != batch_) {
       throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
                                          " sequences and this run has " + std::to_string(batch_));
     }
     check_past(state, net_, spec_);
+    if (own(state)) check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
+  }
+  /// Whether a run goes on from `state` bit by bit.
+  [[nodiscard]] bool own(const EngineState& state) const {
+    return state.layout == scheme_.layout_name<Precision>(spec_) && state.plan == scheme_.plan &&
+           (scheme_.at_once || detail::same_momenta(state, spec_));
+  }
+
+  void resume(const EngineState& state) {
     visit_past(*past_, net_, spec_, step_, state, PastImport{});
     learned_ = true;
-    const bool own = state.layout == scheme_.layout_name<Precision>(spec_) &&
-                     state.plan == scheme_.plan &&
-                     (scheme_.at_once || detail::same_momenta(state, spec_));
-    if (own) {
+    if (own(state)) {
       set_weights(state.folded);
-      check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
       for (std::size_t k = 0; k < state_arrays(); ++k) {
         layout_.import_weights(std::span(state.dweights).subspan(k * net_.weights, net_.weights),
                                state_array(k));

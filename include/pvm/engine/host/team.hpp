@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #endif
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/error.hpp>
 
 namespace pvm::inline v0 {
 
@@ -24,16 +27,19 @@ namespace pvm::inline v0 {
 /// Members wait spinning for a moment, then asleep: a decoder may need the core.
 class Team {
  public:
+  /// Throws Error (memory) where so many threads cannot be started.
   explicit Team(int size) : size_(size) {
-    for (int member = 1; member < size; ++member) {
-      threads_.emplace_back([this, member] { serve(member); });
+    try {
+      for (int member = 1; member < size; ++member) {
+        threads_.emplace_back([this, member] { serve(member); });
+      }
+    } catch (const std::system_error& fault) {
+      dismiss();
+      throw Error(Fault::memory, std::to_string(size) + " threads cannot be started (" +
+                                     fault.what() + "); use fewer");
     }
   }
-  ~Team() {
-    task_ = nullptr;
-    start();
-    for (auto& thread : threads_) thread.join();
-  }
+  ~Team() { dismiss(); }
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
@@ -59,6 +65,12 @@ class Team {
   }
 
  private:
+  void dismiss() {
+    task_ = nullptr;
+    start();
+    for (auto& thread : threads_) thread.join();
+  }
+
   void start() {
     orders_.fetch_add(1, std::memory_order_acq_rel);
     orders_.notify_all();

@@ -235,7 +235,7 @@ class CudaBatchEngine {
   /// The kernels know the activation and the rule they were compiled for.
   static const Spec& check_spec(const Spec& spec) {
     detail::check_own_activation<OwnActivation>(spec);
-    const std::string rule = detail::own_name<Rule>();
+    const std::string rule(detail::own_name<Rule>());
     if (spec.learning_rule != rule) {
       throw Error(Fault::usage, "the spec's learning rule is '" + spec.learning_rule +
                                     "' and this engine was compiled for '" + rule + "'");
