@@ -28,9 +28,10 @@ struct Moment {
 };
 
 /// A callback is called once it has asked for a step: `next(step)` names the first step after
-/// `step` it wants to be called at (or `never`), `at` is the call. Blocks of steps are cut there,
-/// which changes no result. Where it has them, `begin` is called before the first step, and `end`
-/// after the last one, with the score of the steps since the last call. Called in the order given.
+/// `step` it wants to be called at (or `never`; any other is refused), `at` is the call. Blocks of
+/// steps are cut there, which changes no result. Where it has them, `begin` is called before the
+/// first step, and `end` after the last one, with the score of the steps since the last call.
+/// Called in the order given.
 template <class C>
 concept Callback = requires(C callback, std::uint64_t step, const Moment& moment) {
   { callback.next(step) } -> std::same_as<std::uint64_t>;

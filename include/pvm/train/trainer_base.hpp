@@ -224,9 +224,9 @@ class TrainerBase {
 
   template <class S, class... W>
   FitResult loop(std::span<S> streams, std::uint64_t target, W&... waiting) {
+    const Served stop_is_served{stop_};
     find_places(streams);
     const LeavePlaces leave_places{streams, left_at_};
-    const Served stop_is_served{stop_};
     keep_last_frame();  // the store is about to be emptied
     Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
     const auto started = Clock::now();
