@@ -112,6 +112,14 @@ TEMPLATE_TEST_CASE("batch: a state goes on at the rates of another spec", "[gpu]
   pvm_test::rates_of_another_spec_count<pvm::CudaBatchEngine<TestType>>(tiny_spec(), 5);
 }
 
+TEST_CASE("batch: a state goes on with the momentum of another spec", "[gpu]") {
+  if (skipped()) return;
+  for (const auto& [before, after] : {std::pair{0.8, 0.9}, {0.9, 0.0}}) {  // kept as an array
+    pvm_test::momentum_of_another_spec_counts<pvm::CudaBatchEngine<>>(tiny_spec(), 5, before,
+                                                                      after);
+  }
+}
+
 TEST_CASE("batch: a run starts at any step", "[gpu]") {
   if (!skipped()) pvm_test::starts_anywhere<pvm::CudaBatchEngine<>>(tiny_spec(), 5);
 }

@@ -202,6 +202,22 @@ TEMPLATE_TEST_CASE("chip: a state goes on at the rates of another spec", "[gpu]"
   pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
 }
 
+TEMPLATE_TEST_CASE("chip: a state goes on with the momentum of another spec", "[gpu]",
+                   pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::fp32>) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  pvm_test::momentum_of_another_spec_counts<TestType>(quick(), 1, 0.2, 0.05);
+  pvm_test::momentum_of_another_spec_counts<TestType>(quick(), 1, 0.05, 0.2);
+}
+
+TEMPLATE_TEST_CASE("chip: two engines share a GPU", "[gpu]", pvm::CudaChipEngine<pvm::bf16>,
+                   pvm::CudaStreamEngine<pvm::bf16>) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  pvm_test::engines_live_side_by_side<TestType>(quick(), one_layer(0.1));
+  pvm_test::engines_live_side_by_side<TestType>(one_layer(0.1), quick());
+}
+
 TEMPLATE_TEST_CASE("chip: a run starts at any step", "[gpu]", pvm::CudaChipEngine<pvm::fp32>,
                    pvm::CudaStreamEngine<pvm::fp32>) {
   if (skipped()) return;

@@ -236,6 +236,22 @@ TEST_CASE("a state goes on at the rates of another spec on a GPU", "[gpu]") {
   if (!skipped())
     pvm_test::rates_of_another_spec_count<pvm::CudaEngine<>>(pvm_test::tiny_spec(), 1);
 }
+TEST_CASE("a state goes on with the momentum of another spec on a GPU", "[gpu]") {
+  if (skipped()) return;
+  for (const auto& [before, after] : {std::pair{0.1, 0.3}, {0.3, 0.1}, {0.5, 0.0}, {0.1, 0.12}}) {
+    pvm_test::momentum_of_another_spec_counts<pvm::CudaEngine<>>(pvm_test::tiny_spec(), 1, before,
+                                                                 after);
+  }
+}
+TEST_CASE("two engines share a GPU", "[gpu]") {
+  if (skipped()) return;
+  auto lower = pvm_test::tiny_spec();
+  lower.momentum = 0;
+  auto higher = lower;
+  higher.momentum = 0.5;
+  pvm_test::engines_live_side_by_side<pvm::CudaEngine<>>(higher, lower);
+  pvm_test::engines_live_side_by_side<pvm::CudaEngine<>>(lower, higher);
+}
 TEST_CASE("a run starts at any step on a GPU", "[gpu]") {
   if (!skipped()) pvm_test::starts_anywhere<pvm::CudaEngine<>>(pvm_test::tiny_spec(), 1);
 }

@@ -29,6 +29,17 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
   return largest;
 }
 
+/// The squeezed frames of step `t` that run_steps gives an engine.
+inline std::vector<Vector> some_frames(const pvm::Spec& spec, std::uint64_t t, int batch) {
+  std::vector<Vector> frames(static_cast<std::size_t>(batch), Vector(spec.frame_size()));
+  for (std::size_t b = 0; b < frames.size(); ++b) {
+    for (std::size_t i = 0; i < spec.frame_size(); ++i) {
+      frames[b][i] = 0.8 * some_pixel(i, t, b) / 255.0 + 0.1;
+    }
+  }
+  return frames;
+}
+
 /// Largest differences of hidden values, outputs and weights over a run.
 struct Differences {
   double hidden = 0, outputs = 0, weights = 0;
@@ -50,13 +61,7 @@ Differences compare(const pvm::Spec& spec, int batch, int steps,
   std::vector<float> outputs(b_count * net.outputs);
   Differences worst;
   for (int t = 0; t < steps; ++t) {
-    std::vector<Vector> frames(b_count, Vector(spec.frame_size()));
-    for (std::size_t b = 0; b < b_count; ++b) {
-      for (std::size_t i = 0; i < spec.frame_size(); ++i) {
-        frames[b][i] = 0.8 * some_pixel(i, static_cast<std::uint64_t>(t), b) / 255.0 + 0.1;
-      }
-    }
-    reference.step(frames);
+    reference.step(some_frames(spec, static_cast<std::uint64_t>(t), batch));
     if ((t + 1) % every != 0) continue;
     run_steps(engine, spec, static_cast<std::uint64_t>(every), every);
     engine.read_hidden(hidden);
@@ -212,6 +217,47 @@ void rates_of_another_spec_count(pvm::Spec spec, int batch) {
   CHECK(weights_after(spec, faster) == expected);
   CHECK(weights_after(spec, switches) == expected);
   CHECK(weights_after(spec, spec) != expected);
+}
+
+/// Two engines of one process do not disturb each other, whichever needs more of the GPU.
+template <class E>
+void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other) {
+  const auto weights_of_first = [&](bool alone) {
+    E first(spec, 1);
+    first.restore(start_from(some_weights(pvm::make_connectome(spec).weights)));
+    run_steps(first, spec, 5);
+    if (!alone) {
+      E second(other, 1);
+      run_steps(second, other, 5);
+      const auto state = first.save();
+      first.restore(state);
+    }
+    run_steps(first, spec, 20);
+    return weights_of(first, spec);
+  };
+  CHECK(weights_of_first(false) == weights_of_first(true));
+}
+
+/// So it does with another momentum: what was gathered decays by that.
+template <class E>
+void momentum_of_another_spec_counts(pvm::Spec spec, int batch, double before, double after) {
+  constexpr int change = 25, end = 60;
+  spec.momentum = before;
+  auto other = spec;
+  other.momentum = after;
+  const auto weights = some_weights(pvm::make_connectome(spec).weights);
+  Reference reference(spec, weights, batch);
+  E first(spec, batch), second(other, batch);
+  first.restore(start_from(weights, batch));
+  run_steps(first, spec, change);
+  second.restore(first.save());
+  run_steps(second, other, end - change);
+  for (int t = 0; t < end; ++t) {
+    if (t == change) reference.go_on_with(other);
+    reference.step(some_frames(spec, static_cast<std::uint64_t>(t), batch));
+  }
+  INFO("momentum " << before << " and then " << after << ", batch " << batch);
+  CHECK(largest_difference(weights_of(second, other), reference.weights()) < tolerance);
 }
 
 /// Weights alone give the same run whatever the number of the step that they start at.

@@ -45,6 +45,13 @@ TEST_CASE("a state goes on at the rates of another spec", "[host]") {
     pvm_test::rates_of_another_spec_count<Host>(spec, 3);
   }
 }
+TEST_CASE("a state goes on with the momentum of another spec", "[host]") {
+  for (const int batch : {1, 3, 6}) {
+    for (const auto& [before, after] : {std::pair{0.1, 0.3}, {0.3, 0.1}, {0.5, 0.0}, {0.1, 0.12}}) {
+      pvm_test::momentum_of_another_spec_counts<Host>(pvm_test::tiny_spec(), batch, before, after);
+    }
+  }
+}
 TEST_CASE("a run starts at any step", "[host]") {
   for (const int batch : {1, 6}) pvm_test::starts_anywhere<Host>(pvm_test::tiny_spec(), batch);
 }

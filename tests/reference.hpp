@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <pvm/engine/engine.hpp>
@@ -46,6 +47,13 @@ class Reference {
     for (std::size_t b = 0; b < batch_; ++b) past_.push_back({ones, ones, ones});
   }
 
+  /// From now on the rates are those of `spec`, of the same network.
+  void go_on_with(const pvm::Spec& spec) {
+    auto rates = schedule_.layers();
+    schedule_ = pvm::RateSchedule(spec);
+    schedule_.restore(std::move(rates), t_);
+  }
+
   /// One step; `frames` holds [batch][side][side][channels], already squeezed to [0.1, 0.9].
   void step(const std::vector<Vector>& frames) {
     schedule_.begin_step(t_);
@@ -73,7 +81,9 @@ class Reference {
     std::vector<Vector> x, r, y;
   };
 
-  [[nodiscard]] bool polynomial() const { return spec_.activation == pvm::ActivationKind::polynomial; }
+  [[nodiscard]] bool polynomial() const {
+    return spec_.activation == pvm::ActivationKind::polynomial;
+  }
   [[nodiscard]] double f(double a) const {
     return polynomial() ? a / (2 * (std::abs(a) + 1)) + 0.5 : 1 / (1 + std::exp(-a));
   }

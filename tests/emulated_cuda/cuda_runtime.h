@@ -277,6 +277,18 @@ enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
+struct cudaFuncAttributes {
+  int maxDynamicSharedSizeBytes;
+};
+template <class... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
+  if (emulated_cuda::facts.kernels != 0) {
+    return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.kernels));
+  }
+  const auto bytes = emulated_cuda::Allowed::get()(reinterpret_cast<const void*>(kernel));
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(bytes);
+  return cudaSuccess;
+}
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute what, int value) {
   if (emulated_cuda::facts.kernels != 0) {

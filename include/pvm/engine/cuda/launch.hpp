@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches a kernel with arguments of its own types.
+/// Launches a kernel with arguments of its own types, and with the shared memory that it needs.
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <mutex>
+
+#include <pvm/engine/cuda/check.hpp>
 
 namespace pvm::inline v0::detail {
 
@@ -42,6 +45,20 @@ cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape,
   config.attrs = &attribute;
   config.numAttrs = shape.early ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, values...);
+}
+
+/// Lets `kernel` be launched with so many bytes of shared memory beside what it declares. The limit
+/// is the kernel's, not an engine's: where another engine of the process needs more, it stays.
+template <class... Parameters>
+void allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
+  static std::mutex one_by_one;
+  const std::lock_guard lock(one_by_one);
+  cudaFuncAttributes now{};
+  cuda_check(cudaFuncGetAttributes(&now, kernel), "reserving shared memory");
+  const int needed = static_cast<int>(bytes);
+  if (now.maxDynamicSharedSizeBytes >= needed) return;
+  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, needed),
+             "reserving shared memory");
 }
 
 }  // namespace pvm::inline v0::detail

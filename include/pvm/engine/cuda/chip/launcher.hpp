@@ -21,9 +21,9 @@ class ChipLauncher {
 
  public:
   ChipLauncher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {
-    allow_shared(chip::steps<Precision, Hidden, home>);
-    allow_shared(chip::materialise<Precision, Hidden, home>);
-    allow_shared(chip::restore_products<Precision, Hidden, home>);
+    allow_shared(chip::steps<Precision, Hidden, home>, shared_);
+    allow_shared(chip::materialise<Precision, Hidden, home>, shared_);
+    allow_shared(chip::restore_products<Precision, Hidden, home>, shared_);
   }
 
   /// A cooperative launch: the blocks wait for each other.
@@ -51,12 +51,6 @@ class ChipLauncher {
  private:
   [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
     return {dim3(static_cast<unsigned>(blocks_)), S::threads, shared_, stream};
-  }
-  template <class Kernel>
-  void allow_shared(Kernel* kernel) const {
-    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared_)),
-               "reserving shared memory");
   }
 
   int blocks_;

@@ -48,9 +48,9 @@ class StepLauncher {
         blocks_(blocks),
         shared_(shared_bytes) {
     visit([&](auto kernels) {
-      allow_shared(kernels.steps);
-      allow_shared(kernels.materialise);
-      allow_shared(kernels.restore_products);
+      allow_shared(kernels.steps, shared_);
+      allow_shared(kernels.materialise, shared_);
+      allow_shared(kernels.restore_products, shared_);
     });
   }
 
@@ -106,12 +106,6 @@ class StepLauncher {
   }
   [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
     return {dim3(static_cast<unsigned>(blocks_)), step_threads, shared_, stream};
-  }
-  template <class Kernel>
-  void allow_shared(Kernel* kernel) const {
-    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared_)),
-               "reserving shared memory");
   }
 
   bool usual_, tall_, single_;
