@@ -401,12 +401,13 @@ Plan make_plan(const Arguments& a) {
   plan.generated = generated_frames(options.seed);
   if (resumes && a.file.empty() && !names_sources(a)) {
     const std::string& source = plan.checkpoint->streams.front().source;
-    if (!source.empty() &&
-        !source.starts_with("synthetic:")) {  // generated frames would silently take its place
+    const bool has_seen_none = source.empty();
+    if (!has_seen_none && !source.starts_with("synthetic:")) {
+      // Generated frames would silently take its place.
       refuse("the checkpoint's frames came from " + pvm::quote(source) +
              "; name it with -f or -d (or -f synthetic for generated frames)");
     }
-    if (!source.empty()) plan.generated = source;
+    if (!has_seen_none) plan.generated = source;
   }
   return plan;
 }

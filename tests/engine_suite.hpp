@@ -219,25 +219,6 @@ void rates_of_another_spec_count(pvm::Spec spec, int batch) {
   CHECK(weights_after(spec, spec) != expected);
 }
 
-/// Two engines of one process do not disturb each other, whichever needs more of the GPU.
-template <class E>
-void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other) {
-  const auto weights_of_first = [&](bool alone) {
-    E first(spec, 1);
-    first.restore(start_from(some_weights(pvm::make_connectome(spec).weights)));
-    run_steps(first, spec, 5);
-    if (!alone) {
-      E second(other, 1);
-      run_steps(second, other, 5);
-      const auto state = first.save();
-      first.restore(state);
-    }
-    run_steps(first, spec, 20);
-    return weights_of(first, spec);
-  };
-  CHECK(weights_of_first(false) == weights_of_first(true));
-}
-
 /// So it does with another momentum: what was gathered decays by that.
 template <class E>
 void momentum_of_another_spec_counts(pvm::Spec spec, int batch, double before, double after) {
@@ -258,6 +239,25 @@ void momentum_of_another_spec_counts(pvm::Spec spec, int batch, double before, d
   }
   INFO("momentum " << before << " and then " << after << ", batch " << batch);
   CHECK(largest_difference(weights_of(second, other), reference.weights()) < tolerance);
+}
+
+/// Two engines of one process do not disturb each other, whichever needs more of the GPU.
+template <class E>
+void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other) {
+  const auto weights_of_first = [&](bool alone) {
+    E first(spec, 1);
+    first.restore(start_from(some_weights(pvm::make_connectome(spec).weights)));
+    run_steps(first, spec, 5);
+    if (!alone) {
+      E second(other, 1);
+      run_steps(second, other, 5);
+      const auto state = first.save();
+      first.restore(state);
+    }
+    run_steps(first, spec, 20);
+    return weights_of(first, spec);
+  };
+  CHECK(weights_of_first(false) == weights_of_first(true));
 }
 
 /// Weights alone give the same run whatever the number of the step that they start at.
