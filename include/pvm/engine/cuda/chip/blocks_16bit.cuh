@@ -71,18 +71,16 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
-  /// Where all is streamed, nothing of it stays in the second-level cache but what is read again.
-  __device__ __forceinline__ static uint4 load_word(const uint4* from, bool again = false) {
+  /// Where all is streamed, nothing of it stays in the second-level cache.
+  __device__ __forceinline__ static uint4 load_word(const uint4* from) {
     if constexpr (!S::streams) return __ldcg(from);
-    const float4 v = load_marked(reinterpret_cast<const float4*>(from),
-                                 again ? stays_a_while() : leaves_first());
+    const float4 v = load_marked(reinterpret_cast<const float4*>(from), leaves_first());
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
                       __float_as_uint(v.w));
   }
-  __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from,
-                                                       bool again = false) {
+  __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from) {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32, again);
+    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32);
   }
   __device__ __forceinline__ static void load_shared(Weights& w, const uint4* from) {
 #pragma unroll
@@ -227,11 +225,11 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// And asks for the weights that come into their place.
   __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
-                                                           const uint4* next, bool again = false) {
+                                                           const uint4* next) {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
       multiply_tiles(sum.v[i], w.tiles[i], x);
-      w.tiles[i] = load_word(next + i * 32, again);
+      w.tiles[i] = load_word(next + i * 32);
     }
   }
   /// The rows beside the tiles are some of sixteen: what lanes make of others is not looked at.

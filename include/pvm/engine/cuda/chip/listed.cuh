@@ -132,13 +132,13 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
   if constexpr (S::streams) {  // what goes through device memory takes a trip there and back
     const float listed = lane() < S::terms ? weight : 0.0F;
     constexpr int at_once = 8;
+    const float* rows = history_rows(what, u);
 #pragma unroll
     for (int first = 0; first < history; first += at_once) {
       float2 v[at_once];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        const float* row = float_area(u) + what + (first + i) * S::values;
-        v[i] = reinterpret_cast<const float2*>(row)[mine];
+        v[i] = reinterpret_cast<const float2*>(rows + (first + i) * S::values)[mine];
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -160,7 +160,7 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
 #pragma unroll
   for (int i = 0; i < history; i += 4) {
     const float4 w = four(weights + i);
-    const float* rows = float_area(u) + what + i * S::values;
+    const float* rows = history_rows(what, u) + i * S::values;
     add(w.x, rows);
     add(w.y, rows + S::values);
     add(w.z, rows + 2 * S::values);

@@ -41,8 +41,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   static constexpr int hidden = Hidden;
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
-      Base::unit_count, Base::past, Base::history_row, Base::seen, Base::weights_of, Base::folds_of,
-      Base::list_of, Base::age_of, Base::table_place, Base::outputs_of;
+      Base::unit_count, Base::past, Base::history_rows, Base::history_row, Base::seen,
+      Base::weights_of, Base::folds_of, Base::list_of, Base::age_of, Base::table_place,
+      Base::outputs_of;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);

@@ -85,9 +85,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// To registers: the first block of a pass.
   __device__ void load_first(Weights& next) const;
   __device__ void load_first_wide(Weights& next) const;
-  /// To the second-level cache: a block of W0, and its smaller halves if it folds in this step;
-  /// `input` is what is known of it.
-  __device__ void send_for_block(std::uint32_t block, std::uint32_t input) const;
+  /// To the second-level cache: a block of W0.
+  __device__ void send_for_block(std::uint32_t block) const;
   /// And a block of W1, with what else it is multiplied by.
   __device__ void send_for_wide(const ChipWideBlock& block) const;
   /// What this warp's blocks have of W0 x, unit by unit. The first is in `next`.
@@ -97,6 +96,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// They fold, `mine` being the first of them: they are read again, from the second-level cache
   /// mostly.
   __device__ void fold_blocks(ChipBlock mine) const;
+  /// To the second-level cache: the smaller halves of the blocks that `lanes` know. During the pass
+  /// they would push out what finishers read.
+  __device__ void send_for_smaller_halves(const ChipBlock& mine, unsigned lanes) const;
   /// `count` of them that lanes know.
   __device__ void fold_turns(const ChipBlock& mine, int count) const;
   /// One pass over this warp's blocks of W1, for this step's gradients, and for the outputs of the
@@ -120,9 +122,6 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     const std::uint32_t* starts = this->template list<std::uint32_t>(p.folding_start);
     return static_cast<int>(starts[warp() * (a.period + 1) + now().phase + after] -
                             p.block_start[warp()]);
-  }
-  __device__ __forceinline__ bool turn_of(std::uint32_t input) const {
-    return (input >> input_phase_shift & 0xffU) == static_cast<unsigned>(now().phase);
   }
   __device__ __forceinline__ static int unit_of(std::uint32_t input) {
     return static_cast<int>(input >> input_unit_shift & 0x7fU);
@@ -185,7 +184,10 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       begin_phase();
       each_own_unit([&](int u) { this->listed_share(u); });
       begin_phase();
-      each_own_unit([&](int u) { send_for_area(u, S::hidden, 2 * history * S::values); });
+      each_own_unit([&](int u) {
+        send_for_history(u, S::hidden);
+        send_for_history(u, S::squeezed);
+      });
       sync_warps(sums_made, all);
       each_own_unit([&](int u) { this->finish_unit(u); });
       const bool ends = last();
@@ -199,8 +201,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       }
       begin_phase();
       each_own_unit([&](int u) {
-        send_for_area(u, S::hidden, history * S::values);
-        send_for_area(u, S::d0, history * S::values);
+        send_for_history(u, S::hidden);
+        send_for_history(u, S::d0);
       });
       sync_warps(gradients_made, all);
       each_own_unit([&](int u) { this->finish_gradient(u); });
@@ -227,11 +229,13 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       this->write_factors(u, folds_of(u));
     });
   }
-  /// Words of what a unit has in device memory, to the second-level cache.
-  __device__ __forceinline__ void send_for_area(int u, std::uint32_t from, int words) const {
-    const std::uint32_t* line = area(u) + from;
+  /// Of what a unit had in the last steps `what`, if it is in device memory, to the second-level
+  /// cache.
+  __device__ __forceinline__ void send_for_history(int u, std::uint32_t what) const {
+    if ((what == S::squeezed ? unit(u).squeezed : unit(u).past) != in_memory) return;
+    const float* line = this->history_rows(what, u);
 #pragma unroll 1
-    for (int i = lane() * S::line_words; i < words; i += 32 * S::line_words)
+    for (int i = lane() * S::line_words; i < history * S::values; i += 32 * S::line_words)
       prefetch_line(line + i);
   }
   __device__ __forceinline__ void read_patches() const {

@@ -198,6 +198,7 @@ class Plan {
   void place_areas(Draft& draft, Places& place);
   static void make_absolute(Draft& draft);
   void place_wide(Draft& draft, std::size_t shared_words_there, Places& place);
+  void place_pasts(Draft& draft, std::size_t shared_words_there, Places& place) const;
   void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place);
   Left fill_shared(const Draft& draft, std::size_t shared_words_there, Places& place);
 

@@ -35,6 +35,7 @@ void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_w
   place_areas(draft, place);
   place_wide(draft, shared_words_there, place);
   if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
+  place_pasts(draft, shared_words_there, place);
   make_absolute(draft);
   place_blocks(draft, shared_words_there, place);
   shared_words = std::max<std::size_t>(shared_words, place.at);
@@ -94,6 +95,28 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, Places& place) {
       rest += narrow(draft.blocks[w].size() * S::rest_words);
     }
     p.lists = place(draft.wide_count() * S::list_words);
+  }
+}
+
+/// What units had in the last steps, while there is room, where all is streamed: warps that finish
+/// units make fewer trips to device memory. First of those units that share a warp with others.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::place_pasts(Draft& draft, std::size_t shared_words_there,
+                                                Places& place) const {
+  if constexpr (S::streams) {
+    constexpr std::size_t warps = S::pipelined ? S::finishers : S::warps;
+    const std::size_t count = draft.units.size();
+    const auto shares_a_warp = [&](std::size_t u) { return u >= warps || u + warps < count; };
+    const auto put = [&](std::uint32_t ChipUnit::*where, std::size_t words) {
+      for (const bool sharing : {true, false}) {
+        for (std::size_t u = 0; u < count; ++u) {
+          if (shares_a_warp(u) != sharing || place.at + words > shared_words_there) continue;
+          draft.units[u].*where = place(words);
+        }
+      }
+    };
+    put(&ChipUnit::past, S::past_words);
+    put(&ChipUnit::squeezed, S::squeezed_words);
   }
 }
 

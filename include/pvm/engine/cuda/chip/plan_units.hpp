@@ -120,6 +120,7 @@ ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t
   unit.first_slot = narrow(draft.slots.size());
   unit.primary = narrow(net_.primary[u].size());
   unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
+  unit.past = unit.squeezed = in_memory;
   unit.seen = narrow(static_cast<std::size_t>(draft.patches) * history * patch_row);
   return unit;
 }

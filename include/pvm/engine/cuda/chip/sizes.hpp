@@ -150,12 +150,12 @@ struct Sizes {
   static constexpr std::uint32_t part1 = listed_part + values;
   static constexpr int part1_words = tiles * 8 + 16;
   static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;  ///< [history] rows
-  static constexpr std::uint32_t squeezed = hidden + history * values;
-  static constexpr std::uint32_t d0 = squeezed + history * values;
+  static constexpr std::uint32_t d0 = hidden + history * values;
+  static constexpr std::uint32_t squeezed = d0 + history * values;
   /// Factors of the folds of W0 and W1, and whether there are any, of even and odd steps: of 16-bit
   /// weights operands, made of some words more than a row has, of others the coefficients. Where
   /// warps have roles those of a step are written over the last one's, when all have read these.
-  static constexpr std::uint32_t fold0 = d0 + history * values + 16;
+  static constexpr std::uint32_t fold0 = squeezed + history * values;
   static constexpr int factor_words = whole ? sums : operands * 128;
   static constexpr int factor_turns = finishers > 0 ? 1 : 2;
   /// Held blocks that a folder folds in a step while they are multiplied, at most.
@@ -164,6 +164,8 @@ struct Sizes {
   static constexpr int scratch_words =
       whole ? terms * columns + 4 : (specialised ? early_folds * rest_words : 0);
   static constexpr std::uint32_t fold1 = fold0 + factor_turns * factor_words;
+  /// Words of the last steps' hidden values and d0, and some that are read behind them.
+  static constexpr int past_words = 2 * history * values + 16, squeezed_words = history * values;
   static constexpr std::uint32_t gains = fold1 + factor_turns * factor_words;
   static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
   static constexpr std::uint32_t corner = gains + 3;  ///< of its patch in a frame
@@ -190,8 +192,13 @@ struct ChipUnit {
   std::uint32_t own_phase[3];         ///< when A, B and the bias fold
   std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
   std::uint32_t seen;                 ///< word of the patch's own history, [history][patch_row]
+  /// Where all is streamed: words in shared memory where hidden values and d0 of the last steps
+  /// are, and squeezed ones, or `in_memory`: they are in its area there.
+  std::uint32_t past, squeezed;
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
+/// Of what may be in shared memory: it is in device memory.
+inline constexpr std::uint32_t in_memory = ~0U;
 /// What a lane reads of a source's inner products: where, in a row of the past, and when what the
 /// source feeds folds.
 inline constexpr int phase_shift = 24;
@@ -217,7 +224,6 @@ struct alignas(16) ChipBlock {
 };
 /// In `what`: how many blocks of its unit a warp has from here.
 inline constexpr int run_shift = 20;
-inline constexpr std::uint32_t in_memory = ~0U;
 /// In the list of blocks' inputs, where a step is pipelined.
 inline constexpr int input_phase_shift = 16, input_unit_shift = 24;
 inline constexpr std::uint32_t last_of_unit = 1U << 31;

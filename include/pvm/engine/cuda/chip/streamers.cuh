@@ -24,7 +24,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
   for (;;) {
     begin_phase();
     for (int k = 1; k < ahead_by && k < my_count(); ++k) {
-      send_for_block(first_block() + static_cast<unsigned>(k), my_inputs()[k]);
+      send_for_block(first_block() + static_cast<unsigned>(k));
     }
     pass_gate(gathered, now().frame);
     forward(next);
@@ -54,25 +54,22 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
-  if (my_count() == 0) return;
-  this->load_streamed(next, tiles_of(first_block()), turn_of(my_inputs()[0]));
+  next = {};
+  if (my_count() != 0) this->load_streamed(next, tiles_of(first_block()));
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(Weights& next) const {
-  if (my_wide_count() == 0) return;
-  const ChipWideBlock& block = my_wide_blocks()[0];
-  this->load_streamed(next, this->streamed(block), this->has_turn(block.what));
+  next = {};
+  if (my_wide_count() != 0) this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_block(
-    std::uint32_t block, std::uint32_t input) const {
+    std::uint32_t block) const {
   this->template prefetch<S::block_words>(a.weights + this->start_of(block));
   // A line has the rows beside the tiles of more than one block.
   if (lane() == 0) prefetch_line(this->rest_at(block + S::line_words / S::rest_words));
-  if (!turn_of(input)) return;
-  this->template prefetch<S::block_words>(this->masters_of(a.weights, this->start_of(block)));
 }
 
 template <class Precision, int Hidden>
@@ -101,10 +98,10 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
 #pragma unroll 1
   for (int left = count; left > 0; --left) {
     const std::uint32_t input = *inputs++;
-    if (left > ahead_by) send_for_block(block + ahead_by, inputs[ahead_by - 1]);
+    if (left > ahead_by) send_for_block(block + ahead_by);
     if (left > 1) ++block;  // behind the last it is there once more
     const auto x = this->values(shared + (input & 0xffffU));
-    this->multiply_and_load(sum, next, x, tiles_of(block), turn_of(*inputs));
+    this->multiply_and_load(sum, next, x, tiles_of(block));
     this->multiply_rest(sum, rest, x);
     rest = this->rest_weights(this->rest_at(block));
     if ((input & last_of_unit) == 0) continue;
@@ -133,18 +130,31 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBl
 }
 
 template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_smaller_halves(
+    const ChipBlock& mine, unsigned lanes) const {
+#pragma unroll 1
+  for (; lanes != 0; lanes &= lanes - 1) {
+    const std::uint32_t block =
+        __shfl_sync(every_lane, mine.block, __ffs(static_cast<int>(lanes)) - 1);
+    this->template prefetch<S::block_words>(this->masters_of(a.weights, this->start_of(block)));
+  }
+}
+
+template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_turns(const ChipBlock& mine,
                                                                          int count) const {
   unsigned left =
       __ballot_sync(every_lane, lane() < count && gains(static_cast<int>(mine.what & 0xff)) != 0);
   if (left == 0) return;
-  const auto first_of = [](unsigned lanes) { return __ffs(static_cast<int>(lanes)) - 1; };
-  ChipBlock block = block_of_lane(mine, first_of(left));
+  // What was multiplied last is there for the longest.
+  const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
+  send_for_smaller_halves(mine, left);
+  ChipBlock block = block_of_lane(mine, last_of(left));
   auto past = this->ask_past(block);
 #pragma unroll 1
   for (;;) {
-    left &= left - 1;
-    const ChipBlock after = block_of_lane(mine, left != 0 ? first_of(left) : 0);
+    left ^= 1U << last_of(left);
+    const ChipBlock after = block_of_lane(mine, left != 0 ? last_of(left) : 0);
     auto past_after = past;
     this->fold_streamed(block, past, [&] {
       if (left != 0) past_after = this->ask_past(after);
@@ -173,7 +183,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
     const auto d1 = this->values(shared + p.d1 + block->out);
     typename Base::ColumnSums made;
     this->multiply_wide(on.sum, made, next, d1, on.h);
-    this->load_streamed(next, this->streamed(after), this->has_turn(after.what));
+    this->load_streamed(next, this->streamed(after));
     const typename Base::ListSums beside = this->multiply_list(listed.list, d1);
     this->multiply_listed_rows(made, listed.list, this->operand(listed.rows));
 #pragma unroll

@@ -83,10 +83,19 @@ struct View {
   __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
     return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
   }
-  /// Of unit u, the values of step `step`: `what` is S::hidden, squeezed or d0.
+  /// What unit u had in the last steps, [history] rows: `what` is S::hidden, squeezed or d0.
+  __device__ __forceinline__ float* history_rows(std::uint32_t what, int u) const {
+    if constexpr (S::streams) {
+      const bool squeezed = what == S::squeezed;
+      const std::uint32_t at = squeezed ? unit(u).squeezed : unit(u).past;
+      if (at != in_memory) return floats(at) + (squeezed ? 0 : what - S::hidden);
+    }
+    return float_area(u) + what;
+  }
+  /// Of these the values of step `step`.
   __device__ __forceinline__ float* history_row(std::uint32_t what, int u,
                                                 unsigned long long step) const {
-    return float_area(u) + what + static_cast<unsigned>(step & (history - 1)) * S::values;
+    return history_rows(what, u) + static_cast<unsigned>(step & (history - 1)) * S::values;
   }
   /// The patch that a unit saw in step `step`.
   __device__ __forceinline__ float* seen(const ChipUnit& my, unsigned long long step) const {

@@ -25,12 +25,6 @@ __device__ __forceinline__ unsigned long long leaves_first() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// Marks what is read twice in a step as nothing special.
-__device__ __forceinline__ unsigned long long stays_a_while() {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 /// Marks so large a part of what is read again and again, chosen by address, that it stays in the
 /// cache; the rest leaves first.
 template <int Percent>
