@@ -120,6 +120,20 @@ TEST_CASE("batch: a state goes on with the momentum of another spec", "[gpu]") {
   }
 }
 
+TEST_CASE("batch: two engines share a GPU", "[gpu]") {
+  if (skipped()) return;
+  using E = pvm::CudaBatchEngine<pvm::fp32>;
+  auto smaller = pvm_test::hidden_49();
+  smaller.hidden_block_size = 4;
+  pvm_test::engines_live_side_by_side<E>(pvm_test::hidden_49(), smaller, 4);
+  pvm_test::engines_live_side_by_side<E>(smaller, pvm_test::hidden_49(), 4);
+}
+
+TEST_CASE("batch: weights beyond the range of fp16 stay numbers", "[gpu]") {
+  if (skipped()) return;
+  pvm_test::large_weights_stay_finite<pvm::CudaBatchEngine<pvm::fp16>>(pvm_test::hidden_49(), 4);
+}
+
 TEST_CASE("batch: a run starts at any step", "[gpu]") {
   if (!skipped()) pvm_test::starts_anywhere<pvm::CudaBatchEngine<>>(tiny_spec(), 5);
 }

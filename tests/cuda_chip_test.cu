@@ -133,6 +133,43 @@ TEST_CASE("chip: the halves of fp16 weights are the weights to a unit in the las
   CHECK(close);
   CHECK(same_again);
   CHECK(rounded);
+  const auto largest = Halves::join(Halves::split({70000, -1e9F}));
+  CHECK((largest.first >= 65504 && largest.first < 65536));
+  CHECK((largest.second <= -65504 && largest.second > -65536));
+}
+
+TEMPLATE_TEST_CASE("chip: updates of small rates are as exact as those of large ones", "[gpu]",
+                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
+                   pvm::CudaStreamEngine<pvm::fp16>) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  auto spec = quick();
+  spec.initial_learning_rate = 1e-5;  // times d0 less than fp16 can say
+  spec.delay_each_layer_learning = 1;
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  const auto moves = [&]<class E>() {
+    E engine(spec);
+    engine.restore(start_from(start, 1));
+    run_steps(engine, spec, 40);
+    auto moved = weights_of(engine, spec);
+    for (std::size_t i = 0; i < moved.size(); ++i) moved[i] -= start[i];
+    return moved;
+  };
+  const auto exact = moves.template operator()<pvm::HostEngine<1, pvm::fp32>>();
+  const auto rounded = moves.template operator()<TestType>();
+  double missed = 0, all = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    missed += std::pow(rounded[i] - exact[i], 2);
+    all += std::pow(exact[i], 2);
+  }
+  CHECK(std::sqrt(missed / all) < 0x1p-6);
+}
+
+TEMPLATE_TEST_CASE("chip: weights beyond the range of fp16 stay numbers", "[gpu]",
+                   pvm::CudaChipEngine<pvm::fp16>, pvm::CudaStreamEngine<pvm::fp16>) {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  pvm_test::large_weights_stay_finite<TestType>(quick(), 1);
 }
 
 TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]",

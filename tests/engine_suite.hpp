@@ -243,13 +243,13 @@ void momentum_of_another_spec_counts(pvm::Spec spec, int batch, double before, d
 
 /// Two engines of one process do not disturb each other, whichever needs more of the GPU.
 template <class E>
-void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other) {
+void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other, int batch = 1) {
   const auto weights_of_first = [&](bool alone) {
-    E first(spec, 1);
-    first.restore(start_from(some_weights(pvm::make_connectome(spec).weights)));
+    E first(spec, batch);
+    first.restore(start_from(some_weights(pvm::make_connectome(spec).weights), batch));
     run_steps(first, spec, 5);
     if (!alone) {
-      E second(other, 1);
+      E second(other, batch);
       run_steps(second, other, 5);
       const auto state = first.save();
       first.restore(state);
@@ -258,6 +258,22 @@ void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other) {
     return weights_of(first, spec);
   };
   CHECK(weights_of_first(false) == weights_of_first(true));
+}
+
+/// Weights that fp16 has no numbers for are multiplied as the largest it has, and stay numbers.
+template <class E>
+void large_weights_stay_finite(const pvm::Spec& spec, int batch) {
+  const auto net = pvm::make_connectome(spec);
+  auto weights = some_weights(net.weights);
+  weights[net.units[0].w0] = 70000;
+  weights[net.units[0].w1] = -1e6F;
+  E engine(spec, batch);
+  engine.restore(start_from(weights, batch));
+  run_steps(engine, spec, 30);
+  const auto after = weights_of(engine, spec);
+  CHECK(std::all_of(after.begin(), after.end(), [](float w) { return std::isfinite(w); }));
+  CHECK(after[net.units[0].w0] > 65000);
+  CHECK(after[net.units[0].w1] < -65000);
 }
 
 /// Weights alone give the same run whatever the number of the step that they start at.

@@ -216,7 +216,9 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
 
 /// Trains a network online: a frame, a step, an update. Precision: `fp32`, `tf32`, `bf16` or
 /// `fp16`. Batch: how many independent sequences share the weights, or `dynamic`. Net: a Network,
-/// or RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`.
+/// or RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`. Of
+/// several GPUs it takes the one that is current in the thread that makes it; make that current
+/// (cudaSetDevice) in other threads that use it, too.
 ///
 ///     pvm::Trainer<> trainer{pvm::load_spec("model_zoo/tiny.json")};
 ///     trainer.fit(source, pvm::Steps{10'000}, pvm::Progress{});

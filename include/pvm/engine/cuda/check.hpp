@@ -15,6 +15,26 @@
 
 namespace pvm::inline v0::detail {
 
+/// Whether a process cannot use the GPU any more after such an error.
+inline bool loses_gpu(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// One sentence for a CUDA failure: what was done, what came back, what to do about it.
 inline std::string cuda_sentence(cudaError_t error, const char* doing) {
   const std::string what = std::string("CUDA, ") + doing + ": ";
@@ -33,8 +53,11 @@ inline std::string cuda_sentence(cudaError_t error, const char* doing) {
     case cudaErrorMemoryAllocation:
       return what + "out of device memory; use a smaller model or batch, or free the GPU";
     default:
-      return what + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) +
-             "); the GPU is lost to this process, restart it from the last checkpoint";
+      return what + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + "); " +
+             (loses_gpu(error)
+                  ? "the GPU is lost to this process, restart it from the last checkpoint"
+                  : "that is a mistake in this program or in pvm, please report it; the host "
+                    "backend may do meanwhile");
   }
 }
 

@@ -26,8 +26,14 @@ class Graph {
   void capture(cudaStream_t stream, Work&& work) {
     cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                "capturing a step");
-    work();
     cudaGraph_t graph = nullptr;
+    try {
+      work();
+    } catch (...) {  // a stream that went on capturing would refuse even to be waited for
+      if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) (void)cudaGraphDestroy(graph);
+      (void)cudaGetLastError();
+      throw;
+    }
     cuda_check(cudaStreamEndCapture(stream, &graph), "capturing a step");
     drop();
     const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);

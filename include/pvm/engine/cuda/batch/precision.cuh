@@ -13,6 +13,7 @@
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/tags.hpp>
+#include <pvm/engine/cuda/instructions/arithmetic.cuh>
 #include <pvm/engine/cuda/instructions/group_products.cuh>
 #include <pvm/engine/cuda/instructions/matrices.cuh>
 
@@ -110,12 +111,19 @@ struct Math<bf16> : SixteenBits {
 template <>
 struct Math<fp16> : SixteenBits {
   static constexpr double epsilon = 0x1p-11;
-  PVM_HOST_DEVICE static Word operand(float v) { return __half_as_ushort(__float2half_rn(v)); }
-  PVM_HOST_DEVICE static float value(Word v) { return __half2float(__ushort_as_half(v)); }
-  __device__ static std::uint32_t pair(float low, float high) {
-    const __half2 both = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const std::uint32_t*>(&both);
+  static constexpr float largest = 65504;
+  /// What is out of range becomes the largest number: a weight must not become infinite.
+  PVM_HOST_DEVICE static Word operand(float v) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<Word>(pair_to_fp16(v, 0));
+#else
+    if (v > largest) v = largest;
+    if (v < -largest) v = -largest;
+    return __half_as_ushort(__float2half_rn(v));
+#endif
   }
+  PVM_HOST_DEVICE static float value(Word v) { return __half2float(__ushort_as_half(v)); }
+  __device__ static std::uint32_t pair(float low, float high) { return pair_to_fp16(low, high); }
   __device__ static float low_value(std::uint32_t pair) {
     return value(static_cast<Word>(pair & 0xffffU));
   }

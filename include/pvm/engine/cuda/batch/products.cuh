@@ -70,10 +70,8 @@ struct ProductsLauncher {
   /// Once, before the first launch.
   void prepare() const {
     for_slice([&]<int Slice>() {
-      cuda_check(cudaFuncSetAttribute(products_kernel<M, Slice>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      product_shared_bytes<M, Slice>()),
-                 "preparing the products kernel");
+      allow_shared(products_kernel<M, Slice>,
+                   static_cast<std::size_t>(product_shared_bytes<M, Slice>()));
     });
   }
   void operator()(const Arguments& a, unsigned int first, unsigned int count, bool advance,

@@ -57,7 +57,7 @@ class SchemeChooser {
     const int terms = terms_for(spec_.momentum, M::epsilon);
     const bool listable = std::is_same_v<Rule, Momentum> && terms <= most_terms;
     const int whole = swept_size(batch_);
-    scheme.swept = listable && whole >= batch_ && sweeps(whole);
+    scheme.swept = listable && whole >= batch_ && sweeps(whole, terms);
     s.slice = scheme.swept ? whole : choose_slice(batch_, 128 * M::most_tiles);
     s.padded = (batch_ + s.slice - 1) / s.slice * s.slice;
     const int more = (terms - 1) * s.padded * static_cast<int>(sizeof(Word));
@@ -65,12 +65,14 @@ class SchemeChooser {
     scheme.rule_floats = scheme.listed ? 0 : Rule::state;
     s.terms = scheme.listed ? terms : 1;
     if (scheme.swept) s.terms = std::max(s.terms, 2);  // it reads d0 while it makes the next
-    s.ring = s.terms + 5;
+    s.ring = ring_of(s.terms);
     s.frames = 2 * Tuning::block_steps(s.padded) + s.terms + 6;
     return scheme;
   }
 
  private:
+  /// Rows of the past that a step with so many listed gradients reads.
+  static int ring_of(int terms) { return terms + 5; }
   [[nodiscard]] int layers() const { return static_cast<int>(net_.layer_start.size()) - 1; }
 
   /// What the network and the options say.
@@ -86,8 +88,11 @@ class SchemeChooser {
   }
 
   /// Whether one pass over the weights can make a step.
-  [[nodiscard]] bool sweeps(int padded) const {
+  [[nodiscard]] bool sweeps(int padded, int terms) const {
     if constexpr (sizeof(Word) == 2) {
+      const double ring = static_cast<double>(ring_of(std::max(terms, 2))) * padded *
+                          static_cast<double>(net_.units.size()) * net_.hidden;
+      if (ring >= 0x1p32) return false;  // a sweep counts its values in 32 bits
       const double rate = std::max({spec_.initial_learning_rate, spec_.intermediate_learning_rate,
                                     spec_.final_learning_rate}) *
                           (reduce_ == Reduce::sum ? batch_ : 1);

@@ -139,10 +139,7 @@ struct SweepLauncher {
   void prepare() const {
     for_batch([&]<int Bp>() {
       for (const auto kind : {SweepKind::other, SweepKind::steps, SweepKind::partial}) {
-        cuda_check(
-            cudaFuncSetAttribute(kernel<Bp>(kind), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 shared_bytes()),
-            "preparing the sweep kernel");
+        allow_shared(kernel<Bp>(kind), static_cast<std::size_t>(shared_bytes()));
       }
     });
   }

@@ -404,10 +404,8 @@ struct UpdateLauncher {
   }
   /// Once, before the first launch.
   void prepare() const {
-    for_kernel([](auto* kernel, int shared) {
-      cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-                 "preparing the update kernel");
-    });
+    for_kernel(
+        [](auto* kernel, int shared) { allow_shared(kernel, static_cast<std::size_t>(shared)); });
   }
   void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
     const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));

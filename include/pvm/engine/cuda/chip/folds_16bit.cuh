@@ -27,7 +27,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
     int age = e;
     if (wide) age = e <= S::rest ? S::terms : this->age_of(e);
     const bool is = age < S::terms;
-    weight[i] = is ? coefficients[age] : 0.0F;
+    weight[i] = is ? M::scale * coefficients[age] : 0.0F;
     from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }
   uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstdint>
 
 #include <pvm/core/tags.hpp>
@@ -22,6 +23,10 @@ using Gains = float[2][4];
 /// Smaller halves of a lane: of word i of its tiles, and how both halves gain.
 template <class Precision>
 struct Masters {
+  /// Gains, and the factors they are made of, are so many times as large: a rate times d0 may be
+  /// less than fp16 can say, which ends at 2^-24.
+  static constexpr float scale = std::same_as<Precision, fp16> ? 0x1p12F : 1.0F;
+
   __device__ __forceinline__ static uint4 load(const std::uint32_t* masters, int i, int lane) {
     return __ldcg(reinterpret_cast<const uint4*>(masters) + i * 32 + lane);
   }
@@ -44,7 +49,8 @@ struct Masters {
   __device__ __forceinline__ static void add_pair(std::uint32_t& high, std::uint32_t& low,
                                                   float first, float second) {
     const WeightPair w = Halves<Precision>::join({high, low});
-    const WordPair sum = Halves<Precision>::split({w.first + first, w.second + second});
+    const WordPair sum = Halves<Precision>::split(
+        {w.first + first * (1 / scale), w.second + second * (1 / scale)});
     high = sum.high;
     low = sum.low;
   }

@@ -18,7 +18,14 @@ __device__ __forceinline__ float reciprocal(float v) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
   return out;
 }
-/// Two values as fp16, the first in the lower half, cut towards 0.
+/// Two values as fp16, the first in the lower half, rounded to nearest. What is out of range
+/// becomes the largest number; what is none stays so.
+__device__ __forceinline__ std::uint32_t pair_to_fp16(float first, float second) {
+  std::uint32_t pair;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+/// The same, cut towards 0.
 __device__ __forceinline__ std::uint32_t pair_cut_to_fp16(float first, float second) {
   std::uint32_t pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));

@@ -13,6 +13,13 @@
 namespace pvm::inline v0::detail {
 
 inline float reciprocal(float v) { return 1.0F / v; }
+inline std::uint32_t pair_to_fp16(float first, float second) {
+  const auto rounded = [](float v) {
+    if (std::fabs(v) > 65504) v = std::copysign(65504.0F, v);
+    return static_cast<std::uint32_t>(emulated_cuda::half_bits(v));
+  };
+  return rounded(first) | rounded(second) << 16;
+}
 inline std::uint32_t pair_cut_to_fp16(float first, float second) {
   const auto cut = [](float v) {
     unsigned short bits = emulated_cuda::half_bits(v);
