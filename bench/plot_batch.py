@@ -9,7 +9,10 @@ Needs matplotlib (Debian: python3-matplotlib)."""
 import json
 import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError:
+    sys.exit("plot_batch.py: matplotlib is missing; apt-get install python3-matplotlib")
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# SPDX-FileCopyrightText: 2026 The pvm authors
+# SPDX-License-Identifier: Apache-2.0
+
 # The main job: installs what is missing, builds the program, and trains for about a minute on
 # generated frames, or on the zip, video or image directory that is given.
 #     examples/first_steps.sh [FILE] [more flags of pvm ...]

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# SPDX-FileCopyrightText: 2026 The pvm authors
+# SPDX-License-Identifier: Apache-2.0
+
 # Installs what is missing, builds everything, and runs the tests. GPU tests say SKIPPED without one.
 #     tests/run.sh [more flags of ctest ...]
 set -euo pipefail

@@ -115,4 +115,8 @@ TEST_CASE("A report names the bottleneck", "[train][report]") {
   report.stages[0].busy = 9;
   CHECK(contains(pvm::bottleneck(report), "'read'"));
   CHECK(contains(pvm::bottleneck(report), "75 %"));
+  CHECK(contains(pvm::bottleneck(report), "a faster disk"));
+  CHECK_FALSE(contains(pvm::bottleneck(report), "frame cache"));  // nothing was kept
+  report.replayed = 2000;
+  CHECK(contains(pvm::bottleneck(report), "frame cache"));
 }

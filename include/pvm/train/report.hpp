@@ -77,13 +77,14 @@ inline std::string bottleneck(const Report& report) {
   if (stage != nullptr && stage->threads > 1) {
     cure = "more cores, smaller pictures or decoding on a GPU";
   } else if (stage != nullptr) {
-    cure = "a faster disk, a lighter format, or several files side by side (a batch)";
+    cure = std::string(stage->name == "read" ? "a faster disk, " : "") +
+           "frames that are easier to decode, or several files side by side (a batch)";
   }
-  const bool first_pass = report.replayed < report.frames / 2;
+  const bool replays = report.replayed > 0;  // else nothing is kept, or there was no second pass
   return "The bottleneck is " + name + ": the engine waited for it " + waiting + " of the time; " +
          cure + " moves it" +
-         (first_pass ? ", and so does a longer run, where frames are kept after the first pass."
-                     : ", and so does a larger frame cache.");
+         (replays ? ", and so does a longer run, or a larger frame cache if not all frames fit."
+                  : ".");
 }
 
 /// The report as lines of text: a table of the stages, the rate and the bottleneck.

@@ -183,7 +183,7 @@ AnyEngine make_host_engine(const Spec& spec, int batch, const EngineOptions& opt
 inline void refuse_cuda(bool required) {
   if (!required) return;
   throw Error(Fault::device,
-              "this Trainer was built without CUDA, so no GPU can be used; build it with nvcc "
+              "this program was built without CUDA, so no GPU can be used; build it with nvcc "
               "(PVM_CUDA=ON) or choose the host backend");
 }
 
