@@ -38,7 +38,7 @@ inline DeviceFacts describe_device() {
   DeviceFacts facts;
   facts.name = properties.name;
   facts.multiprocessors = properties.multiProcessorCount;
-  facts.tuning = cuda_tuning(properties.major, properties.minor);
+  facts.tuning = cuda_tuning(properties.major);
   facts.shared_bytes = properties.sharedMemPerBlockOptin;
   facts.overlaps = properties.major >= 9;
   facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *

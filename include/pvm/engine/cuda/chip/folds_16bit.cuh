@@ -163,8 +163,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(cons
                                                                             uint2& beside) const {
   const Place at = place(block);
   Smaller smaller = smaller_halves(at);
-  fold(at, to, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)),
-       past_columns(ask_past(block)), smaller, w, beside);
+  fold(at, to, in_shared_factors(S::fold0, unit_in(block.what)), past_columns(ask_past(block)),
+       smaller, w, beside);
 }
 
 template <class Precision, int Hidden, Home home>
@@ -193,8 +193,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
   Smaller smaller = smaller_halves(at);
   const Columns columns = past_columns(past);
   meanwhile();
-  fold(at, a.weights, in_shared_factors(S::fold0, static_cast<int>(block.what & 0xff)), columns,
-       smaller, w, beside);
+  fold(at, a.weights, in_shared_factors(S::fold0, unit_in(block.what)), columns, smaller, w,
+       beside);
   write_tiles(streamed(block), w);
 }
 
@@ -233,8 +233,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block
   uint2 beside = make_uint2(listed.x, listed.z);
   const Place at = place(block);
   Smaller smaller = smaller_halves(at);
-  fold(at, to, in_shared_factors(S::fold1, static_cast<int>(block.what & 0xff)),
-       listed_columns(list), smaller, w, beside);
+  fold(at, to, in_shared_factors(S::fold1, unit_in(block.what)), listed_columns(list), smaller, w,
+       beside);
   if (!keep) return;
   listed.x = beside.x;
   listed.z = beside.y;

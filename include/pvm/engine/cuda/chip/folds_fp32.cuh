@@ -104,7 +104,7 @@ template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_gradients(
     Weights& w, Beside& beside, const ChipBlock& block) const {
   const std::uint32_t* x = past_columns();
-  const auto u = static_cast<int>(block.what & 0xff);
+  const auto u = unit_in(block.what);
   const int count = ages(u);
 #pragma unroll 1
   for (int age = 0; age < count; ++age) {
@@ -181,7 +181,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_wide(const Chip
                                                                       Weights& w) const {
   auto* list = reinterpret_cast<float*>(list_of(block.out));
   Beside beside = load_listed(list);
-  add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff), list);
+  add_wide_gradients(w, beside, unit_in(block.what), list);
   store_listed(list, beside);
   if (block.where == in_memory) {
     store_streamed(block, w);
@@ -208,7 +208,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const Ch
   Weights w;
   load_streamed(w, streamed(block));
   Beside beside = load_beside(rows_of(block), S::rest + 1);
-  add_wide_gradients(w, beside, static_cast<int>(block.what & 0xff),
+  add_wide_gradients(w, beside, unit_in(block.what),
                      reinterpret_cast<const float*>(list_of(block.out)));
   store_master(reinterpret_cast<float*>(all + this->start_of(block)), w);
   store_beside(reinterpret_cast<float*>(all + this->beside_of(block)), beside, S::rest + 1);

@@ -141,12 +141,12 @@ __global__ void __launch_bounds__(S::threads, S::together)
     __syncthreads();
 #pragma unroll 1
     for (int k = 0; k < block.my_count(); ++k) {
-      if (static_cast<int>(blocks[k].what >> 8 & 0xff) != phase) continue;
+      if (phase_in(blocks[k].what) != phase) continue;
       block.materialise(blocks[k], to);
     }
 #pragma unroll 1
     for (std::uint32_t k = block.p.wide_start[warp]; k < block.p.wide_start[warp + 1]; ++k) {
-      if (static_cast<int>(wide[k].what >> 8 & 0xff) != phase) continue;
+      if (phase_in(wide[k].what) != phase) continue;
       block.materialise(wide[k], to);
     }
   }

@@ -164,7 +164,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wi
 #pragma unroll 1
   for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
     const ChipWideBlock& block = blocks[k];
-    const ChipUnit& my = unit(static_cast<int>(block.what & 0xff));
+    const ChipUnit& my = unit(unit_in(block.what));
     const std::uint32_t out = my.all_out + block.out - my.out;
     const bool stays = !S::streams && block.where != in_memory;
     Weights w{};  // asked for with the list

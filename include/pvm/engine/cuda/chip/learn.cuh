@@ -19,8 +19,8 @@ template <class Precision, int Hidden, Home home>
 template <class LoadNext>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_block(
     WideWalk& on, const ChipWideBlock& block, const Weights& w, LoadNext load_next) const {
-  const int u = static_cast<int>(block.what & 0xff);
-  const int phase = static_cast<int>(block.what >> 8 & 0xff);
+  const int u = unit_in(block.what);
+  const int phase = phase_in(block.what);
   if (on.first) on.h = this->rows(area(u) + S::raw);
   const auto d1 = this->values(shared + p.d1 + block.out);
   typename Base::ColumnSums y;
@@ -36,7 +36,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_b
   for (int i = 0; i < Base::listed_places; ++i) {
     on.more.v[i] += weights[table_place(this->place_of(i))] * beside.v[i];
   }
-  on.first = block.what >> run_shift == 1;
+  on.first = left_in(block.what) == 1;
   if (on.first) hand_over(u, on.sum, on.more);
 }
 

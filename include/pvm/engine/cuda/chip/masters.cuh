@@ -49,8 +49,8 @@ struct Masters {
   __device__ __forceinline__ static void add_pair(std::uint32_t& high, std::uint32_t& low,
                                                   float first, float second) {
     const WeightPair w = Halves<Precision>::join({high, low});
-    const WordPair sum = Halves<Precision>::split(
-        {w.first + first * (1 / scale), w.second + second * (1 / scale)});
+    const WordPair sum =
+        Halves<Precision>::split({w.first + first * (1 / scale), w.second + second * (1 / scale)});
     high = sum.high;
     low = sum.low;
   }

@@ -181,8 +181,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
 #pragma unroll 1
   for (; block != end; ++block) {
     const std::uint32_t what = block->what;
-    const int u = static_cast<int>(what & 0xff);
-    const int phase = static_cast<int>(what >> 8 & 0xff);
+    const int u = unit_in(what);
+    const int phase = phase_in(what);
     if (on.first) on.h = this->rows(area(u) + S::raw);
     const auto d1 = this->values(reinterpret_cast<const std::uint32_t*>(y));
     typename Base::ColumnSums sum, more;  // two, because each product waits for its sum
@@ -201,7 +201,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
     tiles += S::block_words;
     listed += S::list_words;
     y += columns;
-    on.first = what >> run_shift == 1;
+    on.first = left_in(what) == 1;
     if (on.first) this->hand_over(u, on.sum, on.more);
   }
 }

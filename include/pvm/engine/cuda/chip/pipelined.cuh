@@ -147,8 +147,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     float weights[Base::listed_places];
   };
   __device__ __forceinline__ Listed ask_listed(const ChipWideBlock& block) const {
-    const auto u = static_cast<int>(block.what & 0xff);
-    const auto phase = static_cast<int>(block.what >> 8 & 0xff);
+    const auto u = unit_in(block.what);
+    const auto phase = phase_in(block.what);
     Listed listed;
     listed.list = this->load_list(list_of(block.out));
     listed.rows = this->inputs(this->listed_of(u, phase));

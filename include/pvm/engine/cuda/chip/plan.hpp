@@ -133,7 +133,7 @@ class Plan {
   }
   template <class Block>
   static std::uint32_t phase_of(const Block& block) {
-    return block.what >> 8 & 0xff;
+    return static_cast<std::uint32_t>(phase_in(block.what));
   }
 
   void make_program(const std::vector<std::size_t>& units, std::size_t shared_words_there) {

@@ -103,7 +103,7 @@ void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
     std::vector<std::pair<std::size_t, ChipBlock>> ordered;  // by unit, then by this
     for (std::size_t k = 0; k < list.size(); ++k) {
       const std::size_t second = S::specialised ? (k + w) % 2 : 0;
-      ordered.emplace_back(2 * (list[k].what & 0xff) + second, list[k]);
+      ordered.emplace_back(2 * static_cast<std::size_t>(unit_in(list[k].what)) + second, list[k]);
     }
     std::stable_sort(ordered.begin(), ordered.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -214,7 +214,7 @@ template <class Precision, int Hidden, Home home>
 template <class Block>
 void Plan<Precision, Hidden, home>::count_runs(std::vector<Block>& list) {
   for (std::size_t k = list.size(), run = 0; k-- > 0;) {
-    const bool last = k + 1 == list.size() || (list[k + 1].what & 0xff) != (list[k].what & 0xff);
+    const bool last = k + 1 == list.size() || unit_in(list[k + 1].what) != unit_in(list[k].what);
     run = last ? 1 : run + 1;
     list[k].what |= narrow(run << run_shift);
   }

@@ -68,7 +68,7 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
     p.reload = place(S::specialised ? S::multipliers * period_ : 0);
     std::size_t run_count = 0;
     for (const auto& list : draft.blocks) {
-      for (const ChipBlock& block : list) run_count += block.what >> run_shift == 1 ? 1 : 0;
+      for (const ChipBlock& block : list) run_count += left_in(block.what) == 1 ? 1 : 0;
     }
     p.runs = place(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
   }

@@ -57,7 +57,6 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
     const ChipProgram& p, std::vector<ChipBlock>& all) const {
-  const auto phase_of = [](const ChipBlock& block) { return block.what >> 8 & 0xff; };
   std::vector<std::uint32_t> starts;
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     const auto first = all.begin() + p.block_start[w], end = all.begin() + p.block_start[w + 1];
@@ -81,7 +80,7 @@ std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
     draft.p.run_start[w] = narrow(all.size());
     const auto& list = draft.blocks[w];
     for (std::size_t first = 0; first < list.size();) {
-      const std::size_t end = first + (list[first].what >> run_shift);
+      const std::size_t end = first + left_in(list[first].what);
       all.push_back(run(draft, w, first, end));
       first = end;
     }
@@ -105,7 +104,7 @@ ChipRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, st
     there |= 1U << (k < first_held ? k : S::under_way + k - first_held);
   }
   const std::size_t shared_here = among(end, first_shared, late) - among(first, first_shared, late);
-  const std::uint32_t unit = list[first].what & 0xff;
+  const auto unit = static_cast<std::uint32_t>(unit_in(list[first].what));
   return {areas.units + unit * S::unit_words + S::part0 + narrow(w) * S::values,
           list[0].block + narrow(late), there | narrow(shared_here) << 16,
           narrow(among(first, late, list.size()) | among(end, late, list.size()) << 8 |
@@ -138,7 +137,7 @@ std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
     const std::uint32_t what = all[k].what;
     const std::uint32_t more = (what >> 8 & 0xff) << input_phase_shift |
                                (what & 0xff) << input_unit_shift |
-                               (what >> run_shift == 1 ? last_of_unit : 0);
+                               (left_in(what) == 1 ? last_of_unit : 0);
     const std::uint32_t also = S::pipelined ? more : 0;
     inputs[k] = (all[k].x & 0xffffU) | also;
     inputs[p.input_count + k] = all[k].x >> 16 | also;

@@ -162,9 +162,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     const std::uint32_t what = on.block->what;
     ++on.block;
     on.rest += S::rest_words;
-    if (what >> run_shift > 1) return;
-    this->write_sums(on.sum,
-                     float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
+    if (left_in(what) > 1) return;
+    this->write_sums(on.sum, float_area(unit_in(what)) + S::part0 + warp() * S::values);
     on.sum = {};
   }
   /// A streamed block, which is in `next`; the one that comes to its place is asked for.
@@ -254,7 +253,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
       const auto k = static_cast<int>(mine[i]);
       const ChipBlock block = blocks[k];
-      if (gains(static_cast<int>(block.what & 0xff)) == 0) continue;
+      if (gains(unit_in(block.what)) == 0) continue;
       begin_phase();
       Weights w = chosen(held, k, block);
       this->fold(block, w, rest_of(k));

@@ -222,8 +222,12 @@ struct alignas(16) ChipBlock {
   std::uint16_t cut;
   std::uint16_t back;  ///< how many rows before the current one the last listed input is
 };
-/// In `what`: how many blocks of its unit a warp has from here.
+/// In `what`: the unit of the multiprocessor, when the block folds, and how many blocks of its unit
+/// a warp has from here.
 inline constexpr int run_shift = 20;
+PVM_HOST_DEVICE constexpr int unit_in(std::uint32_t what) { return static_cast<int>(what & 0xffU); }
+PVM_HOST_DEVICE constexpr int phase_in(std::uint32_t what) { return unit_in(what >> 8); }
+PVM_HOST_DEVICE constexpr std::uint32_t left_in(std::uint32_t what) { return what >> run_shift; }
 /// In the list of blocks' inputs, where a step is pipelined.
 inline constexpr int input_phase_shift = 16, input_unit_shift = 24;
 inline constexpr std::uint32_t last_of_unit = 1U << 31;

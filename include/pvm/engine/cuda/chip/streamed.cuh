@@ -88,9 +88,8 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
         this->multiply_and_load(sum, next, values, from);
       }
       this->multiply_rest(sum, rest_here, values);
-      if (what >> run_shift > 1) continue;
-      this->write_sums(sum,
-                       float_area(static_cast<int>(what & 0xff)) + S::part0 + warp() * S::values);
+      if (left_in(what) > 1) continue;
+      this->write_sums(sum, float_area(unit_in(what)) + S::part0 + warp() * S::values);
       sum = {};
     }
   }

@@ -77,8 +77,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_wide(
     const ChipWideBlock& block) const {
   this->template prefetch<S::block_words>(words_of(block));
   this->template prefetch<S::list_words>(list_of(block.out));
-  const auto u = static_cast<int>(block.what & 0xff);
-  const auto phase = static_cast<int>(block.what >> 8 & 0xff);
+  const auto u = unit_in(block.what);
+  const auto phase = phase_in(block.what);
   if (lane() == 0) prefetch_line(this->listed_of(u, phase));
   if (lane() == 1) prefetch_line(this->weights_of(u, phase));
   if (!this->has_turn(block.what)) return;
@@ -143,8 +143,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_smaller_h
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_turns(const ChipBlock& mine,
                                                                          int count) const {
-  unsigned left =
-      __ballot_sync(every_lane, lane() < count && gains(static_cast<int>(mine.what & 0xff)) != 0);
+  unsigned left = __ballot_sync(every_lane, lane() < count && gains(unit_in(mine.what)) != 0);
   if (left == 0) return;
   // What was multiplied last is there for the longest.
   const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
@@ -178,7 +177,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
   for (; block != end; ++block) {
     if (end - block > ahead_by) send_for_wide(block[ahead_by]);
     const ChipWideBlock& after = block[block + 1 != end ? 1 : 0];
-    const auto u = static_cast<int>(block->what & 0xff);
+    const auto u = unit_in(block->what);
     if (on.first) on.h = this->rows(area(u) + S::raw);
     const auto d1 = this->values(shared + p.d1 + block->out);
     typename Base::ColumnSums made;
@@ -195,7 +194,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
       this->write_outputs(made, y + block->block * columns,
                           [&](float v) { return this->activate(v); });
     }
-    on.first = block->what >> run_shift == 1;
+    on.first = left_in(block->what) == 1;
     if (on.first) this->hand_over(u, on.sum, on.more);
   }
 }

@@ -116,10 +116,10 @@ struct View {
 
   /// Whether it is the turn of a block of W0 or W1 to fold, and whether it then gains anything.
   __device__ __forceinline__ bool has_turn(std::uint32_t what) const {
-    return static_cast<int>(what >> 8 & 0xff) == now().phase;
+    return phase_in(what) == now().phase;
   }
   __device__ __forceinline__ bool folds(std::uint32_t what) const {
-    return has_turn(what) && gains(static_cast<int>(what & 0xff)) != 0;
+    return has_turn(what) && gains(unit_in(what)) != 0;
   }
 
   // -------------------------------------------------------------- blocks of weights
