@@ -25,8 +25,11 @@
 
 namespace pvm::inline v0::io {
 
-/// Whether the file begins as zip archives do.
+/// Whether the file begins as zip archives do. What is no file is not looked into: opening a pipe
+/// would wait for somebody to write into it.
 inline bool has_zip_magic(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   return magic[0] == 'P' && magic[1] == 'K' &&
