@@ -62,11 +62,27 @@ TEST_CASE("what cannot be opened is refused in a sentence", "[io]") {
   CHECK(contains(said.front(), "decoded on the CPU"));
 }
 
+TEST_CASE("a source is the same by whatever way to it", "[io]") {
+  const TempDir dir;
+  write_zip(dir / "a.zip", numbered(3));
+  write_file(dir / "bad.zip", bytes_of("text"));
+  const InDirectory inside(dir);
+  std::filesystem::create_directory("sub");
+  for (const auto& way : {std::string(), std::string("./"), std::string("sub/../")}) {
+    INFO(way);
+    CHECK(io::holds_pictures(way + "bad.zip"));
+    CHECK(contains(failure(pvm::Fault::source, [&] { io::open_source(way + "bad.zip"); }),
+                   "'" + way + "bad.zip' is not a zip archive"));
+    CHECK(io::open_source(way + "a.zip").length() == 3);
+  }
+}
+
 TEST_CASE("a pipe is no source, and nobody waits for it", "[io]") {
   const TempDir dir;
   REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
   CHECK(contains(failure(pvm::Fault::source, [&] { io::open_source((dir / "pipe").string()); }),
                  "is a pipe"));
+  CHECK_FALSE(io::holds_pictures((dir / "pipe").string()));  // which large batches ask first
 }
 
 TEST_CASE("the sequences of a data set are found", "[io]") {

@@ -37,6 +37,20 @@ TEST_CASE("a zip plays its pictures in natural order, for ever", "[io]") {
   }
 }
 
+TEST_CASE("a zip whose entries begin with ./ or ../ has pictures", "[io]") {
+  const TempDir dir;
+  Entries entries;
+  for (int i = 0; i < 4; ++i) {
+    entries.emplace_back((i < 2 ? "../img" : "./img") + std::to_string(i) + ".jpg",
+                         encoded(picture(i)));
+  }
+  entries.emplace_back("./.img9.jpg", bytes_of("hidden"));
+  write_zip(dir / "a.zip", entries);
+  io::Zip zip(dir / "a.zip");
+  CHECK(numbers_of(read_many(zip, 4), 4) == std::vector{0, 1, 2, 3});
+  CHECK(zip.position() == io::Position{0, 0, 1});
+}
+
 TEST_CASE("a zip continues wherever it is told to", "[io]") {
   const TempDir dir;
   Entries entries = numbered(5);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -32,10 +33,17 @@ inline bool has_extension(std::string_view name, auto const& extensions) {
 
 }  // namespace detail
 
-/// Files that systems leave behind: anything in `__MACOSX`, and whatever begins with a dot.
+/// Files that systems leave behind: anything in `__MACOSX`, and whatever begins with a dot, or lies
+/// in what does. `.` and `..` are ways, not names.
 inline bool is_litter(std::string_view path) {
-  return path.starts_with('.') || path.find("/.") != std::string_view::npos ||
-         path.starts_with("__MACOSX/") || path.find("/__MACOSX/") != std::string_view::npos;
+  for (;;) {
+    const std::size_t slash = path.find('/');
+    const std::string_view name = path.substr(0, slash);
+    if (name.starts_with('.') && name != "." && name != "..") return true;
+    if (slash == std::string_view::npos) return false;
+    if (name == "__MACOSX") return true;
+    path.remove_prefix(slash + 1);
+  }
 }
 
 inline bool is_image_name(std::string_view path) {

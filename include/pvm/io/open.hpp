@@ -166,7 +166,8 @@ AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode dec
 /// content or name). The streams of one share its decoder.
 inline bool holds_pictures(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored) || is_zip_name(path) || has_zip_magic(path);
+  return std::filesystem::is_directory(path, ignored) ||
+         is_zip_name(std::filesystem::path(path).filename().string()) || has_zip_magic(path);
 }
 
 /// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
