@@ -66,6 +66,7 @@ TEST_CASE("a source is the same by whatever way to it", "[io]") {
   const TempDir dir;
   write_zip(dir / "a.zip", numbered(3));
   write_file(dir / "bad.zip", bytes_of("text"));
+  write_video(dir / "2024-11-27T10:30:00.avi", 5);
   const InDirectory inside(dir);
   std::filesystem::create_directory("sub");
   for (const auto& way : {std::string(), std::string("./"), std::string("sub/../")}) {
@@ -74,6 +75,9 @@ TEST_CASE("a source is the same by whatever way to it", "[io]") {
     CHECK(contains(failure(pvm::Fault::source, [&] { io::open_source(way + "bad.zip"); }),
                    "'" + way + "bad.zip' is not a zip archive"));
     CHECK(io::open_source(way + "a.zip").length() == 3);
+    auto video = io::open_source(way + "2024-11-27T10:30:00.avi");  // no protocol called 2024-...
+    CHECK(video.count_frames() == 5);
+    CHECK(video.name() == way + "2024-11-27T10:30:00.avi");
   }
 }
 

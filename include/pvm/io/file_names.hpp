@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <pvm/core/config.hpp>
 
@@ -29,6 +31,15 @@ inline std::string extension(std::string_view name) {
 
 inline bool has_extension(std::string_view name, auto const& extensions) {
   return std::find(extensions.begin(), extensions.end(), extension(name)) != extensions.end();
+}
+
+/// A file by a name that FFmpeg takes for one: what stands before a colon is a protocol to it, but
+/// not in an absolute path. Names of no file (a stream's address) stay as they are.
+inline std::string path_for_ffmpeg(const std::string& name) {
+  std::error_code fault;
+  if (!std::filesystem::exists(name, fault)) return name;
+  const std::string absolute = std::filesystem::absolute(name, fault).string();
+  return fault ? name : absolute;
 }
 
 }  // namespace detail

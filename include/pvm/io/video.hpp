@@ -21,6 +21,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/io/file_names.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
@@ -32,8 +33,9 @@ namespace pvm::inline v0::io {
 
 /// Opens a video file with FFmpeg where OpenCV has it, else with whatever else reads files; never
 /// as a pattern for the names of single pictures. The result may be closed.
-inline cv::VideoCapture open_video(const std::string& path) {
+inline cv::VideoCapture open_video(const std::string& name) {
   quiet_opencv();
+  const std::string path = detail::path_for_ffmpeg(name);
   if (cv::videoio_registry::hasBackend(cv::CAP_FFMPEG)) {
     return cv::VideoCapture(path, cv::CAP_FFMPEG);
   }
