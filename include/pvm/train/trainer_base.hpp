@@ -249,9 +249,9 @@ class TrainerBase {
           (call(waiting, moment, score), ...);
         }
       }
-    } catch (const Error& error) {
+    } catch (...) {
       // What has been learned is not lost with the source: the callbacks may save it.
-      if (error.fault() != Fault::source || moment.step == moment.begin) throw;
+      if (!feed.source_failed() || moment.step == moment.begin) throw;
       moment.cut_short = true;
       const Score score = take_score();
       make_report(feed, moment);
