@@ -50,6 +50,23 @@ TEST_CASE("sequences play one after the other, for ever", "[io]") {
   CHECK_FALSE(failure(pvm::Fault::usage, [] { io::Sequences({}); }).empty());
 }
 
+TEST_CASE("the threads that decode stay from one sequence to the next", "[io]") {
+  const TempDir dir;
+  const auto paths = make_zips(dir, {1, 1, 1});
+  {
+    io::Sequences all(openers_of(paths));
+    CHECK(io::DecodePool::running() == nullptr);
+    std::weak_ptr<io::DecodePool> first;
+    for (int i = 0; i < 6; ++i) {  // each closes its file
+      read(all);
+      REQUIRE(io::DecodePool::running() != nullptr);
+      if (i == 0) first = io::DecodePool::running();
+      CHECK(io::DecodePool::running() == first.lock());
+    }
+  }
+  CHECK(io::DecodePool::running() == nullptr);
+}
+
 TEST_CASE("unreadable ends of sequences do not play their beginnings again", "[io]") {
   const TempDir dir;
   const Messages messages;
