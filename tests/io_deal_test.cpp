@@ -133,6 +133,34 @@ TEST_CASE("many files are dealt out to the streams of a batch", "[io]") {
   check_resume([&] { return std::move(io::deal(openers_of(paths), 2)[0]); }, 9);
 }
 
+TEST_CASE("a file that cannot be read leaves the others their numbers", "[io]") {
+  const TempDir dir;
+  const Messages messages;
+  const auto paths = make_zips(dir, {1, 1, 1, 1, 1, 1});
+  const auto names = [&](std::size_t streams) {
+    std::vector<std::string> names;
+    for (const auto& stream : io::deal(openers_of(paths), streams)) names.push_back(stream.name());
+    return names;
+  };
+  const auto before = names(2);
+  CHECK(before[0] != before[1]);
+  std::filesystem::remove(paths[2]);
+  CHECK(names(2) == before);
+  CHECK(messages.count("c.zip") == 1);
+  auto streams = io::deal(openers_of(paths), 2);
+  CHECK(numbers_of(read_many(streams[0], 4), 60) == std::vector{0, 40, 0, 40});
+  CHECK(messages.count("c.zip") == 2);  // once for each time that they were dealt
+  streams[0].seek({2, 0, 0});
+  CHECK(number_of(read(streams[0]), 60) == 40);
+  streams[0].seek({1, 0, 0});
+  CHECK(number_of(read(streams[0]), 60) == 40);
+
+  for (const std::size_t k : {0U, 4U}) std::filesystem::remove(paths[k]);
+  auto fewer = io::deal(openers_of(paths), 2);  // none is left for stream 0: they are dealt anew
+  CHECK(numbers_of(read_many(fewer[0], 3), 60) == std::vector{10, 50, 10});
+  CHECK(numbers_of(read_many(fewer[1], 2), 60) == std::vector{30, 30});
+}
+
 TEST_CASE("few files are shared by the streams of a batch", "[io]") {
   const TempDir dir;
   const Messages messages;

@@ -130,7 +130,28 @@ class AnySource {
 
 static_assert(FrameSource<AnySource>);
 
+class Opener;
+
+namespace detail {
+template <class Open>
+concept OpensSource =
+    !std::same_as<Open, Opener> && std::convertible_to<Open, std::function<AnySource()>>;
+}  // namespace detail
+
 /// Opens a source anew each time it is called; throws pvm::Error where it cannot.
-using Opener = std::function<AnySource()>;
+class Opener {
+ public:
+  /// Implicit, for any function that gives a source. `name`: the source's, so that it is known
+  /// before it is opened; may be empty.
+  template <detail::OpensSource Open>
+  Opener(Open open, std::string name = {}) : open_(std::move(open)), name_(std::move(name)) {}
+
+  AnySource operator()() const { return open_(); }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+ private:
+  std::function<AnySource()> open_;
+  std::string name_;
+};
 
 }  // namespace pvm::inline v0::io

@@ -201,7 +201,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
 /// An opener of the same, for `deal` and `Sequences`.
 template <class Gpu = GpuDecoding>
 Opener opener(std::string path, Decode decode = Decode::automatic) {
-  return [path = std::move(path), decode] { return open_source<Gpu>(path, decode); };
+  return {[path, decode] { return open_source<Gpu>(path, decode); }, path};
 }
 
 /// The paths of a data set's sequences, in natural order: where DIRECTORY/NAME is a directory, its

@@ -38,6 +38,9 @@ class Sequences {
     for (Opener& opener : openers) files_.push_back({.open = std::move(opener)});
   }
 
+  /// Takes the sequence `index` as reported to be unreadable.
+  void expect_left_out(std::size_t index) { files_[index].left_out = true; }
+
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     for (std::size_t failed = 0; failed < files_.size();) {
