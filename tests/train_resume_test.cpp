@@ -135,6 +135,16 @@ TEST_CASE("Another source than the checkpoint's is read from its beginning", "[t
   CHECK(after.position().frame == 10);
 }
 
+TEST_CASE("A file whose name is no UTF-8 is known again", "[train][resume]") {
+  const TempDir dir;
+  write_sources(dir, 50);
+  std::filesystem::rename(dir / "a.zip", dir / "caf\xe9.zip");
+  const std::vector<std::string> paths = {(dir / "caf\xe9.zip").string()};
+  const Messages messages;
+  CHECK(run(dir, paths, 1, {20, 70}) == run(dir, paths, 1, {70}));
+  CHECK_FALSE(messages.mention("came from"));
+}
+
 TEST_CASE("A data set of other files is not taken for the checkpoint's", "[train][resume]") {
   const TempDir dir;
   write_sources(dir, 20);

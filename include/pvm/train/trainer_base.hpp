@@ -324,7 +324,7 @@ class TrainerBase {
     streams_.resize(streams.size());
     for (std::size_t b = 0; b < streams.size(); ++b) {
       StreamState& state = streams_[b];
-      const std::string source = detail::file_name_of(streams[b].name());
+      const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
       if (state.source != source) {
         if (resumed_ && !state.source.empty()) {  // one that has seen frames
           log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
