@@ -81,6 +81,17 @@ TEST_CASE("a source is the same by whatever way to it", "[io]") {
   }
 }
 
+TEST_CASE("a number is a camera, and what has its name is told how to be named", "[io]") {
+  const TempDir dir;
+  const InDirectory inside(dir);
+  const auto open = [] { io::open_source("97"); };
+  CHECK_FALSE(contains(failure(pvm::Fault::source, open), "./97"));
+  std::filesystem::create_directory("97");
+  write_file("97/0.jpg", encoded(picture(0)));
+  CHECK(contains(failure(pvm::Fault::source, open), "'./97'"));
+  CHECK(io::open_source("./97").length() == 1);
+}
+
 TEST_CASE("a pipe is no source, and nobody waits for it", "[io]") {
   const TempDir dir;
   REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);

@@ -78,6 +78,18 @@ inline AnySource open_synthetic(std::string_view seed) {
   return Synthetic(options);
 }
 
+/// The camera `number`, of which `path` consists.
+inline AnySource open_camera(int number, const std::string& path) {
+  try {
+    return Camera(number);
+  } catch (const Error& error) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) throw;
+    throw Error(error.fault(), std::string(error.what()) + " (The file or directory of that name " +
+                                   "is " + pvm::quote("./" + path) + ".)");
+  }
+}
+
 inline bool has_images(const std::filesystem::path& directory) {
   std::error_code fault;
   for (std::filesystem::directory_iterator entry(directory, fault), end; !fault && entry != end;
@@ -180,7 +192,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
     return detail::open_synthetic(std::string_view(path).substr(synthetic.size()));
   }
   int camera = 0;
-  if (detail::parse_whole(path, camera) && camera >= 0) return Camera(camera);
+  if (detail::parse_whole(path, camera) && camera >= 0) return detail::open_camera(camera, path);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     throw Error(Fault::source, pvm::quote(path) + " does not exist; name a zip, a video, a " +

@@ -112,6 +112,11 @@ class Video {
   /// From here on, unless the video has ended, the frame at `taken_` is the one last grabbed.
   void reopen() {
     capture_ = open_video(name_);
+    std::error_code ignored;
+    if (!capture_.isOpened() && !std::filesystem::exists(name_, ignored)) {
+      throw Error(Fault::source,
+                  pvm::quote(name_) + " does not exist any more; put it back to go on");
+    }
     if (!capture_.isOpened()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " is not a video that can be decoded; is it whole, " +
