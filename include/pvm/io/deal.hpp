@@ -57,8 +57,8 @@ class StartingAt {
   [[nodiscard]] std::string name() const { return source_.name(); }
   [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
-  void seek_ahead(const Position& position) {
-    source_.seek_ahead(position);
+  void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
+    source_.seek_ahead(position, frames);
     begun_ = true;
   }
   void prepare(const FrameShape& shape) {

@@ -204,13 +204,15 @@ class Feed {
     }
   }
 
-  /// Sends the source ahead to what comes behind the stored frames, so that it is there in time.
+  /// Sends the source ahead to what comes behind the stored frames, so that it is there in time,
+  /// and no further than up to what is stored again.
   void prepare(Stream& stream, std::uint64_t pass) {
     auto missing = stream.table->first_missing(stream.entry);
     if (!missing) return;
     missing->pass += pass;
     if (stream.at == *missing) return;
-    io::seek_ahead(*stream.source, *missing);
+    const auto frames = stream.table->missing_from(*missing, stream.source->length());
+    io::seek_ahead(*stream.source, *missing, frames);
     stream.at = *missing;
   }
 
