@@ -4,6 +4,7 @@
 /// The command line: trains a Predictive Vision Model on anything that gives frames.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -27,6 +28,7 @@
 #include <CLI/CLI.hpp>
 
 #include <pvm/io/deal.hpp>
+#include <pvm/io/file_names.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/original.hpp>
 #include <pvm/io/preview.hpp>
@@ -188,7 +190,19 @@ void check_range(const char* option, std::int64_t value, std::int64_t least, std
          std::to_string(least) + (most == unlimited ? " or more" : " to " + std::to_string(most)));
 }
 
-/// No output may take the place of another one, nor of what is read.
+bool names_sources(const Arguments& a) {
+  return !(a.file.empty() && a.dataset.empty() && a.path.empty()) && a.file != "synthetic";
+}
+
+/// The paths that are named on the command line for frames to be read from.
+std::vector<std::string> sources_of(const Arguments& a) {
+  if (!names_sources(a)) return {};
+  if (!a.file.empty()) return {a.file};
+  return pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset);
+}
+
+/// No output may take the place of another one, nor of what is read, nor be read itself the next
+/// time, as a picture or the labels of a directory.
 void check_outputs(const Arguments& a) {
   namespace fs = std::filesystem;
   const auto same = [](const std::string& x, const std::string& y) {
@@ -204,17 +218,28 @@ void check_outputs(const Arguments& a) {
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
   }
-  for (const auto& [option, output] : {std::pair{"--metrics ", &a.metrics},
-                                       {"--preview ", &a.preview},
-                                       {"--write-zip ", &a.write_zip}}) {
-    for (const std::string* input : {&a.spec, &a.load, &a.file}) {
+  const std::array outputs = {std::pair{"--metrics ", &a.metrics},
+                              std::pair{"--preview ", &a.preview},
+                              std::pair{"--write-zip ", &a.write_zip}};
+  for (const auto& [option, output] : outputs) {
+    for (const std::string* input : {&a.spec, &a.load}) {
       if (!same(*output, *input)) continue;
       refuse(option + pvm::quote(*output) + " is a file that is read; choose another name");
     }
   }
-  if (!a.preview.empty() && same(fs::absolute(a.preview).parent_path().string(), a.file)) {
-    refuse("--preview " + pvm::quote(a.preview) + " would lie among the pictures of " +
-           pvm::quote(a.file) + "; choose another place");
+  for (const std::string& source : sources_of(a)) {
+    for (const auto& [option, output] : outputs) {
+      if (output->empty()) continue;
+      if (same(*output, source)) {
+        refuse(option + pvm::quote(*output) + " is a file that is read; choose another name");
+      }
+      const fs::path path = fs::absolute(*output);
+      const std::string name = path.filename().string();
+      const bool would_be_read = pvm::io::is_image_name(name) || pvm::io::is_label_name(name);
+      if (!would_be_read || !same(path.parent_path().string(), source)) continue;
+      refuse(option + pvm::quote(*output) + " would lie among the pictures of " +
+             pvm::quote(source) + "; choose another place");
+    }
   }
 }
 
@@ -258,10 +283,6 @@ void check(const Arguments& a) {
   }
 }
 
-bool names_sources(const Arguments& a) {
-  return !(a.file.empty() && a.dataset.empty() && a.path.empty()) && a.file != "synthetic";
-}
-
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
 /// The streams of a video have a decoder each, and a GPU has few: many are left to the processor.
@@ -278,9 +299,8 @@ pvm::io::Decode decoding(const Arguments& a, const std::string& path, int stream
 std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise,
                                           int streams) {
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
-  if (!a.file.empty()) return {pvm::io::opener(a.file, decoding(a, a.file, streams))};
   std::vector<pvm::io::Opener> openers;
-  for (const auto& path : pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset)) {
+  for (const auto& path : sources_of(a)) {
     openers.push_back(pvm::io::opener(path, decoding(a, path, streams)));
   }
   return openers;

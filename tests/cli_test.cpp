@@ -208,13 +208,20 @@ TEST_CASE("No output takes the place of an input or of another output", "[cli]")
   std::filesystem::create_directory(dir / "pictures");
   REQUIRE(run(dir, {"-q", "--write-zip", "a.png", "--frames", "3"}).code == 0);
   std::filesystem::create_symlink("a.png", dir / "link.png");
+  std::filesystem::create_directories(dir / "set" / "one");
+  write_file(dir / "set" / "one" / "0.png", "");
+  std::filesystem::copy(dir / "a.png", dir / "set" / "two.zip");
   const auto before = read_file(dir / "a.png");
   const std::vector<std::vector<std::string>> clashes = {
       {"-f", "a.png", "--preview", "a.png"},
       {"-f", "a.png", "--preview", "./pictures/../a.png"},
       {"-f", "a.png", "--preview", "link.png"},
       {"--metrics", "b.png", "--preview", "./b.png"},
-      {"-f", "pictures", "--preview", "pictures/p.png"}};
+      {"-f", "pictures", "--preview", "pictures/p.png"},
+      {"-f", "pictures", "--metrics", "pictures/m.txt"},  // labels, the next time
+      {"-d", "set", "--preview", "set/one/p.png"},
+      {"-d", "set", "--metrics", "set/one/m.txt"},
+      {"-p", "set", "--metrics", "set/two.zip"}};
   for (auto arguments : clashes) {
     INFO(arguments.back());
     arguments.insert(arguments.begin(), {"-S", "spec.json", "-n", "9"});
@@ -224,7 +231,8 @@ TEST_CASE("No output takes the place of an input or of another output", "[cli]")
     CHECK(outcome.out.empty());
   }
   CHECK(read_file(dir / "a.png") == before);
-  CHECK(names_in(dir.path()).size() == 4);
+  CHECK(names_in(dir.path()).size() == 5);
+  CHECK(names_in(dir / "set" / "one").size() == 1);
 }
 
 TEST_CASE("A reader that goes away stops the run, which is saved", "[cli]") {

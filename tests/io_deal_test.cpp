@@ -50,6 +50,23 @@ TEST_CASE("sequences play one after the other, for ever", "[io]") {
   CHECK_FALSE(failure(pvm::Fault::usage, [] { io::Sequences({}); }).empty());
 }
 
+TEST_CASE("the threads that decode stay from one sequence to the next", "[io]") {
+  const TempDir dir;
+  const auto paths = make_zips(dir, {1, 1, 1});
+  {
+    io::Sequences all(openers_of(paths));
+    CHECK(io::DecodePool::running() == nullptr);
+    std::weak_ptr<io::DecodePool> first;
+    for (int i = 0; i < 6; ++i) {  // each closes its file
+      read(all);
+      REQUIRE(io::DecodePool::running() != nullptr);
+      if (i == 0) first = io::DecodePool::running();
+      CHECK(io::DecodePool::running() == first.lock());
+    }
+  }
+  CHECK(io::DecodePool::running() == nullptr);
+}
+
 TEST_CASE("unreadable ends of sequences do not play their beginnings again", "[io]") {
   const TempDir dir;
   const Messages messages;
@@ -114,6 +131,34 @@ TEST_CASE("many files are dealt out to the streams of a batch", "[io]") {
   CHECK(numbers_of(read_many(streams[0], 9), 50) == std::vector{0, 1, 20, 21, 22, 40, 41, 0, 1});
   CHECK(numbers_of(read_many(streams[1], 4), 50) == std::vector{10, 30, 10, 30});
   check_resume([&] { return std::move(io::deal(openers_of(paths), 2)[0]); }, 9);
+}
+
+TEST_CASE("a file that cannot be read leaves the others their numbers", "[io]") {
+  const TempDir dir;
+  const Messages messages;
+  const auto paths = make_zips(dir, {1, 1, 1, 1, 1, 1});
+  const auto names = [&](std::size_t streams) {
+    std::vector<std::string> names;
+    for (const auto& stream : io::deal(openers_of(paths), streams)) names.push_back(stream.name());
+    return names;
+  };
+  const auto before = names(2);
+  CHECK(before[0] != before[1]);
+  std::filesystem::remove(paths[2]);
+  CHECK(names(2) == before);
+  CHECK(messages.count("c.zip") == 1);
+  auto streams = io::deal(openers_of(paths), 2);
+  CHECK(numbers_of(read_many(streams[0], 4), 60) == std::vector{0, 40, 0, 40});
+  CHECK(messages.count("c.zip") == 2);  // once for each time that they were dealt
+  streams[0].seek({2, 0, 0});
+  CHECK(number_of(read(streams[0]), 60) == 40);
+  streams[0].seek({1, 0, 0});
+  CHECK(number_of(read(streams[0]), 60) == 40);
+
+  for (const std::size_t k : {0U, 4U}) std::filesystem::remove(paths[k]);
+  auto fewer = io::deal(openers_of(paths), 2);  // none is left for stream 0: they are dealt anew
+  CHECK(numbers_of(read_many(fewer[0], 3), 60) == std::vector{10, 50, 10});
+  CHECK(numbers_of(read_many(fewer[1], 2), 60) == std::vector{30, 30});
 }
 
 TEST_CASE("few files are shared by the streams of a batch", "[io]") {

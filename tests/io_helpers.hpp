@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -241,6 +242,23 @@ std::string open_failure(const std::filesystem::path& path) {
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
+
+/// Stands in a directory while it lives: relative names are looked for there.
+class InDirectory {
+ public:
+  explicit InDirectory(const TempDir& dir) : was_(std::filesystem::current_path()) {
+    std::filesystem::current_path(dir.path());
+  }
+  ~InDirectory() {
+    std::error_code ignored;
+    std::filesystem::current_path(was_, ignored);
+  }
+  InDirectory(const InDirectory&) = delete;
+  InDirectory& operator=(const InDirectory&) = delete;
+
+ private:
+  std::filesystem::path was_;
+};
 
 /// Acts as a user to whom file permissions apply, while it lives; the superuser ignores them.
 class Unprivileged {

@@ -43,6 +43,11 @@ TEST_CASE("files are known by their names", "[io]") {
   CHECK(io::is_image_name("dir.x/A.JPEG"));
   CHECK_FALSE(io::is_image_name("__MACOSX/0000.jpg"));
   CHECK_FALSE(io::is_image_name("a/._0000.jpg"));
+  CHECK_FALSE(io::is_image_name(".cache/0000.jpg"));
+  CHECK_FALSE(io::is_image_name("./a/__MACOSX/0000.jpg"));
+  CHECK(io::is_image_name("./0000.jpg"));  // as some packers store them
+  CHECK(io::is_image_name("../a/./0000.jpg"));
+  CHECK_FALSE(io::is_image_name("..."));
   CHECK_FALSE(io::is_image_name("jpg"));
   CHECK_FALSE(io::is_image_name("dir.jpg/file"));
   CHECK(io::is_label_name("labels.txt"));

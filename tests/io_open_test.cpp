@@ -62,11 +62,42 @@ TEST_CASE("what cannot be opened is refused in a sentence", "[io]") {
   CHECK(contains(said.front(), "decoded on the CPU"));
 }
 
+TEST_CASE("a source is the same by whatever way to it", "[io]") {
+  const TempDir dir;
+  write_zip(dir / "a.zip", numbered(3));
+  write_file(dir / "bad.zip", bytes_of("text"));
+  write_video(dir / "2024-11-27T10:30:00.avi", 5);
+  const InDirectory inside(dir);
+  std::filesystem::create_directory("sub");
+  for (const auto& way : {std::string(), std::string("./"), std::string("sub/../")}) {
+    INFO(way);
+    CHECK(io::holds_pictures(way + "bad.zip"));
+    CHECK(contains(failure(pvm::Fault::source, [&] { io::open_source(way + "bad.zip"); }),
+                   "'" + way + "bad.zip' is not a zip archive"));
+    CHECK(io::open_source(way + "a.zip").length() == 3);
+    auto video = io::open_source(way + "2024-11-27T10:30:00.avi");  // no protocol called 2024-...
+    CHECK(video.count_frames() == 5);
+    CHECK(video.name() == way + "2024-11-27T10:30:00.avi");
+  }
+}
+
+TEST_CASE("a number is a camera, and what has its name is told how to be named", "[io]") {
+  const TempDir dir;
+  const InDirectory inside(dir);
+  const auto open = [] { io::open_source("97"); };
+  CHECK_FALSE(contains(failure(pvm::Fault::source, open), "./97"));
+  std::filesystem::create_directory("97");
+  write_file("97/0.jpg", encoded(picture(0)));
+  CHECK(contains(failure(pvm::Fault::source, open), "'./97'"));
+  CHECK(io::open_source("./97").length() == 1);
+}
+
 TEST_CASE("a pipe is no source, and nobody waits for it", "[io]") {
   const TempDir dir;
   REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
   CHECK(contains(failure(pvm::Fault::source, [&] { io::open_source((dir / "pipe").string()); }),
                  "is a pipe"));
+  CHECK_FALSE(io::holds_pictures((dir / "pipe").string()));  // which large batches ask first
 }
 
 TEST_CASE("the sequences of a data set are found", "[io]") {

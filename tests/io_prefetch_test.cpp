@@ -129,6 +129,31 @@ TEST_CASE("reading ahead begins when a source is prepared", "[io][prefetch]") {
   CHECK_FALSE(failure(pvm::Fault::usage, [&] { io::prepare(ahead, {0, 0, 3}); }).empty());
 }
 
+TEST_CASE("no more is read ahead than will be asked for", "[io][prefetch]") {
+  std::atomic<int> reads = 0;
+  io::Prefetch ahead(Probe(reads, never), 8);
+  io::seek_ahead(ahead, {}, 3);  // before it is known what to read: a plain `seek`
+  read(ahead);
+  const auto wait_for = [&](int wanted) {
+    const auto given_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (reads < wanted && std::chrono::steady_clock::now() < given_up) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for those that are too many
+    return reads == wanted;
+  };
+  CHECK(wait_for(9));
+  io::Synthetic plain({.seed = 0, .frames = 10});
+  plain.seek({0, 4, 0});
+  reads = 0;
+  io::seek_ahead(ahead, {0, 4, 0}, 3);
+  CHECK(wait_for(3));
+  for (int i = 0; i < 3; ++i) CHECK(read(ahead) == read(plain));
+  CHECK(wait_for(3));
+  for (int i = 0; i < 20; ++i) CHECK(read(ahead) == read(plain));  // and yet it was more
+  CHECK(wait_for(31));
+}
+
 TEST_CASE("another shape takes effect with the next frame", "[io][prefetch]") {
   io::Synthetic plain;
   io::Prefetch ahead(io::Synthetic{}, 8);

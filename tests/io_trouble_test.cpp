@@ -40,6 +40,18 @@ Bytes wav() {
   return bytes_of(file + std::string(samples, '\x80'));
 }
 
+/// Motion JPEG without a container: `count` frames of `size`, then `more` of another size.
+void write_changing_video(const std::filesystem::path& path, int count, cv::Size size, int more,
+                          cv::Size other) {
+  Bytes stream;
+  for (int i = 0; i < count + more; ++i) {
+    const cv::Size now = i < count ? size : other;
+    const Bytes jpeg = encoded(picture(i, now.width, now.height));
+    stream.insert(stream.end(), jpeg.begin(), jpeg.end());
+  }
+  write_file(path, stream);
+}
+
 }  // namespace
 
 TEST_CASE("a file with sound only is no source of frames", "[io][trouble]") {
@@ -55,17 +67,52 @@ TEST_CASE("a file with sound only is no source of frames", "[io][trouble]") {
 
 TEST_CASE("a video that changes its size midway ends with a sentence", "[io][trouble]") {
   const TempDir dir;
-  Bytes stream;  // Motion JPEG without a container
-  for (int i = 0; i < 40; ++i) {
-    const Bytes jpeg = encoded(i < 5 ? picture(i, 64, 48) : picture(i, 96, 64));
-    stream.insert(stream.end(), jpeg.begin(), jpeg.end());
-  }
-  write_file(dir / "a.mjpeg", stream);
+  write_changing_video(dir / "a.mjpeg", 5, {64, 48}, 35, {96, 64});
   auto video = io::open_source((dir / "a.mjpeg").string());
   const auto act = [&] { read_many(video, 40); };
   const std::string sentence = failure(pvm::Fault::source, act);
   CHECK(contains(sentence, "a.mjpeg"));
   CHECK(contains(sentence, "changes its size at frame 5"));
+}
+
+TEST_CASE("no pass of a video that changes its size counts as whole", "[io][trouble]") {
+  const TempDir dir;
+  const std::vector<cv::Size> others = {{96, 64}, {48, 32}, {32, 48}, {64, 32}, {160, 32}};
+  for (const cv::Size& other : others) {  // larger, smaller, narrower
+    for (const int last : {1, 3, 40}) {
+      INFO(last << " frames of " << other);
+      write_changing_video(dir / "a.mjpeg", 20, {64, 48}, last, other);
+      for (const std::uint64_t start : {0, 19, 20}) {  // also where reading begins behind it
+        io::Video video(dir / "a.mjpeg");
+        video.seek({0, start, 0});
+        const auto act = [&] { read_many(video, 20 + last - static_cast<int>(start)); };
+        CHECK(contains(failure(pvm::Fault::source, act), "changes its size at frame"));
+        CHECK(video.position().pass == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a video that becomes smaller does not go on to its end", "[io][trouble]") {
+  const TempDir dir;
+  write_changing_video(dir / "a.mjpeg", 50, {64, 48}, 2500, {48, 32});
+  io::Video video(dir / "a.mjpeg");
+  CHECK(contains(failure(pvm::Fault::source, [&] { read_many(video, 1100); }),
+                 "changes its size at frame 1024 or before"));
+}
+
+TEST_CASE("a video that keeps its size is looked through once", "[io][trouble]") {
+  const TempDir dir;
+  write_video(dir / "a.avi", 30);
+  const auto name = (dir / "a.avi").string();
+  CHECK_FALSE(io::OfOneSize::holds(name));
+  io::Video video(name);
+  read_many(video, 29);
+  CHECK_FALSE(io::OfOneSize::holds(name));
+  read_many(video, 1);
+  CHECK(io::OfOneSize::holds(name));
+  write_video(dir / "a.avi", 40);  // another file
+  CHECK_FALSE(io::OfOneSize::holds(name));
 }
 
 TEST_CASE("a video that stands still for a while is read to its end", "[io][trouble]") {

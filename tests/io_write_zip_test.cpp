@@ -96,3 +96,15 @@ TEST_CASE("a failure leaves nothing behind", "[io]") {
   CHECK_FALSE(failure(pvm::Fault::usage, shapeless).empty());
   CHECK(files_in(dir) == 2);
 }
+
+TEST_CASE("a file that appears while a zip is written is kept", "[io]") {
+  const TempDir dir;
+  io::Synthetic source;
+  const auto act = [&] {
+    io::write_published_zip(dir / "a.zip", source, square, 3,
+                            [&](std::uint64_t) { write_file(dir / "a.zip", bytes_of("mine")); });
+  };
+  CHECK(contains(failure(pvm::Fault::source, act), "has come meanwhile"));
+  CHECK(read_file(dir / "a.zip") == bytes_of("mine"));
+  CHECK(files_in(dir) == 1);
+}

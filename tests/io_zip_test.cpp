@@ -37,6 +37,20 @@ TEST_CASE("a zip plays its pictures in natural order, for ever", "[io]") {
   }
 }
 
+TEST_CASE("a zip whose entries begin with ./ or ../ has pictures", "[io]") {
+  const TempDir dir;
+  Entries entries;
+  for (int i = 0; i < 4; ++i) {
+    entries.emplace_back((i < 2 ? "../img" : "./img") + std::to_string(i) + ".jpg",
+                         encoded(picture(i)));
+  }
+  entries.emplace_back("./.img9.jpg", bytes_of("hidden"));
+  write_zip(dir / "a.zip", entries);
+  io::Zip zip(dir / "a.zip");
+  CHECK(numbers_of(read_many(zip, 4), 4) == std::vector{0, 1, 2, 3});
+  CHECK(zip.position() == io::Position{0, 0, 1});
+}
+
 TEST_CASE("a zip continues wherever it is told to", "[io]") {
   const TempDir dir;
   Entries entries = numbered(5);
@@ -127,8 +141,34 @@ TEST_CASE("a zip of nothing readable fails after one pass", "[io]") {
   CHECK(text.skipped() == 2);
 
   write_zip(dir / "secret.zip", numbered(2), Packing::encrypted);
-  io::Zip secret(dir / "secret.zip");
-  CHECK_FALSE(failure(pvm::Fault::source, [&] { read(secret); }).empty());
+  CHECK(contains(open_failure<io::Zip>(dir / "secret.zip"), "are encrypted"));
+  CHECK(contains(open_failure<io::Zip>(dir / "secret.zip"), "secret.zip"));
+
+  write_zip(dir / "strange.zip", numbered(2));
+  Bytes bytes = read_file(dir / "strange.zip");
+  constexpr std::uint8_t deflate64 = 9;
+  for (std::size_t i = 0; i + 10 < bytes.size(); ++i) {
+    if (bytes[i] == 'P' && bytes[i + 1] == 'K' && bytes[i + 2] == 1) bytes[i + 10] = deflate64;
+    if (bytes[i] == 'P' && bytes[i + 1] == 'K' && bytes[i + 2] == 3) bytes[i + 8] = deflate64;
+  }
+  write_file(dir / "strange.zip", bytes);
+  CHECK(contains(open_failure<io::Zip>(dir / "strange.zip"), "libzip does not know"));
+}
+
+TEST_CASE("a zip of which some pictures are encrypted plays the others", "[io]") {
+  const TempDir dir;
+  write_zip(dir / "a.zip", numbered(3));
+  Bytes bytes = read_file(dir / "a.zip");
+  std::size_t entries = 0;
+  for (std::size_t i = 0; i + 8 < bytes.size(); ++i) {  // the flag of the first two
+    if (bytes[i] != 'P' || bytes[i + 1] != 'K' || bytes[i + 2] != 1) continue;
+    if (entries++ < 2) bytes[i + 8] |= 1;
+  }
+  write_file(dir / "a.zip", bytes);
+  const Messages messages;
+  io::Zip zip(dir / "a.zip");
+  CHECK(numbers_of(read_many(zip, 2), 3) == std::vector{2, 2});
+  CHECK(messages.count("is skipped") == 2);
 }
 
 TEST_CASE("what is no zip is refused in a sentence", "[io]") {

@@ -15,6 +15,7 @@
 
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
+#include <pvm/io/prefetch.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/trainer.hpp>
@@ -211,6 +212,20 @@ TEST_CASE("What does not fit is read again, and only that", "[train][cache]") {
   const auto none = train_counting(50, frame_bytes - 1, 500);
   CHECK(none.first == plain.first);
   CHECK(none.second == 500);
+}
+
+TEST_CASE("What is read ahead on a thread is not more than does not fit", "[train][cache]") {
+  struct OfKnownLength : Counting {
+    using Counting::Counting;
+    [[nodiscard]] std::optional<std::uint64_t> length() const { return 100; }
+  };
+  constexpr int ahead = 64;
+  std::atomic<int> reads = 0;
+  io::Prefetch source(OfKnownLength(reads, 100), ahead);
+  pvm::Trainer<> trainer(tiny_spec(), {.cache_bytes = 90 * frame_bytes});
+  trainer.fit(source, pvm::Steps{1000});
+  CHECK(trainer.weights() == train_counting(100, 0, 1000).first);
+  CHECK(reads <= 100 + ahead + 10 * 10);
 }
 
 TEST_CASE("Sources that do not say that they repeat are never kept", "[train][cache]") {

@@ -135,6 +135,41 @@ TEST_CASE("Another source than the checkpoint's is read from its beginning", "[t
   CHECK(after.position().frame == 10);
 }
 
+TEST_CASE("A file whose name is no UTF-8 is known again", "[train][resume]") {
+  const TempDir dir;
+  write_sources(dir, 50);
+  std::filesystem::rename(dir / "a.zip", dir / "caf\xe9.zip");
+  const std::vector<std::string> paths = {(dir / "caf\xe9.zip").string()};
+  const Messages messages;
+  CHECK(run(dir, paths, 1, {20, 70}) == run(dir, paths, 1, {70}));
+  CHECK_FALSE(messages.mention("came from"));
+}
+
+TEST_CASE("A data set of other files is not taken for the checkpoint's", "[train][resume]") {
+  const TempDir dir;
+  write_sources(dir, 20);
+  const auto path = [&](const char* name) { return (dir / name).string(); };
+  std::filesystem::copy(dir / "a.zip", dir / "b.zip");
+  std::filesystem::copy(dir / "a.zip", dir / "c.zip");
+  const auto warnings = [&](const io::Checkpoint& from, const std::vector<std::string>& paths) {
+    const Messages messages;
+    auto streams = io::deal(openers_of(paths), 1);
+    Trainer resumed(from, {.batch = 1});
+    resumed.fit(streams, pvm::Steps{60});
+    return messages.count("read from its beginning");
+  };
+  auto streams = io::deal(openers_of({path("a.zip"), path("b.zip"), path("a.avi")}), 1);
+  Trainer trainer(tiny_spec(), {.batch = 1});
+  trainer.fit(streams, pvm::Steps{50});
+  const auto checkpoint = trainer.checkpoint();
+  CHECK(warnings(checkpoint, {path("a.zip"), path("b.zip"), path("a.avi")}) == 0);
+  std::filesystem::rename(dir / "b.zip", dir / "elsewhere");  // in its place, but not there now
+  CHECK(warnings(checkpoint, {path("a.zip"), path("b.zip"), path("a.avi")}) == 0);
+  CHECK(warnings(checkpoint, {path("a.zip"), path("c.zip"), path("a.avi")}) == 1);
+  CHECK(warnings(checkpoint, {path("a.avi"), path("a.zip"), path("elsewhere")}) == 1);
+  CHECK(warnings(checkpoint, {path("a.zip"), path("a.avi")}) == 1);
+}
+
 TEST_CASE("What does not fit together is refused", "[train]") {
   io::Synthetic frames;
   Trainer two(tiny_spec(), {.batch = 2});

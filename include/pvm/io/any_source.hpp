@@ -41,7 +41,9 @@ class AnySource {
   [[nodiscard]] std::uint64_t skipped() const { return held_->skipped(); }
   [[nodiscard]] std::string name() const { return held_->name(); }
   [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
-  void seek_ahead(const Position& position) { held_->seek_ahead(position); }
+  void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
+    held_->seek_ahead(position, frames);
+  }
   void prepare(const FrameShape& shape) { held_->prepare(shape); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return held_->usage(); }
   /// Whether the source reads ahead by itself, see `io::read_ahead`.
@@ -69,7 +71,7 @@ class AnySource {
     virtual std::uint64_t skipped() const = 0;
     virtual std::string name() const = 0;
     virtual std::string replay_id() const = 0;
-    virtual void seek_ahead(const Position& position) = 0;
+    virtual void seek_ahead(const Position& position, std::uint64_t frames) = 0;
     virtual void prepare(const FrameShape& shape) = 0;
     virtual std::vector<StageUsage> usage() const = 0;
     virtual bool read_ahead(std::size_t frames) = 0;
@@ -93,7 +95,9 @@ class AnySource {
     std::uint64_t skipped() const override { return source.skipped(); }
     std::string name() const override { return source.name(); }
     std::string replay_id() const override { return io::replay_id(source); }
-    void seek_ahead(const Position& position) override { io::seek_ahead(source, position); }
+    void seek_ahead(const Position& position, std::uint64_t frames) override {
+      io::seek_ahead(source, position, frames);
+    }
     void prepare(const FrameShape& shape) override { io::prepare(source, shape); }
     std::vector<StageUsage> usage() const override { return io::usage(source); }
     bool read_ahead(std::size_t frames) override { return io::read_ahead(source, frames); }
@@ -130,7 +134,28 @@ class AnySource {
 
 static_assert(FrameSource<AnySource>);
 
+class Opener;
+
+namespace detail {
+template <class Open>
+concept OpensSource =
+    !std::same_as<Open, Opener> && std::convertible_to<Open, std::function<AnySource()>>;
+}  // namespace detail
+
 /// Opens a source anew each time it is called; throws pvm::Error where it cannot.
-using Opener = std::function<AnySource()>;
+class Opener {
+ public:
+  /// Implicit, for any function that gives a source. `name`: the source's, so that it is known
+  /// before it is opened; may be empty.
+  template <detail::OpensSource Open>
+  Opener(Open open, std::string name = {}) : open_(std::move(open)), name_(std::move(name)) {}
+
+  AnySource operator()() const { return open_(); }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+ private:
+  std::function<AnySource()> open_;
+  std::string name_;
+};
 
 }  // namespace pvm::inline v0::io

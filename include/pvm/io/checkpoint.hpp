@@ -381,6 +381,12 @@ inline std::vector<std::uint64_t> history_shape(std::size_t size, int rows, int 
   return {outer, inner, size / (outer * inner)};
 }
 
+/// The name of a source as a checkpoint gives it back: what is no UTF-8 in it is replaced.
+inline std::string as_saved(const std::string& name) {
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  return nlohmann::json::parse(nlohmann::json(name).dump(-1, ' ', false, replace));
+}
+
 inline Metadata metadata_of(const Checkpoint& checkpoint) {
   auto sources = nlohmann::json::array();
   for (const StreamState& stream : checkpoint.streams) sources.push_back(stream.source);

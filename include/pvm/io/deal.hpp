@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +20,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/io/any_source.hpp>
+#include <pvm/io/decode_pool.hpp>
 #include <pvm/io/prefetch.hpp>
 #include <pvm/io/sequences.hpp>
 #include <pvm/io/source.hpp>
@@ -52,8 +57,8 @@ class StartingAt {
   [[nodiscard]] std::string name() const { return source_.name(); }
   [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
-  void seek_ahead(const Position& position) {
-    source_.seek_ahead(position);
+  void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
+    source_.seek_ahead(position, frames);
     begun_ = true;
   }
   void prepare(const FrameShape& shape) {
@@ -75,23 +80,78 @@ class StartingAt {
 
 static_assert(FrameSource<StartingAt>);
 
-/// Opens each once, so that a bad file shows before a run and not hours into it.
-inline std::vector<Opener> readable_ones(std::vector<Opener> openers) {
-  std::vector<Opener> readable;
-  for (Opener& opener : openers) {
+/// Opens each once, so that a bad file shows before a run and not hours into it, and says which
+/// can be read.
+inline std::vector<bool> try_all(const std::vector<Opener>& openers) {
+  std::vector<bool> readable;
+  std::shared_ptr<DecodePool> pool;  // one for all of them
+  for (const Opener& opener : openers) {
     try {
       static_cast<void>(opener());
-      readable.push_back(std::move(opener));
+      readable.push_back(true);
     } catch (const Error& error) {
       if (error.fault() != Fault::source) throw;
       log(Severity::warning, std::string("a sequence is left out: ") + error.what());
+      readable.push_back(false);
     }
+    if (!pool) pool = DecodePool::running();
   }
-  if (readable.empty()) {
+  if (std::count(readable.begin(), readable.end(), true) == 0) {
     throw Error(Fault::source,
                 "none of the " + std::to_string(openers.size()) + " sequences can be opened");
   }
   return readable;
+}
+
+inline std::vector<Opener> readable_ones(const std::vector<Opener>& openers,
+                                         const std::vector<bool>& readable) {
+  std::vector<Opener> ones;
+  for (std::size_t i = 0; i < openers.size(); ++i) {
+    if (readable[i]) ones.push_back(openers[i]);
+  }
+  return ones;
+}
+
+/// A name for sequences that others do not have, by the names of the files in their order: how a
+/// checkpoint knows its own again.
+inline std::string name_of(const std::vector<Opener>& openers) {
+  std::uint32_t hash = 2'166'136'261;  // FNV-1a
+  const auto add = [&hash](char c) { hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619; };
+  for (const Opener& opener : openers) {
+    std::filesystem::path path = opener.name();
+    if (!path.has_filename()) path = path.parent_path();
+    for (const char c : path.filename().string()) add(c);
+    add('\0');
+  }
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(hash));
+  return std::to_string(openers.size()) + " sequences (" + digits + ")";
+}
+
+/// Stream k plays files k, k + streams, ..., numbered as they are, also those that cannot be read
+/// now: a later run, which may be able to, finds its place all the same.
+inline std::vector<Sequences> hand_out(const std::vector<Opener>& openers,
+                                       const std::vector<bool>& readable, std::size_t streams) {
+  std::vector<Sequences> hands;
+  for (std::size_t k = 0; k < streams; ++k) {
+    std::vector<Opener> hand;
+    for (std::size_t i = k; i < openers.size(); i += streams) hand.push_back(openers[i]);
+    const std::string name = name_of(hand);
+    hands.emplace_back(std::move(hand), name);
+    for (std::size_t i = k; i < openers.size(); i += streams) {
+      if (!readable[i]) hands.back().expect_left_out(i / streams);
+    }
+  }
+  return hands;
+}
+
+/// Whether there are more files than streams, and one for each that can be read.
+inline bool enough_for(const std::vector<bool>& readable, std::size_t streams) {
+  std::set<std::size_t> served;
+  for (std::size_t i = 0; i < readable.size(); ++i) {
+    if (readable[i]) served.insert(i % streams);
+  }
+  return readable.size() > streams && served.size() == streams;
 }
 
 /// `streams` readers of one source, spread evenly over its frames. They share the file and its
@@ -129,9 +189,10 @@ inline AnySource ahead_of(AnySource source, std::size_t frames) {
 /// thread of its own.
 ///
 /// More files than streams are dealt out: stream k plays files k, k + streams, ... one after the
-/// other. Else stream k loops over file k modulo the number of files; the c streams that share a
-/// file of n frames set out at frames 0, n/c, 2n/c, ... of it, for which a video is read through
-/// once. Of several files those that cannot be opened are reported and left out beforehand.
+/// other, under a name that these files give it. Else stream k loops over file k modulo the number
+/// of files; the c streams that share a file of n frames set out at frames 0, n/c, 2n/c, ... of it,
+/// for which a video is read through once. Of several files those that cannot be opened are
+/// reported and left out beforehand.
 ///
 /// Throws Fault::usage for no streams, no files, or a live source to be shared; Fault::source
 /// where nothing can be opened.
@@ -141,13 +202,18 @@ inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t stre
     throw Error(Fault::usage, "a batch needs one stream and one source at least");
   }
   if (ahead == 0) ahead = std::clamp<std::size_t>(2048 / streams, 16, 256);
-  if (openers.size() > 1) openers = detail::readable_ones(std::move(openers));
+  std::vector<bool> readable = openers.size() > 1 ? detail::try_all(openers) : std::vector{true};
+  if (!detail::enough_for(readable, streams)) {
+    openers = detail::readable_ones(openers, readable);
+    readable.assign(openers.size(), true);
+  }
   const std::size_t files = openers.size();
   std::vector<std::optional<AnySource>> dealt(streams);
   if (files > streams) {
-    std::vector<std::vector<Opener>> hands(streams);
-    for (std::size_t i = 0; i < files; ++i) hands[i % streams].push_back(std::move(openers[i]));
-    for (std::size_t k = 0; k < streams; ++k) dealt[k].emplace(Sequences(std::move(hands[k])));
+    std::size_t k = 0;
+    for (Sequences& hand : detail::hand_out(openers, readable, streams)) {
+      dealt[k++].emplace(std::move(hand));
+    }
   } else {
     for (std::size_t file = 0; file < files; ++file) {
       std::size_t k = file;

@@ -26,15 +26,20 @@ class DecodePool {
  public:
   /// The program's pool, one thread per core; it goes with the last one who holds it.
   static std::shared_ptr<DecodePool> shared() {
-    static std::mutex mutex;
-    static std::weak_ptr<DecodePool> pool;
-    const std::lock_guard lock(mutex);
-    auto held = pool.lock();
+    const std::lock_guard lock(program().mutex);
+    auto held = program().pool.lock();
     if (!held) {
       held = std::make_shared<DecodePool>(std::max(1U, std::thread::hardware_concurrency()));
-      pool = held;
+      program().pool = held;
     }
     return held;
+  }
+
+  /// The same if somebody holds it, else null. For whoever opens file after file: threads that
+  /// start and end with each leave memory behind in libraries.
+  static std::shared_ptr<DecodePool> running() {
+    const std::lock_guard lock(program().mutex);
+    return program().pool.lock();
   }
 
   /// Throws Error (Fault::memory) where not even one thread can be started.
@@ -69,6 +74,15 @@ class DecodePool {
   }
 
  private:
+  struct Program {
+    std::mutex mutex;
+    std::weak_ptr<DecodePool> pool;
+  };
+  static Program& program() {
+    static Program program;
+    return program;
+  }
+
   void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <pvm/core/config.hpp>
 
@@ -30,12 +33,28 @@ inline bool has_extension(std::string_view name, auto const& extensions) {
   return std::find(extensions.begin(), extensions.end(), extension(name)) != extensions.end();
 }
 
+/// A file by a name that FFmpeg takes for one: what stands before a colon is a protocol to it, but
+/// not in an absolute path. Names of no file (a stream's address) stay as they are.
+inline std::string path_for_ffmpeg(const std::string& name) {
+  std::error_code fault;
+  if (!std::filesystem::exists(name, fault)) return name;
+  const std::string absolute = std::filesystem::absolute(name, fault).string();
+  return fault ? name : absolute;
+}
+
 }  // namespace detail
 
-/// Files that systems leave behind: anything in `__MACOSX`, and whatever begins with a dot.
+/// Files that systems leave behind: anything in `__MACOSX`, and whatever begins with a dot, or lies
+/// in what does. `.` and `..` are ways, not names.
 inline bool is_litter(std::string_view path) {
-  return path.starts_with('.') || path.find("/.") != std::string_view::npos ||
-         path.starts_with("__MACOSX/") || path.find("/__MACOSX/") != std::string_view::npos;
+  for (;;) {
+    const std::size_t slash = path.find('/');
+    const std::string_view name = path.substr(0, slash);
+    if (name.starts_with('.') && name != "." && name != "..") return true;
+    if (slash == std::string_view::npos) return false;
+    if (name == "__MACOSX") return true;
+    path.remove_prefix(slash + 1);
+  }
 }
 
 inline bool is_image_name(std::string_view path) {

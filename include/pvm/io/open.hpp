@@ -78,6 +78,18 @@ inline AnySource open_synthetic(std::string_view seed) {
   return Synthetic(options);
 }
 
+/// The camera `number`, of which `path` consists.
+inline AnySource open_camera(int number, const std::string& path) {
+  try {
+    return Camera(number);
+  } catch (const Error& error) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) throw;
+    throw Error(error.fault(), std::string(error.what()) + " (The file or directory of that name " +
+                                   "is " + pvm::quote("./" + path) + ".)");
+  }
+}
+
 inline bool has_images(const std::filesystem::path& directory) {
   std::error_code fault;
   for (std::filesystem::directory_iterator entry(directory, fault), end; !fault && entry != end;
@@ -166,7 +178,8 @@ AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode dec
 /// content or name). The streams of one share its decoder.
 inline bool holds_pictures(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored) || is_zip_name(path) || has_zip_magic(path);
+  return std::filesystem::is_directory(path, ignored) ||
+         is_zip_name(std::filesystem::path(path).filename().string()) || has_zip_magic(path);
 }
 
 /// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
@@ -179,7 +192,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
     return detail::open_synthetic(std::string_view(path).substr(synthetic.size()));
   }
   int camera = 0;
-  if (detail::parse_whole(path, camera) && camera >= 0) return Camera(camera);
+  if (detail::parse_whole(path, camera) && camera >= 0) return detail::open_camera(camera, path);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     throw Error(Fault::source, pvm::quote(path) + " does not exist; name a zip, a video, a " +
@@ -200,7 +213,7 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
 /// An opener of the same, for `deal` and `Sequences`.
 template <class Gpu = GpuDecoding>
 Opener opener(std::string path, Decode decode = Decode::automatic) {
-  return [path = std::move(path), decode] { return open_source<Gpu>(path, decode); };
+  return {[path, decode] { return open_source<Gpu>(path, decode); }, path};
 }
 
 /// The paths of a data set's sequences, in natural order: where DIRECTORY/NAME is a directory, its

@@ -59,9 +59,11 @@ class Prefetch {
   /// The source's stages, and this one's queue.
   [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
 
-  /// As `seek`, but the source is sought on the thread, which goes on reading from there at once.
-  /// Where it cannot be, the next `next` throws.
-  void seek_ahead(const Position& position) { worker_->seek_ahead(position); }
+  /// As `seek`, but the source is sought on the thread, which goes on reading from there at once:
+  /// no more than `frames` before others are asked for. Where it cannot be, the next `next` throws.
+  void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
+    worker_->seek_ahead(position, frames);
+  }
 
   /// See `io::prepare`.
   void prepare(const FrameShape& shape) {
@@ -119,9 +121,10 @@ class Prefetch {
       if (!thread_.joinable()) start();
     }
 
-    void seek_ahead(const Position& position) {
+    void seek_ahead(const Position& position, std::uint64_t frames) {
       if (shape_ == FrameShape{}) return seek(position);  // nobody knows yet what to read
       stop();
+      to_read_ = frames;
       sought_ = position;
       place_.position = position;
       start();
@@ -188,6 +191,7 @@ class Prefetch {
       sought_.reset();
       first_ = 0;
       filled_count_ = 0;
+      to_read_ = unlimited;
     }
 
     void read_ahead() {
@@ -199,6 +203,7 @@ class Prefetch {
         {
           const std::lock_guard lock(mutex_);
           ++filled_count_;
+          if (to_read_ != unlimited) --to_read_;
         }
         filled_.notify_one();
       }
@@ -222,7 +227,8 @@ class Prefetch {
 
     Slot* wait_for_room() {
       std::unique_lock lock(mutex_);
-      freed_.wait(lock, [this] { return stopping_ || filled_count_ < slots_.size(); });
+      freed_.wait(lock,
+                  [this] { return stopping_ || (filled_count_ < slots_.size() && to_read_ > 0); });
       return stopping_ ? nullptr : &slots_[(first_ + filled_count_) % slots_.size()];
     }
 
@@ -230,6 +236,10 @@ class Prefetch {
       std::unique_lock lock(mutex_);
       usage_.queued += static_cast<double>(filled_count_);
       if (filled_count_ == 0) {
+        if (to_read_ == 0) {  // there are more than were expected
+          to_read_ = unlimited;
+          freed_.notify_one();
+        }
         Stopwatch watch;
         filled_.wait(lock, [this] { return filled_count_ > 0; });
         usage_.waiting += watch.lap();
@@ -257,9 +267,10 @@ class Prefetch {
     std::vector<Slot> slots_;  // a ring: from first_ on, filled_count_ of them are the consumer's
     std::size_t first_ = 0;
     std::size_t filled_count_ = 0;
+    std::uint64_t to_read_ = unlimited;
     bool stopping_ = false;
     StageUsage usage_{.name = "ahead"};
-    mutable std::mutex mutex_;         // over the four above
+    mutable std::mutex mutex_;         // over the five above
     mutable std::mutex source_mutex_;  // over the source, for those who ask while it is read
     std::condition_variable filled_;
     std::condition_variable freed_;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/io/any_source.hpp>
+#include <pvm/io/decode_pool.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
@@ -35,6 +37,9 @@ class Sequences {
     }
     for (Opener& opener : openers) files_.push_back({.open = std::move(opener)});
   }
+
+  /// Takes the sequence `index` as reported to be unreadable.
+  void expect_left_out(std::size_t index) { files_[index].left_out = true; }
 
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
@@ -117,6 +122,7 @@ class Sequences {
   void open() {
     File& file = files_[index_];
     source_.emplace(file.open());
+    if (!pool_) pool_ = DecodePool::running();
     source_->expect_once(true);  // it is closed behind its last frame
     inside_ = false;
     if (Unreadable* known = source_->unreadable()) known->expect(file.unreadable);
@@ -158,9 +164,10 @@ class Sequences {
   std::vector<File> files_;
   std::size_t index_ = 0;
   std::uint64_t pass_ = 0;
-  std::vector<StageUsage> usage_;    // of the files that are closed
-  std::optional<AnySource> source_;  // files_[index_], while it is open
-  bool inside_ = false;              // the next frame of source_ is not its first
+  std::shared_ptr<DecodePool> pool_;  // if a file needs it: it is to outlive each of them
+  std::vector<StageUsage> usage_;     // of the files that are closed
+  std::optional<AnySource> source_;   // files_[index_], while it is open
+  bool inside_ = false;               // the next frame of source_ is not its first
 };
 
 static_assert(FrameSource<Sequences>);

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -80,11 +81,17 @@ std::string replay_id(const S& source) {
   }
 }
 
+/// Of frames, where nobody knows how many.
+inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
 /// `seek`, but where the source offers `seek_ahead` (one that is read on a thread of its own) it
-/// returns at once, and a failure is thrown by the next `next`.
+/// returns at once, and a failure is thrown by the next `next`. `frames`: how many will be asked
+/// for from there, so that it need not read ahead any further.
 template <FrameSource S>
-void seek_ahead(S& source, const Position& position) {
-  if constexpr (requires { source.seek_ahead(position); }) {
+void seek_ahead(S& source, const Position& position, std::uint64_t frames = unlimited) {
+  if constexpr (requires { source.seek_ahead(position, frames); }) {
+    source.seek_ahead(position, frames);
+  } else if constexpr (requires { source.seek_ahead(position); }) {
     source.seek_ahead(position);
   } else {
     source.seek(position);

@@ -17,33 +17,18 @@
 
 #include <opencv2/core.hpp>
 #include <opencv2/videoio.hpp>
-#include <opencv2/videoio/registry.hpp>
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/io/quiet.hpp>
+#include <pvm/io/open_video.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
+#include <pvm/io/video_size.hpp>
 
 namespace pvm::inline v0::io {
-
-/// Opens a video file with FFmpeg where OpenCV has it, else with whatever else reads files; never
-/// as a pattern for the names of single pictures. The result may be closed.
-inline cv::VideoCapture open_video(const std::string& path) {
-  quiet_opencv();
-  if (cv::videoio_registry::hasBackend(cv::CAP_FFMPEG)) {
-    return cv::VideoCapture(path, cv::CAP_FFMPEG);
-  }
-  for (const cv::VideoCaptureAPIs backend : cv::videoio_registry::getStreamBackends()) {
-    if (backend == cv::CAP_IMAGES) continue;
-    cv::VideoCapture capture(path, backend);
-    if (capture.isOpened()) return capture;
-  }
-  return {};
-}
 
 /// The frames of a video file, in the order they are decoded in; unlabelled. Model of FrameSource.
 ///
@@ -52,7 +37,8 @@ inline cv::VideoCapture open_video(const std::string& path) {
 class Video {
  public:
   /// Throws Fault::source where `path` is no video or has no frames.
-  explicit Video(const std::filesystem::path& path) : name_(path.string()) {
+  explicit Video(const std::filesystem::path& path)
+      : name_(path.string()), of_one_size_(OfOneSize::holds(name_)) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
       throw Error(Fault::source, pvm::quote(name_) + " does not exist");
@@ -72,8 +58,9 @@ class Video {
       if (ended_) reopen();
       const std::uint64_t index = taken_.frame;
       const bool decoded = retrieve(picture_);
-      if (decoded && still_.looks_stuck(picture_, index)) check_size(picture_, index);
+      const bool stuck = decoded && still_.looks_stuck(picture_, index);
       advance();
+      if (decoded && (is_size_due(index) || stuck)) check_size(index, stuck);
       const bool readable = decoded && make_frame(shape, pixels);
       if (const auto info = settle(index, readable)) return *info;
     }
@@ -125,6 +112,11 @@ class Video {
   /// From here on, unless the video has ended, the frame at `taken_` is the one last grabbed.
   void reopen() {
     capture_ = open_video(name_);
+    std::error_code ignored;
+    if (!capture_.isOpened() && !std::filesystem::exists(name_, ignored)) {
+      throw Error(Fault::source,
+                  pvm::quote(name_) + " does not exist any more; put it back to go on");
+    }
     if (!capture_.isOpened()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " is not a video that can be decoded; is it whole, " +
@@ -135,22 +127,29 @@ class Video {
                                      " has no video frames that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    retrieve(picture_);  // all others are made by its size, wherever reading goes on
     taken_.frame = 0;
     ended_ = false;
   }
 
-  /// OpenCV repeats the last picture for ever where a video changes its size. Whether a picture
-  /// that stays the same is such a one shows in a capture that has retrieved none before it.
-  void check_size(const cv::Mat& picture, std::uint64_t index) const {
-    cv::VideoCapture capture = open_video(name_);
-    std::uint64_t grabbed = 0;
-    while (grabbed <= index && capture.grab()) ++grabbed;
-    cv::Mat now;
-    if (grabbed <= index || !capture.retrieve(now)) return;
-    if (now.size() == picture.size() && cv::norm(now, picture, cv::NORM_INF) == 0) return;
-    throw Error(Fault::source, pvm::quote(name_) + " changes its size at frame " +
-                                   std::to_string(still_.since()) +
-                                   ", which cannot be followed; convert it to one size first");
+  /// On the first pass, at frames ever further apart, so that little is learned from what is no
+  /// picture of the video, and at the last one, so that the pass counts.
+  bool is_size_due(std::uint64_t index) {
+    if (of_one_size_ || (!ended_ && index < look_at_)) return false;
+    look_at_ = 2 * index;
+    return true;
+  }
+
+  void check_size(std::uint64_t index, bool stuck) {
+    if (is_of_other_size(name_, index, picture_)) {
+      const std::string where = stuck ? "at frame " + std::to_string(still_.since())
+                                      : "at frame " + std::to_string(index) + " or before";
+      throw Error(Fault::source, pvm::quote(name_) + " changes its size " + where +
+                                     ", which cannot be followed; convert it to one size first");
+    }
+    if (!ended_) return;
+    of_one_size_ = true;
+    OfOneSize::add(name_);
   }
 
   void advance() {
@@ -216,6 +215,8 @@ class Video {
   Position position_;  // the next frame to be handed on: other than taken_ while one is decoded
   bool starting_ = true;
   bool ended_ = false;
+  bool of_one_size_;               // as far as it can be read
+  std::uint64_t look_at_ = 1'024;  // the next frame whose size is looked at, if it is not known
   std::optional<std::uint64_t> found_length_;  // as soon as the end was met
   std::optional<std::uint64_t> length_;        // once it was handed on
   std::uint64_t failures_ = 0;                 // unreadable ones in a row

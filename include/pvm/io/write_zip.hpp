@@ -131,6 +131,21 @@ class ZipWriter {
   std::unique_ptr<zip_t, Discard> archive_;
 };
 
+/// Gives the file `made` the name `path` unless something has that name by now: `made` may keep its
+/// own, too. File systems without hard links leave a moment in which that is not noticed.
+inline void publish(const std::filesystem::path& made, const std::filesystem::path& path) {
+  std::error_code fault;
+  std::filesystem::create_hard_link(made, path, fault);
+  if (!fault) return;
+  std::error_code ignored;
+  if (fault == std::errc::file_exists ||
+      std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) {
+    cannot_write(path, "a file of that name has come meanwhile; choose another name");
+  }
+  std::filesystem::rename(made, path, fault);
+  if (fault) cannot_write(path, fault.message());
+}
+
 /// So that a file is on the disk before it gets its name.
 inline void flush_to_disk(const std::filesystem::path& path) {
 #if !defined(_WIN32)
@@ -201,9 +216,7 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
   archive.add_text("labels.txt", labels);
   archive.close();
   detail::flush_to_disk(whole.path());
-  std::error_code fault;
-  std::filesystem::rename(whole.path(), path, fault);
-  if (fault) detail::cannot_write(path, fault.message());
+  detail::publish(whole.path(), path);
   return written;
 }
 

@@ -20,13 +20,17 @@
 #include <zip.h>
 
 #include <pvm/core/error.hpp>
+#include <pvm/io/file_names.hpp>
 #include <pvm/io/image_list.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm::inline v0::io {
 
-/// Whether the file begins as zip archives do.
+/// Whether the file begins as zip archives do. What is no file is not looked into: opening a pipe
+/// would wait for somebody to write into it.
 inline bool has_zip_magic(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   return magic[0] == 'P' && magic[1] == 'K' &&
@@ -37,7 +41,7 @@ inline bool has_zip_magic(const std::filesystem::path& path) {
 class ZipStore {
  public:
   /// Throws Fault::source where `path` is not a whole zip archive.
-  explicit ZipStore(const std::filesystem::path& path) {
+  explicit ZipStore(const std::filesystem::path& path) : name_(path.string()) {
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) {
       throw Error(Fault::source, pvm::quote(path.string()) + " is a directory, not a zip archive");
@@ -47,7 +51,9 @@ class ZipStore {
     if (!archive_) throw Error(Fault::source, why_not(path, code));
   }
 
-  /// All entries, directories among them, under the names as they are stored.
+  /// All entries, directories among them, under the names as they are stored. Throws Fault::source
+  /// where there are pictures and all of them are encrypted or packed in a way that libzip does not
+  /// know, which is not to be said for each.
   [[nodiscard]] std::vector<StoredFile> files() const {
     const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
     std::vector<StoredFile> files;
@@ -57,6 +63,7 @@ class ZipStore {
       const char* name = zip_get_name(archive_.get(), index, ZIP_FL_ENC_RAW);
       if (name != nullptr) files.push_back({name, index});
     }
+    refuse_if_locked(files);
     return files;
   }
 
@@ -83,6 +90,27 @@ class ZipStore {
     void operator()(zip_file_t* entry) const noexcept { zip_fclose(entry); }
   };
   using Entry = std::unique_ptr<zip_file_t, Discard>;
+
+  void refuse_if_locked(const std::vector<StoredFile>& files) const {
+    const char* why = nullptr;
+    for (const StoredFile& file : files) {
+      if (!is_image_name(file.name)) continue;
+      zip_stat_t facts;
+      constexpr zip_uint64_t needed = ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+      if (zip_stat_index(archive_.get(), file.id, 0, &facts) != 0) return;
+      if ((facts.valid & needed) != needed) return;
+      if (facts.encryption_method != ZIP_EM_NONE) {
+        why = " are encrypted; unpack it with its password and name the directory";
+      } else if (zip_compression_method_supported(facts.comp_method, 0) == 0) {
+        why =
+            " are packed in a way that libzip does not know here; pack them with deflate, or "
+            "unpack it and name the directory";
+      } else {
+        return;
+      }
+    }
+    if (why != nullptr) throw Error(Fault::source, "the pictures in " + pvm::quote(name_) + why);
+  }
 
   /// Reads `size` bytes and then the end, which is when libzip compares the checksum. The buffer
   /// grows with what is really there.
@@ -119,6 +147,7 @@ class ZipStore {
     return name + " cannot be opened: " + reason;
   }
 
+  std::string name_;
   std::unique_ptr<zip_t, Discard> archive_;
 };
 

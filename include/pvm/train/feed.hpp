@@ -91,6 +91,9 @@ class Feed {
     io::add_usage(report.stages, io::usage_since(usage_before_, std::move(stages)));
   }
 
+  /// Whether `fill` has thrown what a source threw.
+  [[nodiscard]] bool source_failed() const noexcept { return in_source_; }
+
   /// Unreadable frames met so far, each counted once, however many streams share a source.
   [[nodiscard]] std::uint64_t skipped() const {
     std::uint64_t sum = 0;
@@ -143,8 +146,10 @@ class Feed {
               bool first) {
     const auto pixels = block.pixels.subspan(row * shape_.size(), shape_.size());
     io::Stopwatch watch;
+    in_source_ = true;
     if (stream.at != position) stream.source->seek(position);
     const io::FrameInfo info = stream.source->next(shape_, pixels);
+    in_source_ = false;
     waiting_ += watch.lap();
     stream.at = stream.source->position();
     ++decoded_;
@@ -199,13 +204,15 @@ class Feed {
     }
   }
 
-  /// Sends the source ahead to what comes behind the stored frames, so that it is there in time.
+  /// Sends the source ahead to what comes behind the stored frames, so that it is there in time,
+  /// and no further than up to what is stored again.
   void prepare(Stream& stream, std::uint64_t pass) {
     auto missing = stream.table->first_missing(stream.entry);
     if (!missing) return;
     missing->pass += pass;
     if (stream.at == *missing) return;
-    io::seek_ahead(*stream.source, *missing);
+    const auto frames = stream.table->missing_from(*missing, stream.source->length());
+    io::seek_ahead(*stream.source, *missing, frames);
     stream.at = *missing;
   }
 
@@ -248,6 +255,7 @@ class Feed {
   std::vector<Stored> new_;    // of the block in hand
   std::uint64_t decoded_ = 0;  // frames of the block in hand
   bool begun_ = false;
+  bool in_source_ = false;  // what a source throws leaves it so
   bool told_ = false;
   bool keeping_ = false;        // new frames, as far as they can be kept
   double waiting_ = 0;          // seconds for sources

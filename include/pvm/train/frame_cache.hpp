@@ -73,6 +73,18 @@ class FrameTable {
     return std::nullopt;
   }
 
+  /// How many frames follow one another from `missing` on, up to the next one that is stored or the
+  /// end of a pass of `length`; `unlimited` where neither is known.
+  [[nodiscard]] std::uint64_t missing_from(const io::Position& missing,
+                                           std::optional<std::uint64_t> length) const {
+    std::uint64_t end = length.value_or(io::unlimited);
+    for (const Entry& e : entries_) {
+      if (e.at.sequence != missing.sequence || e.at.frame <= missing.frame) continue;
+      end = std::min(end, e.at.frame);
+    }
+    return end == io::unlimited ? end : end - missing.frame;
+  }
+
  private:
   struct Key {
     std::uint64_t sequence, frame;

@@ -249,9 +249,9 @@ class TrainerBase {
           (call(waiting, moment, score), ...);
         }
       }
-    } catch (const Error& error) {
+    } catch (...) {
       // What has been learned is not lost with the source: the callbacks may save it.
-      if (error.fault() != Fault::source || moment.step == moment.begin) throw;
+      if (!feed.source_failed() || moment.step == moment.begin) throw;
       moment.cut_short = true;
       const Score score = take_score();
       make_report(feed, moment);
@@ -324,7 +324,7 @@ class TrainerBase {
     streams_.resize(streams.size());
     for (std::size_t b = 0; b < streams.size(); ++b) {
       StreamState& state = streams_[b];
-      const std::string source = detail::file_name_of(streams[b].name());
+      const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
       if (state.source != source) {
         if (resumed_ && !state.source.empty()) {  // one that has seen frames
           log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +

@@ -24,6 +24,7 @@ extern "C" {
 }
 
 #include <pvm/core/error.hpp>
+#include <pvm/io/file_names.hpp>
 #include <pvm/io/gpu/device_bytes.hpp>
 #include <pvm/io/gpu/picture_kernel.cuh>
 #include <pvm/io/nal_units.hpp>
@@ -83,7 +84,8 @@ class VideoPackets {
   /// freedom, more than 8 bits, other chroma than 4:2:0, odd sides.
   explicit VideoPackets(const std::string& path) {
     AVFormatContext* opened = nullptr;
-    if (avformat_open_input(&opened, path.c_str(), nullptr, nullptr) < 0) {
+    const std::string file = detail::path_for_ffmpeg(path);
+    if (avformat_open_input(&opened, file.c_str(), nullptr, nullptr) < 0) {
       detail::refuse_video("FFmpeg does not open " + pvm::quote(path));
     }
     format_.reset(opened);
