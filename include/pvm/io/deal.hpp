@@ -184,7 +184,7 @@ inline AnySource ahead_of(AnySource source, std::size_t frames) {
 }  // namespace detail
 
 /// Makes `streams` sources, each read ahead by up to `ahead` frames: more than an engine takes at
-/// once, so that it need not wait (0: 128, and fewer for many streams). Zips and directories share
+/// once, so that it need not wait (0: 256, and fewer for many streams). Zips and directories share
 /// the threads of the DecodePool, and streams of one of them its decoder; any other stream has a
 /// thread of its own.
 ///

@@ -141,7 +141,8 @@ class Video {
   }
 
   void check_size(std::uint64_t index, bool stuck) {
-    if (is_of_other_size(name_, index, picture_)) {
+    const bool from_start = stuck || index < (ended_ ? most_decoded_again : 4'097);
+    if (is_of_other_size(name_, index, picture_, from_start)) {
       const std::string where = stuck ? "at frame " + std::to_string(still_.since())
                                       : "at frame " + std::to_string(index) + " or before";
       throw Error(Fault::source, pvm::quote(name_) + " changes its size " + where +
@@ -215,7 +216,8 @@ class Video {
   Position position_;  // the next frame to be handed on: other than taken_ while one is decoded
   bool starting_ = true;
   bool ended_ = false;
-  bool of_one_size_;               // as far as it can be read
+  bool of_one_size_;  // as far as it can be read
+  static constexpr std::uint64_t most_decoded_again = 1 << 16;
   std::uint64_t look_at_ = 1'024;  // the next frame whose size is looked at, if it is not known
   std::optional<std::uint64_t> found_length_;  // as soon as the end was met
   std::optional<std::uint64_t> length_;        // once it was handed on

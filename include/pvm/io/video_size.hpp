@@ -76,10 +76,13 @@ inline std::optional<cv::Mat> picture_decoded(const std::string& name, std::uint
 
 /// Whether frame `index` of the video `name`, of which a capture that began with the first frame
 /// has made `picture`, is of another size than that one. Fast where the file can be sought and
-/// nothing is wrong.
-inline bool is_of_other_size(const std::string& name, std::uint64_t index, const cv::Mat& picture) {
+/// nothing is wrong; else `from_start` says whether all before that frame may be decoded again, up
+/// to three times.
+inline bool is_of_other_size(const std::string& name, std::uint64_t index, const cv::Mat& picture,
+                             bool from_start) {
   using namespace detail;
   for (const auto find : {picture_sought, picture_decoded}) {
+    if (find == picture_decoded && !from_start) return false;
     const auto like_it = find(name, index, Made::first_two);
     if (!like_it || !same_picture(picture, *like_it)) continue;
     const auto by_itself = find(name, index, Made::none);
