@@ -56,8 +56,8 @@ inline std::string cuda_sentence(cudaError_t error, const char* doing) {
       return what + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + "); " +
              (loses_gpu(error)
                   ? "the GPU is lost to this process, restart it from the last checkpoint"
-                  : "that is a mistake in this program or in pvm, please report it; the host "
-                    "backend may do meanwhile");
+                  : "use the host backend, and please report it if other programs can use the "
+                    "GPU");
   }
 }
 

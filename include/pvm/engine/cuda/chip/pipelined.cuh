@@ -112,7 +112,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     return reinterpret_cast<const typename Base::Word*>(a.weights + this->start_of(block)) + lane();
   }
   /// What is known of this warp's blocks of W0 in this step: where in shared memory their inputs
-  /// are, when they fold, of which unit they are.
+  /// are, and of which unit they are.
   __device__ __forceinline__ const std::uint32_t* my_inputs() const {
     return this->template list<std::uint32_t>(p.inputs) + p.block_start[warp()] +
            ((now().step & 1) != 0 ? p.input_count : 0);

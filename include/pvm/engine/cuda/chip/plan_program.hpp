@@ -127,16 +127,14 @@ typename Lists::value_type Plan<Precision, Hidden, home>::join(
 
 /// Where blocks' inputs are on even steps, then on odd ones. Behind the last block it is x, because
 /// a warp looks beyond its own. Where a step is pipelined the upper halves say what else a pass
-/// wants to know: when the block folds, of which unit it is, and whether it is a warp's last of
-/// that.
+/// wants to know: of which unit the block is, and whether it is a warp's last of that.
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
     const ChipProgram& p, const std::vector<ChipBlock>& all) {
   std::vector<std::uint32_t> inputs(2 * p.input_count, p.x);
   for (std::size_t k = 0; k < p.input_count && k < all.size(); ++k) {
     const std::uint32_t what = all[k].what;
-    const std::uint32_t more = (what >> 8 & 0xff) << input_phase_shift |
-                               (what & 0xff) << input_unit_shift |
+    const std::uint32_t more = static_cast<std::uint32_t>(unit_in(what)) << input_unit_shift |
                                (left_in(what) == 1 ? last_of_unit : 0);
     const std::uint32_t also = S::pipelined ? more : 0;
     inputs[k] = (all[k].x & 0xffffU) | also;

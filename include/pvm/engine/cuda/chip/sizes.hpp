@@ -229,7 +229,7 @@ PVM_HOST_DEVICE constexpr int unit_in(std::uint32_t what) { return static_cast<i
 PVM_HOST_DEVICE constexpr int phase_in(std::uint32_t what) { return unit_in(what >> 8); }
 PVM_HOST_DEVICE constexpr std::uint32_t left_in(std::uint32_t what) { return what >> run_shift; }
 /// In the list of blocks' inputs, where a step is pipelined.
-inline constexpr int input_phase_shift = 16, input_unit_shift = 24;
+inline constexpr int input_unit_shift = 24;
 inline constexpr std::uint32_t last_of_unit = 1U << 31;
 /// Blocks of W0 of one unit that a warp has, one behind the other, where warps have roles.
 struct alignas(16) ChipRun {

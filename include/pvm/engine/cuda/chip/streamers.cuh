@@ -54,7 +54,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
-  next = {};
+  next = {};  // or the compiler would keep what it was through the pass before
   if (my_count() != 0) this->load_streamed(next, tiles_of(first_block()));
 }
 
