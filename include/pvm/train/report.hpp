@@ -69,7 +69,8 @@ inline std::string bottleneck(const Report& report) {
              " of the time): save, measure and draw less often.";
     }
     return "The bottleneck is the engine, which computed " + engine +
-           " of the time: a faster device or a smaller network moves it, faster decoding does not.";
+           " of the time: a faster device or a smaller network would help, faster decoding would "
+           "not.";
   }
   const io::StageUsage* const stage = detail::busiest_stage(report);
   const std::string name = stage == nullptr ? "the source" : "the stage '" + stage->name + "'";
@@ -82,8 +83,8 @@ inline std::string bottleneck(const Report& report) {
   }
   const bool replays = report.replayed > 0;  // else nothing is kept, or there was no second pass
   return "The bottleneck is " + name + ": the engine waited for it " + waiting + " of the time; " +
-         cure + " moves it" +
-         (replays ? ", and so does a longer run, or a larger frame cache if not all frames fit."
+         cure + " would help" +
+         (replays ? ", and so would a longer run, or a larger frame cache if not all frames fit."
                   : ".");
 }
 
