@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From CUDA's status codes to the library's exceptions, device memory that frees itself, and the
-/// question whether there is a GPU at all.
+/// Converts CUDA's status codes into the library's exceptions; owners of device memory, pinned
+/// memory, streams and events; and a test whether there is a GPU at all.
 
 #include <cuda_runtime.h>
 
@@ -15,7 +15,7 @@
 
 namespace pvm::inline v0::detail {
 
-/// Whether a process cannot use the GPU any more after such an error.
+/// Whether a process cannot use the GPU any more after this error.
 inline bool loses_gpu(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -35,7 +35,7 @@ inline bool loses_gpu(cudaError_t error) {
   }
 }
 
-/// One sentence for a CUDA failure: what was done, what came back, what to do about it.
+/// One sentence for a CUDA failure: what was being done, the error, and what to do about it.
 inline std::string cuda_sentence(cudaError_t error, const char* doing) {
   const std::string what = std::string("CUDA, ") + doing + ": ";
   switch (error) {
@@ -61,14 +61,15 @@ inline std::string cuda_sentence(cudaError_t error, const char* doing) {
   }
 }
 
+/// Throws Error (memory or device) unless `error` is cudaSuccess. `doing`: what was being done.
 inline void cuda_check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
-  (void)cudaGetLastError();  // a sticky error must not be blamed on the next call
+  (void)cudaGetLastError();  // clears the error, or a later call would report it
   const bool memory = error == cudaErrorMemoryAllocation;
   throw Error(memory ? Fault::memory : Fault::device, cuda_sentence(error, doing));
 }
 
-/// `count` elements of device memory.
+/// Owns `count` elements of device memory, uninitialised.
 template <class T>
 class DeviceArray {
  public:
@@ -95,7 +96,7 @@ class DeviceArray {
   std::size_t count_ = 0;
 };
 
-/// Bytes of page-locked host memory.
+/// Owns page-locked host memory.
 class PinnedBytes {
  public:
   PinnedBytes() = default;
@@ -116,10 +117,10 @@ class PinnedBytes {
   void* data_ = nullptr;
 };
 
-/// A non-blocking stream.
+/// A stream that does not synchronise with the default stream.
 class Stream {
  public:
-  /// `urgent`: its kernels get room before those of streams that are not.
+  /// `urgent`: with the highest priority, so that its thread blocks are scheduled first.
   explicit Stream(bool urgent = false) {
     int least = 0, greatest = 0;
     cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
@@ -136,11 +137,11 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Whether all that was handed to `stream` is done.
+/// Whether all work in `stream` has finished.
 inline bool is_idle(cudaStream_t stream) {
   const cudaError_t status = cudaStreamQuery(stream);
   if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // no failure, but kept like one
+    (void)cudaGetLastError();  // not a failure, but CUDA records it as the last error
     return false;
   }
   cuda_check(status, "asking whether steps are running");
@@ -169,13 +170,13 @@ class Event {
 
 namespace pvm::inline v0 {
 
-/// Whether there is a GPU this program could run on. If not, `why` (if given) says so in a
-/// sentence. Never throws.
+/// Whether there is a GPU that this program can run on. If not, `why` (if given) receives the
+/// reason as a sentence. Never throws.
 inline bool cuda_available(std::string* why = nullptr) {
   int devices = 0;
   cudaError_t error = cudaGetDeviceCount(&devices);
   if (error == cudaSuccess && devices == 0) error = cudaErrorNoDevice;
-  if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context, or says why not
+  if (error == cudaSuccess) error = cudaFree(nullptr);  // creates the context, or fails
   if (error == cudaSuccess) return true;
   (void)cudaGetLastError();
   if (why != nullptr) *why = detail::cuda_sentence(error, "looking for a GPU");

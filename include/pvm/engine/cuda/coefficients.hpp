@@ -2,15 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The learning rule of a block of steps as tables for the step kernel, made on the host.
+/// The coefficients of the deferred updates (unit/deferred.hpp) for a block of steps, made on the
+/// host as tables for the kernels that run whole blocks.
 ///
-/// A table is one layer's coefficients at one step, by age a of the listed gradient (that of step
-/// t - 1 - a) and by how many steps ago a panel folded:
-///     before[R][L]   the weights w_j in step t, before the folds of step t
-///     after[R][L]    those of step t - 1 after its folds, for y(t-1); age counts from t - 2 there
-///     fold[L]        what the panels that fold in step t gain
-///     count, ages[L] which of those are not 0
-/// While rates stay the same, so do the tables, and steps share one.
+/// A table holds the coefficients of one layer in one step t, as floats. They depend on the age a
+/// of the listed gradient (0: that of step t - 1) and on how long ago a panel folded: s steps,
+/// modulo the fold period R, so that panels with s = 0 fold in step t. L gradients are listed:
+///     before[R][L]    w_j of [s][a] in step t, before the folds of step t
+///     after[R][L]     w_j of [s][a] in step t - 1 after its folds, for y(t-1); there age 0 is the
+///                     gradient of step t - 2
+///     fold[L]         by age: the coefficient with which panels that fold in step t add a gradient
+///     count, ages[L]  the number of ages with a nonzero fold[a], and these ages
+/// While the rates stay the same, so do the tables, and steps share one.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,6 +27,7 @@ namespace pvm::inline v0::detail {
 
 class CoefficientTables {
  public:
+  /// `share`: factor of one sequence's gradient in the update.
   CoefficientTables(std::size_t layers, DeferralPlan plan, float share)
       : plan_(plan),
         share_(share),
@@ -32,24 +36,27 @@ class CoefficientTables {
         stable_(layers, 0),
         after_(layers, std::vector<float>(square())) {}
 
+  /// Floats from one table to the next, a multiple of 4.
   [[nodiscard]] std::size_t stride() const { return (2 * square() + 2 * terms() + 1 + 3) / 4 * 4; }
   [[nodiscard]] std::vector<DeferredRates>& layers() { return rates_; }
   [[nodiscard]] const std::vector<DeferredRates>& layers() const { return rates_; }
 
-  /// Forgets what it knows about steps before `layers()` was changed from outside.
+  /// Drops what was cached of earlier steps. To be called after `layers()` was changed from
+  /// outside.
   void restart() {
     std::fill(stable_.begin(), stable_.end(), 0);
     for (auto& table : after_) std::fill(table.begin(), table.end(), 0.0F);
   }
-  /// Everything is in Z, nothing is listed.
+  /// Forgets all gradients: they are in Z completely.
   void clear() {
     rates_.assign(rates_.size(), DeferredRates(plan_));
     restart();
   }
 
-  /// Writes the tables of the `steps` steps from `step` on, and of the step after them, moving
-  /// `schedule` along. `index` gets (steps + 1) * layers table numbers, `tables` room for as many.
-  /// Returns the number of tables. A frozen block learns nothing.
+  /// Writes the tables of `steps` steps from `step` on, and of the step after them, and advances
+  /// `schedule`. `index` receives the table numbers, [steps + 1][layers]; `tables` must have room
+  /// for as many tables. Returns the number of different tables. If `learn` is false (a frozen
+  /// block), nothing is folded and no gradient is added.
   std::size_t write(std::uint64_t step, std::size_t steps, bool learn, RateSchedule& schedule,
                     std::uint32_t* index, float* tables) {
     const std::size_t layers = rates_.size();
@@ -85,7 +92,7 @@ class CoefficientTables {
     return used;
   }
 
-  /// The table of step `step`'s weights alone, all layers, for reading W(step).
+  /// Writes a table for each layer that serves to read W(step): only `before` counts.
   void write_now(std::uint64_t step, std::uint32_t* index, float* tables) {
     for (std::size_t l = 0; l < rates_.size(); ++l) {
       index[l] = static_cast<std::uint32_t>(l);
@@ -97,14 +104,16 @@ class CoefficientTables {
   [[nodiscard]] std::size_t terms() const { return static_cast<std::size_t>(plan_.terms); }
   [[nodiscard]] std::size_t period() const { return static_cast<std::size_t>(plan_.period); }
   [[nodiscard]] std::size_t square() const { return terms() * period(); }
-  /// Of the gradient of step t - 1 - age, also where that is before step 0.
+  /// Slot in the list of the gradient of step t - 1 - age, also where that is before step 0.
   [[nodiscard]] std::size_t slot(std::uint64_t t, std::size_t age) const {
     return static_cast<std::size_t>((t + terms() - 1 - age) % terms());
   }
+  /// Phase of the units that folded `since` steps before step t.
   [[nodiscard]] std::size_t phase(std::uint64_t t, std::size_t since) const {
     return static_cast<std::size_t>((t + period() - since) % period());
   }
 
+  /// Writes `before` and `after`, and zeros for the folds.
   void write_weights(std::size_t layer, std::uint64_t t, float* table) const {
     for (std::size_t since = 0; since < period(); ++since) {
       for (std::size_t age = 0; age < terms(); ++age) {
@@ -114,14 +123,16 @@ class CoefficientTables {
     std::copy(after_[layer].begin(), after_[layer].end(), table + square());
     std::fill_n(table + 2 * square(), 2 * terms() + 1, 0.0F);
   }
+  /// Keeps the coefficients of step t after its folds. They are `after` in the next step's table.
   void write_after(std::size_t layer, std::uint64_t t) {
-    for (std::size_t since = 0; since < period(); ++since) {  // since the fold, as of step t + 1
+    for (std::size_t since = 0; since < period(); ++since) {  // steps since the fold, in step t + 1
       for (std::size_t age = 0; age < terms(); ++age) {
         after_[layer][since * terms() + age] =
             share_ * rates_[layer].weight(phase(t + 1, since), slot(t, age));
       }
     }
   }
+  /// Writes `fold`, `count` and `ages`. `table`: address of `fold`.
   void write_folds(std::size_t layer, std::uint64_t t, bool learn, float* table) const {
     float* ages = table + terms();
     std::size_t count = 0;
@@ -135,9 +146,9 @@ class CoefficientTables {
   DeferralPlan plan_;
   float share_;
   std::vector<DeferredRates> rates_;
-  std::vector<Rates> last_;
-  std::vector<int> stable_;
-  std::vector<std::vector<float>> after_;
+  std::vector<Rates> last_;                // of the last step, by layer
+  std::vector<int> stable_;                // steps since a layer's rates changed
+  std::vector<std::vector<float>> after_;  // `after` of the next table, by layer
 };
 
 }  // namespace pvm::inline v0::detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// For how long a GPU has computed, without waiting for it.
+/// Measures for how long a GPU has computed, without waiting for it.
 
 #include <cuda_runtime.h>
 
@@ -13,8 +13,9 @@
 
 namespace pvm::inline v0::detail {
 
-/// Adds up the time between `begin` and `end` of pieces of work on one stream. The times are read
-/// from events of the GPU once it has passed them: nothing is held up. Not for captured streams.
+/// Adds up the time between `begin` and `end` of pieces of work on one stream. The times come from
+/// CUDA events and are read once these have completed, so that nothing is held up. Not for use
+/// while a stream is being captured.
 class ComputeTime {
  public:
   ComputeTime() {
@@ -32,8 +33,8 @@ class ComputeTime {
     }
   }
 
-  /// Before work is handed over. Engines have fewer pieces on their way than there are events; if
-  /// not, this waits for the oldest.
+  /// To be called before a piece of work is launched. Waits for the oldest piece if all events are
+  /// in use; engines have fewer pieces in flight.
   void begin(cudaStream_t stream) {
     if (count_ == pieces_.size()) {
       cuda_check(cudaEventSynchronize(pieces_[first_].ended), "running steps");
@@ -41,13 +42,13 @@ class ComputeTime {
     collect();
     cuda_check(cudaEventRecord(piece(count_).begun, stream), "timing steps");
   }
-  /// Behind it.
+  /// To be called after the piece has been launched.
   void end(cudaStream_t stream) {
     cuda_check(cudaEventRecord(piece(count_).ended, stream), "timing steps");
     ++count_;
   }
 
-  /// Seconds of all pieces that have ended.
+  /// Seconds of all pieces that have finished.
   [[nodiscard]] double seconds() {
     collect();
     return seconds_;
@@ -60,12 +61,12 @@ class ComputeTime {
 
   [[nodiscard]] Piece& piece(std::size_t i) { return pieces_[(first_ + i) % pieces_.size()]; }
 
-  /// Takes in the pieces that have ended since it was last called.
+  /// Adds the times of the pieces that have finished since the last call.
   void collect() {
     while (count_ > 0) {
       const cudaError_t state = cudaEventQuery(piece(0).ended);
       if (state == cudaErrorNotReady) {
-        (void)cudaGetLastError();  // no failure, but kept like one
+        (void)cudaGetLastError();  // not a failure, but CUDA records it as the last error
         return;
       }
       float milliseconds = 0;
@@ -78,7 +79,7 @@ class ComputeTime {
     }
   }
 
-  std::array<Piece, 16> pieces_;  // a ring: count_ of them, from first_ on, are under way
+  std::array<Piece, 16> pieces_;  // ring buffer: count_ pieces, from first_ on, are in flight
   std::size_t first_ = 0, count_ = 0;
   double seconds_ = 0;
 };

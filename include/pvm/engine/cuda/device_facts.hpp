@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The device that is current, as far as engines plan with it.
+/// What the engines need to know about the current CUDA device.
 
 #include <cuda_runtime.h>
 
@@ -15,17 +15,17 @@
 
 namespace pvm::inline v0::detail {
 
-/// What the engine asks about the current device.
 struct DeviceFacts {
   std::string name;
   int multiprocessors = 0;
-  std::size_t shared_bytes = 0;  ///< a block may have
-  std::size_t cache_bytes = 0;   ///< of the second-level cache, for weights that stay in it
-  bool overlaps = false;  ///< 9.0 and later: a kernel can start while the one before it ends, and
-                          ///< bulk copies
+  std::size_t shared_bytes = 0;  ///< most shared memory of a thread block
+  std::size_t cache_bytes = 0;   ///< the part of the L2 cache meant for weights that stay in it
+  bool overlaps = false;  ///< compute capability 9.0 or later: there are programmatic dependent
+                          ///< launch (a kernel starts while its predecessor ends) and bulk copies
   CudaTuning tuning;
 };
 
+/// Throws Error (device) if there is no GPU, or one older than compute capability 8.0.
 inline DeviceFacts describe_device() {
   int device = 0;
   cuda_check(cudaGetDevice(&device), "looking for a GPU");

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The engine that runs on an NVIDIA GPU. Include it from files that nvcc compiles.
+/// The general engine on an NVIDIA GPU, with the kernels in engine/cuda/fused. Include it from
+/// files that nvcc compiles.
 
 #ifndef __CUDACC__
 #error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"
@@ -35,9 +36,10 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine on the current CUDA device, fp32. `run` returns at once; frames go up on their own
-/// stream while earlier ones are used. `Net`: a Network, whose hidden size is a constant in the
-/// kernels and whose activation may be a type of the program (RunsOnGpu), or RuntimeNetwork.
+/// An Engine on the current CUDA device, in fp32. `run` returns at once; frames are uploaded on a
+/// stream of their own while steps on earlier frames run. `Net`: a Network, whose hidden size is a
+/// constant in the kernels and whose activation may be a type of the program (RunsOnGpu), or
+/// RuntimeNetwork.
 template <int Batch = dynamic, class Net = RuntimeNetwork>
 class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   using Base = detail::LaunchedEngine<CudaEngine>;
@@ -53,7 +55,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
 
   ~CudaEngine() { this->stop(); }
 
-  /// W(step), reference order, `connectome().weights` floats.
+  /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
     map().export_weights(download(copy_), download(bias_copy_), out);
@@ -88,7 +90,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     });
   }
 
-  /// Everything, for a checkpoint. Does not disturb the run.
+  /// The state, for a checkpoint. Does not change what the run computes afterwards.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
@@ -148,12 +150,14 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     detail::check_hidden<Known::hidden>(spec);
     return spec;
   }
-  /// Rows of the rings: the list, its lags, the frames converted ahead.
+  /// Slots of the rings: the listed gradients, the steps that their factors lag behind, and the
+  /// frames that are converted ahead.
   [[nodiscard]] std::size_t ring() const { return count(plan_.terms) + 10; }
-  /// Where the rows of step `step_ - back` start.
+  /// Ring slot of step `step_ - back`.
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 2 * ring() - back) % ring());
   }
+  /// Index in `past_` at which sequence b of step `step_ - back` starts.
   [[nodiscard]] std::size_t past_row(std::uint64_t back, std::size_t b) const {
     return (ring_row(back) * count(batch_) + b) * shape_.row();
   }
@@ -163,7 +167,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   [[nodiscard]] std::size_t score_size() const {
     return count(device_.multiprocessors) * detail::step_threads * 3;
   }
-  [[nodiscard]] std::size_t y_scratch_floats() const {  // of a multiprocessor
+  [[nodiscard]] std::size_t y_scratch_floats() const {  // for each SM
     return std::max<std::size_t>(4, planner_.y_floats);
   }
   [[nodiscard]] detail::fused::WeightMap map() const { return {net_, shape_, planner_}; }
@@ -171,7 +175,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors";
   }
 
-  /// The kernel's offsets are 32 bits wide.
+  /// Throws Error (usage) where an offset would not fit into the kernel's 32 bits.
   void check_sizes() const {
     const std::size_t most =
         std::max({ring() * count(batch_) * shape_.row(), inner_size(), planner_.history_floats});
@@ -206,7 +210,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     copy_ = Floats(planner_.arena_f4 * 4);
     past_d1_ = Floats(planner_.history_floats);
     bias_copy_ = Floats(planner_.history_floats);
-    clear(copy_);  // they are downloaded whole, with the padding that no kernel writes
+    clear(copy_);  // downloaded as a whole, with padding that no kernel writes
     clear(bias_copy_);
     past_ = Floats(ring() * b * shape_.row());
     y_ = Floats(2 * b * planner_.y_columns);
@@ -260,14 +264,14 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     launcher_.steps(arguments(most), stream);
   }
 
-  /// copy_ and bias_copy_ become W(step).
+  /// Writes W(step) to copy_ and bias_copy_.
   void materialise() {
     this->write_tables_now();
     launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
                           reinterpret_cast<float4*>(copy_.get()), bias_copy_.get(), compute_.get());
   }
 
-  /// Z = W(step).
+  /// Sets Z to W(step).
   void fold_everything() {
     materialise();
     this->copy(arena_, copy_);
@@ -276,7 +280,8 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     fill(past_d1_, d1);
   }
 
-  /// Everything on the device as of step_: Z (reference order) and the past, of `state` or new.
+  /// Initialises device memory for a run that continues at step_, with Z (reference order) and the
+  /// past of `state`; null: of a new run.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     std::vector<float> arena(arena_.size());
     std::vector<float> d1(past_d1_.size());
@@ -287,20 +292,23 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
       past[row + shape_.zero()] = 0.0F;
       std::fill_n(past.data() + row + shape_.d0(0), shape_.values, 0.0F);
     }
-    for (std::size_t b = 0; b < count(batch_); ++b) {  // x(0) is made of c(h(-1))
+    for (std::size_t b = 0; b < count(batch_); ++b) {  // x(0) contains c(h(-1))
       std::fill_n(past.data() + past_row(1, b), shape_.values, squeeze(1.0F));
     }
     if (state != nullptr) load_past(*state, past, y, d1);
     fill(past_, past);
     fill(y_, y);
     fill(past_d1_, d1);
-    fill(inner_, std::vector<float>(inner_.size(), 1.0F));  // the bias' row stays so
+    fill(inner_, std::vector<float>(inner_.size(), 1.0F));  // the row of the bias stays 1
     this->set_cursor();
     launcher_.restore_products(arguments(0), step_, compute_.get());
     this->synchronize();
   }
 
-  /// Calls visit(tensor offset, past offset, length) for the last `rows` rows of h, c(h) or d0.
+  // The visit functions map a checkpoint's tensors to the arrays of the engine.
+
+  /// Calls visit(tensor offset, past_ offset, length) for the last `rows` steps of h, c(h) or d0;
+  /// `first`: offset of these values in a row of past_.
   template <class Visit>
   void visit_hidden(std::size_t rows, std::size_t first, Visit visit) const {
     for (std::size_t back = 1; back <= rows; ++back) {
@@ -310,7 +318,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
       }
     }
   }
-  /// For a row of y: its pieces, unit by unit.
+  /// Calls visit(tensor offset, y_ offset, length) for y of one step, unit by unit.
   template <class Visit>
   void visit_outputs(Visit visit) const {
     std::size_t at = 0;
@@ -322,7 +330,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
       }
     }
   }
-  /// Calls visit(tensor offset, past_d1 offset, length) for the listed d1 of `terms` steps.
+  /// Calls visit(tensor offset, past_d1_ offset, length) for the listed d1 of `terms` steps.
   template <class Visit>
   void visit_d1(std::size_t terms, Visit visit) const {
     const auto rows = count(shape_.history);
@@ -340,8 +348,9 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
       }
     }
   }
+  /// Calls visit(tensor offset, past_ offset) for each pixel of the last `rows` frames.
   template <class Visit>
-  void visit_frames(std::size_t rows, Visit visit) const {  // one pixel at a time
+  void visit_frames(std::size_t rows, Visit visit) const {
     const std::size_t frame = spec_.frame_size();
     for (std::size_t back = 1; back <= rows; ++back) {
       for (std::size_t b = 0; b < count(batch_); ++b) {
@@ -388,7 +397,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     });
   }
 
-  /// Where y of step `step_ - back` starts.
+  /// Index in y_ at which y of step `step_ - back` starts.
   [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 4 - back) % 2) * count(batch_) * planner_.y_columns;
   }
@@ -422,8 +431,8 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   detail::fused::Planner planner_;
   Launcher launcher_;
   Array<std::uint32_t> blobs_, blob_start_, words_;
-  Array<float> arena_, copy_;  // Z; W when somebody reads it
-  Array<float> past_d1_, bias_copy_;
+  Array<float> arena_, copy_;         // Z; W after `materialise`
+  Array<float> past_d1_, bias_copy_;  // listed d1 and biases of Z; biases of W
   Array<float> past_, y_, inner_, y_scratch_;
 };
 

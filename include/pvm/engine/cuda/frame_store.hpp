@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Decoded frames in device memory: steps read them there, wherever they lie.
+/// A store of decoded frames in device memory, from which steps read them without an upload.
 
 #include <cuda_runtime.h>
 
@@ -19,15 +19,16 @@
 
 namespace pvm::inline v0::detail {
 
-/// Frames of one size by index, as far as device memory reaches; what is beyond lies in pinned host
-/// memory and goes up with the blocks that use it. Grows in chunks, so that frames never move.
+/// Frames of one size, by index. Frames for which device memory has no room are stored in pinned
+/// host memory and uploaded with the blocks that use them. The store grows in chunks, so that
+/// frames never move.
 class DeviceFrameStore {
  public:
   /// Copies go through `stream`.
   DeviceFrameStore(std::size_t frame_bytes, cudaStream_t stream)
       : frame_bytes_(frame_bytes), stream_(stream) {}
 
-  /// See Engine. The share of free memory is half of the device's.
+  /// See Engine. `share_of_free_memory` means half of the free device memory.
   std::size_t reserve(std::size_t budget, std::size_t frames) {
     if (frames == 0 || budget == 0) {
       chunks_.clear();
@@ -44,7 +45,7 @@ class DeviceFrameStore {
     return capacity_;
   }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-  /// Whether there is a frame already that steps may be reading.
+  /// Whether the index may have a frame already, which steps may be reading.
   [[nodiscard]] bool holds(std::size_t index) const noexcept { return index < put_; }
 
   void put(std::size_t first, std::span<const std::uint8_t> pixels) {
@@ -62,11 +63,12 @@ class DeviceFrameStore {
     wait();
   }
 
-  /// Says in `places` where each frame of the block lies on the device: in this store, or at its
-  /// row of `area`, to which its pixels are sent then.
+  /// Writes to `places`, for each of the first `rows` frames of the block, its device address: in
+  /// this store if its frame is in device memory here, else in `area`, [rows][frame_bytes] of
+  /// device memory, to which this function uploads it (asynchronously).
   void bring(const FrameBlock& block, std::size_t rows, std::uint8_t* area,
              const std::uint8_t** places) const {
-    std::size_t first = 0, end = 0;  // rows that are still to go up
+    std::size_t first = 0, end = 0;  // consecutive rows that are to be uploaded in one copy
     const auto send = [&] {
       if (first == end) return;
       copy(area + first * frame_bytes_, block.pixels.data() + first * frame_bytes_,
@@ -92,7 +94,7 @@ class DeviceFrameStore {
 
  private:
   static constexpr std::size_t chunk_bytes = std::size_t{32} << 20;
-  /// What is left to others.
+  /// Device memory that is left free for others.
   static constexpr std::size_t spare_bytes = std::size_t{256} << 20;
 
   struct Chunk {
@@ -107,7 +109,7 @@ class DeviceFrameStore {
   [[nodiscard]] std::size_t per_chunk() const noexcept {
     return std::max<std::size_t>(1, chunk_bytes / frame_bytes_);
   }
-  /// False where there is no memory left.
+  /// Adds a chunk. Returns false if neither device nor host memory is left.
   bool grow() {
     const std::size_t frames = std::min(per_chunk(), most_ - capacity_);
     const std::size_t bytes = frames * frame_bytes_;
@@ -119,7 +121,7 @@ class DeviceFrameStore {
         chunk.host = PinnedBytes(bytes);
       }
       chunks_.push_back(std::move(chunk));
-    } catch (const Error&) {  // what there is will do
+    } catch (const Error&) {  // the store stays as large as it is
       return false;
     }
     capacity_ += frames;
@@ -139,10 +141,10 @@ class DeviceFrameStore {
 
   std::size_t frame_bytes_;
   cudaStream_t stream_;
-  std::size_t budget_ = 0;    // 0 until it is settled
-  std::size_t most_ = 0;      // frames that it allows
+  std::size_t budget_ = 0;    // bytes; 0 until the first `reserve`
+  std::size_t most_ = 0;      // most frames within the budget
   std::size_t capacity_ = 0;  // frames there is room for
-  std::size_t put_ = 0;       // frames that may have been put in
+  std::size_t put_ = 0;       // end of the indices that have been stored
   std::vector<Chunk> chunks_;
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How much of the device's memory is free, and whether that is enough.
+/// How much device memory is free, and whether that is enough.
 
 #include <cuda_runtime.h>
 
@@ -14,15 +14,15 @@
 
 namespace pvm::inline v0::detail {
 
-/// Bytes.
+/// Free device memory, in bytes.
 inline std::size_t free_memory() {
   std::size_t free = 0, all = 0;
   cuda_check(cudaMemGetInfo(&free, &all), "asking for free memory");
   return free;
 }
 
-/// Throws Error (memory) unless `need` bytes are free. `with`: what the network needs them for,
-/// `smaller`: what takes less; both are parts of the sentence.
+/// Throws Error (memory) unless `need` bytes are free. `with` and `smaller` are parts of the
+/// message: what the network needs the memory for, and what to make smaller.
 inline void require_memory(std::size_t need, const std::string& with, const char* smaller) {
   const std::size_t free = free_memory();
   if (need <= free) return;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Work that is captured once and launched as a whole.
+/// Work on a stream that is captured once and then launched as a whole.
 
 #include <cuda_runtime.h>
 
@@ -12,8 +12,8 @@
 
 namespace pvm::inline v0::detail {
 
-/// A CUDA graph of launches on one stream. What changes from launch to launch has to be on the
-/// device: arguments are captured too.
+/// A CUDA graph of launches on one stream. Kernel arguments are captured by value: whatever changes
+/// from launch to launch must be in device memory.
 class Graph {
  public:
   Graph() = default;
@@ -21,7 +21,7 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
   ~Graph() { drop(); }
 
-  /// Captures what work() hands to `stream`, in place of what was captured before.
+  /// Captures what work() launches on `stream`, and replaces what was captured before.
   template <class Work>
   void capture(cudaStream_t stream, Work&& work) {
     cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
@@ -29,7 +29,7 @@ class Graph {
     cudaGraph_t graph = nullptr;
     try {
       work();
-    } catch (...) {  // a stream that went on capturing would refuse even to be waited for
+    } catch (...) {  // end the capture: a stream that is capturing cannot even be waited for
       if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) (void)cudaGraphDestroy(graph);
       (void)cudaGetLastError();
       throw;

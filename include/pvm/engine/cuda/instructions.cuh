@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The instructions that CUDA C++ has no name for, and nothing else: every line of PTX is in these
-/// files, so that others of the same paths (tests/emulated_cuda) can stand in where there is no
-/// GPU.
+/// Functions for the PTX instructions that CUDA C++ has no name for, and nothing else. All PTX of
+/// the library is in these files, so that files with the same paths in tests/emulated_cuda can
+/// replace them where there is no GPU.
 
 #include <pvm/engine/cuda/instructions/arithmetic.cuh>
 #include <pvm/engine/cuda/instructions/copies.cuh>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches a kernel with arguments of its own types, and with the shared memory that it needs.
+/// Kernel launches: with arguments converted to the kernel's parameter types, and with as much
+/// dynamic shared memory as the kernel needs.
 
 #include <cuda_runtime.h>
 
@@ -13,16 +14,18 @@
 
 namespace pvm::inline v0::detail {
 
-/// Where a kernel runs and with what.
+/// The launch configuration of a kernel.
 struct LaunchShape {
   dim3 grid;
-  int threads = 0;               ///< of a block
-  std::size_t shared_bytes = 0;  ///< of a block, beside what the kernel declares
+  int threads = 0;               ///< per thread block
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a thread block
   cudaStream_t stream = nullptr;
-  bool early = false;  ///< may start while the kernel before it ends, and waits for it itself
+  bool early = false;  ///< programmatic dependent launch: the kernel may start while the kernel
+                       ///< before it ends, and itself waits for the end of that kernel
 };
 
-/// Calls the template what() with the constant of the list that is `n`, or with the last one.
+/// Calls what.operator()<N>() with the constant N of the list that equals `n`, or with the last
+/// one if none does.
 template <int First, int... Rest, class What>
 void with_constant(int n, What&& what) {
   if constexpr (sizeof...(Rest) > 0) {
@@ -47,8 +50,8 @@ cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape,
   return cudaLaunchKernelEx(&config, kernel, values...);
 }
 
-/// Lets `kernel` be launched with so many bytes of shared memory beside what it declares. The limit
-/// is the kernel's, not an engine's: where another engine of the process needs more, it stays.
+/// Raises `kernel`'s limit of dynamic shared memory to `bytes`. The limit belongs to the kernel,
+/// not to an engine, so it is never lowered: another engine of the process may need more.
 template <class... Parameters>
 void allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
   static std::mutex one_by_one;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What engines share that run a whole block of steps in one launch: frames and rates on their way
-/// to the device, the captured launch, the score, and the questions about a checkpoint.
+/// The common base of the engines that run a whole block of steps in one kernel launch: upload of
+/// frames and rates, the captured launch, the score, and checkpoints.
 
 #include <cuda_runtime.h>
 
@@ -36,13 +36,16 @@
 
 namespace pvm::inline v0::detail {
 
-/// The base of an engine `Self`, which has
+/// The base (CRTP) of an engine `Self`, which must provide
 ///     void launch_steps(int most, cudaStream_t)   launches up to `most` steps of the staged block
-///     void fold_everything()                      the folded weights become W(step)
-///     std::string layout_name()                   whose states it continues bit by bit
+///     void fold_everything()                      sets the folded weights Z to W(step)
+///     std::string layout_name()                   EngineState::layout: states of the same layout
+///                                                 continue bit by bit
 ///     void read_weights(std::span<float>)
 ///     void start_state(const std::vector<float>& folded, const EngineState* past)
-/// It is made of a valid spec; throws Error (device, memory).
+///                                                 initialises device memory with Z in reference
+///                                                 order and this past; null: that of a new run
+/// The spec must be valid. Throws Error (device, memory).
 template <class Self>
 class LaunchedEngine {
  public:
@@ -55,7 +58,7 @@ class LaunchedEngine {
   [[nodiscard]] int block_steps() const noexcept { return device_.tuning.block_steps; }
 
   /// Room for `steps` (1 to block_steps()) frames of every sequence, in pinned memory. Waits until
-  /// the block that was there has gone up.
+  /// the block that used this memory before has been uploaded.
   [[nodiscard]] FrameBlock stage(int steps) {
     if (steps < 1 || steps > block_steps()) {
       throw Error(Fault::usage, "a block of " + std::to_string(steps) +
@@ -73,9 +76,9 @@ class LaunchedEngine {
             stored_};
   }
 
-  /// Frames in device memory, see Engine and engine/cuda/frame_store.hpp.
+  /// The store of frames in device memory, see Engine and engine/cuda/frame_store.hpp.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
-    if (budget == 0 || frames == 0) synchronize();  // steps may be reading what goes
+    if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
     return store_.reserve(budget, frames);
   }
   void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
@@ -118,9 +121,10 @@ class LaunchedEngine {
     return score;
   }
 
-  /// Continues from `state`: bit by bit if it is of this engine on a GPU like this one, else from
-  /// its weights, its past and, where possible, its momentum. A state with weights only starts at
-  /// its step with the past of a new run. Throws Error (Fault::checkpoint) if it does not fit.
+  /// Continues from `state`: bit by bit if an engine with the same layout saved it (this engine, on
+  /// a GPU like this one), else from its weights, its past and, where possible, its momentum. A
+  /// state with weights only starts at its step with the past of a new run. Throws Error
+  /// (Fault::checkpoint) if the state does not fit.
   void restore(const EngineState& state) {
     synchronize();
     check_state(state, state_sizes());
@@ -138,7 +142,7 @@ class LaunchedEngine {
     counted_ = {};
   }
 
-  /// For how long the GPU has run steps, of those that have ended.
+  /// Seconds that the GPU has spent on steps, as far as these have finished.
   [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
 
  protected:
@@ -158,8 +162,8 @@ class LaunchedEngine {
         tables_(spec.layer_shapes.size(), plan, share_) {}
   ~LaunchedEngine() = default;
 
-  /// Waits for all work: the first thing in a destructor of `Self`, whose memory steps may be
-  /// using.
+  /// Waits for all work. A destructor of `Self` must call this first: steps may still be using its
+  /// memory.
   void stop() noexcept {
     (void)cudaStreamSynchronize(upload_.get());
     (void)cudaStreamSynchronize(compute_.get());
@@ -169,11 +173,11 @@ class LaunchedEngine {
   [[nodiscard]] std::size_t layers() const { return net_.layer_start.size() - 1; }
   [[nodiscard]] std::size_t patches() const { return net_.layer_start[1]; }
   [[nodiscard]] std::size_t patch_size() const { return count(net_.units[0].base); }
-  /// h of a step, all sequences.
+  /// Number of hidden values of a step, all sequences.
   [[nodiscard]] std::size_t hidden_row() const {
     return count(batch_) * net_.units.size() * count(net_.hidden);
   }
-  /// Index in a frame of pixel k of patch u.
+  /// Index in a frame of value k (row, column, channel) of the patch of unit u.
   [[nodiscard]] std::size_t pixel(std::size_t u, std::size_t k) const {
     const auto block = count(spec_.input_block_size);
     const auto across = count(spec_.layer_shapes[0]);
@@ -184,7 +188,7 @@ class LaunchedEngine {
 
   // -------------------------------------------------------------- memory
 
-  /// Bytes of device memory for what is here but the score; the rest is the engine's own.
+  /// Bytes of device memory that this base allocates, without the score.
   [[nodiscard]] std::size_t staging_bytes() const {
     const std::size_t b = count(batch_);
     const std::size_t staged = count(block_steps()) * b * (spec_.frame_size() + 1 + sizeof(void*)) +
@@ -195,7 +199,8 @@ class LaunchedEngine {
   void require_memory(std::size_t need, const std::string& with) const {
     detail::require_memory(need, with, batch_ > 1 ? "batch or spec" : "spec");
   }
-  /// With room for so many sums of scores: prediction, persistence, loss, and again.
+  /// Allocates the memory of this base. `scores`: number of score sums, in groups of prediction,
+  /// persistence and loss.
   void allocate_staging(std::size_t scores) {
     const std::size_t b = count(batch_);
     const std::size_t slots = count(device_.tuning.blocks_ahead);
@@ -252,7 +257,8 @@ class LaunchedEngine {
 
   // -------------------------------------------------------------- launches
 
-  /// What kernels are told of the network and of staging; `Arguments` names it as it is here.
+  /// Fills in those kernel arguments that describe the network and the staged blocks. `Arguments`
+  /// is the argument struct of the kernels of `Self`.
   template <class Arguments>
   void describe(Arguments& a, int most_steps) const {
     a.units = static_cast<int>(net_.units.size());
@@ -279,19 +285,20 @@ class LaunchedEngine {
     a.coefficients = coefficients_.get();
   }
 
-  /// Captures the launch once; everything that changes is on the device.
+  /// Captures the launch of a block in a graph. It can be replayed because everything that changes
+  /// from block to block is in device memory.
   void capture() {
     if (!options_.graph) return;
     graph_.capture(compute_.get(), [&] { self().launch_steps(INT_MAX, compute_.get()); });
   }
 
-  /// Where a run starts, on the device.
+  /// Writes the position of the run to device memory, and clears the barriers and the score.
   void set_cursor() {
     fill(cursor_, std::vector<Cursor>{{step_, blocks_, 0, 0}});
     fill(barrier_, std::vector<unsigned int>(barriers));
     clear(score_);
   }
-  /// The tables of W(step), for `now_index_` and `now_tables_`.
+  /// Writes the coefficient tables of W(step) to `now_index_` and `now_tables_`.
   void write_tables_now() {
     std::vector<std::uint32_t> index(layers());
     std::vector<float> tables(layers() * tables_.stride());
@@ -302,7 +309,7 @@ class LaunchedEngine {
 
   // -------------------------------------------------------------- checkpoints
 
-  /// What a state says beside the folded weights and the past.
+  /// A state without the folded weights and the past.
   [[nodiscard]] EngineState save_run() {
     EngineState state;
     state.step = step_;
@@ -319,7 +326,7 @@ class LaunchedEngine {
     return state;
   }
 
-  /// What a kernel counts on, see its own arguments.
+  /// Length of `barrier_`: counters in device memory, see the kernels' arguments.
   static constexpr std::size_t barriers = 3;
 
   Spec spec_;
@@ -328,7 +335,7 @@ class LaunchedEngine {
   DeviceFacts device_;
   Connectome net_;
   DeferralPlan plan_;
-  float share_;  // of one sequence in the update
+  float share_;  // factor of one sequence's gradient in the update
   RateSchedule schedule_;
   CoefficientTables tables_;
   Stream compute_, upload_;
@@ -338,16 +345,20 @@ class LaunchedEngine {
   std::uint64_t step_ = 0;
 
  private:
+  /// The host side of a staging slot. Events: the upload of its block has ended; the steps of its
+  /// block have ended.
   struct Staging {
     PinnedBytes pixels, places, scored, index, tables;
     Event uploaded, used;
   };
 
   [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
+  /// Most coefficient tables of a block, words of its table index, floats of its tables.
   [[nodiscard]] std::size_t tables_count() const { return (count(block_steps()) + 1) * layers(); }
   [[nodiscard]] std::size_t index_words() const { return 1 + tables_count(); }
   [[nodiscard]] std::size_t tables_room() const { return tables_count() * tables_.stride(); }
 
+  /// Uploads the block to staging slot `at`. `tables`: number of its coefficient tables.
   void upload(std::size_t at, const FrameBlock& block, std::size_t tables) {
     Staging& slot = staging_[at];
     const auto steps = count(block.steps);
@@ -373,11 +384,11 @@ class LaunchedEngine {
     send(coefficients_.get() + at * tables_room(), slot.tables.get(),
          4 * tables * tables_.stride());
     cuda_check(cudaEventRecord(slot.uploaded.get(), stream), "ordering an upload");
-    // Floats lie in memory of the caller's that may be gone when this returns.
+    // The caller may free the memory of floats as soon as `run` returns.
     if (!block.squeezed.empty()) cuda_check(cudaStreamSynchronize(stream), "uploading frames");
   }
-  /// Room for frames as floats, taken when the first ones come. The launch is captured again, as
-  /// its arguments have changed.
+  /// Allocates memory for frames as floats, when the first such block is uploaded. Captures the
+  /// launch again, because its arguments have changed.
   void open_squeezed() {
     if (squeezed_.size() != 0) return;
     synchronize();
@@ -385,6 +396,7 @@ class LaunchedEngine {
                              count(batch_) * spec_.frame_size());
     capture();
   }
+  /// Launches the `steps` steps of the block in staging slot `at`, after its upload.
   void launch(std::size_t at, int steps) {
     Staging& slot = staging_[at];
     const cudaStream_t stream = compute_.get();
@@ -398,7 +410,7 @@ class LaunchedEngine {
     compute_time_.end(stream);
     cuda_check(cudaEventRecord(slot.used.get(), stream), "ordering a step");
   }
-  /// Folds everything and forgets the momentum: nothing is listed.
+  /// Folds everything and drops the momentum: no gradient is listed any more.
   void settle() {
     if (!std::exchange(learned_, false)) return;
     self().fold_everything();
@@ -417,7 +429,7 @@ class LaunchedEngine {
     } else if (state.dweights.empty()) {
       restore_rates(state, false);
       self().start_state(settled_weights(state, spec_, net_, share_, plan_), &state);
-    } else {  // the weights hold all gradients already; the momentum starts anew
+    } else {  // saved with a momentum array: W holds all gradients, the momentum starts from zero
       self().start_state(state.weights, &state);
     }
   }
@@ -439,7 +451,7 @@ class LaunchedEngine {
   Array<Cursor> cursor_;
   Array<unsigned int> barrier_;
   Array<std::uint8_t> pixels_, scored_;
-  Array<const std::uint8_t*> places_;  // where each frame of a block lies
+  Array<const std::uint8_t*> places_;  // device address of each frame of the blocks
   Array<float> squeezed_, coefficients_;
   Array<std::uint32_t> index_;
   std::vector<Staging> staging_;
@@ -449,7 +461,7 @@ class LaunchedEngine {
   std::vector<std::uint32_t> stored_;
   Score counted_;
   std::uint64_t blocks_ = 0;
-  bool learned_ = false;  // whether there may be gradients that are not in the folded weights
+  bool learned_ = false;  // whether there may be gradients that are not folded completely
 };
 
 }  // namespace pvm::inline v0::detail

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the kernels know of a network and a batch when they are compiled, and what they are told of
-/// its activation instead.
+/// What the kernels know about a network at compile time, and how the library's activations are
+/// numbered in kernel arguments.
 
 #include <string>
 #include <type_traits>
@@ -16,23 +16,24 @@
 
 namespace pvm::inline v0::detail {
 
-/// `hidden`: the hidden values of a unit, 0 where a kernel's arguments tell. `Own`: an activation
-/// of the program's own, void for the library's, which the arguments choose.
+/// Compile-time constants of a kernel. `hidden`: the hidden values of a unit, or 0 if the kernel's
+/// arguments hold the number. `Own`: an activation type that the program defines, or void for the
+/// library's, which the kernel's arguments choose.
 template <int Hidden = 0, class OwnActivation = void>
 struct NetworkConstants {
   static constexpr int hidden = Hidden;
   using Own = OwnActivation;
 };
 
-/// The activation of `Net` if it is one of the program's own that runs on GPUs, else void.
+/// The activation of `Net` if the program defines it and it runs on GPUs, else void.
 template <class Net, class A = typename Net::activation>
 using OwnOnGpu = std::conditional_t<RunsOnGpu<A>, A, void>;
 
-/// What the type `Net` makes known.
+/// The constants of the network type `Net`.
 template <class Net>
 using ConstantsOf = NetworkConstants<Net::hidden == dynamic ? 0 : Net::hidden, OwnOnGpu<Net>>;
 
-/// Throws Error (usage) for a spec with another activation of a program's own than `Own`.
+/// Throws Error (usage) unless the spec names the activation `Own` (void: one of the library's).
 template <class Own>
 void check_own_activation(const Spec& spec) {
   std::string known;
@@ -46,8 +47,8 @@ void check_own_activation(const Spec& spec) {
   }
 }
 
-/// Which of the library's activations the arguments choose: 0 polynomial, 1 with the true
-/// derivative, 2 logistic.
+/// The number of the spec's activation in kernel arguments: 0 polynomial, 1 polynomial with the
+/// true derivative, 2 logistic.
 inline int activation_number(const Spec& spec) {
   if (spec.activation == ActivationKind::logistic) return 2;
   return spec.true_derivative ? 1 : 0;

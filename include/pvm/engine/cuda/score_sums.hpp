@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A score is made of sums that kernels leave, and of how many values they are of, which the host
-/// counts.
+/// A Score consists of sums, which kernels compute, and of the numbers of values in these sums,
+/// which the host counts.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace pvm::inline v0::detail {
 
-/// `sums` are prediction, persistence, loss, and again.
+/// Adds the sums of the kernels: [n][prediction, persistence, loss].
 inline void add_sums(Score& score, std::span<const double> sums) {
   for (std::size_t i = 0; i < sums.size(); i += 3) {
     score.prediction += sums[i];
@@ -21,7 +21,8 @@ inline void add_sums(Score& score, std::span<const double> sums) {
     score.loss += sums[i + 2];
   }
 }
-/// For a block of frames of so many values. `outputs`: of all sequences in a step.
+/// Counts the values of a block. `frame_size`: values of a frame; `outputs`: outputs of all
+/// sequences in a step.
 inline void add_counts(Score& score, const FrameBlock& block, std::size_t frame_size,
                        std::size_t outputs) {
   for (const std::uint8_t scored : block.scored) {

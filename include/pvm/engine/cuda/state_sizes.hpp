@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether a checkpoint can be of a network: the sizes of what it holds.
+/// Checks by sizes whether a checkpoint fits a network.
 
 #include <cstddef>
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace pvm::inline v0::detail {
 
-/// How many numbers a network has of everything; of what exists once per sequence, for all of them.
+/// Sizes of a network's state. Values that exist once per sequence are counted for all sequences.
 struct StateSizes {
   int batch = 1;
   std::size_t layers = 0;
   std::size_t weights = 0;
-  std::size_t hidden = 0;   ///< h of a step
-  std::size_t frames = 0;   ///< values of a step's frames
-  std::size_t outputs = 0;  ///< y of a step
+  std::size_t hidden = 0;   ///< hidden values of a step
+  std::size_t frames = 0;   ///< pixel values of a step's frames
+  std::size_t outputs = 0;  ///< outputs of a step
 };
 
-/// Throws Error (Fault::checkpoint) unless `size` is what is expected of `what`.
+/// Throws Error (Fault::checkpoint) unless `size` is `expected`. `what`: name in the message.
 inline void check_size(const char* what, std::size_t size, std::size_t expected) {
   if (size == expected) return;
   throw Error(Fault::checkpoint, "the checkpoint's " + std::string(what) + " are " +
@@ -30,7 +30,7 @@ inline void check_size(const char* what, std::size_t size, std::size_t expected)
                                      std::to_string(expected) + ": they are another spec's");
 }
 
-/// The same for the weights and the past of `state`; its past may be missing.
+/// The same for everything in `state`; the past may be missing.
 inline void check_state(const EngineState& state, const StateSizes& sizes) {
   check_size("weights", state.weights.size(), sizes.weights);
   if (!state.rates.empty()) check_size("rates", state.rates.size(), sizes.layers);

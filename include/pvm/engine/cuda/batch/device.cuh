@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the batched kernels share: their arguments, rings and activations.
+/// What the batched kernels share: their arguments, ring-buffer arithmetic, and activations. Rows,
+/// panels and weight blocks are defined in tables.hpp.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,54 +16,59 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// What a kernel that updates is to do with the gradients.
+/// What the update kernel or the sweep kernel is to do.
 enum class Task {
   learn,    ///< the step's update
-  publish,  ///< only write all working copies, of the weights as they are
-  read,     ///< only write W to `copy`
-  settle,   ///< only what the last step left W0 to learn; the sweep kernel's
+  publish,  ///< only write all working copies of the current weights
+  read,     ///< only write W to `Arguments::copy`; update kernel only
+  settle,   ///< only update W0 with the gradient that the last step left; sweep kernel only
 };
 
-/// Pointers to device memory; rows are [Bp] operands unless said otherwise.
+/// Pointers to device memory. A row is [Bp] operands of the precision (`M::Word`) unless a field
+/// says otherwise; "swept" marks what differs where a sweep makes the steps.
 struct Arguments {
   Shape shape;
   const Product* products;
   const Tile* tiles;
   unsigned int tile_count;
-  const unsigned char* sweep;         ///< a SweepTile and its row words, each
-  const std::uint32_t* sweep_starts;  ///< first tile of each block of threads, and the end
-  int sum_rows;                       ///< of a panel's sums: the hidden values of a unit
+  const unsigned char* sweep;         ///< swept: SweepTiles, each followed by its row words
+  const std::uint32_t* sweep_starts;  ///< swept: first tile of each thread block, then the end
+  int sum_rows;                       ///< hidden values of a unit: rows of a panel's sums
   const std::uint32_t* rows;          ///< row words
-  float* master;                      ///< panels one behind the other
-  float* states;                      ///< the rule's floats, each as long as the master
-  std::size_t weights;                ///< length of the master
-  std::uint32_t* work;                ///< working copies; W1's others lie `flip` words on
-  std::size_t flip;
-  float* copy;                 ///< W, when somebody reads it
-  unsigned char* arena;        ///< all rows that are gathered; what follows lies in it
-  unsigned char* squeezed;     ///< [ring][hidden] c(h)
-  unsigned char* raw;          ///< [ring][hidden] h
-  unsigned char* pixels;       ///< [frames][pixels] c(pixel)
-  unsigned char* ones;         ///< [1]
-  unsigned char* d0;           ///< [terms][hidden]
-  unsigned char* d1;           ///< [terms][outputs]; swept: only of a block's last steps
-  unsigned char* kept;         ///< [ring][hidden] h as kept, rows of Kept
-  unsigned char* y;            ///< [y_slots][outputs] as kept; swept: when somebody reads it
-  const float* tables;         ///< [frames][table]
-  const float* now_table;      ///< what to use in place of the step's table, if anything
-  const std::uint8_t* scored;  ///< [frames][Bp]
-  float* scratch;              ///< partial sums [slices][part][56][slice]; swept: sweep_results.cuh
-  std::size_t scratch_slice;   ///< floats of one slice's
-  unsigned int* counters;      ///< [slices][counters]
-  unsigned int counter_slice;
-  double* score;             ///< [slices][scores][3]
-  unsigned int score_slice;  ///< places of a slice
-  StepStart* first;          ///< read by the first kernel of a step, written by the second; of a
-                             ///< sweep each block of threads has its own
-  Cursor* second;            ///< the other way round
+  float* master;                      ///< fp32 master weights, panel after panel
+  float* states;            ///< [floats of the learning rule][weights], in the master's order
+  std::size_t weights;      ///< floats of the master
+  std::uint32_t* work;      ///< working copies: W0's blocks, then both versions of W1's; swept:
+                            ///< [y_slots] versions of all W1
+  std::size_t flip;         ///< words from one version of W1's working copy to the next
+  float* copy;              ///< receives W when it is read, in the master's order
+  unsigned char* arena;     ///< all rows that kernels gather; the next six pointers lie in it
+  unsigned char* squeezed;  ///< [ring][hidden] rows of c(h)
+  unsigned char* raw;       ///< [ring][hidden] rows of h
+  unsigned char* pixels;    ///< [frames][pixels] rows of c(pixel)
+  unsigned char* ones;      ///< a single row of ones
+  unsigned char* d0;        ///< [terms][hidden] rows
+  unsigned char* d1;        ///< [terms][outputs] rows; swept: stored by a block's last steps only
+  unsigned char* kept;      ///< [ring][hidden] rows of h, of `M::Kept::Type`
+  unsigned char* y;         ///< [y_slots][outputs] rows of `M::Kept::Type`; swept: stored on
+                            ///< request only
+  const float* tables;      ///< [frames][table], see RateTables
+  const float* now_table;   ///< replaces the step's table, unless it is null
+  const std::uint8_t* scored;  ///< [frames][Bp], see FrameBlock::scored
+  float* scratch;              ///< partial sums: [slices][part][56][slice]; swept: [part][warp]...,
+                               ///< see sweep_results.cuh
+  std::size_t scratch_slice;   ///< floats of a slice's partial sums
+  unsigned int* counters;      ///< [slices][counters]: finished parts of a forward product
+  unsigned int counter_slice;  ///< counters of a slice
+  double* score;               ///< [slices][scores][3], swept: [thread blocks][warps][3]: sums of
+                               ///< prediction, persistence and loss
+  unsigned int score_slice;    ///< scores of a slice
+  StepStart* first;  ///< read by the first kernel of a step, written by the second; swept:
+                     ///< one for each thread block
+  Cursor* second;    ///< written by the first kernel of a step, read by the second
 };
 
-/// The slot `back` steps before `slot`; back is less than the ring is long.
+/// The slot of the step `back` steps before that of `slot`, in a ring of `ring` slots; back < ring.
 PVM_HOST_DEVICE inline std::uint32_t slot_before(std::uint32_t slot, int ring, int back) {
   const int at = static_cast<int>(slot) - back;
   return static_cast<std::uint32_t>(at < 0 ? at + ring : at);
@@ -71,7 +77,7 @@ __device__ __forceinline__ std::uint32_t slot_after(std::uint32_t slot, int ring
   return slot + 1 == static_cast<std::uint32_t>(ring) ? 0 : slot + 1;
 }
 
-/// The cursor of the step after.
+/// The cursor of the next step; `learns`: this step writes a new version of W1's working copy.
 __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learns) {
   return {now.step + 1,
           learns ? 1 - now.now : now.now,
@@ -84,8 +90,8 @@ __device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learn
           now.given - (now.given != 0 ? 1 : 0)};
 }
 
-/// Where in the arena, in units of 16 bytes, the rows of `stream` start as the step `back` before
-/// the cursor's sees them; gradients as of `age` steps before.
+/// Offset in the arena, in units of 16 bytes, at which the rows of `stream` start for a step `back`
+/// steps before the cursor's. The rows of d0 and d1 are those of the step `age` steps before.
 template <class M>
 PVM_HOST_DEVICE inline std::uint32_t stream_place(const Arguments& a, Stream stream,
                                                   const Cursor& now, int back, int age) {
@@ -131,7 +137,7 @@ PVM_HOST_DEVICE inline std::uint32_t stream_place(const Arguments& a, Stream str
                              static_cast<std::size_t>(slot) * static_cast<std::size_t>(rows) * row;
   return static_cast<std::uint32_t>(offset / 16);
 }
-/// Place `i` of all that a step at `now` begins with.
+/// Element `i` of StepStart::places for a step that begins at `now`.
 template <class M>
 PVM_HOST_DEVICE inline std::uint32_t start_place(const Arguments& a, const Cursor& now, int i) {
   constexpr int streams = static_cast<int>(Stream::count);
@@ -139,14 +145,15 @@ PVM_HOST_DEVICE inline std::uint32_t start_place(const Arguments& a, const Curso
   return stream_place<M>(a, static_cast<Stream>(i % streams), now, steps_back(view),
                          gradient_age(view));
 }
-/// Where row `word` starts; `unit`: 16 bytes of a row.
+/// Offset in the arena, in units of 16 bytes, of the row that `word` names, or `nowhere`.
+/// `streams`: by stream, where its rows start; `unit`: length of a row. Both in units of 16 bytes.
 __device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams, std::uint32_t word,
                                                    std::uint32_t unit) {
   if (word == zero_row) return nowhere;
   return streams[word >> stream_shift] + (word & row_mask) * unit;
 }
 
-/// Quotients: exact in fp32, else to 2 units in the last place of it, in a fifth of the time.
+/// a / b: correctly rounded where products are fp32, else within 2 ulp, in a fifth of the time.
 template <class M>
 __device__ __forceinline__ float quotient(float a, float b) {
   if constexpr (M::in_parts) return a / b;
@@ -165,17 +172,18 @@ struct FastPolynomial {
 /// The same derivative in fewer operations, as (1 + |s|) / (1 + 2|s|) = (1 + 1 / (1 + 2|s|)) / 2.
 struct FastDerivative {
   __device__ static float derivative(float v) {
-    constexpr float root = 0.35355339F;  // of 1/8
+    constexpr float root = 0.35355339F;  // sqrt(1/8)
     const float half = fmaf(reciprocal(1.0F + fabsf(fmaf(4.0F, v, -2.0F))), root, root);
     return half * half;
   }
 };
-/// Whether a precision comes with an activation of the program's own, see MathOf.
+/// Whether `M` names an activation that the program defines, see MathOf.
 template <class M>
 inline constexpr bool has_own_activation = requires {
   typename M::Own;
 };
-/// Calls what(activation) for the activation's number: outside of loops.
+/// Calls what(activation) for the activation with number `kind` (`activation_number`). Call it
+/// outside of loops, so that they contain no branch on the activation.
 template <class M, class What>
 __device__ __forceinline__ void with_activation(int kind, What&& what) {
   if constexpr (has_own_activation<M>) {
@@ -186,8 +194,8 @@ __device__ __forceinline__ void with_activation(int kind, What&& what) {
     what(FastPolynomial<M>{});
   }
 }
-/// The same for derivatives. At steps 0 and 1 the past is all ones, where the true derivative is 0
-/// and nothing would learn.
+/// The same for the derivative. Steps 0 and 1 use the compatible derivative of the polynomial:
+/// their past is all ones, where the true derivative is 0, so that nothing would be learned.
 template <class M, class What>
 __device__ __forceinline__ void with_derivative(int kind, unsigned long long step, What&& what) {
   if constexpr (has_own_activation<M>) {
@@ -203,7 +211,8 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
   }
 }
 
-/// 16 bytes of the row at `place`, or zeros; zeros also where `bytes` is 0, not 16.
+/// Copies 16 bytes asynchronously to shared memory, from the row at `place` (units of 16 bytes
+/// behind `from`). Writes zeros if `place` is `nowhere` or `bytes` is 0; `bytes` is 0 or 16.
 __device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
                                                std::uint32_t place, int bytes = 16) {
   const bool exists = place != nowhere;

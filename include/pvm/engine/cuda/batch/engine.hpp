@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The engine for many sequences that share their weights, on an NVIDIA GPU's tensor cores.
+/// The engine for many sequences that share their weights, on the tensor cores of an NVIDIA GPU.
 /// Include it from files that nvcc compiles.
 ///
-/// Its parts: scheme.hpp chooses how steps are made, plan.hpp makes the tables for that, memory.hpp
-/// has what lies on the device and past.hpp what of it is history. rates.hpp and feed.hpp bring
-/// rates and frames there, kernels.hpp knows what to launch and steps.hpp when. Here they become an
+/// Its parts: scheme.hpp chooses how steps are computed, plan.hpp makes the tables for that,
+/// memory.hpp owns the device memory, past.hpp converts the history in it from and to checkpoints,
+/// rates.hpp makes the tables of learning rates, feed.hpp uploads these and the frames, kernels.hpp
+/// launches the kernels of a step, and steps.hpp runs the steps. This file combines them into an
 /// Engine.
 
 #ifndef __CUDACC__
@@ -53,11 +54,12 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine on the current CUDA device for 2 and more sequences (1 works, and is slow). Products
-/// run in `Precision`, weights are kept and learn in fp32 by `Rule`. `Batch`: where it is known,
-/// only its kernels are compiled, a ninth of those of any batch in 16 bits. `OwnActivation`: a type
-/// of the program's own that runs on GPUs, or void: the library's that the spec asks for. `run`
-/// returns at once; frames go up on their own stream while earlier ones are used.
+/// An Engine on the current CUDA device for two or more sequences (one works, but is slow).
+/// Products are computed in `Precision`; weights are fp32 and learn by `Rule`. If `Batch` is a
+/// constant, only the kernels for it are compiled: in 16 bits a ninth of those for any batch.
+/// `OwnActivation` is an activation type of the program (RunsOnGpu), or void for the library's
+/// activation that the spec names. `run` returns at once; frames are uploaded on a stream of their
+/// own while steps on earlier frames run.
 template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
           class OwnActivation = void>
 class CudaBatchEngine {
@@ -101,12 +103,12 @@ class CudaBatchEngine {
   [[nodiscard]] int block_steps() const noexcept { return feed_.block_steps(); }
 
   /// Room for `steps` (1 to block_steps()) frames of every sequence, in pinned memory. Waits until
-  /// the block that was there has gone up; what it held is still there.
+  /// the block that used this memory before has been uploaded; its contents are still there.
   [[nodiscard]] FrameBlock stage(int steps) { return feed_.stage(steps); }
 
-  /// Frames in device memory, see Engine and engine/cuda/frame_store.hpp.
+  /// The store of frames in device memory, see Engine and engine/cuda/frame_store.hpp.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
-    if (budget == 0 || frames == 0) synchronize();  // steps may be reading what goes
+    if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
     return feed_.store().reserve(budget, frames);
   }
   void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
@@ -148,7 +150,7 @@ class CudaBatchEngine {
     return score;
   }
 
-  /// W(step), reference order, `connectome().weights` floats.
+  /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) { export_weights(steps_.weights(), out); }
 
   /// The prediction for two steps ahead, [batch][side][side][channels] in [0, 1].
@@ -170,13 +172,13 @@ class CudaBatchEngine {
   /// h of the last step, [batch][units][hidden].
   void read_hidden(std::span<float> out) { past().read_hidden(out); }
 
-  /// y of the last step, [batch][outputs], units one by one.
+  /// y of the last step, [batch][outputs], unit by unit.
   void read_outputs(std::span<float> out) {
     steps_.make_outputs();
     past().read_outputs(out);
   }
 
-  /// Everything, for a checkpoint. Does not disturb the run.
+  /// The state, for a checkpoint. Does not change what the run computes afterwards.
   [[nodiscard]] EngineState save() {
     EngineState state;
     state.step = step();
@@ -199,9 +201,10 @@ class CudaBatchEngine {
     return state;
   }
 
-  /// Continues from `state`: bit by bit if it is of this engine, else from its weights and its
-  /// past, with the momentum started anew. A state with weights only starts at its step with the
-  /// past of a new run. Throws Error (Fault::checkpoint) if it does not fit.
+  /// Continues from `state`: bit by bit if an engine with the same layout and deferral plan saved
+  /// it, else from its weights and its past, with zero momentum. A state with weights only starts
+  /// at its step with the past of a new run. Throws Error (Fault::checkpoint) if the state does not
+  /// fit.
   void restore(const EngineState& state) {
     synchronize();
     check(state);
@@ -213,7 +216,7 @@ class CudaBatchEngine {
     start_state(state.step, &state);
   }
 
-  /// For how long the GPU has run steps, of those that have ended.
+  /// Seconds that the GPU has spent on steps, as far as these have finished.
   [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
 
   [[nodiscard]] std::string description() const {
@@ -232,7 +235,8 @@ class CudaBatchEngine {
 
  private:
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
-  /// The kernels know the activation and the rule they were compiled for.
+  /// Throws Error (usage) unless the spec names the activation and the learning rule that the
+  /// kernels were compiled for.
   static const Spec& check_spec(const Spec& spec) {
     detail::check_own_activation<OwnActivation>(spec);
     const std::string rule(detail::own_name<Rule>());
@@ -249,7 +253,7 @@ class CudaBatchEngine {
   }
   [[nodiscard]] std::size_t layers() const { return net_.layer_start.size() - 1; }
   [[nodiscard]] std::size_t rule_floats() const { return count(scheme_.rule_floats); }
-  /// Float `k` of the rule for all weights, in the master's order.
+  /// The rule's float number `k` of every weight, in the master's order, in device memory.
   [[nodiscard]] float* rule_state(std::size_t k) const {
     return memory_.states.get() + k * plan_.master;
   }
@@ -257,17 +261,17 @@ class CudaBatchEngine {
 
   // -------------------------------------------------------------- steps
 
-  /// How many steps follow the first `done` of a block that an idle device waits for: they begin as
-  /// soon as an eighth of their frames is there.
+  /// How many steps of a block to upload and launch next, after its first `done`, on an idle
+  /// device: an eighth of the block first, so that steps begin early, then as many as are done.
   static int first_steps(int steps, int done) {
     return std::min(steps - done, std::max({1, steps / 8, done}));
   }
-  /// The tables of the steps to come.
+  /// Writes the rate tables of the block's steps.
   void write_tables(int steps, Mode mode) {
     for (int i = 0; i < steps; ++i) {
       float* table = feed_.tables() + count(i) * rates_.size();
       rates_.write(step() + count(i), mode == Mode::learn, schedule_, table);
-      if (i + scheme_.shape.terms >= steps) table[1] = 1;  // d1 may be asked for
+      if (i + scheme_.shape.terms >= steps) table[1] = 1;  // a checkpoint may need this step's d1
     }
   }
   void upload(const FrameBlock& block, int first, int steps) {
@@ -283,7 +287,7 @@ class CudaBatchEngine {
     feed_.end_steps();
   }
 
-  /// The momentum is forgotten: W stays as it is and nothing is listed.
+  /// Drops the momentum: W stays as it is and no gradient is listed any more.
   void settle() {
     if (!std::exchange(learned_, false)) return;
     if (scheme_.listed) {
@@ -309,7 +313,7 @@ class CudaBatchEngine {
     return master;
   }
 
-  /// Whether a run goes on from `state` bit by bit.
+  /// Whether a run continues from `state` bit by bit.
   [[nodiscard]] bool own(const EngineState& state) const {
     return state.resumable() && state.layout == scheme_.layout_name() &&
            state.plan == scheme_.deferral();
@@ -322,7 +326,8 @@ class CudaBatchEngine {
       detail::check_size("dweights", state.dweights.size(), net_.weights * rule_floats());
     }
   }
-  /// Everything on the device as of `step`: of `state`, or new with zero weights.
+  /// Initialises device memory for a run that continues at `step`: from `state`, or, where it is
+  /// null, as a new run with zero weights.
   void start_state(std::uint64_t step, const EngineState* state) {
     const bool same = state != nullptr && own(*state);
     if (same && !rates_.restore(state->coefficients)) {
@@ -361,7 +366,7 @@ class CudaBatchEngine {
   detail::batch::Kernels<Math, Batch, Rule> kernels_;
   detail::batch::Steps<Math, Batch, Rule> steps_;
   Score counted_;
-  bool learned_ = false;  // whether there may be momentum
+  bool learned_ = false;  // whether there may be momentum that `settle` has to drop
 };
 
 }  // namespace pvm::inline v0

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// d1 = g(y(t-2)) ([A|B](t) - y(t-2)), d0 = g(h(t-2)) (W1^T d1), and the sums for the score.
+/// The errors role of the products kernel: d1 = g(y(t-2)) ([A|B](t) - y(t-2)),
+/// d0 = g(h(t-2)) (W1^T d1), and the sums for the score, where g is the activation's derivative as
+/// a function of the value (docs/model.md). The arithmetic of errors is used by the sweep and by
+/// frames.cuh, too.
 
 #include <cstdint>
 
@@ -11,7 +14,7 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// 16 bytes of a row as floats.
+/// 16 bytes of a row of operands: 8 or 4 sequences.
 template <class M>
 struct Octet {
   static constexpr int size = 16 / sizeof(typename M::Word);
@@ -20,7 +23,7 @@ struct Octet {
     typename M::Word operand[size];
   };
 };
-/// As many values of a kept row.
+/// 16 bytes of a row of kept values, for as many sequences.
 template <class M>
 struct KeptOctet {
   static constexpr int size = 16 / sizeof(typename M::Word);
@@ -31,13 +34,14 @@ struct KeptOctet {
   };
 };
 
-/// A thread's share of the score.
+/// A thread's sums of squared errors: of predicted pixels, of pixels if the frame of two steps ago
+/// is repeated, and of all outputs.
 struct ErrorSums {
   float prediction = 0, persistence = 0, loss = 0;
 };
 
-/// d1 of some sequences of a row, where bits of `real` say which of them exist: padding of the
-/// batch has no error.
+/// Computes d1 of `Count` sequences of a row, and adds to the loss. Bit i of `real` says whether
+/// sequence i exists: the errors of padding are 0. `sign`: errors are reduced to their signs.
 template <int Count, class Activation>
 __device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
                                             Activation activation, const float (&target)[Count],
@@ -58,10 +62,12 @@ __device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
 #pragma unroll
   for (int i = 0; i < Count; ++i) d1[i] = activation.derivative(y[i]) * e[i];
 }
-/// A prediction back in [0, 1], like `unsqueeze`, in one operation; NaN becomes 0.
+/// A predicted pixel mapped from [0.1, 0.9] back to [0, 1] and clamped, like `unsqueeze`, in one
+/// operation; NaN becomes 0.
 __device__ __forceinline__ float shown(float v) { return __saturatef(fmaf(v, 1.25F, -0.125F)); }
-/// Adds what was said of some sequences of a row of pixels and missed, where bits of `scored` say
-/// so. (That a run has left its senses is told by the loss.)
+/// Adds the squared errors of predicted pixels, `Count` sequences of a row, to `sum`; bit i of
+/// `scored` says whether sequence i counts. (A run that has diverged to NaN shows in the loss, not
+/// here.)
 template <int Count>
 __device__ __forceinline__ void add_missed(float& sum, const float (&target)[Count],
                                            const float (&said)[Count], unsigned scored) {
@@ -76,7 +82,7 @@ __device__ __forceinline__ void add_missed(float& sum, const float (&target)[Cou
   for (int i = 0; i < Count; ++i) sum += missed[i] * missed[i];
 }
 
-/// The arithmetic of errors, for 16 bytes' worth of sequences.
+/// The arithmetic of errors for the sequences of 16 bytes of a row.
 template <class M>
 class ErrorMath {
   static constexpr int size = Octet<M>::size;
@@ -84,12 +90,12 @@ class ErrorMath {
  public:
   ErrorSums sums;
 
-  /// `who`: as told by `look`.
+  /// `who`: as returned by `look`.
   __device__ ErrorMath(const Shape& s, unsigned who)
       : sign_(s.sign_error != 0), real_(who & ((1U << size) - 1)), scored_(who >> size) {}
 
-  /// Which of the sequences `first` and on exist, and which of them are scored in the cursor's
-  /// step.
+  /// For the `size` sequences from `first` on: bit i is set if sequence i exists, bit size + i if
+  /// it is also scored in the cursor's step.
   __device__ static unsigned look(const Arguments& a, const Cursor& now, std::size_t first) {
     const Shape& s = a.shape;
     const std::uint8_t* scored =
@@ -105,7 +111,7 @@ class ErrorMath {
   }
   [[nodiscard]] __device__ bool scores() const { return scored_ != 0; }
 
-  /// d1.
+  /// Computes d1 of a row's targets and of the prediction `then`, and adds to the loss.
   template <class Activation>
   __device__ uint4 gradient(Activation activation, const Octet<M>& target,
                             const KeptOctet<M>& then) {
@@ -123,11 +129,11 @@ class ErrorMath {
     }
     return out.bits;
   }
-  /// What the prediction missed of a pixel.
+  /// Adds the error of the prediction `then` of a pixel.
   __device__ void score_prediction(const Octet<M>& target, const KeptOctet<M>& then) {
     score(sums.prediction, target, then);
   }
-  /// What the pixel moved by in two steps.
+  /// Adds the change of a pixel in two steps, which is the error of repeating the frame.
   __device__ void score_persistence(const Octet<M>& target, const Octet<M>& before) {
     score(sums.persistence, target, before);
   }
@@ -150,7 +156,7 @@ class ErrorMath {
   }
 
   bool sign_;
-  unsigned real_, scored_;
+  unsigned real_, scored_;  ///< bit i: whether sequence i exists, is scored
 };
 
 /// Four neighbouring values of a kept row.
@@ -158,7 +164,7 @@ template <class M>
 struct KeptQuad {
   alignas(4 * sizeof(typename M::Kept::Type)) typename M::Kept::Type kept[4];
 };
-/// h of two steps ago of row `row`, sequences b to b + 3.
+/// h(t-2) as kept, of row `row`, sequences b to b + 3.
 template <class M>
 __device__ __forceinline__ KeptQuad<M> hidden_before(const Arguments& a, const Cursor& now,
                                                      std::size_t row, std::size_t b) {
@@ -166,7 +172,7 @@ __device__ __forceinline__ KeptQuad<M> hidden_before(const Arguments& a, const C
   return *reinterpret_cast<const KeptQuad<M>*>(
       reinterpret_cast<const typename M::Kept::Type*>(a.kept) + at);
 }
-/// d0 of row `row`, sequences b to b + 3, of W1^T d1, where `h` is that of two steps ago.
+/// Computes and stores d0 of row `row`, sequences b to b + 3. `h`: h(t-2); `sum`: W1^T d1.
 template <class M>
 __device__ __forceinline__ void publish_gradient(const Arguments& a, const Cursor& now,
                                                  std::size_t row, std::size_t b,
@@ -180,16 +186,20 @@ __device__ __forceinline__ void publish_gradient(const Arguments& a, const Curso
   store_operands<M>(a.d0 + at * sizeof(typename M::Word), d);
 }
 
-/// The rows of d1, made stage by stage: targets and y(t-2) come into shared memory, the first where
-/// the product wants its rows, and each thread turns what it brought into d1.
+/// Makes the rows of d1 for the product W1^T d1, stage by stage: targets and y(t-2) are copied to
+/// shared memory (the targets to where the product expects its rows, y to the second rows), and
+/// then each thread turns the targets that it copied itself into d1.
 template <class M, int Slice>
 class ErrorRows {
   using S = ProductShape<M, Slice, true>;
   static constexpr int size = Octet<M>::size;
-  static constexpr int each = S::rows * S::chunks / threads;  ///< pieces of a thread in a stage
+  /// Pieces of 16 bytes that a thread has in a stage, all of the same sequences.
+  static constexpr int each = S::rows * S::chunks / threads;
   static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
 
  public:
+  /// `places`: shared memory for where the first `most_part_rows` targets lie; to be synchronised
+  /// before `bring`.
   __device__ ErrorRows(const Arguments& a, const Product& p, const BlockState& state,
                        std::uint32_t* places)
       : a_(a),
@@ -215,7 +225,8 @@ class ErrorRows {
     }
   }
 
-  /// Brings rows `first` and on.
+  /// Copies the targets and y(t-2) of a stage's rows, from row `first` of the product on, to the
+  /// stage `to`, asynchronously.
   __device__ void bring(int first, unsigned char* to) const {
     for_each_piece(first, to, [&](int, int row, unsigned char* piece) {
       copy_async(piece, source(row));
@@ -223,7 +234,8 @@ class ErrorRows {
     });
   }
 
-  /// Turns them into d1; rows that do not exist into zeros.
+  /// Turns the thread's targets in this stage into d1, rows that do not exist into zeros, and adds
+  /// to the score. Stores d1 where the product is the first of its unit (`parts`).
   __device__ void turn(int first, unsigned char* to) {
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto activation) {
       Octet<M> next = before(first + row_of(0));
@@ -254,15 +266,19 @@ class ErrorRows {
   [[nodiscard]] __device__ const ErrorSums& sums() const { return math_.sums; }
 
  private:
+  /// The first of the thread's sequences.
   __device__ static std::size_t first_sequence() {
     return blockIdx.y * Slice + threadIdx.x % S::chunks * size;
   }
+  /// The row in the stage of the thread's `i`-th piece.
   __device__ static int row_of(int i) {
     return (static_cast<int>(threadIdx.x) + i * threads) / S::chunks;
   }
+  /// The thread's `i`-th piece in the stage `to`.
   __device__ static unsigned char* place(int i, unsigned char* to) {
     return to + row_of(i) * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
   }
+  /// Calls what(i, row of the product, piece) for the thread's pieces of rows that exist.
   template <class What>
   __device__ void for_each_piece(int first, unsigned char* to, What&& what) const {
 #pragma unroll
@@ -271,21 +287,25 @@ class ErrorRows {
       if (row < static_cast<int>(p_.depth)) what(i, row, place(i, to));
     }
   }
+  /// Where target `row` lies in the arena, in units of 16 bytes.
   __device__ std::uint32_t find(int row) const {
     return row_place(state_.streams, a_.rows[p_.rows + static_cast<std::uint32_t>(row)],
                      static_cast<std::uint32_t>(row_bytes_ / 16));
   }
+  /// The thread's sequences of target `row` in device memory.
   __device__ const unsigned char* source(int row) const {
     return from_ + static_cast<std::size_t>(row < most_part_rows ? places_[row] : find(row)) * 16;
   }
+  /// Byte offset of a row from the product's first row of y or d1.
   __device__ std::size_t line(int row) const {
     return static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(row_bytes_);
   }
+  /// Whether target `row` is a pixel of this frame and any of the thread's sequences is scored.
   __device__ bool is_pixel(int row) const {
     return static_cast<std::uint32_t>(row) < p_.pixels && math_.scores();
   }
 
-  /// Pixels two steps back, where they are to be scored.
+  /// The pixel of two steps before where it is to be scored, else zeros.
   __device__ Octet<M> before(int row) const {
     Octet<M> out;
     out.bits = make_uint4(0, 0, 0, 0);
@@ -299,13 +319,13 @@ class ErrorRows {
   const std::uint32_t* places_;
   ErrorMath<M> math_;
   std::size_t row_bytes_;
-  const unsigned char* from_;  ///< the arena, at the thread's sequences
-  std::ptrdiff_t older_;       ///< from a pixel of this frame to that of two steps back
-  const unsigned char* y_;     ///< of two steps back
-  unsigned char* d1_;          ///< of this step
+  const unsigned char* from_;  ///< the arena plus the offset of the thread's sequences in a row
+  std::ptrdiff_t older_;       ///< bytes from a pixel of this frame to the one of two steps before
+  const unsigned char* y_;     ///< y(t-2), the product's first row, at the thread's sequences
+  unsigned char* d1_;          ///< d1(t), likewise
 };
 
-/// The block's sums, added in the order of its threads.
+/// Adds the sums of all threads of the thread block to score[0..2], in a fixed order.
 __device__ inline void add_score(const ErrorSums& mine, BlockState& state, double* score) {
   double v[3] = {static_cast<double>(mine.prediction), static_cast<double>(mine.persistence),
                  static_cast<double>(mine.loss)};
@@ -322,6 +342,7 @@ __device__ inline void add_score(const ErrorSums& mine, BlockState& state, doubl
   }
 }
 
+/// The work of a thread block with product `p` of the errors role.
 template <class M, int Slice>
 __device__ __forceinline__ void errors(const Arguments& a, const Product& p, BlockState& state,
                                        unsigned char* shared) {

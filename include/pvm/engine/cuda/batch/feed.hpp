@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of frames, with all that their steps need, on their way to the device: some go up and
-/// become rows while the steps of others run.
+/// Uploads blocks of frames, with the rate tables of their steps, and converts the frames into
+/// rows, while the steps of earlier blocks run.
 
 #include <cuda_runtime.h>
 
@@ -27,16 +27,17 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// A ring of blocks in pinned memory, each with its place on the device. For every block: `stage`,
-/// fill it and its `tables`, `open`, for every part of it `upload`, `begin_steps`, the steps and
-/// `end_steps`, and at last `close`.
+/// A ring buffer of staging slots, each with pinned host memory for a block and device memory of
+/// the same size. The calls for a block are: `stage`, after which the caller fills the block and
+/// `tables`; `open`; then, for each part of the block, `upload`, `begin_steps`, the launches of the
+/// steps and `end_steps`; finally `close`.
 template <class M>
 class Feed {
   template <class T>
   using Array = DeviceArray<T>;
 
  public:
-  /// `table`: floats of a step's table. Takes no memory yet.
+  /// `table`: floats of a step's rate table. Allocates nothing yet.
   Feed(const Shape& shape, std::size_t table, const RunStreams& streams)
       : batch_(count(shape.batch)),
         frame_size_(count(shape.pixels)),
@@ -49,8 +50,8 @@ class Feed {
   [[nodiscard]] DeviceFrameStore& store() noexcept { return store_; }
   [[nodiscard]] const DeviceFrameStore& store() const noexcept { return store_; }
 
-  /// What `allocate` takes, of device memory. Room for frames as floats is taken when the first
-  /// ones come.
+  /// Bytes of device memory that `allocate` takes. Memory for frames as floats is not included: it
+  /// is allocated when the first such frames are uploaded.
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t frame = frame_size_ + 1 + sizeof(void*);
     return Tuning::blocks_ahead * (most_frames() * frame + most_tables() * sizeof(float));
@@ -60,7 +61,8 @@ class Feed {
     for (int i = 0; i < Tuning::blocks_ahead; ++i) slots_.push_back(make_slot());
   }
 
-  /// Room for a block; waits until the one that was there has gone up.
+  /// Room for a block of `steps` steps, in the current slot. Waits until the slot's last block has
+  /// been uploaded.
   [[nodiscard]] FrameBlock stage(int steps) {
     if (steps < 1 || steps > block_steps()) {
       throw Error(Fault::usage, "a block of " + std::to_string(steps) +
@@ -76,15 +78,16 @@ class Feed {
             {},
             stored_};
   }
-  /// [steps][table] of the block that was staged.
+  /// The rate tables of the staged block, [steps][table].
   [[nodiscard]] float* tables() { return reinterpret_cast<float*>(slot().tables.get()); }
 
-  /// What goes up from now on waits until the block before in the same place has been used.
+  /// Makes the upload stream wait until the steps of the slot's last block have ended.
   void open() const {
     cuda_check(cudaStreamWaitEvent(streams_.upload(), slot().used.get(), 0), "ordering an upload");
   }
-  /// `steps` of the block from `first` on go up and become rows from the ring's slot `place` on.
-  /// Swept, what repeating their frames misses goes to `missed` and to the score.
+  /// Uploads `steps` steps of the block, from step `first` on, and converts their frames into rows,
+  /// in the ring of frames from slot `place` on. If `missed` is not null (in a sweep), it receives
+  /// the errors of repeating the frames, which are also added to the score.
   void upload(const FrameBlock& block, int first, int steps, const Arguments& a, std::size_t place,
               float* missed) {
     const FrameBlock some = part(block, first, steps);
@@ -96,22 +99,25 @@ class Feed {
     cuda_check(cudaEventRecord(slot().uploaded.get(), streams_.upload()), "ordering an upload");
     score_persistence(a, uploaded, steps, streams_.upload());
   }
-  /// Steps wait for what has gone up.
+  /// Makes the compute stream wait until the rows of the part that was uploaded last are ready.
   void begin_steps() const {
     cuda_check(cudaStreamWaitEvent(streams_.compute(), slot().uploaded.get(), 0),
                "ordering a step");
   }
+  /// Records that the steps launched so far use the slot.
   void end_steps() const {
     cuda_check(cudaEventRecord(slot().used.get(), streams_.compute()), "ordering a step");
   }
-  /// The next block has another place.
+  /// Moves on to the next slot.
   void close() { ++blocks_; }
 
  private:
+  /// A staging slot. `*_up` are the device copies of the pinned arrays. Events: the part of the
+  /// block that was uploaded last is in the rings; the steps that read the slot have ended.
   struct Slot {
     PinnedBytes pixels, places, scored, tables;
     Array<std::uint8_t> pixels_up, scored_up;
-    Array<const std::uint8_t*> places_up;  // where each frame lies
+    Array<const std::uint8_t*> places_up;  // [steps][batch] device addresses of the frames
     Array<float> tables_up, squeezed_up;
     Event uploaded, used;
   };
@@ -142,14 +148,14 @@ class Feed {
     return made;
   }
 
-  /// `n` elements of the slot, from `at` on.
+  /// Uploads `n` elements, from index `at` on, to the same indices of `to`.
   template <class T>
   void send(Array<T>& to, const T* from, std::size_t at, std::size_t n) const {
     cuda_check(cudaMemcpyAsync(to.get() + at, from + at, n * sizeof(T), cudaMemcpyHostToDevice,
                                streams_.upload()),
                "uploading frames");
   }
-  /// The block begins with frame `first` of the slot.
+  /// Uploads the frames of `block`, whose first one is frame `first` of the slot.
   void send_frames(const FrameBlock& block, std::size_t first) {
     if (!block.squeezed.empty()) return send_squeezed(block, first);
     const std::size_t frames = count(block.steps) * batch_;
@@ -157,7 +163,8 @@ class Feed {
     store_.bring(block, frames, slot().pixels_up.get() + first * frame_size_, places + first);
     send(slot().places_up, places, first, frames);
   }
-  /// They lie in memory of the caller's that may be gone when this returns.
+  /// The same for frames as floats. Waits for the copy: the caller may free their memory as soon as
+  /// `run` returns.
   void send_squeezed(const FrameBlock& block, std::size_t first) {
     Array<float>& to = slot().squeezed_up;
     if (to.size() == 0) to = Array<float>(most_frames() * frame_size_);
@@ -167,7 +174,7 @@ class Feed {
                "uploading frames");
     cuda_check(cudaStreamSynchronize(streams_.upload()), "uploading frames");
   }
-  /// Where the slot's steps from `first` on lie on the device.
+  /// Describes, for the kernels, where the slot's steps from `first` on are on the device.
   [[nodiscard]] Uploaded where(int first, bool squeezed, std::size_t place, float* missed) const {
     const std::size_t row = count(first) * batch_;
     return {slot().places_up.get() + row,
@@ -184,7 +191,7 @@ class Feed {
   std::vector<Slot> slots_;
   DeviceFrameStore store_;
   std::vector<std::uint32_t> stored_;
-  std::uint64_t blocks_ = 0;
+  std::uint64_t blocks_ = 0;  // closed so far
 };
 
 }  // namespace pvm::inline v0::detail::batch

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// h = f(W0 x): x gathered row by row, long units in parts; who finishes a unit's last part adds
-/// them up in order and publishes h and c(h).
+/// h = f(W0 x), with x gathered row by row. Units with many inputs are split into parts along x,
+/// one thread block each; the thread block that finishes last adds up the sums of all parts, in
+/// their order, and stores h and c(h).
 
 #include <cstdint>
 
@@ -11,22 +12,24 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// What a block of threads keeps beside its stages.
+/// What a thread block of the products kernel has in static shared memory.
 struct BlockState {
-  std::uint32_t streams[static_cast<int>(Stream::count)];  ///< their places in the arena
+  /// Where the rows of each stream start in the arena, in units of 16 bytes.
+  std::uint32_t streams[static_cast<int>(Stream::count)];
   Cursor cursor;
-  bool last;
-  double sums[8][3];
+  bool last;          ///< forward: whether the other parts have been finished before
+  double sums[8][3];  ///< errors: each warp's sums for the score
 };
 
-/// Where in a ring of hidden rows, of h or of d0, sequence `b` of row `row` is in slot `slot`.
+/// The index of sequence `b` of row `row` in slot `slot` of a ring of hidden rows (h, c(h), d0).
 __device__ __forceinline__ std::size_t hidden_place(const Shape& s, std::uint32_t slot,
                                                     std::size_t row, std::size_t b) {
   return (static_cast<std::size_t>(slot) * static_cast<std::size_t>(s.hidden) + row) *
              static_cast<std::size_t>(s.padded) +
          b;
 }
-/// h, c(h) and the kept h of row `row`, sequences b to b + 3.
+/// Makes h of the sums of row `row`, sequences b to b + 3, and stores it as kept, as operand h and
+/// as operand c(h) in slot `slot`.
 template <class M>
 __device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, std::size_t row,
                                         std::size_t b, const float (&sum)[4]) {
@@ -40,7 +43,7 @@ __device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, 
   });
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    h[i] = Kept::decode(kept[i]);  // what a checkpoint holds is what the run goes on with
+    h[i] = Kept::decode(kept[i]);  // rounded as in a checkpoint, which a resumed run starts from
     c[i] = squeeze(h[i]);
   }
   auto* out = reinterpret_cast<typename Kept::Type*>(a.kept) + at;
@@ -53,6 +56,7 @@ __device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, 
   store_operands<M>(a.squeezed + at * sizeof(typename M::Word), c);
 }
 
+/// The work of a thread block with product `p` of the forward role.
 template <class M, int Slice>
 __device__ __forceinline__ void forward(const Arguments& a, const Product& p, BlockState& state,
                                         unsigned char* shared) {

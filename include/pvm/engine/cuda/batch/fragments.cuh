@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A warp's part of a panel: how it comes from the master and goes back, and how the working copies
-/// are made of it.
+/// A warp's part of a panel, 16 m by up to 56 n, as accumulators: loading it from the master,
+/// changing and storing it, and making the working copies.
 
 #include <cstdint>
 
@@ -15,8 +15,8 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// A warp's 16 x 56 part of a panel, in the layout of accumulators: lane l holds rows l/4 and
-/// l/4 + 8, columns 2(l%4) and the next, of every 8.
+/// A warp's 16 m by 56 n of a panel in the layout of mma accumulators: of every 8 columns lane l
+/// holds columns 2(l%4) and 2(l%4) + 1, in elements 0 and 1 of row l/4, in 2 and 3 of row l/4 + 8.
 using Fragment = float[panel_tiles][4];
 
 __device__ __forceinline__ void clear(Fragment& f) {
@@ -26,6 +26,7 @@ __device__ __forceinline__ void clear(Fragment& f) {
     for (int k = 0; k < 4; ++k) f[n][k] = 0.0F;
   }
 }
+/// to += factor f.
 __device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& f) {
 #pragma unroll
   for (int n = 0; n < panel_tiles; ++n) {
@@ -34,8 +35,10 @@ __device__ __forceinline__ void add(Fragment& to, float factor, const Fragment& 
   }
 }
 
-/// Calls f4(tile of 8, float index) for what exists of a 16 x n part of a panel in whole tiles, and
-/// f1(tile, element, float index) for the rest.
+/// Goes through the lane's elements of a 16 x `columns` part of a panel. Calls f4(tile, index) for
+/// each full tile of 8 columns, and f1(tile, element, index) for each element in the remaining
+/// columns. `index`: where, in floats from the part's start, the quad or element lies in a master
+/// (`master_index`).
 template <class F4, class F1>
 __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& f1) {
   const int lane = thread_number() & 31;
@@ -51,7 +54,7 @@ __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& 
     f1(n, 1, at + 1);
     f1(n, 3, at + 8 * rest + 1);
   };
-  if (full == panel_tiles - 1) {  // 49 hidden values: straight code
+  if (full == panel_tiles - 1) {  // the usual case of 49 hidden values, without branches
 #pragma unroll
     for (int n = 0; n < panel_tiles - 1; ++n) f4(n, (n * 32 + lane) * 4);
     few(panel_tiles - 1);
@@ -66,8 +69,9 @@ __device__ __forceinline__ void each_float(std::uint32_t columns, F4&& f4, F1&& 
     }
   }
 }
-/// Writes change(tile, element, float) over every float of what exists of a 16 x n part of a panel
-/// in shared memory. Some are read before others are written, which the compiler would not dare.
+/// Replaces each of the lane's floats of a 16 x `columns` part of a panel in shared memory by
+/// change(tile, element, float). Several are loaded before the first is stored, to overlap
+/// latencies: the compiler does not reorder these itself, as it cannot tell that they do not alias.
 template <class Change>
 __device__ __forceinline__ void change_floats(float* part, std::uint32_t columns, Change&& change) {
   const int lane = thread_number() & 31;
@@ -93,7 +97,7 @@ __device__ __forceinline__ void change_floats(float* part, std::uint32_t columns
       if (exists(k)) few[place(k)] = change(n, k, v[k]);
     }
   };
-  if (full == panel_tiles - 1) {  // 49 hidden values: straight code
+  if (full == panel_tiles - 1) {  // the usual case of 49 hidden values, without branches
 #pragma unroll
     for (int n = 0; n < panel_tiles - 1; n += 3) {
       const float4 first = quads[n * 32], second = quads[n * 32 + 32], third = quads[n * 32 + 64];
@@ -113,6 +117,7 @@ __device__ __forceinline__ void change_floats(float* part, std::uint32_t columns
     }
   }
 }
+/// Stores a part of a panel in a master.
 __device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
                                                std::uint32_t columns) {
   each_float(
@@ -122,7 +127,8 @@ __device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
       },
       [&](int n, int k, int at) { __stcs(to + at, w[n][k]); });
 }
-/// Asynchronously, each thread what it will read itself.
+/// Copies a part of a master to shared memory, asynchronously: each lane copies what it will read
+/// itself in `read_fragment`.
 __device__ __forceinline__ void bring_fragment(float* shared, const float* from,
                                                std::uint32_t columns) {
   const unsigned long long policy = leaves_first();
@@ -130,6 +136,7 @@ __device__ __forceinline__ void bring_fragment(float* shared, const float* from,
       columns, [&](int, int at) { copy_async(shared + at, from + at, policy); },
       [&](int, int, int at) { copy_word_async(shared + at, from + at); });
 }
+/// Reads what `bring_fragment` has copied; columns that do not exist become 0.
 __device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
                                               std::uint32_t columns) {
   clear(w);
@@ -145,8 +152,10 @@ __device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
       [&](int n, int k, int at) { w[n][k] = shared[at]; });
 }
 
-/// The working copy for products that contract over m: block m / M::block, its half of 16-bit
-/// operands transposed across the warp.
+/// Stores 16 m of the working copy for products that contract over m. `work`: the panel's first
+/// weight block; `m16`: which 16 m of the panel. They are one half of a 16-bit weight block (its 8
+/// x 8 matrices transposed across the warp, because mma operand B has m along a register's pair),
+/// or a whole 32-bit one.
 template <class M>
 __device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& w, int m16) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -180,7 +189,7 @@ __device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& 
     for (int n = 0; n < panel_tiles; ++n) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const int depth = lane >> 2;  // of 8, in half k / 2
+        const int depth = lane >> 2;  // m in half k / 2 of the block, of 8
         const int column = (lane & 3) * 2 + (k & 1);
         const int e = ((k >> 1) * 7 + n) * 2 + depth / 4;
         at[(e / 4) * 128 + (column * 4 + depth % 4) * 4 + e % 4] = M::operand(w[n][k]);
@@ -189,7 +198,9 @@ __device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& 
   }
 }
 
-/// The working copy of W1 for y = W1 r, that contracts over n: groups of 56 m, n padded to 64.
+/// Stores 16 m of the working copy of W1 for y = W1 r, which contracts over n. In this copy groups
+/// of 56 m are the columns of weight blocks, and n, padded to 64, is their depth. `group_blocks`:
+/// weight blocks of a group.
 template <class M>
 __device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment& w, int m16,
                                              std::uint32_t group_blocks) {
@@ -197,8 +208,8 @@ __device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment
   [[maybe_unused]] const unsigned long long policy = leaves_last();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int eight = m16 * 2 + half;  // 8 outputs
-    const int tile = eight % panel_tiles;
+    const int eight = m16 * 2 + half;      // which 8 outputs of the unit
+    const int tile = eight % panel_tiles;  // ... of their group
     std::uint32_t* group =
         work + static_cast<std::size_t>(eight / panel_tiles) * group_blocks * block_words;
     if constexpr (sizeof(typename M::Word) == 2) {
@@ -217,7 +228,7 @@ __device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment
       for (int n = 0; n < panel_tiles; ++n) {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-          const int depth = (lane & 3) * 2 + k;  // of 8
+          const int depth = (lane & 3) * 2 + k;  // n in the tile, of 8
           const int e = ((n % 2) * 7 + tile) * 2 + depth / 4;
           group[(n / 2) * block_words + (e / 4) * 128 + ((lane >> 2) * 4 + depth % 4) * 4 + e % 4] =
               M::operand(w[n][2 * half + k]);

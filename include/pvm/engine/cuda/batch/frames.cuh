@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Frames as they come, [steps][batch][pixels], become rows of operands [pixels][Bp], and the
-/// block's tables take their places in the rings. Runs on the upload stream.
+/// Converts a block of frames, [steps][batch][pixels], into rows of operands, [steps][pixels][Bp],
+/// in the ring of frames: squeezed, rounded and transposed by way of shared memory. Copies the
+/// block's rate tables and flags into their rings, and computes what repeating the frame of two
+/// steps ago would miss. Runs on the upload stream.
 
 #include <cstdint>
 
@@ -15,17 +17,20 @@ namespace pvm::inline v0::detail::batch {
 
 /// A block of frames on the device.
 struct Uploaded {
-  const std::uint8_t* const* frames;  ///< [steps][batch]: [pixels], or
-  const float* squeezed;              ///< ... values that are squeezed already
-  const std::uint8_t* scored;         ///< [steps][batch]
-  const float* tables;                ///< [steps][table]
-  std::uint32_t slot;                 ///< of the first frame
-  float* missed;  ///< swept: [steps][tiles] of repeating the frame, as it is found out
+  const std::uint8_t* const* frames;  ///< [steps][batch] pointers to [pixels] bytes
+  const float* squeezed;       ///< used in place of them if not null: [steps][batch][pixels] values
+  const std::uint8_t* scored;  ///< [steps][batch]: whether the frame is scored
+  const float* tables;         ///< [steps][table]: rate tables
+  std::uint32_t slot;          ///< slot of the first step in the ring of frames
+  /// [steps][tiles]: sums of squared errors of repeating the frame, an output; null if the network
+  /// is not swept (then errors.cuh computes them).
+  float* missed;
 };
 
-/// What a block of threads makes rows of: so many pixels of so many sequences in a step.
+/// A thread block converts a tile of so many pixels by so many sequences of a step.
 inline constexpr int frame_threads = 128;
 inline constexpr int tile_pixels = 64, tile_sequences = 32;
+/// Tiles along the pixels, and across the sequences.
 inline unsigned tiles_along(const Shape& s) {
   return static_cast<unsigned>((s.pixels + tile_pixels - 1) / tile_pixels);
 }
@@ -33,22 +38,25 @@ inline unsigned tiles_across(const Shape& s) {
   return static_cast<unsigned>((s.padded + tile_sequences - 1) / tile_sequences);
 }
 
-/// squeeze_pixel of byte `k` of four, with its bits. Conversions have an eighth of the throughput
-/// of other arithmetic, so the byte becomes the end of 2^23 + byte.
+/// squeeze_pixel of byte `k` of `four`, with the same bits. Conversion instructions have an eighth
+/// of the throughput of other arithmetic, so the byte is inserted as the low bits of the float
+/// 2^23 + byte instead.
 __device__ __forceinline__ float squeeze_byte(std::uint32_t four, unsigned k) {
   constexpr float scale = 0.8F / 255.0F;
   const float v = __uint_as_float(__byte_perm(four, 0x4b000000U, 0x7440U + k));
   return __fadd_rn(__fmaf_rn(v, scale, -8388608.0F * scale), 0.1F);
 }
 
-/// Neighbouring pixels of a frame, as they come: a thread's share of a tile.
+/// 16 consecutive pixels of a frame as uploaded: a thread's share of a tile. `Squeezed`: floats,
+/// not bytes.
 template <bool Squeezed>
 class PixelRun {
  public:
   static constexpr int length = tile_pixels * tile_sequences / frame_threads;
   static_assert(length == 16);
 
-  /// Those behind `first` of a frame of `count`, as far as they exist.
+  /// The pixels from `first` on of a frame of `count` pixels, as many as exist. `frame`: its number
+  /// in the block, step * batch + sequence.
   __device__ __forceinline__ PixelRun(const Uploaded& from, std::size_t frame, int first, int count)
       : left_(count - first) {
     if constexpr (Squeezed) {
@@ -76,9 +84,11 @@ class PixelRun {
     }
   }
 
+  /// Whether the run's pixel number `pixel` lies in the frame.
   [[nodiscard]] __device__ bool exists(int pixel) const { return pixel < left_; }
 
  private:
+  /// Bytes `first` to `first + 3`, in one load where that is aligned; bytes beyond the frame are 0.
   __device__ __forceinline__ std::uint32_t four(const std::uint8_t* pixels, int first) const {
     if (first + 3 < left_ && reinterpret_cast<std::uintptr_t>(pixels) % 4 == 0) {
       return *reinterpret_cast<const std::uint32_t*>(pixels + first);
@@ -90,19 +100,20 @@ class PixelRun {
     return word;
   }
 
-  int left_;
+  int left_;  ///< pixels of the frame from the run's first on
   uint4 words_{};
   const float* squeezed_ = nullptr;
 };
 
-/// A tile's operands, [sequence][pixel]: words of one or two neighbouring pixels.
+/// A tile's operands in shared memory, [sequence][pixel]: words of one or two neighbouring pixels.
+/// One word of padding a sequence avoids bank conflicts.
 template <class M>
 struct FrameTile {
-  static constexpr int each = 4 / sizeof(typename M::Word);  ///< pixels of a word
+  static constexpr int each = 4 / sizeof(typename M::Word);  ///< pixels in a word
   static constexpr int words = tile_pixels / each;
   std::uint32_t of[tile_sequences][words + 1];
 };
-/// Four neighbouring pixels of a sequence.
+/// Four neighbouring pixels of a sequence, as operands.
 template <class M>
 struct FourPixels {
   static constexpr int each = FrameTile<M>::each;
@@ -130,12 +141,13 @@ struct FourPixels {
   }
 };
 
-/// The first halves of two words, or their second ones.
+/// The low 16 bits of two words (`Which` 0), or the high ones, as one word.
 template <int Which>
 __device__ __forceinline__ std::uint32_t halves(std::uint32_t a, std::uint32_t b) {
   return __byte_perm(a, b, Which == 0 ? 0x5410U : 0x7632U);
 }
-/// The tile that a block of threads has to do with.
+/// The copies between a thread block's tile in shared memory and the ring of frames, whose layout
+/// is transposed: [slot][pixel][sequence].
 template <class M>
 class FrameBlockTile {
   using T = FrameTile<M>;
@@ -144,10 +156,11 @@ class FrameBlockTile {
  public:
   __device__ __forceinline__ FrameBlockTile(const Arguments& a, T& tile) : a_(a), tile_(tile) {}
 
+  /// The tile's first pixel, and its first sequence.
   __device__ static int pixel() { return static_cast<int>(blockIdx.x) * tile_pixels; }
   __device__ static int sequence() { return static_cast<int>(blockIdx.y) * tile_sequences; }
 
-  /// What a step before has left in the frame of slot `slot`.
+  /// Reads the tile from slot `slot`, which an earlier step has filled.
   __device__ __forceinline__ void read(std::size_t slot) {
     for_each_piece(slot, [&](uint4* low, uint4* high, std::uint32_t* words) {
       const uint4 a = *low;
@@ -162,6 +175,7 @@ class FrameBlockTile {
       }
     });
   }
+  /// Writes the tile to slot `slot`.
   __device__ __forceinline__ void write(std::size_t slot) {
     for_each_piece(slot, [&](uint4* low, uint4* high, const std::uint32_t* words) {
       std::uint32_t w[8];
@@ -181,9 +195,11 @@ class FrameBlockTile {
   }
 
  private:
-  /// Calls what(low, high, words) for each word of each eight sequences: `low` and `high` are
-  /// those sequences' 16 bytes of its two pixels' rows, or all 32 bytes of its one pixel's; without
-  /// a second pixel there is no `high`.
+  /// Calls what(low, high, words) for the thread's pieces, a word of each of eight sequences.
+  /// `words` is the first sequence's word in the tile. With two pixels a word, `low` and `high` are
+  /// the eight sequences' 16 bytes in the rows of the first and the second pixel; `high` is null
+  /// where the frame has no second one. With one pixel a word, they are the two halves of its 32
+  /// bytes.
   template <class What>
   __device__ __forceinline__ void for_each_piece(std::size_t slot, What&& what) {
     const Shape& s = a_.shape;
@@ -206,7 +222,7 @@ class FrameBlockTile {
   T& tile_;
 };
 
-/// The sum over a block of threads, to its tile's place among those of the frame.
+/// Sums `missed` over the thread block, in a fixed order, and stores the sum for its tile.
 __device__ __forceinline__ void store_persistence(const Uploaded& from, float missed) {
   __shared__ float of_warps[frame_threads / 32];
   for (int other = 16; other > 0; other /= 2) missed += __shfl_xor_sync(~0U, missed, other);
@@ -217,7 +233,7 @@ __device__ __forceinline__ void store_persistence(const Uploaded& from, float mi
   for (const float v : of_warps) sum += v;
   from.missed[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
-/// What else a step of the block knows of its frames.
+/// Copies a step's flags and rate table into slot `slot` of their rings.
 __device__ __forceinline__ void copy_tables(const Arguments& a, const Uploaded& from,
                                             std::size_t step, std::size_t slot) {
   const Shape& s = a.shape;
@@ -232,11 +248,16 @@ __device__ __forceinline__ void copy_tables(const Arguments& a, const Uploaded& 
   }
 }
 
-/// Where the frame of two steps ago is, for the score of repeating it.
-enum class Before { nowhere, in_this_block, in_rows };
+/// Where the frame of two steps ago is read, for the score of repeating it.
+enum class Before {
+  nowhere,        ///< it is not scored here
+  in_this_block,  ///< in the uploaded block of frames
+  in_rows         ///< in the ring of frames; read into the tile before
+};
 
-/// A thread's share of a tile: words to `to`. Returns what repeating `older`, or what lies there,
-/// would miss.
+/// Converts a thread's share of a tile to words at `to`. Returns the sum of squared errors of
+/// repeating the frame of two steps ago, which is `older` or, for Before::in_rows, what lies at
+/// `to`.
 template <class M, Before Where, bool Squeezed>
 __device__ __forceinline__ float convert_run(std::uint32_t* to, const PixelRun<Squeezed>& now,
                                              const PixelRun<Squeezed>& older) {
@@ -270,7 +291,8 @@ __device__ __forceinline__ float convert_run(std::uint32_t* to, const PixelRun<S
   return missed;
 }
 
-/// The thread's share of the block's tile.
+/// Converts the thread's share of the thread block's tile. Returns the errors of repeating the
+/// frame if the frame is scored, else 0.
 template <class M, bool Squeezed>
 __device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploaded& from,
                                                const Shape& s, Before before) {
@@ -289,7 +311,7 @@ __device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploade
   const std::size_t frame = blockIdx.z * batch + static_cast<std::size_t>(b);
   const Run now(from, frame, pixel, s.pixels);
   float missed = 0;
-  if (before == Before::in_this_block) {  // asked for before it is known whether it is scored
+  if (before == Before::in_this_block) {  // loaded without waiting for whether it is scored
     const Run older(from, frame - 2 * batch, pixel, s.pixels);
     missed = convert_run<M, Before::in_this_block>(to, now, older);
   } else if (before == Before::in_rows) {
@@ -300,9 +322,10 @@ __device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploade
   return from.scored[frame] != 0 ? missed : 0;
 }
 
-/// Grid: (pixels / 64, Bp / 32, steps). What repeating the frame would miss is scored here, where
-/// the steps do not wait for it. Blocks of threads are small and short: they have the
-/// multiprocessors to themselves between two sweeps, and the next one waits for them.
+/// Grid: (tiles along the pixels, tiles across the sequences, steps). The errors of repeating the
+/// frame are computed here, on the upload stream, so that no step waits for them. Thread blocks are
+/// small and short: beside a sweep there is no room for them on an SM, so they run between two
+/// sweeps, and the next sweep waits for them.
 template <class M, bool Squeezed>
 __global__ void __launch_bounds__(frame_threads)
     frames_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Uploaded from) {
@@ -325,6 +348,7 @@ __global__ void __launch_bounds__(frame_threads)
   if (blockIdx.x == 0 && blockIdx.y == 0) copy_tables(a, from, step, slot);
 }
 
+/// Launches `frames_kernel` for a block of `steps` steps.
 template <class M>
 void convert_frames(const Arguments& a, const Uploaded& from, int steps, cudaStream_t stream) {
   const auto kernel = from.squeezed != nullptr ? frames_kernel<M, true> : frames_kernel<M, false>;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernels of a scheme, and in what order they make a step.
+/// The kernels of a scheme, and the order in which they make a step.
 
 #include <cuda_runtime.h>
 
@@ -23,11 +23,11 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Launches them; knows nothing of where a run stands. Everything is handed to `stream`, which is
-/// the steps'.
+/// Launches the kernels. It holds no state of the run: the kernels find the position of the run in
+/// device memory. `stream` is the compute stream in all functions.
 template <class M, int Batch, class Rule>
 class Kernels {
-  /// Sweeps are of products in 16 bits.
+  /// Only products in 16 bits can be swept.
   static constexpr bool half = sizeof(typename M::Word) == 2;
 
  public:
@@ -39,7 +39,7 @@ class Kernels {
         update_{row_bytes(scheme.shape), scheme.listed, device.multiprocessors, device.overlaps,
                 plan.columns} {}
 
-  /// Throws Error (device) if a block of threads cannot have what they need.
+  /// Throws Error (device) if a thread block cannot have as much shared memory as the kernels need.
   void require_shared_memory(const DeviceFacts& device) const {
     const auto need =
         static_cast<std::size_t>(std::max(products_.shared_bytes(), update_.shared_bytes()));
@@ -49,7 +49,7 @@ class Kernels {
                                    std::to_string(device.shared_bytes >> 10) +
                                    "; use one sequence, or the host backend");
   }
-  /// Once, before the first launch.
+  /// To be called once, before the first launch.
   void prepare() const {
     products_.prepare();
     update_.prepare();
@@ -58,23 +58,23 @@ class Kernels {
     }
   }
 
-  /// One step: all products with W(step), then the updates to W(step + 1). Swept, what the step
-  /// before left to learn comes with the products.
+  /// One step: all products with W(step), then the update to W(step + 1). A sweep instead updates
+  /// W0 with the gradient of the step before and multiplies in the same pass.
   void step(const Arguments& a, cudaStream_t stream) const {
     if (scheme_.swept) return sweep(a, Task::learn, stream);
     products_(a, 0, all_products(), true, stream);
     update_(a, Task::learn, stream);
   }
-  /// After a step that swept: W0 learns what it left.
+  /// After a sweep: updates W0 with the last step's gradient, which the next sweep would do.
   void settle(const Arguments& a, cudaStream_t stream) const { sweep(a, Task::settle, stream); }
-  /// The working copies become those of W.
+  /// Writes the working copies of the current W.
   void publish(const Arguments& a, cudaStream_t stream) const {
     if (scheme_.swept) return sweep(a, Task::publish, stream);
     update_(a, Task::publish, stream);
   }
-  /// W to `a.copy`, in the master's order.
+  /// Writes W to `a.copy`, in the master's order.
   void read(Arguments a, cudaStream_t stream) const {
-    if (scheme_.swept) {  // the update kernel knows one order
+    if (scheme_.swept) {  // the update kernel does not know the order of a swept W0
       cuda_check(cudaMemcpyAsync(a.copy, a.master, a.weights * sizeof(float),
                                  cudaMemcpyDeviceToDevice, stream),
                  "copying weights");
@@ -84,7 +84,8 @@ class Kernels {
     update_(a, Task::read, stream);
     if (scheme_.swept) reorder(a, a.copy, true, stream);
   }
-  /// y of the last step, and where a sweep makes it when it is two steps old, of the last `made`.
+  /// Computes y of the last step. In a sweep, which computes y two steps late and does not store
+  /// it, computes y of the last `made` steps (0 to 2).
   void outputs(const Arguments& a, int made, cudaStream_t stream) const {
     if constexpr (half) {
       if (scheme_.swept) {
@@ -100,7 +101,7 @@ class Kernels {
   }
 
  private:
-  /// Bytes of a row that the update kernel works on at a time: a row is a whole number of them.
+  /// Bytes of a row that the update kernel has in a pipeline stage; they divide a row's length.
   static int row_bytes(const Shape& s) {
     const int row = s.padded * static_cast<int>(sizeof(typename M::Word));
     return row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a run has in device memory, but for blocks of frames on their way there (feed.hpp).
+/// The device memory of a run, except for the staging of frames (feed.hpp).
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,8 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// The arrays, as long as a scheme and its plan say. `Arguments` says what is in them.
+/// The arrays, with the sizes that a scheme and its plan require. `Arguments` documents their
+/// contents.
 template <class M>
 class Memory {
   template <class T>
@@ -29,39 +30,39 @@ class Memory {
   using Kept = typename M::Kept::Type;
 
  public:
-  // What the plan says.
+  // Tables of the plan.
   Array<std::uint32_t> rows, sweep_tiles, sweep_starts;
   Array<Product> products;
   Array<Tile> tiles;
-  // Weights. `states` are the rule's floats, `copy` is W when somebody reads it.
+  // Weights. `states`: the learning rule's floats; `copy`: receives W when it is read.
   Array<float> master, copy, states;
   Array<std::uint32_t> work;
-  // The past. All rows that are gathered lie in the arena.
+  // The past. The first line's rings lie in the arena, from which kernels gather rows.
   Ring<Word> squeezed, raw, pixels, d0, d1;
   Ring<Kept> kept, y;
-  // What else steps read or leave.
+  // Other inputs and results of steps; `missed`: see Uploaded in frames.cuh.
   Array<float> tables, now_table, missed, scratch;
   Array<std::uint8_t> scored;
   Array<unsigned int> counters;
   Array<double> score;
   Array<StepStart> step_start;
-  Array<Cursor> cursors;  ///< one of the run, one for tasks outside of steps
+  Array<Cursor> cursors;  ///< [0]: the run's; [1]: for tasks outside of steps
 
-  /// Takes no memory yet. `hidden`: values of a unit, `table`: floats of a step's table.
+  /// Allocates nothing yet. `hidden`: hidden values of a unit; `table`: floats of a step's table.
   Memory(const Scheme& scheme, const Plan& plan, int hidden, std::size_t table)
       : scheme_(scheme), plan_(plan), hidden_(hidden), shape_(scheme.shape) {
     shape_.columns = plan.columns;
     shape_.table = static_cast<int>(table);
   }
 
-  /// Complete.
+  /// The scheme's shape with `columns` and `table` filled in.
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
-  /// Of what a step begins with: of a sweep, each block of threads has its own.
+  /// Number of StepStarts: in a sweep one for each thread block, else 1.
   [[nodiscard]] std::size_t step_starts() const {
     return scheme_.swept ? plan_.sweep_starts.size() - 1 : 1;
   }
 
-  /// What `allocate` takes.
+  /// Bytes of device memory that `allocate` takes.
   [[nodiscard]] std::size_t bytes() const {
     std::size_t sum = 0;
     visit_tables(*this, [&](const auto& array, const auto& from) {
@@ -77,7 +78,7 @@ class Memory {
     streams.write(ones_, std::vector<Word>(padded(), M::operand(1.0F)));
   }
 
-  /// What the kernels work on.
+  /// The arguments of the kernels.
   [[nodiscard]] Arguments arguments() const {
     Arguments a{};
     a.shape = shape_;
@@ -101,7 +102,8 @@ class Memory {
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static unsigned char* bytes_at(auto* p) { return reinterpret_cast<unsigned char*>(p); }
 
-  // How long everything is.
+  // Sizes. Words are elements of `Word` or `Kept`; in `work_words` and `swept_words` they are 32
+  // bits.
 
   [[nodiscard]] std::size_t padded() const { return count(shape_.padded); }
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
@@ -120,16 +122,16 @@ class Memory {
     if (scheme_.swept) return y_slots * swept_words();
     return (plan_.w0_blocks + 2 * plan_.w1_blocks) * block_words;
   }
-  /// Of W1's copies of a step.
+  /// Words of one version of the copies of all swept W1.
   [[nodiscard]] std::size_t swept_words() const { return plan_.copies * copy_words; }
-  /// Places of the score, of three sums each.
+  /// Number of scores, of three sums each.
   [[nodiscard]] std::size_t score_places() const {
     if (!scheme_.swept) return plan_.scores * slices();
-    // every warp that computes has its own
+    // every compute warp has its own
     return (plan_.sweep_starts.size() - 1) * count(sweep_warps);
   }
-  /// Of what repeating the frames of a block misses; not swept, that is scored where errors are
-  /// made.
+  /// Floats for the errors of repeating the frames of a block. Without a sweep there are none: the
+  /// products kernel scores repetition where it computes d1.
   [[nodiscard]] std::size_t missed_places() const {
     if (!scheme_.swept) return 0;
     return count(Tuning::block_steps(shape_.padded)) * tiles_along(shape_) * tiles_across(shape_);
@@ -139,7 +141,7 @@ class Memory {
     return plan_.scratch * panel_width * padded();
   }
 
-  /// Calls visit(array, what is put there).
+  /// Calls visit(array, vector with its contents).
   template <class Self, class Visit>
   static void visit_tables(Self& m, Visit&& visit) {
     visit(m.rows, m.plan_.rows);
@@ -149,7 +151,7 @@ class Memory {
     visit(m.sweep_tiles, m.plan_.sweep);
     visit(m.sweep_starts, m.plan_.sweep_starts);
   }
-  /// Calls visit(array, how many zeros it begins as).
+  /// Calls visit(array, length) for the arrays that start as zeros.
   template <class Self, class Visit>
   static void visit_zeros(Self& m, Visit&& visit) {
     visit(m.master, m.plan_.master);

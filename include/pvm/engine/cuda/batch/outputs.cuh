@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// y = f(W1 r) of the step before. r is short and y is long: the rows of r stay in shared memory
-/// and every warp makes its own groups of 56 outputs, with weights straight from the cache.
+/// The outputs role of the products kernel: y = f(W1 r) of the step before. r is short and y is
+/// long: the rows of r stay in shared memory (one panel of 64 at a time), and every warp computes
+/// groups of 56 outputs of its own, with weights read from device memory through the caches.
 
 #include <cstdint>
 
@@ -12,16 +13,17 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Writes a warp's outputs, [56] rows of 16 * tiles sequences.
+/// Stores a warp's outputs: a group of 56 rows of 16 * tiles sequences.
 template <class M, int Slice>
 struct OutputWriter {
   using S = ProductShape<M, Slice>;
   using Kept = typename M::Kept;
   const Arguments& a;
   const Product& p;
-  unsigned char* staging;  ///< of the warp
-  unsigned char* y;        ///< of the step, from the warp's first sequence on
+  unsigned char* staging;  ///< the warp's shared memory, [56][output_row], used for 16-bit y only
+  unsigned char* y;        ///< the step's slot in device memory, at the warp's first sequence
 
+  /// Applies the activation to the sums of group `group` and stores y.
   __device__ void write(const Sums<S::tiles>& sums, int group) const {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int outputs = min(panel_width, static_cast<int>(p.count) - group * panel_width);
@@ -51,6 +53,7 @@ struct OutputWriter {
   }
 
  private:
+  /// Calls what(output in the group, sequence of the warp, y) for the lane's accumulators.
   template <class What>
   __device__ void each(const Sums<S::tiles>& sums, What&& what) const {
     const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -70,11 +73,13 @@ struct OutputWriter {
   }
 };
 
+/// The work of a thread block with product `p` of the outputs role. The warps along the depth
+/// (ProductShape) have a group of outputs each here.
 template <class M, int Slice>
 __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, BlockState& state,
                                         unsigned char* shared) {
   using S = ProductShape<M, Slice>;
-  constexpr int deep_blocks = panel_depth / M::block;  // of a panel
+  constexpr int deep_blocks = panel_depth / M::block;  // weight blocks along a panel's depth
   const auto slice = static_cast<std::size_t>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const int across = warp % S::across;
@@ -123,7 +128,7 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
               to, rows, S::stride, reinterpret_cast<const uint4*>(weights + block * block_words));
         }
       };
-      if (panels == 1) {  // that is one part already, and registers are scarce
+      if (panels == 1) {  // the whole sum is one short part, and registers are scarce
         multiply(sums);
       } else {
         multiply_part<M, S::tiles>(sums, multiply);

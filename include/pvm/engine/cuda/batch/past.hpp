@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The past of a run: what the rings hold, from and to a checkpoint.
+/// The past of a run: converts the contents of the rings from and to a checkpoint.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// The rings of `memory` as the step `step` sees them, which is the next one. A step's rows are
-/// [n][padded], a checkpoint has tensors [batch][n], newest step first.
+/// The rings of `memory` as seen by `step`, the next step to run. In a ring, the rows of a step are
+/// [n][padded]; in a checkpoint, tensors are [steps][batch][n], newest step first.
 template <class M>
 class Past {
   using Word = typename M::Word;
@@ -30,7 +30,8 @@ class Past {
   Past(const Memory<M>& memory, const RunStreams& streams, std::uint64_t step)
       : memory_(memory), streams_(streams), step_(step) {}
 
-  /// The past of a new run: all ones, but the hidden values that x(0) squeezes are c(1).
+  /// Writes the past of a new run: all ones, except c(h) of the step before the first, which x(0)
+  /// reads and which is c(1), and d0 and d1, which are 0.
   void start() const {
     fill(memory_.raw, M::operand(1.0F));
     fill(memory_.squeezed, M::operand(1.0F));
@@ -44,7 +45,7 @@ class Past {
     fill(memory_.d1, Word{});
   }
 
-  /// y has to be there for both of the last steps.
+  /// Precondition: y of the last two steps has been computed (Steps::make_outputs).
   void save(EngineState& state) const {
     const std::size_t terms = count(memory_.shape().terms);
     save(memory_.kept, terms + 4, state.hidden, Kept::decode);
@@ -54,7 +55,7 @@ class Past {
     save(memory_.d0, terms, state.hidden_gradients, M::value);
     save(memory_.d1, terms, state.output_gradients, M::value);
   }
-  /// As far back as `state` and the rings go. Its sizes have been checked.
+  /// Loads as many steps as both `state` and the rings hold. The caller has checked the sizes.
   void load(const EngineState& state) const {
     const std::size_t terms = count(std::min(memory_.shape().terms, state.plan.terms));
     load(memory_.kept, terms + 4, state.hidden, Kept::encode);
@@ -71,7 +72,7 @@ class Past {
   void read_hidden(std::span<float> out) const { read(memory_.kept, 1, out, Kept::decode); }
   /// y of the last step, [batch][outputs].
   void read_outputs(std::span<float> out) const { read(memory_.y, 1, out, Kept::decode); }
-  /// The same as it is kept, [outputs][padded].
+  /// y of the last step as the device stores it, [outputs][padded].
   [[nodiscard]] std::vector<KeptType> last_outputs() const { return rows(memory_.y, 1); }
 
  private:
@@ -108,7 +109,7 @@ class Past {
     streams_.write(ring.at(step_, back), to);
   }
 
-  /// `steps` of a tensor.
+  /// Saves the last `steps` steps of a ring as a tensor.
   template <class T, class Decode>
   void save(const Ring<T>& ring, std::size_t steps, std::vector<float>& tensor,
             Decode decode) const {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Adds up what repeating the frame would have missed, which is found out where frames become rows.
-/// Runs behind that, on the upload stream.
+/// Adds up the errors of repeating the frame of two steps ago ("persistence"), which the frames
+/// kernel computes (frames.cuh). Runs after that kernel, on the upload stream.
 
 #include <cstddef>
 
@@ -13,12 +13,14 @@
 
 namespace pvm::inline v0::detail::batch {
 
-inline constexpr int most_block_steps = 64;  ///< of a block of frames
-/// One block of threads, and so many because a sweep waits for the room that it takes.
+inline constexpr int most_block_steps = 64;  ///< most steps of a block of frames
+/// There is one thread block. It is large so that it ends soon: a sweep waits for the room that it
+/// takes on its SM.
 inline constexpr int persistence_threads = 1024;
 
-/// Adds [steps][tiles] to `score`, one frame after the other, so that where blocks of frames are
-/// cut makes no difference.
+/// Adds `missed`, [steps][tiles], to *score. A warp sums a step; the steps are then added in their
+/// order, so that the result does not depend on where blocks of frames are cut. At most
+/// `most_block_steps` steps.
 template <int Threads = persistence_threads>
 __global__ void __launch_bounds__(Threads)
     persistence_kernel(const float* missed, int steps, int tiles, double* score) {
@@ -39,7 +41,7 @@ __global__ void __launch_bounds__(Threads)
   *score = sum;
 }
 
-/// For a block of `steps` frames.
+/// Launches `persistence_kernel` for a block of `steps` steps, if the block is scored (`missed`).
 inline void score_persistence(const Arguments& a, const Uploaded& from, int steps,
                               cudaStream_t stream) {
   if (from.missed == nullptr) return;

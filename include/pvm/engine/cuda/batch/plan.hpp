@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From a connectome to the tables of the batched kernels (tables.hpp): what they are and in which
-/// order they are made is here, how is in plan_rows.hpp, plan_products.hpp, plan_shares.hpp and
-/// plan_sweep.hpp.
+/// Makes the tables of the batched kernels (tables.hpp) from a connectome. This file declares the
+/// tables and the order in which they are made; plan_rows.hpp, plan_products.hpp, plan_shares.hpp
+/// and plan_sweep.hpp define how.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,33 +18,33 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// All tables of a network.
+/// All tables of a network. A "thread block" here is one of the sweep kernel's.
 class Plan {
  public:
-  std::vector<std::uint32_t> rows;
-  std::vector<Product> products;  ///< forward, errors, outputs; long ones first
-  std::size_t first_output = 0;   ///< products from here on make y
+  std::vector<std::uint32_t> rows;  ///< row words
+  std::vector<Product> products;    ///< forward, then errors, then outputs; each longest first
+  std::size_t first_output = 0;     ///< index of the first product that makes y
   std::vector<Panel> panels;
-  std::vector<Tile> tiles;
-  std::vector<std::uint32_t> sweep;         ///< SweepTiles with their row words
-  std::vector<std::uint32_t> sweep_starts;  ///< first tile of each block of threads, and the end
+  std::vector<Tile> tiles;                  ///< of the update kernel
+  std::vector<std::uint32_t> sweep;         ///< SweepTiles, each followed by its row words
+  std::vector<std::uint32_t> sweep_starts;  ///< first SweepTile of each thread block, then the end
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
-  std::size_t master = 0;                   ///< floats
+  std::size_t master = 0;                   ///< floats of the master
+  /// Weight blocks of the working copies of all W0, and of one version of those of all W1.
   std::size_t w0_blocks = 0, w1_blocks = 0;
-  std::size_t copies = 0;   ///< of 16 m of a swept W1
-  std::size_t scratch = 0;  ///< parts of forward products, or of a sweep
-  std::size_t counters = 0;
-  std::size_t scores = 0;
-  int columns = 0;  ///< most n of a panel
+  std::size_t copies = 0;    ///< 16-bit copies of 16 m, for one version of all swept W1
+  std::size_t scratch = 0;   ///< parts that leave partial sums: of forward products, or of a sweep
+  std::size_t counters = 0;  ///< forward products that are split into parts
+  std::size_t scores = 0;    ///< places for score sums: one for each unit; 0 for a sweep
+  int columns = 0;           ///< most n of a panel
 
-  /// Whether, for how many sequences, and for how many blocks of threads tiles are to be swept.
   struct Sweep {
-    int padded = 0;
-    unsigned int blocks = 0;
+    int padded = 0;           ///< sequences, one of `swept_sizes`; 0: nothing is swept
+    unsigned int blocks = 0;  ///< thread blocks
   };
 
-  /// `block`: depth of a weight block; forward products are split into parts of at most
-  /// `part_blocks` blocks. A sweep makes them itself.
+  /// `block`: depth of a weight block. Forward products are split into parts of at most
+  /// `part_blocks` weight blocks, except in a sweep, which needs no Products.
   Plan(const Spec& spec, const Connectome& net, int block, int part_blocks, Sweep swept)
       : spec_(spec),
         net_(net),
@@ -66,7 +66,7 @@ class Plan {
     collect(outputs_);
   }
 
-  /// First row word of unit u's input.
+  /// Index in `rows` of the first row word of unit u's input x.
   [[nodiscard]] std::size_t input_start(std::size_t u) const { return input_start_[u]; }
 
   /// Calls visit(index in reference order, index in the master) for every weight.
@@ -84,31 +84,32 @@ class Plan {
   }
 
  private:
-  /// Where weight (0, 0) of a panel is in reference order, and the strides.
+  /// Index of a panel's weight (0, 0) in reference order, and the strides along m and n.
   struct Origin {
     std::size_t start, per_m, per_n;
   };
-  /// The first row words of a unit.
+  /// Indices in `rows` of a unit's first row words.
   struct UnitRows {
     std::uint32_t x, r, d0, d1;
   };
-  /// What a sweep makes of a panel.
+  /// What a sweep reads and writes for a panel.
   struct Made {
-    std::uint32_t rows;     ///< first row word of x, or of the targets
-    std::uint32_t out;      ///< first row of h or d0
+    std::uint32_t rows;     ///< index of the first row word of x (W0) or of the targets (W1)
+    std::uint32_t out;      ///< first row of h (W0) or d0 (W1)
     std::uint32_t outputs;  ///< W1: first row of y
-    std::size_t pixels;     ///< W1: so many targets are pixels of this frame
+    std::size_t pixels;     ///< W1: the first `pixels` targets are pixels of the step's frame
     std::size_t unit;
   };
-  /// A tile of a sweep: `m` rows of a panel from `first` on, in whose share, and of which part.
+  /// A tile of a sweep before it becomes a SweepTile: `m` rows of panel `panel` from row `first`
+  /// on. Shares are consecutive runs of pieces; thread block b has the shares b, b + blocks, ...
   struct Piece {
     std::size_t panel, first, m, share;
-    std::uint32_t part;
+    std::uint32_t part;  ///< index of its part's sums, as SweepTile::part
   };
-  /// The parts of a panel, that one block of threads works on each.
+  /// The parts of a panel. One thread block works on each.
   struct Parts {
-    std::uint32_t first = 0, count = 0;
-    std::uint32_t adds = 0;  ///< the one that adds the others' sums to its own
+    std::uint32_t first = 0, count = 0;  ///< their numbers are first, first + 1, ...
+    std::uint32_t adds = 0;              ///< number of the part that adds up the sums of all
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
@@ -116,7 +117,7 @@ class Plan {
   static std::size_t ceil(std::size_t n, std::size_t by) { return (n + by - 1) / by; }
 
   [[nodiscard]] bool is_swept() const { return swept_.padded > 0; }
-  /// Whether the panel is of a W0 that is swept.
+  /// Whether the panel belongs to a swept W0: it is the only one without a working copy.
   [[nodiscard]] bool swept_w0(const Panel& panel) const {
     return is_swept() && panel.work == Panel::none;
   }
@@ -147,7 +148,7 @@ class Plan {
     panels.push_back(panel);
     origins_.push_back(origin);
   }
-  /// A panel of unit u's W0, for its hidden values from `first` on, without working copies.
+  /// A panel of unit u's W0, for its hidden values from `first` on. It has no working copy yet.
   [[nodiscard]] Panel w0_panel(std::size_t u, const UnitRows& of, std::size_t first) const {
     Panel panel{};
     panel.m_rows = of.x;
@@ -159,7 +160,8 @@ class Plan {
     panel.work_y = Panel::none;
     return panel;
   }
-  /// ... of its W1, for `n` columns of the representation, whose row words start at `r`.
+  /// A panel of unit u's W1, for `n` columns of the representation, whose row words start at index
+  /// `r`. It has no working copy yet.
   [[nodiscard]] Panel w1_panel(std::size_t u, const UnitRows& of, std::uint32_t r,
                                std::size_t n) const {
     Panel panel{};
@@ -180,7 +182,7 @@ class Plan {
     return {net_.units[u].w1 + first, count(net_.units[u].representation), 1};
   }
 
-  // plan_rows.hpp: which rows a unit reads and writes
+  // plan_rows.hpp: the rows that a unit reads and writes
   UnitRows add_unit_rows(std::size_t u);
   std::uint32_t add_range(Stream stream, std::size_t first, std::size_t n);
   std::uint32_t add_inputs(std::size_t u);
@@ -189,7 +191,8 @@ class Plan {
   std::uint32_t add_representation(std::size_t u);
   void pad_panel(std::uint32_t start);
 
-  // plan_products.hpp: products and working copies where nothing is swept, and tiles
+  // plan_products.hpp: products and working copies where nothing is swept; the update kernel's
+  // tiles
   void add_w0(std::size_t u, const UnitRows& of, std::size_t first);
   void add_forward(std::size_t u, const UnitRows& of, std::size_t first);
   void add_w1(std::size_t u, const UnitRows& of);
@@ -199,7 +202,7 @@ class Plan {
   void add_tiles(Panel panel);
   void collect(std::vector<Product>& list);
 
-  // plan_shares.hpp: which block of threads sweeps which tiles
+  // plan_shares.hpp: the distribution of a sweep's tiles over thread blocks
   [[nodiscard]] std::vector<std::size_t> swept_order() const;
   [[nodiscard]] std::size_t shares_each() const;
   [[nodiscard]] std::size_t least_rows(const Panel& panel) const;
@@ -208,7 +211,7 @@ class Plan {
                                              std::size_t most) const;
   void number_parts(std::vector<Piece>& pieces);
 
-  // plan_sweep.hpp: the panels and tiles of a sweep
+  // plan_sweep.hpp: a sweep's panels and tiles
   void add_swept_w0(std::size_t u, const UnitRows& of, std::size_t first);
   void add_swept_w1(std::size_t u, const UnitRows& of);
   void add_sweep();
@@ -223,8 +226,8 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<Made> made_;    ///< of the panels, swept
-  std::vector<Parts> parts_;  ///< ... too
+  std::vector<Made> made_;    ///< by panel, for a sweep
+  std::vector<Parts> parts_;  ///< by panel, for a sweep
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The panels of a unit in a plan where nothing is swept, with the products that read their working
-/// copies; and the tiles that are updated.
+/// Part of Plan: where nothing is swept, the panels of a unit and the products that read their
+/// working copies; and the update kernel's tiles.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// W0, for the hidden values from `first` on.
+/// Adds a panel of W0, for the hidden values from `first` on, and its forward product.
 inline void Plan::add_w0(std::size_t u, const UnitRows& of, std::size_t first) {
   Panel panel = w0_panel(u, of, first);
   panel.work = word(w0_blocks);
@@ -24,7 +24,7 @@ inline void Plan::add_w0(std::size_t u, const UnitRows& of, std::size_t first) {
   add_forward(u, of, first);
 }
 
-/// h of these, in parts of about equal length.
+/// Adds the product that makes these hidden values, in parts of about equal length.
 inline void Plan::add_forward(std::size_t u, const UnitRows& of, std::size_t first) {
   const std::size_t blocks = ceil(count(net_.units[u].inputs), block_);
   const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
@@ -52,7 +52,8 @@ inline void Plan::add_forward(std::size_t u, const UnitRows& of, std::size_t fir
   w0_blocks += blocks;
 }
 
-/// W1 in panels of 56 columns: all have a copy for y, those of hidden values one for d0 too.
+/// Adds W1 in panels of 56 columns. All panels have a working copy for y; panels with columns of
+/// hidden values also have one for d0.
 inline void Plan::add_w1(std::size_t u, const UnitRows& of) {
   const std::size_t outputs = count(net_.units[u].outputs);
   const std::size_t representation = count(net_.units[u].representation);
@@ -79,7 +80,8 @@ inline void Plan::add_w1(std::size_t u, const UnitRows& of) {
   add_outputs(u, of, work_y, group);
 }
 
-/// d1, and d0 of the hidden values from `first` on.
+/// Adds the product that makes d0 of the hidden values from `first` on. The first one of a unit
+/// also stores d1 and the score.
 inline void Plan::add_errors(std::size_t u, const UnitRows& of, std::size_t first) {
   const Unit& unit = net_.units[u];
   Product p{};
@@ -98,7 +100,8 @@ inline void Plan::add_errors(std::size_t u, const UnitRows& of, std::size_t firs
   errors_.push_back(p);
 }
 
-/// y, by the copies of W1 from `work_y` on, `group` blocks of all panels for 56 outputs.
+/// Adds the product that makes y. W1's copies for it start at weight block `work_y`; every 56
+/// outputs take `group` blocks, those of all panels.
 inline void Plan::add_outputs(std::size_t u, const UnitRows& of, std::size_t work_y,
                               std::size_t group) {
   Product p{};
@@ -111,7 +114,7 @@ inline void Plan::add_outputs(std::size_t u, const UnitRows& of, std::size_t wor
   outputs_.push_back(p);
 }
 
-/// W1's copies lie behind all of W0's.
+/// Moves the weight blocks of W1 behind those of all W0, now that the number of these is known.
 inline void Plan::place_w1_copies() {
   const std::uint32_t behind = word(w0_blocks);
   for (Panel& panel : panels) {
@@ -123,7 +126,7 @@ inline void Plan::place_w1_copies() {
   for (Product& p : outputs_) p.weights += behind;
 }
 
-/// The tiles of a panel as the update kernel reads them.
+/// Adds the tiles of a panel for the update kernel.
 inline void Plan::add_tiles(Panel panel) {
   for (panel.first = 0; panel.first < panel.m; panel.first += tile_rows) {
     Tile tile{};
@@ -139,7 +142,7 @@ inline void Plan::add_tiles(Panel panel) {
   }
 }
 
-/// Long ones first.
+/// Appends a list of products, sorted by length, longest first.
 inline void Plan::collect(std::vector<Product>& list) {
   std::stable_sort(list.begin(), list.end(), [](const Product& a, const Product& b) {
     return a.blocks + a.count / 8 > b.blocks + b.count / 8;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The row words of a unit in a plan: what it reads as x and as r, and where its gradients go.
+/// Part of Plan: a unit's row words, for the rows of x and r that it reads and the rows of d0 and
+/// d1 that it writes. Functions return the index in `Plan::rows` of the first word they add.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,7 @@ inline std::uint32_t Plan::add_range(Stream stream, std::size_t first, std::size
   return start;
 }
 
-/// x, padded with zeros to whole blocks.
+/// Adds x, padded with zero rows to whole weight blocks.
 inline std::uint32_t Plan::add_inputs(std::size_t u) {
   const std::uint32_t start = word(rows.size());
   for (const bool older : {false, true}) {
@@ -61,7 +62,7 @@ inline void Plan::add_sources(std::span<const std::uint32_t> sources, Stream str
   for (const auto s : sources) add_range(stream, s * count(net_.hidden), count(net_.hidden));
 }
 
-/// r in panels of 56 rows padded to 64.
+/// Adds r in panels of 56 rows, each padded with zero rows to 64.
 inline std::uint32_t Plan::add_representation(std::size_t u) {
   const std::uint32_t start = word(rows.size());
   const auto put = [&](std::uint32_t row) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How the tiles of a sweep are shared out among blocks of threads: in which order panels come,
-/// where they are cut so that no block has more to do than others, and who sums up.
+/// Part of Plan: the distribution of a sweep's tiles over thread blocks. Panels are put in an order
+/// and cut into shares of about equal cost; shares are dealt to the thread blocks round robin. For
+/// a panel that several thread blocks share, one of them is chosen to add up the partial sums.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +19,8 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// The panels, those of units at the same height of the image one behind the other.
+/// The panels in the order of their units' heights in the image: thread blocks then work on
+/// neighbouring units at the same time, which read the same rows.
 inline std::vector<std::size_t> Plan::swept_order() const {
   std::vector<std::size_t> order(panels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -31,19 +33,21 @@ inline std::vector<std::size_t> Plan::swept_order() const {
   return order;
 }
 
-/// Shares for each block of threads.
+/// Number of shares for each thread block.
 inline std::size_t Plan::shares_each() const {
   std::size_t all = 0;
   for (const Panel& panel : panels) all += ceil(panel.m, count(sweep_rows));
   return std::max<std::size_t>(1, all / (share_tiles * swept_.blocks));
 }
 
-/// Rows that a tile of the panel is cut at multiples of: a master of W0 has a tile's together.
+/// A panel is cut at multiples of so many m. The master of a swept W0 keeps `sweep_rows` m together
+/// (`swept_master_index`), so that smaller tiles of it would not be contiguous.
 inline std::size_t Plan::least_rows(const Panel& panel) const {
   return swept_w0(panel) ? sweep_rows : 16;
 }
 
-/// The tiles in so many shares that the one that costs most costs least.
+/// The tiles, in such shares that the most expensive share is as cheap as possible: a binary search
+/// for the lowest cost limit with which the number of shares suffices.
 inline std::vector<Plan::Piece> Plan::share_out() const {
   const std::vector<std::size_t> order = swept_order();
   const std::size_t shares = shares_each() * swept_.blocks;
@@ -67,8 +71,8 @@ inline std::vector<Plan::Piece> Plan::share_out() const {
   return share_out(order, most);
 }
 
-/// Tiles in the panels' order, shared out so that no share costs more than `most`: one that is
-/// too much for what is left of a share is cut.
+/// The tiles of the panels in `order`, filled into shares that cost at most `most` cycles each. A
+/// tile that exceeds what is left of a share is cut.
 inline std::vector<Plan::Piece> Plan::share_out(const std::vector<std::size_t>& order,
                                                 std::size_t most) const {
   const SweepCycles cycles = sweep_cycles(swept_.padded);
@@ -100,9 +104,10 @@ inline std::vector<Plan::Piece> Plan::share_out(const std::vector<std::size_t>& 
   return pieces;
 }
 
-/// A panel's pieces of the same share are one part.
-/// The part of the last block of threads adds them up: it waits for blocks only that begin before
-/// it does. (Of two parts of that block, the one that it works on last.)
+/// Numbers the parts: a panel's pieces in the same share are one part. The part whose thread block
+/// has the highest number adds up the sums, so that a thread block only waits for thread blocks
+/// that start before it. If that thread block has two parts of the panel, the one it works on last
+/// adds (shares are worked on in reverse order).
 inline void Plan::number_parts(std::vector<Piece>& pieces) {
   std::size_t last = 0;
   parts_.resize(panels.size());

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The panels of a unit in the plan of a sweep, and the tiles that its blocks of threads read.
+/// The plan of a sweep: the panels of a unit, and the lists of tiles of the thread blocks.
+/// plan_shares.hpp decides which tiles a thread block has.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,13 +18,15 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// W0 for the hidden values from `first` on: multiplied with x as it is learned, without a copy.
+/// The panel of unit u's W0 for its hidden values from `first` on. The sweep multiplies it with x
+/// when it updates it, so that it has no working copy.
 inline void Plan::add_swept_w0(std::size_t u, const UnitRows& of, std::size_t first) {
   add_panel(w0_panel(u, of, first), w0_origin(u, first));
   made_.push_back({of.x, word(u * count(net_.hidden) + first), 0, 0, u});
 }
 
-/// W1: one panel, whose copies the warps keep for themselves.
+/// The panel of unit u's W1, one for all columns. Its working copies are in the sweep's own layout,
+/// `copy_words` for every 16 m.
 inline void Plan::add_swept_w1(std::size_t u, const UnitRows& of) {
   const Unit& unit = net_.units[u];
   Panel panel = w1_panel(u, of, of.r, count(unit.representation));
@@ -34,6 +37,7 @@ inline void Plan::add_swept_w1(std::size_t u, const UnitRows& of) {
                    unit.layer == 0 ? count(unit.base) : 0, u});
 }
 
+/// All tiles of the sweep, thread block by thread block.
 inline void Plan::add_sweep() {
   std::vector<Piece> pieces = share_out();
   number_parts(pieces);
@@ -41,15 +45,16 @@ inline void Plan::add_sweep() {
   for (const Piece& piece : pieces) of_blocks[piece.share % swept_.blocks].push_back(piece);
   sweep_starts.push_back(0);
   for (auto& mine : of_blocks) {
-    // The part that a block shares with the one before is its last, so that the others' are there
-    // when it adds a panel's up.
+    // Thread blocks work through their pieces backwards. The part of a panel that began in the
+    // thread block before is then the last of its share, so that the sums of the other parts are
+    // there when this block adds them.
     std::reverse(mine.begin(), mine.end());
     add_block(mine);
     sweep_starts.push_back(sweep_starts.back() + word(mine.size()));
   }
 }
 
-/// The tiles of a block of threads.
+/// The tiles of a thread block, which are the pieces `mine` in this order.
 inline void Plan::add_block(const std::vector<Piece>& mine) {
   std::uint32_t turn = 0, stage = 0;
   for (std::size_t k = 0; k < mine.size(); ++k) {
@@ -71,7 +76,7 @@ inline void Plan::add_block(const std::vector<Piece>& mine) {
   }
 }
 
-/// What does not depend on the tiles around it.
+/// The fields of a tile that do not depend on the tiles before and after it.
 inline SweepTile Plan::tile_of(const Piece& piece) const {
   const Made& made = made_[piece.panel];
   const Parts& parts = parts_[piece.panel];
@@ -92,7 +97,8 @@ inline SweepTile Plan::tile_of(const Piece& piece) const {
   return tile;
 }
 
-/// Where the masters of the next tile are: they are asked for before that tile is here.
+/// Names the masters of the next tile, because they are loaded before that tile is in shared
+/// memory.
 inline void Plan::name_next(SweepTile& tile, const Piece& next) const {
   const Panel& panel = panels[next.panel];
   tile.next_master = panel.master + next.first * panel.n;
@@ -101,12 +107,13 @@ inline void Plan::name_next(SweepTile& tile, const Piece& next) const {
   tile.next_forward = swept_w0(panel) ? 1 : 0;
 }
 
+/// Appends the words of a tile.
 inline void Plan::add_words(const SweepTile& tile) {
   std::uint32_t words[sizeof(SweepTile) / 4];
   std::memcpy(words, &tile, sizeof(tile));
   sweep.insert(sweep.end(), std::begin(words), std::end(words));
 }
-/// The words of `n` rows and then, up to `room`, of rows that do not exist.
+/// Appends `n` row words from `rows[first]` on, then `zero_row` up to `room` words.
 inline void Plan::add_row_words(std::uint32_t first, std::size_t n, std::size_t room) {
   for (std::size_t i = 0; i < room; ++i) {
     sweep.push_back(i < n ? rows[first + word(i)] : zero_row);

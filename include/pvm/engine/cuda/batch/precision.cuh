@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a precision means to the batched engine: the type of a product's operands, the tensor-core
-/// instruction, and how values of [0, 1] are kept from step to step.
+/// What a precision means to the batched engine: the type of the mma operands, the tensor-core
+/// instructions, and the type in which values in [0, 1] are stored from step to step (`Kept`).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,13 +19,14 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Hidden values and outputs lie in [0, 1]: below fp32 they are kept as 16-bit fractions, 7.6e-6
-/// exact, which is finer than any 16-bit operand and half the bytes of a float.
+/// Hidden values and outputs are in [0, 1]. Below fp32 they are stored as multiples of 1 / 65535,
+/// with an error of at most 7.6e-6: finer than any 16-bit operand, in half the bytes of a float.
 struct Fraction16 {
   using Type = std::uint16_t;
   PVM_HOST_DEVICE static Type encode(float v) {
 #if defined(__CUDA_ARCH__)
-    // 2^23 + n has n in its lowest bits, rounded to nearest: no conversion is needed.
+    // The fma rounds 2^23 + n to nearest, with the integer n in the lowest bits of the float: this
+    // replaces a conversion instruction.
     return static_cast<Type>(__float_as_uint(__fmaf_rn(v, 65535.0F, 8388608.0F)));
 #else
     return static_cast<Type>(v * 65535.0F + 0.5F);
@@ -34,7 +35,7 @@ struct Fraction16 {
   PVM_HOST_DEVICE static float decode(Type v) {
 #if defined(__CUDA_ARCH__)
     constexpr float unit = 1.0F / 65535.0F;
-    // v / 65535 rounded once: the last term is exact, and so is what the first one carries along.
+    // v * unit, rounded once: 2^23 * unit is exact, and the fma cancels it before it rounds.
     return __fmaf_rn(__uint_as_float(0x4b000000U | v), unit, -8388608.0F * unit);
 #else
     return static_cast<float>(v) * (1.0F / 65535.0F);
@@ -52,15 +53,15 @@ struct PlainFloat {
   PVM_HOST_DEVICE static float decode(float v) { return v; }
 };
 
-/// Operands of 16 bits: one instruction multiplies 16 x 16 by 16 x 8.
+/// Operands of 16 bits: an mma instruction multiplies 16 x 16 by 16 x 8.
 struct SixteenBits {
   using Word = std::uint16_t;  ///< an operand's bits
   using Kept = Fraction16;
   static constexpr int block = 32;         ///< depth of a weight block
-  static constexpr bool in_parts = false;  ///< whether long sums are made of shorter ones
-  static constexpr int most_tiles = 2;     ///< of 16 sequences that a warp has registers for
+  static constexpr bool in_parts = false;  ///< whether long sums are added up from shorter ones
+  static constexpr int most_tiles = 2;     ///< tiles of 16 sequences in a warp's registers
 };
-/// Operands of 32 bits: 16 x 8 by 8 x 8.
+/// Operands of 32 bits: an mma instruction multiplies 16 x 8 by 8 x 8.
 struct ThirtyTwoBits {
   using Word = std::uint32_t;
   using Kept = PlainFloat;
@@ -68,7 +69,16 @@ struct ThirtyTwoBits {
 };
 
 template <class Precision>
-struct Math;  // a precision is fp32, tf32, bf16 or fp16
+struct Math;  // for fp32, tf32, bf16 and fp16
+
+// Every Math has
+//     operand(v), value(w)      a float rounded to an operand, and an operand as a float
+//     multiply(c, a, b0, b1)    c += a b, for the tile of one mma instruction
+// and with operands of 16 bits also
+//     pair(low, high)           two operands in the halves of a 32-bit word
+//     low_value(pair), high_value(pair)
+//     multiply_shallow          c += a b, half as deep as `multiply`
+//     multiply_group, multiply_square, multiply_held    wgmma, see group_products.cuh
 
 template <>
 struct Math<bf16> : SixteenBits {
@@ -112,7 +122,7 @@ template <>
 struct Math<fp16> : SixteenBits {
   static constexpr double epsilon = 0x1p-11;
   static constexpr float largest = 65504;
-  /// What is out of range becomes the largest number: a weight must not become infinite.
+  /// Values out of range become the largest finite number: a weight must not become infinite.
   PVM_HOST_DEVICE static Word operand(float v) {
 #if defined(__CUDA_ARCH__)
     return static_cast<Word>(pair_to_fp16(v, 0));
@@ -158,7 +168,7 @@ struct Math<tf32> : ThirtyTwoBits {
   static constexpr double epsilon = 0x1p-11;
   static constexpr bool in_parts = false;
   static constexpr int most_tiles = 2;
-  /// Rounded to the 10 bits of mantissa that the tensor cores read, to nearest.
+  /// Rounds to nearest even, to the 10 bits of mantissa that tensor cores read.
   PVM_HOST_DEVICE static Word operand(float v) {
     Word bits;
 #if defined(__CUDA_ARCH__)
@@ -183,9 +193,10 @@ struct Math<tf32> : ThirtyTwoBits {
   }
 };
 
-/// fp32 on tensor cores: each operand is the sum of two of tf32, and the product of the two small
-/// ones is left out: 2^-22 of a product, less than its rounding to fp32 over a sum. Tensor cores
-/// add with truncation, so long sums are made of parts that are added in ordinary arithmetic.
+/// fp32 on tensor cores. Each operand is split into two tf32 numbers, its rounded value and the
+/// rest. A product takes three mma instructions; the product of the two rests, 2^-22 of the whole,
+/// is left out, since it is less than the rounding to fp32 over a sum. Tensor cores truncate when
+/// they add, so long sums are computed in parts that are added in ordinary arithmetic.
 template <>
 struct Math<fp32> : ThirtyTwoBits {
   static constexpr double epsilon = 0x1p-20;
@@ -202,7 +213,7 @@ struct Math<fp32> : ThirtyTwoBits {
   }
   PVM_HOST_DEVICE static float value(Word v) { return Math<tf32>::value(v); }
   __device__ static void split(std::uint32_t v, std::uint32_t& large, std::uint32_t& rest) {
-    large = (v + 0x1000U) & 0xffffe000U;  // to nearest; the tensor cores cut `rest` themselves
+    large = (v + 0x1000U) & 0xffffe000U;  // to nearest; the tensor cores truncate `rest`
     rest = __float_as_uint(__uint_as_float(v) - __uint_as_float(large));
   }
   __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
@@ -218,7 +229,7 @@ struct Math<fp32> : ThirtyTwoBits {
   }
 };
 
-/// The same with an activation of the program's own.
+/// A Math with an activation type that the program defines.
 template <class Precision, class OwnActivation>
 struct MathWith : Math<Precision> {
   using Own = OwnActivation;

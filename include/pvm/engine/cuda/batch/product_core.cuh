@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Batch x depth by depth x 56 on tensor cores, for one block of threads: sums[b][n] of
-/// rows[k][b] weights[k][n]. Rows and weights go through shared memory in stages.
+/// The matrix product of the products kernel, for one thread block on tensor cores:
+/// sums[b][n] = sum over k of rows[k][b] weights[k][n], with b over a slice of the batch, k over
+/// any depth and n < 56. Rows and weights are loaded into shared memory through a ring of stages
+/// (cp.async); one __syncthreads a stage.
 
 #include <cstdint>
 
@@ -13,30 +15,35 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// How 8 warps share a slice of `Slice` sequences, and how deep a stage is. `Pairs`: every row
-/// comes with a second one (errors), in shallower stages.
+/// How 8 warps share a slice of `Slice` sequences, and the layout of shared memory. The warps are
+/// arranged `across` along the batch by `deep` along the depth; those along the depth take turns at
+/// the weight blocks of a stage and make partial sums of the same values. `Pairs`: every row has a
+/// second one beside it (for errors), and stages are shallower.
+///
+/// A stage is [rows][stride] rows, `blocks` weight blocks, and with `Pairs` [rows][stride] second
+/// rows. After the product the partial sums, [deep][56][sum_stride] floats, replace the stages.
 template <class M, int Slice, bool Pairs = false>
 struct ProductShape {
   static constexpr int larger(int a, int b) { return a > b ? a : b; }
-  static constexpr int tiles = Slice >= 32 ? M::most_tiles : 1;  ///< of 16 sequences a warp
+  static constexpr int tiles = Slice >= 32 ? M::most_tiles : 1;  ///< a warp's, of 16 sequences
   static constexpr int across = Slice / (16 * tiles);            ///< warps along the batch
   static constexpr int deep = 8 / across;                        ///< warps along the depth
-  /// Weight blocks of a stage.
+  /// Weight blocks of a stage, `M::block` deep each.
   static constexpr int blocks =
       Pairs ? (Slice >= 128 ? 1 : (Slice == 16 ? 8 : 4)) : larger(deep, 2);
   static constexpr int rows = blocks * M::block;  ///< rows of a stage
   static constexpr int row_bytes = Slice * sizeof(typename M::Word);
-  static constexpr int chunks = row_bytes / 16;
-  /// Padding keeps a warp's reads in different banks.
+  static constexpr int chunks = row_bytes / 16;  ///< units of 16 bytes in a row
+  /// A row in shared memory is padded so that a warp's loads have no bank conflicts.
   static constexpr int stride = row_bytes + (sizeof(typename M::Word) == 2 ? 16 : 32);
-  static constexpr int second = rows * stride + blocks * block_bytes;  ///< where second rows start
+  static constexpr int second = rows * stride + blocks * block_bytes;  ///< offset of second rows
   static constexpr int stage_bytes = second + (Pairs ? rows * stride : 0);
   static constexpr int stages = stage_bytes <= 25 << 10 ? 4 : (stage_bytes <= 34 << 10 ? 3 : 2);
   static constexpr int sum_stride = Slice + 4;
   static constexpr int sum_bytes = deep * panel_width * sum_stride * 4;
-  static constexpr int words_bytes = most_part_rows * 4;
+  static constexpr int words_bytes = most_part_rows * 4;  ///< where rows lie, before the stages
   static constexpr int pipe_bytes = stages * stage_bytes;
-  /// Of outputs: a stage of rows, and staging of what each warp makes.
+  /// For outputs (outputs.cuh): the rows of r, and for each warp [56][output_row] to stage results.
   static constexpr int output_row = 32 * 2 + 16;
   static constexpr int output_bytes =
       panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);
@@ -44,13 +51,14 @@ struct ProductShape {
       words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
 };
 
-/// Shared memory of a block of threads, whatever it does.
+/// Dynamic shared memory of a thread block, enough for any role.
 template <class M, int Slice>
 constexpr int product_shared_bytes() {
   using One = ProductShape<M, Slice>;
   return One::larger(One::shared_bytes, ProductShape<M, Slice, true>::shared_bytes);
 }
 
+/// A warp's accumulators: `Tiles` tiles of 16 sequences (rows) by 7 tiles of 8 n (columns).
 template <int Tiles>
 using Sums = float[Tiles][panel_tiles][4];
 
@@ -66,7 +74,8 @@ __device__ __forceinline__ void clear(Sums<Tiles>& sums) {
   }
 }
 
-/// Sequences `rows[k][0..16)` as first operand: 16 x (32 bytes' worth of k).
+/// Loads mma operand A: 16 sequences by half a weight block of k (16 rows of 16-bit operands, 8 of
+/// 32-bit ones). `rows`: the first sequence in the first row.
 template <class M>
 __device__ __forceinline__ void load_sequences(std::uint32_t (&a)[4], const unsigned char* rows,
                                                int stride) {
@@ -83,7 +92,8 @@ __device__ __forceinline__ void load_sequences(std::uint32_t (&a)[4], const unsi
   }
 }
 
-/// sums += rows (M::block of them, from the warp's first sequence on) x a weight block.
+/// sums += rows^T x weight block, over its M::block rows. `rows`: the warp's first sequence in the
+/// first row; `block`: in shared or device memory.
 template <class M, int Tiles>
 __device__ __forceinline__ void multiply_block(Sums<Tiles>& sums, const unsigned char* rows,
                                                int stride, const uint4* block) {
@@ -109,8 +119,9 @@ __device__ __forceinline__ void multiply_block(Sums<Tiles>& sums, const unsigned
   }
 }
 
-/// Has `multiply(to)` add products to `sums`. What is summed up exactly enough only in short parts
-/// (M::in_parts) is one of them: added to zeros, and then to `sums` in ordinary arithmetic.
+/// Has `multiply(to)` add products to `sums`. For fp32 (M::in_parts), where tensor cores truncate
+/// and only short sums are exact enough, the products are accumulated from zero, and the result is
+/// added to `sums` in ordinary fp32 arithmetic.
 template <class M, int Tiles, class Multiply>
 __device__ __forceinline__ void multiply_part(Sums<Tiles>& sums, Multiply&& multiply) {
   if constexpr (M::in_parts) {
@@ -130,10 +141,11 @@ __device__ __forceinline__ void multiply_part(Sums<Tiles>& sums, Multiply&& mult
   }
 }
 
-/// A product of `blocks` weight blocks. `bring(first_row, rows, to)` copies rows into shared memory
-/// asynchronously; `turn(first_row, to)` may change, once they are there, those the same thread
-/// brought. The sums end up in shared memory, [deep][56][sum_stride], where
-/// `read_sum` adds the warps' shares in a fixed order.
+/// A product over `blocks` weight blocks, which lie from `weights` on. `shared`: the stages.
+/// `bring(first_row, rows, to)` copies `rows` rows to the stage `to`, asynchronously (cp.async).
+/// `turn(first_row, to)` is called once the rows of a stage are there, before other threads read
+/// them: a thread may change those that it has copied itself. The partial sums end up in shared
+/// memory, [deep][56][sum_stride], where `read_sum` adds them in a fixed order.
 template <class M, class S, class Bring, class Turn>
 __device__ __forceinline__ void product(unsigned char* shared, const std::uint32_t* weights,
                                         int blocks, Bring&& bring, Turn&& turn) {
@@ -142,7 +154,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
   const int across = warp % S::across;
   const int deep = warp / S::across;
   const int count = (blocks + S::blocks - 1) / S::blocks;
-  const auto issue = [&](int stage) {
+  const auto issue = [&](int stage) {  // starts loading a stage, if there is one
     if (stage < count) {
       unsigned char* to = shared + stage % S::stages * S::stage_bytes;
       const int first = stage * S::blocks;
@@ -200,8 +212,9 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
   __syncthreads();
 }
 
-/// Brings rows into a stage; `places` says where they are, `from` is the arena at the thread's
-/// sequences.
+/// Copies `count` rows to the stage `to`, asynchronously. `places`: where they lie in the arena, in
+/// units of 16 bytes; `from`: the arena plus the byte offset in a row of the 16 bytes that the
+/// thread copies of each row.
 template <class S>
 __device__ __forceinline__ void bring_rows(const std::uint32_t* places, int count,
                                            const unsigned char* from, unsigned char* to) {
@@ -224,7 +237,7 @@ __device__ __forceinline__ void bring_rows(const std::uint32_t* places, int coun
   }
 }
 
-/// Sums of row n for sequences b to b + 3 of the slice.
+/// The complete sums of row n for sequences b to b + 3 of the slice.
 template <class M, int Slice>
 __device__ __forceinline__ float4 read_sum(const unsigned char* shared, int n, int b) {
   using S = ProductShape<M, Slice>;
@@ -241,7 +254,7 @@ __device__ __forceinline__ float4 read_sum(const unsigned char* shared, int n, i
   return sum;
 }
 
-/// Writes four neighbouring values of a row.
+/// Stores four neighbouring values of a row as operands.
 template <class M>
 __device__ __forceinline__ void store_operands(void* to, const float (&v)[4]) {
   if constexpr (sizeof(typename M::Word) == 2) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The first kernel of a step: everything that multiplies with the weights as they are. Its blocks
-/// of threads do not wait for each other.
+/// The first of the two kernels of a step that is not swept: all products with the current weights
+/// (forward.cuh, errors.cuh, outputs.cuh). They are independent of each other, and so its thread
+/// blocks do not wait for one another.
 
 #include <pvm/engine/cuda/batch/errors.cuh>
 #include <pvm/engine/cuda/batch/forward.cuh>
@@ -16,8 +17,8 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Blocks (x: from `first` of the products on, y: slices of the batch). Where `advance`, the cursor
-/// goes on to the step's second kernel.
+/// Grid: (products from number `first` on, slices of the batch). If `advance`, the cursor is copied
+/// to where the step's second kernel reads it.
 template <class M, int Slice>
 __global__ void __launch_bounds__(threads, 2)
     products_kernel(const __grid_constant__ Arguments a, unsigned int first, bool advance) {
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(threads, 2)
     if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
   }
   __syncthreads();
-  const bool older = p.role == Role::outputs;  // y is of the step before
+  const bool older = p.role == Role::outputs;  // y of the step before is computed
   if (older && state.cursor.owed == 0) return;
   if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
     state.streams[threadIdx.x] =
@@ -51,29 +52,31 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-/// Launches `products_kernel` for a batch.
+/// Launches `products_kernel` for a batch of `Batch` sequences, or of a number known at run time
+/// (`dynamic`).
 template <class M, int Batch>
 struct ProductsLauncher {
-  int slice;
-  bool early;
+  int slice;   ///< sequences that a thread block works on
+  bool early;  ///< whether the kernel may start while the one before it ends
 
   template <class What>
   void for_slice(What&& what) const {
     with_slice<M, Batch>(slice, what);
   }
-  /// Of a block of threads.
+  /// Dynamic shared memory of a thread block.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
     for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(); });
     return bytes;
   }
-  /// Once, before the first launch.
+  /// To be called once, before the first launch.
   void prepare() const {
     for_slice([&]<int Slice>() {
       allow_shared(products_kernel<M, Slice>,
                    static_cast<std::size_t>(product_shared_bytes<M, Slice>()));
     });
   }
+  /// Launches products `first` to `first + count - 1`.
   void operator()(const Arguments& a, unsigned int first, unsigned int count, bool advance,
                   cudaStream_t stream) const {
     for_slice([&]<int Slice>() {

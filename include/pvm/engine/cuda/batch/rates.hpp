@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The learning rates of the steps to come, as the update kernel reads them: a table a step.
+/// The learning rates as the update and sweep kernels read them: one table for each step.
 
 #include <algorithm>
 #include <cmath>
@@ -20,48 +20,54 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// How many gradients to list so that what is left out of W for a while, m^(T+1)/(1-m) of a
-/// gradient, is less than the rounding of the gradient's own factors.
+/// The number T of gradients to list. A gradient that leaves the list is counted in W with its
+/// final share at once, m^(T+1)/(1-m) of it too early: T is the smallest number for which this
+/// error is at most `epsilon`, the rounding error of the gradient's own factors (at most 64).
 inline int terms_for(double momentum, double epsilon) {
   int terms = 1;
   while (terms < 64 && std::pow(momentum, terms + 1) / (1 - momentum) > epsilon) ++terms;
   return terms;
 }
 
-/// Whether a 16-bit working copy may leave out all but the youngest gradient. The older ones are in
-/// it a step or two early then: m^2/(1-m) of the second youngest, less of the others. That is a
-/// ninetieth of a gradient for a momentum of 0.1, whatever the rate; or it is at most
-/// m^2/(1-m) rate |d x|, and |d x| <= 1/2: no more than the copy's own rounding, epsilon/2 of it,
-/// at a weight of 1/8.
+/// Whether a 16-bit working copy may correct the master for the youngest listed gradient only. The
+/// older gradients then count with their final shares a step or two early: the error is m^2/(1-m)
+/// of the second youngest gradient, and less of the older ones. That is acceptable if it is at most
+/// a 64th of a gradient (a momentum of 0.1 gives a 90th), whatever the rate; or if it is below the
+/// copy's own rounding error: at most m^2/(1-m) rate |d x|, where |d x| <= 1/2, against epsilon/2
+/// of a weight of 1/8.
 inline bool youngest_suffices(double momentum, double rate, double epsilon) {
   const double early = momentum * momentum / (1 - momentum);
   return early <= 1.0 / 64 || early * rate <= epsilon / 8;
 }
 
-/// Whether a rule moves weights in proportion to rate times gradient, whatever the step: then a
-/// sequence's share is part of the rate, and nobody counts updates.
+/// Whether a rule needs the number of the update. The others (Momentum, Sgd) move weights in
+/// proportion to rate times gradient at every step, so that the factor `share` of a sequence is
+/// multiplied into the rate; for counting rules the kernel multiplies it into the gradient.
 template <class Rule>
 inline constexpr bool counts_updates =
     !std::is_same_v<Rule, Momentum> && !std::is_same_v<Rule, Sgd>;
 
-/// What a layer has in a table.
+/// What a table holds for a layer.
 enum class RateKind {
-  plain,    ///< its rate, with a sequence's share in it, and its momentum
-  counted,  ///< its rate, its momentum, and in two words the number of this update, from 1; 0: none
-  listed    ///< for each gradient, youngest first, what the master gains of it and what W has of it
+  plain,    ///< 2 floats: the rate times `share`, and the momentum
+  counted,  ///< 4 words: the rate, the momentum, and the 64-bit number of this update, from 1; 0 if
+            ///< the layer does not learn in this step
+  listed    ///< 2 T floats: for each listed gradient, youngest first, the coefficient with which it
+            ///< is added to the master, and its coefficient in W beside the master (w_j)
 };
 
-/// Of `Rule`; `listed`: the last gradients are.
+/// The kind for `Rule`; `listed`: the momentum is a list of gradients.
 template <class Rule>
 constexpr RateKind rate_kind(bool listed) {
   if (listed) return RateKind::listed;
   return counts_updates<Rule> ? RateKind::counted : RateKind::plain;
 }
 
-/// A table is [1 if the step learns, 1 if its d1 may be asked for, 2 unused], then what each layer
-/// has.
+/// Makes the tables. A table starts with 4 floats: 1 if the step learns; 1 if the step's d1 must be
+/// stored, for a checkpoint or for reading the weights; two unused. Then follow the layers.
 class RateTables {
  public:
+  /// `terms`: number of listed gradients, T; `share`: factor of one sequence's gradient.
   RateTables(std::size_t layers, int terms, RateKind kind, float share)
       : layers_(layers),
         terms_(static_cast<std::size_t>(terms)),
@@ -70,14 +76,16 @@ class RateTables {
         deferred_(layers, DeferredRates({1, terms})),
         updates_(layers) {}
 
+  /// Floats of a table.
   [[nodiscard]] std::size_t size() const noexcept { return 4 + layers_ * each(); }
+  /// Forgets all gradients and updates.
   void clear() {
     deferred_.assign(layers_, DeferredRates({1, static_cast<int>(terms_)}));
     updates_.assign(layers_, 0);
   }
 
-  /// The coefficients of a checkpoint. Where updates are counted nothing is deferred, and a layer's
-  /// first coefficient is their number.
+  /// EngineState::coefficients. Where updates are counted, nothing is deferred, and the first
+  /// coefficient of a layer is the number of its updates.
   [[nodiscard]] std::vector<double> save() const {
     std::vector<double> all;
     for (std::size_t l = 0; l < layers_; ++l) {
@@ -87,7 +95,7 @@ class RateTables {
     }
     return all;
   }
-  /// False if they cannot have been saved here.
+  /// Restores what `save` returned. Returns false if `coefficients` has a wrong size.
   [[nodiscard]] bool restore(const std::vector<double>& coefficients) {
     const std::size_t of_a_layer = coefficients.size() / layers_;
     for (std::size_t l = 0; l < layers_; ++l) {
@@ -101,7 +109,8 @@ class RateTables {
     return true;
   }
 
-  /// The table of step `step`, whose rates `schedule` becomes.
+  /// Writes the table of step `step` to `out` and advances `schedule` to that step. To be called
+  /// for one step after the other.
   void write(std::uint64_t step, bool learn, RateSchedule& schedule, float* out) {
     schedule.begin_step(step);
     out[0] = learn ? 1.0F : 0.0F;
@@ -128,7 +137,7 @@ class RateTables {
       write_shares(l, step, row);
     }
   }
-  /// The table that reads W after step `step`: the master gains nothing.
+  /// Writes the table for reading W after step `step`: nothing is added to the master.
   void write_now(std::uint64_t step, float* out) const {
     std::fill_n(out, size(), 0.0F);
     if (kind_ != RateKind::listed) return;
@@ -136,6 +145,7 @@ class RateTables {
   }
 
  private:
+  /// Floats of a layer in a table.
   [[nodiscard]] std::size_t each() const noexcept {
     return kind_ == RateKind::listed ? 2 * terms_ : (kind_ == RateKind::counted ? 4 : 2);
   }

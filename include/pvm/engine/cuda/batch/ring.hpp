@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Rings: where device memory has what the last steps made.
+/// Ring buffers in device memory that hold the results of the last steps.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace pvm::inline v0::detail::batch {
 
-/// Slot of the step `back` before `step` in a ring of so many.
+/// Slot of the step `back` steps before `step` in a ring of `slots` slots; back <= 64 * slots.
 inline std::size_t ring_slot(std::uint64_t step, std::uint64_t back, std::size_t slots) {
   return static_cast<std::size_t>((step + 64 * slots - back) % slots);
 }
 
-/// [slots][rows][padded] in device memory: the rows of a step in each slot.
+/// [slots][rows][padded] in device memory; a slot holds the rows of one step.
 template <class T>
 struct Ring {
   T* first = nullptr;
@@ -24,7 +24,7 @@ struct Ring {
 
   [[nodiscard]] std::size_t step_size() const noexcept { return rows * padded; }
   [[nodiscard]] std::size_t size() const noexcept { return slots * step_size(); }
-  /// The rows of the step `back` before `step`.
+  /// The rows of the step `back` steps before `step`.
   [[nodiscard]] T* at(std::uint64_t step, std::uint64_t back) const {
     return first + ring_slot(step, back, slots) * step_size();
   }

@@ -13,8 +13,9 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Steps run on one stream, frames go up and become rows on the other. Copies are on the steps'
-/// stream and wait for both: when one returns, nothing is under way.
+/// Steps run on the compute stream; frames are uploaded and converted into rows on the upload
+/// stream. `write` and `download` copy on the compute stream and then wait for both streams: when
+/// they return, no work is in flight.
 class RunStreams {
  public:
   [[nodiscard]] cudaStream_t compute() const noexcept { return compute_.get(); }
@@ -25,7 +26,7 @@ class RunStreams {
       cuda_check(cudaStreamSynchronize(stream), "running steps");
     }
   }
-  /// The same for a destructor.
+  /// The same without exceptions, for a destructor.
   void stop() const noexcept {
     (void)cudaStreamSynchronize(upload());
     (void)cudaStreamSynchronize(compute());
@@ -47,26 +48,26 @@ class RunStreams {
     return out;
   }
 
-  /// An array of what is in `from`.
+  /// Allocates `to` with the contents of `from`.
   template <class T>
   void put(DeviceArray<T>& to, const std::vector<T>& from) const {
     to = DeviceArray<T>(from.size());
     write(to.get(), from);
   }
-  /// An array of `n` zeros, as soon as the steps' stream is there.
+  /// Allocates `to` with `n` zeros. They are written asynchronously, on the compute stream.
   template <class T>
   void put_zeros(DeviceArray<T>& to, std::size_t n) const {
     to = DeviceArray<T>(n);
     if (n > 0) clear(to, "clearing memory");
   }
-  /// Does not wait: the bytes of the array become `byte` in turn.
+  /// Sets all bytes of the array to `byte`, asynchronously, on the compute stream.
   template <class T>
   void clear(const DeviceArray<T>& array, const char* doing, int byte = 0) const {
     cuda_check(cudaMemsetAsync(array.get(), byte, array.size() * sizeof(T), compute()), doing);
   }
 
  private:
-  detail::Stream compute_{true};  // a step does not wait while frames to come are made rows
+  detail::Stream compute_{true};  // high priority: steps go before the conversion of later frames
   detail::Stream upload_;
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How the steps of a network are made with a batch: by one kernel or two, with the momentum as a
-/// list of gradients or as an array, and the plan of the tables that follows.
+/// Chooses how a network's steps are computed for a batch: by one kernel (a sweep) or two, and with
+/// the momentum as a list of gradients or as an array. Makes the plan of the tables accordingly.
 
 #include <algorithm>
 #include <cstddef>
@@ -28,19 +28,19 @@ namespace pvm::inline v0::detail::batch {
 
 /// What `SchemeChooser` chose.
 struct Scheme {
-  bool swept = false;   ///< one pass over the weights makes a step: engine/cuda/batch/sweep.cuh
-  bool listed = false;  ///< the last gradients are listed, else the rule has floats a weight
-  int rule_floats = 0;  ///< ... so many
-  Shape shape{};        ///< but for `columns` and `table`, which others know
+  bool swept = false;   ///< a step is one pass over the weights: engine/cuda/batch/sweep.cuh
+  bool listed = false;  ///< the last gradients are listed; else the rule keeps floats per weight
+  int rule_floats = 0;  ///< floats that the learning rule keeps per weight; 0 if listed
+  Shape shape{};        ///< without `columns` and `table`, which Memory fills in
 
   [[nodiscard]] DeferralPlan deferral() const { return {1, shape.terms}; }
-  /// Whose states are continued bit by bit.
+  /// EngineState::layout: states of the same layout and deferral plan continue bit by bit.
   [[nodiscard]] std::string layout_name() const {
     return listed ? "folds every step" : "rule's array";
   }
 };
 
-/// Chooses for sequences that learn by `Rule` from products of `M`.
+/// Chooses the scheme for learning rule `Rule` and products in precision `M`.
 template <class M, int Batch, class Rule>
 class SchemeChooser {
   using Word = typename M::Word;
@@ -64,18 +64,18 @@ class SchemeChooser {
     scheme.listed = scheme.swept || (listable && more <= Tuning::most_listed_bytes);
     scheme.rule_floats = scheme.listed ? 0 : Rule::state;
     s.terms = scheme.listed ? terms : 1;
-    if (scheme.swept) s.terms = std::max(s.terms, 2);  // it reads d0 while it makes the next
+    if (scheme.swept) s.terms = std::max(s.terms, 2);  // it reads d0(t-1) while it writes d0(t)
     s.ring = ring_of(s.terms);
     s.frames = 2 * Tuning::block_steps(s.padded) + s.terms + 6;
     return scheme;
   }
 
  private:
-  /// Rows of the past that a step with so many listed gradients reads.
+  /// Slots of the rings of hidden rows, for so many listed gradients.
   static int ring_of(int terms) { return terms + 5; }
   [[nodiscard]] int layers() const { return static_cast<int>(net_.layer_start.size()) - 1; }
 
-  /// What the network and the options say.
+  /// Fills in what follows from the network and the options.
   void describe(Shape& s) const {
     s.batch = batch_;
     s.hidden = static_cast<int>(net_.units.size()) * net_.hidden;
@@ -87,12 +87,12 @@ class SchemeChooser {
     s.share = reduce_ == Reduce::mean ? 1.0F / static_cast<float>(batch_) : 1.0F;
   }
 
-  /// Whether one pass over the weights can make a step.
+  /// Whether a sweep with `padded` sequences and `terms` listed gradients can make the steps.
   [[nodiscard]] bool sweeps(int padded, int terms) const {
     if constexpr (sizeof(Word) == 2) {
       const double ring = static_cast<double>(ring_of(std::max(terms, 2))) * padded *
                           static_cast<double>(net_.units.size()) * net_.hidden;
-      if (ring >= 0x1p32) return false;  // a sweep counts its values in 32 bits
+      if (ring >= 0x1p32) return false;  // a sweep indexes the values of a ring with 32 bits
       const double rate = std::max({spec_.initial_learning_rate, spec_.intermediate_learning_rate,
                                     spec_.final_learning_rate}) *
                           (reduce_ == Reduce::sum ? batch_ : 1);
@@ -113,7 +113,7 @@ class SchemeChooser {
   const DeviceFacts& device_;
 };
 
-/// The tables for a scheme on a device. It goes on using `spec` and `net`.
+/// The tables for a scheme on a device. The Plan keeps references to `spec` and `net`.
 template <class M, int Batch>
 Plan make_plan(const Spec& spec, const Connectome& net, const Scheme& scheme,
                const DeviceFacts& device) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// For how many sequences there are kernels, and which of them a batch takes. Of a batch that is
-/// known at compile time no others are compiled.
+/// The numbers of sequences that kernels are compiled for, and the one that a batch uses. For a
+/// batch that is known at compile time only that one is compiled.
 
 #include <cstddef>
 #include <iterator>
@@ -16,8 +16,9 @@ namespace pvm::inline v0::detail::batch {
 
 inline constexpr int slice_sizes[] = {16, 32, 64, 128, 256};
 
-/// The sequences that one block of threads of the products kernel works on, at most `most`, so
-/// that the batch is padded least; larger slices read the weights less often.
+/// Chooses the slice: the sequences that one thread block of the products kernel works on, at most
+/// `most`. The cost weighs padding against reading the weights once for every slice, which is taken
+/// to cost as much as 12 sequences.
 constexpr int choose_slice(int batch, int most) {
   int best = 16;
   double least = 1e30;
@@ -32,10 +33,10 @@ constexpr int choose_slice(int batch, int most) {
   return best;
 }
 
-/// Sequences that a sweep has room for: it takes a batch as one.
+/// Padded batch sizes of the sweep kernels. A sweep does not divide the batch into slices.
 inline constexpr int swept_sizes[] = {32, 64, 96, 128, 192, 256};
-/// The least of these that has room for all of a batch, or the largest. With some sequences of
-/// padding a sweep is sooner than slices that have none.
+/// The smallest of these that holds the batch, or the largest if none does. A sweep with padding
+/// is faster than slices without any.
 constexpr int swept_size(int batch) {
   for (const int size : swept_sizes) {
     if (size >= batch) return size;
@@ -43,7 +44,7 @@ constexpr int swept_size(int batch) {
   return std::end(swept_sizes)[-1];
 }
 
-/// Calls the template what() with the constant that is the slice of a batch.
+/// Calls what.operator()<Slice>(), with `slice` (from `choose_slice`) as a compile-time constant.
 template <class M, int Batch, class What>
 void with_slice(int slice, What&& what) {
   constexpr int most = 128 * M::most_tiles;
@@ -53,7 +54,7 @@ void with_slice(int slice, What&& what) {
     what.template operator()<choose_slice(Batch, most)>();
   }
 }
-/// Calls the template what() with the constant of `swept_sizes` that a batch takes.
+/// Calls what.operator()<Bp>(), with `padded` (one of `swept_sizes`) as a compile-time constant.
 template <int Batch, class What>
 void with_swept_size(int padded, What&& what) {
   if constexpr (Batch == dynamic) {

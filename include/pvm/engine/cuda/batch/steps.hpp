@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The steps of a run one after the other, and what is made between two of them when somebody asks.
+/// Runs the steps of a run one after the other, and between steps computes what is asked for:
+/// weights and outputs.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,8 +24,8 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Where a run stands, here and in `memory`, and the launches that move it on. A step's frames and
-/// table have to be in their slots.
+/// The position of a run, on the host and in `memory`, and the launches that advance it. Before
+/// steps are launched, Feed must have uploaded their frames and tables into the rings.
 template <class M, int Batch, class Rule>
 class Steps {
  public:
@@ -32,10 +33,10 @@ class Steps {
         const RateTables& rates, const RunStreams& streams)
       : scheme_(scheme), kernels_(kernels), memory_(memory), rates_(rates), streams_(streams) {}
 
-  /// Steps done.
+  /// The next step to launch: the number of steps done, those before a restart included.
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
 
-  /// The run goes on at `step`, where masters and past are as of it.
+  /// Starts the run at `step`. The masters and the past in `memory` must be those of that step.
   void begin_at(std::uint64_t step) {
     step_ = start_ = step;
     write_cursors();
@@ -43,15 +44,16 @@ class Steps {
     write_last_table();
     publish();
   }
-  /// The masters have become W(step) and no gradient is listed any more. The update kernel's
-  /// working copies are of W already.
+  /// To be called when the masters have been replaced by W(step), so that no gradient is listed any
+  /// more. The update kernel's working copies are copies of W already; a sweep's are renewed.
   void forget_gradients() const {
     write_last_table();
     if (scheme_.swept) publish();
   }
 
-  /// Captures steps once; everything that changes from step to step is on the device. Without, they
-  /// are launched kernel by kernel.
+  /// Captures graphs of one and of Tuning::graph_steps steps. They can be replayed because
+  /// everything that changes from step to step is in device memory. If this is not called,
+  /// `launch` launches the kernels one by one.
   void capture() {
     capture(one_step_, 1);
     capture(more_steps_, Tuning::graph_steps);
@@ -70,7 +72,7 @@ class Steps {
       left -= many ? Tuning::graph_steps : 1;
     }
   }
-  /// So many have been launched.
+  /// To be called after `steps` steps have been launched.
   void advance(std::uint64_t steps) {
     step_ += steps;
     owed_ = scheme_.swept;
@@ -82,8 +84,8 @@ class Steps {
     kernels_.read(arguments_now(), streams_.compute());
     return streams_.download(memory_.copy.get(), memory_.copy.size());
   }
-  /// Makes y of the last step, and a sweep, which makes it when it is two steps old, also that of
-  /// the one before.
+  /// Computes y of the last step. A sweep computes y two steps late and does not store it: there,
+  /// also computes y of the step before the last.
   void make_outputs() const {
     kernels_.outputs(memory_.arguments(), made_outputs(), streams_.compute());
   }
@@ -96,12 +98,12 @@ class Steps {
     });
   }
 
-  /// How many of the last two y this run has made itself; the others a checkpoint gave, or they are
-  /// a new run's past.
+  /// How many of the last two steps this run has made itself; y of earlier steps is in `memory`,
+  /// from a checkpoint or as the past of a new run.
   [[nodiscard]] int made_outputs() const {
     return static_cast<int>(std::min<std::uint64_t>(2, step_ - start_));
   }
-  /// The cursor `back` steps ago, with nothing owed.
+  /// The cursor `back` steps ago, with `owed` 0.
   [[nodiscard]] Cursor cursor(std::uint64_t back) const {
     const Shape& s = scheme_.shape;
     const auto at = [&](int slots) {
@@ -121,7 +123,7 @@ class Steps {
     const Arguments a = memory_.arguments();
     StepStart start{cursor(0), {}};
     for (int i = 0; i < start_places; ++i) start.places[i] = start_place<M>(a, start.cursor, i);
-    if (scheme_.swept) {  // no sums are of the next step
+    if (scheme_.swept) {  // give all partial sums the tag that the next step does not wait for
       const int other = sum_mark(start.cursor.step) != 0 ? 0 : 0xff;
       streams_.clear(memory_.scratch, "clearing sums", other);
     }
@@ -129,19 +131,20 @@ class Steps {
     streams_.write(memory_.cursors.get(), std::vector{start.cursor});
   }
 
-  /// What reads W after the last step.
+  /// The table for reading W after the last step.
   [[nodiscard]] std::vector<float> table_now() const {
     std::vector<float> table(rates_.size());
     rates_.write_now(step_ - 1, table.data());
     return table;
   }
-  /// A sweep reads the rates of the step before.
+  /// A sweep also reads the table of the step before: puts one into its slot that adds nothing to
+  /// the master.
   void write_last_table() const {
     if (!scheme_.swept) return;
     const auto frames = static_cast<std::size_t>(scheme_.shape.frames);
     streams_.write(memory_.tables.get() + ring_slot(step_, 1, frames) * rates_.size(), table_now());
   }
-  /// Arguments for tasks outside of steps: a table and a cursor as of the last step.
+  /// Arguments for tasks between steps: with a table and a cursor of the last step.
   [[nodiscard]] Arguments arguments_now() const {
     streams_.write(memory_.now_table.get(), table_now());
     streams_.write(memory_.cursors.get() + 1, std::vector{cursor(1)});
@@ -151,16 +154,17 @@ class Steps {
     return a;
   }
 
-  /// After a sweep W0 has not learned the last step's gradients yet: now it does.
+  /// After a sweep, W0 lacks the last step's update: makes it now.
   void catch_up() {
     if (!std::exchange(owed_, false)) return;
     kernels_.settle(memory_.arguments(), streams_.compute());
     write_cursors();
   }
+  /// Writes the working copies of the current W.
   void publish() const {
     if (!scheme_.swept) return kernels_.publish(arguments_now(), streams_.compute());
     kernels_.publish(memory_.arguments(), streams_.compute());
-    streams_.synchronize();  // another sweep would read masters while this one stores them
+    streams_.synchronize();  // a next sweep could load masters while this one still stores them
   }
 
   const Scheme& scheme_;
@@ -171,8 +175,8 @@ class Steps {
   Graph one_step_, more_steps_;
   bool captured_ = false;
   std::uint64_t step_ = 0;
-  std::uint64_t start_ = 0;  // the first step of the run, or since a state was restored
-  bool owed_ = false;        // whether W0 has still to learn from the last step
+  std::uint64_t start_ = 0;  // the step at which the run began, or last continued from a state
+  bool owed_ = false;        // whether W0 still lacks the last step's update
 };
 
 }  // namespace pvm::inline v0::detail::batch

@@ -2,20 +2,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A step where products are of 16 bits, the momentum dies out soon and W1 is no wider than a
-/// panel: one pass over the master weights. What the step before left W0 to learn moves a tile of
-/// it, and while W0(t) is in the multiprocessor it is multiplied with x(t), so that no copy of it
-/// is ever written. W1 needs nothing of this step's h: d1(t) is multiplied with W1(t) and teaches
-/// it at once, so that no other step needs d1. It is made on the spot of the targets and of y(t-2)
-/// = f(W1(t-2) r(t-2)), which the multiprocessor makes only now: r(t-2) is there for the gradient,
-/// and no y is ever written. W1(t) and W1(t-2) are copies in 16 bits that earlier steps left. The
-/// tiles of both hide each other's latencies.
+/// The sweep kernel: a whole training step in one pass over the fp32 master weights. It is used
+/// where products have 16-bit operands, the momentum dies out soon and W1 is no wider than a panel
+/// (56 columns).
 ///
-/// What warps do is in sweep_bringer.cuh, and in sweeper.cuh, sweep_worker.cuh and
-/// sweep_results.cuh.
+/// A thread block works through a list of tiles, each 64 m by up to 56 n of W0 or W1 (tables.hpp
+/// defines m, n, panels and rows). With the master Z, and `gain` and `share` from the rate table,
+/// step t does this for a tile:
 ///
-/// The master Z holds every gradient with its final share; W = Z + w g of the youngest gradient.
-/// The older ones are in it a step or two early (`youngest_suffices`).
+///     W0   g = x(t-3) d0(t-1)^T                     the gradient of step t-1
+///          Z += gain g,  W0(t) = Z + share g
+///          sums += W0(t) x(t)                       of which h(t) is made
+///     W1   y(t-2) = f(W1(t-2) r(t-2))
+///          d1(t) = f'(y(t-2)) ([A|B](t) - y(t-2))
+///          g = d1(t) r(t-2)^T
+///          Z += gain g,  W1(t+1) = Z + share g
+///          sums += W1(t)^T d1(t)                    of which d0(t) is made
+///
+/// W0 learns a step late, so that W0(t) can be multiplied while it is in registers: there is no
+/// working copy of W0. W1 needs nothing of this step's h, and d1(t) is used up at once. y(t-2) is
+/// only computed now, because r(t-2) is loaded for the gradient anyway; neither y nor (usually) d1
+/// is stored. W1(t) and W1(t-2) are 16-bit working copies in device memory that earlier steps
+/// wrote. W0's and W1's tiles do not depend on each other within a step, and the two or three
+/// thread blocks of a streaming multiprocessor (SM) run independently but for sums that they share:
+/// they hide each other's latencies.
+///
+/// Four producer warps (sweep_bringer.cuh) load tiles, gathered rows and copies of W1 as far ahead
+/// as there is room. Four consumer warps (sweeper.cuh, sweep_worker.cuh, sweep_results.cuh) compute
+/// and load their own masters. mbarriers in shared memory synchronise them (`SweepState`):
+///
+///     what      filled by                    `full` waited for by    emptied by
+///     tiles     a producer thread, in bulk   all warps               consumers
+///     stages    all producer threads         consumers               consumers
+///     n         all producer threads         consumers               consumers
+///     masters   each consumer warp, in bulk  the same warp           the same warp, in bulk
+///
+/// The consecutive tiles of a panel that a thread block has are a part. At the end of a part the
+/// consumers make h or d0 of the sums; where several thread blocks have parts of a panel, one of
+/// them adds up the sums of all (sweep_results.cuh).
+///
+/// The master Z holds every gradient with its final share; W = Z + share g of the youngest gradient
+/// only. Older gradients are thus in W a step or two early (`youngest_suffices`).
 
 #include <cstdint>
 
@@ -32,11 +59,13 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Where warps cannot leave others their registers there is room for fewer.
+/// Thread blocks per SM that registers are allocated for: one fewer where warps cannot hand
+/// registers over to others (`setmaxnreg`, sm_90a).
 template <int Bp>
 inline constexpr int resident_sweeps = SweepShape<Bp>::blocks - (multiplies_in_groups ? 0 : 1);
 
-/// A block of threads has tiles as the plan says. In a step the cursor goes on to its next sweep.
+/// The work of a thread block: the tiles that the plan gives it, for `task`. In a step it also
+/// leaves the cursor for its next sweep.
 template <class M, int Bp, SweepKind Kind>
 __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   using S = SweepShape<Bp>;
@@ -45,6 +74,7 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
   if (i == 0) {
+    // `fill`, `leave`: arrivals per use at `full` and `empty`.
     const auto prepare = [](Exchange& exchange, unsigned fill, unsigned leave) {
       barrier_init(&exchange.full, fill);
       barrier_init(&exchange.empty, leave);
@@ -75,7 +105,7 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   take_registers<S::computing_registers>();
   sweeper.start();
   if (i == 0) state.cursor = cursor;
-  if (i < 32) {
+  if (i < 32) {  // which sequences exist and are scored, eight a lane
     static_assert(Bp / 8 <= 32);
     const bool some = i < Bp / 8;
     const unsigned who = some ? ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8) : 0U;
@@ -96,24 +126,26 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   sync_warps(sweepers_meet, S::warps * 32);
   sweeper.run();
 }
-/// What steps run is a kernel of its own: the instruction cache has no room for more.
+/// Steps have kernels of their own (`Kind`), without the code of the other tasks, because the
+/// instruction cache has no room for more. Grid: the plan's thread blocks.
 template <class M, int Bp, SweepKind Kind>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
   if constexpr (has_bulk_copies) sweep<M, Bp, Kind>(a, task);
 }
 
-/// Launches `sweep_kernel` for a batch.
+/// Launches `sweep_kernel` for a batch of `Batch` sequences, or of a number known at run time
+/// (`dynamic`).
 template <class M, int Batch>
 struct SweepLauncher {
   int padded;  ///< one of `swept_sizes`
-  bool early;
+  bool early;  ///< whether the kernel may start while the one before it ends
 
   template <class What>
   void for_batch(What&& what) const {
     with_swept_size<Batch>(padded, what);
   }
-  /// A batch that is known when compiling has steps of one kind.
+  /// With a batch known at compile time only one kind of step is compiled.
   template <int Bp>
   static auto kernel(SweepKind kind) {
     constexpr auto usual = Batch == dynamic || Batch == Bp ? SweepKind::steps : SweepKind::partial;
@@ -123,19 +155,19 @@ struct SweepLauncher {
     }
     return sweep_kernel<M, Bp, usual>;
   }
-  /// Blocks of threads that a multiprocessor runs at once.
+  /// Thread blocks per SM.
   [[nodiscard]] unsigned int blocks_each() const {
     unsigned int blocks = 0;
     for_batch([&]<int Bp>() { blocks = SweepShape<Bp>::blocks; });
     return blocks;
   }
-  /// Of a block of threads.
+  /// Dynamic shared memory of a thread block.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
     for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>(); });
     return bytes;
   }
-  /// Once, before the first launch.
+  /// To be called once, before the first launch.
   void prepare() const {
     for_batch([&]<int Bp>() {
       for (const auto kind : {SweepKind::other, SweepKind::steps, SweepKind::partial}) {

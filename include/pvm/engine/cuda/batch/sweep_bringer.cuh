@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The warps of a sweep that bring tiles and rows.
+/// The producer warps of a sweep: they load tiles, gathered rows and copies of W1 into shared
+/// memory. sweep.cuh has the overview.
 
 #include <cstdint>
 
@@ -13,31 +14,39 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Brings tiles and rows, as far ahead as there is room.
+/// What a producer thread does: it loads for one tile after the other, as far ahead as there are
+/// free slots. In a step it loads for a tile, in this order:
+///
+///     W0   x(t-3) in chunks, then d0(t-1) with a part's first tile (n), then x(t) in parts
+///     W1   W1(t-2) and W1(t), then the targets [A|B](t) in chunks, then r(t-2) likewise (n)
+///
+/// The task settle has x(t-3) and d0(t-1) alone, the task publish d1(t-1) and r(t-3). (The rows of
+/// n are loaded in any case, also where the task leaves the part as it is.)
 template <class M, int Bp, SweepKind Kind>
 class Bringer : SweepRole<M, Bp, Kind> {
   using Base = SweepRole<M, Bp, Kind>;
   using Base::a_, Base::state_, Base::shared_, Base::count_;
   using typename Base::S;
   static constexpr int bringing_warps = S::bringers / 32;
-  static constexpr std::uint32_t unit = S::row_bytes / 16;
+  static constexpr std::uint32_t unit = S::row_bytes / 16;  ///< length of a row, in 16 bytes
 
  public:
-  /// Who reads a tile before another may come to its place. In steps warps that compute wait for
-  /// rows of every tile, and so for all that bring; in other tasks these may have nothing to bring,
-  /// and would be left behind.
+  /// Arrivals that make a tile's slot empty. In steps only consumer warps arrive: they wait for
+  /// rows of every tile, and so for all producer warps to have read it. In other tasks producers
+  /// may have nothing to load for a tile; without an arrival of their own, a slow producer warp
+  /// could find the next tile in the slot and wait for ever.
   static constexpr unsigned tile_readers =
       static_cast<unsigned>(S::warps + (Base::steps ? 0 : bringing_warps)) * warp_arrivals;
 
   __device__ Bringer(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared), me_(static_cast<int>(threadIdx.x) - S::warps * 32) {}
 
-  /// The first tiles; they do not depend on the kernel before.
+  /// Loads the first tiles, which do not depend on the kernel before.
   __device__ void start() {
     bring_tile(0);
     bring_tile(1);
   }
-  /// Where rows start in this step.
+  /// Reads where rows start in this step, for all producer warps.
   __device__ void look() const {
     static_assert(start_places <= S::bringers);
     if (me_ < 2) {
@@ -49,6 +58,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
     }
     sync_warps(bringers_meet, S::bringers);
   }
+  /// Loads everything for all tiles of the thread block.
   __device__ void run() {
     for (int i = 0; i < count_; ++i) {
       const Turns<S::tiles> turn{i};
@@ -65,8 +75,10 @@ class Bringer : SweepRole<M, Bp, Kind> {
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
 
+  /// The first producer thread loads the block's `tile`-th tile, if there is one. (It asks for its
+  /// thread number anew, so that no register has to keep it.)
   __device__ void bring_tile(int tile) {
-    if (tile >= count_ || thread_number() != S::warps * 32) return;  // kept in no register
+    if (tile >= count_ || thread_number() != S::warps * 32) return;
     const Turns<S::tiles> turn{tile};
     Exchange& exchange = state_.tiles[turn.place()];
     barrier_wait(&exchange.empty, turn.parity() ^ 1U);
@@ -75,10 +87,10 @@ class Bringer : SweepRole<M, Bp, Kind> {
                     a_.sweep + (Base::first_ + static_cast<std::size_t>(tile)) * sweep_tile_bytes,
                     sweep_tile_bytes, &exchange.full);
   }
-  // The tile that `words` are of may be gone after its last stage.
-
-  /// Of W0 or of W1: in the same instructions, as their cache has little room. The rows of n come
-  /// behind the first stages: there is room for those while the part before needs its own n.
+  /// Loads the rows of tile `t`, whose row words are `words`. In steps neither may be read after
+  /// the tile's last stage was filled: consumers may then have given up its slot. Tiles of W0 and
+  /// W1 share this code, because the instruction cache has little room. The rows of n follow the
+  /// first stages, for which there is room while the part before still needs its own n.
   __device__ void bring_rows_of(const SweepTile& t, const std::uint32_t* words) {
     const bool forward = t.forward != 0, begins = t.begins != 0;
     const int rows = Base::rows_of(t);
@@ -96,46 +108,51 @@ class Bringer : SweepRole<M, Bp, Kind> {
     }
   }
 
-  // Where a row lies, by its number.
+  // Where rows lie, in units of 16 bytes from the arena's start. `listed` and `range` return
+  // functions of a row's number in the tile, which `find` calls.
 
-  /// d1 of the step before of the tile's first m.
+  /// d1 of the step before, of the tile's first m.
   __device__ std::uint32_t output_gradient(const SweepTile& t) const {
     return state_.places[before_view][static_cast<int>(Stream::output_gradient)] + t.outputs * unit;
   }
 
+  /// The rows that row words name.
   __device__ auto listed(const std::uint32_t* words, SweepView view) const {
     const std::uint32_t* streams = state_.places[view];
     return [=](int row) { return row_place(streams, words[row], unit); };
   }
-  /// Those that follow `start`, where there are `count`.
+  /// `count` consecutive rows from `start` on; further ones do not exist.
   __device__ static auto range(std::uint32_t start, int count) {
     return [=](int row) {
       return row < count ? start + static_cast<std::uint32_t>(row) * unit : nowhere;
     };
   }
 
-  /// How warps share `Rows` rows of `Bytes`, 16 bytes a lane: in turns, as many as a warp copies at
-  /// once, so that a lane's are a constant apart. Where a warp's lanes are no whole number of rows,
-  /// these come piece by piece.
+  /// How the producer warps share `Rows` rows of `Bytes`, 16 bytes a lane. A warp copies `at_once`
+  /// rows with one instruction; the warps take turns, so that the rows of a lane are a constant
+  /// number of rows (`turn`) apart. Where a row does not divide a warp's 512 bytes, rows are copied
+  /// piece by piece.
   template <int Rows, int Bytes>
   struct Shares {
+    /// Bytes of a row that one instruction copies: the whole row, or a piece.
     static constexpr int together = 512 % Bytes == 0 ? Bytes : S::piece_bytes;
-    static constexpr int pieces = together / 16;  ///< lanes that copy a row
-    static constexpr int at_once = 32 / pieces;   ///< rows
-    static constexpr int turn = bringing_warps * at_once;
-    static constexpr int copies = (Rows + turn - 1) / turn;  ///< of a lane
-    static constexpr int each = copies * at_once;
+    static constexpr int pieces = together / 16;             ///< lanes that copy a row
+    static constexpr int at_once = 32 / pieces;              ///< rows of an instruction
+    static constexpr int turn = bringing_warps * at_once;    ///< rows of a turn of all warps
+    static constexpr int copies = (Rows + turn - 1) / turn;  ///< rows that a lane copies of
+    static constexpr int each = copies * at_once;            ///< rows of a warp
     static_assert(32 % pieces == 0 && (8 % turn == 0 || turn % 8 == 0));
+    /// The number of a warp's `i`-th row.
     __device__ static unsigned row(unsigned warp, unsigned i) {
       return i / at_once * turn + warp * at_once + i % at_once;
     }
   };
-  /// Where the rows lie that a lane copies of.
+  /// Where the rows lie that a lane copies of, or `nowhere`.
   template <int Rows, int Bytes>
   struct Places {
     std::uint32_t of[Shares<Rows, Bytes>::copies];
   };
-  /// The rows of n, once a panel, whole.
+  /// Loads the rows of n, once a part: all sequences of each.
   __device__ void bring_n(const std::uint32_t* words, SweepView view) {
     const Turns<S::n_buffers> turn{panel_++};
     Exchange& exchange = state_.n[turn.place()];
@@ -146,7 +163,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
     bring_rows(places, a_.arena, shared_ + S::n_start + turn.place() * S::n_bytes);
     copies_arrive(&exchange.full);
   }
-  /// W1(t-2) and W1(t) of a tile.
+  /// Loads a tile's copies W1(t-2) and W1(t), into one stage or two.
   __device__ void bring_copies(const SweepTile& t) {
     const int bytes = (Base::rows_of(t) + 15) / 16 * copy_words * 4;
 #pragma unroll 1
@@ -165,7 +182,7 @@ class Bringer : SweepRole<M, Bp, Kind> {
       ++stage_;
     }
   }
-  /// All m of a tile, a chunk of the sequences after the other.
+  /// Loads all m of a tile, one stage for each chunk of the sequences.
   template <class Place>
   __device__ void bring_chunks(Place&& place) {
     Places<S::rows, S::chunk_bytes> places;
@@ -175,12 +192,14 @@ class Bringer : SweepRole<M, Bp, Kind> {
       bring_stage(places, a_.arena + chunk * S::chunk_bytes);
     }
   }
+  /// Loads all sequences of `part_rows` m into a stage.
   template <class Place>
   __device__ void bring_part(Place&& place) {
     Places<S::part_rows, S::row_bytes> places;
     find(places, place);
     bring_stage(places, a_.arena);
   }
+  /// Fills the next stage once it is empty. `from`: as in `bring_rows`.
   template <int Rows, int Bytes>
   __device__ __forceinline__ void bring_stage(const Places<Rows, Bytes>& places,
                                               const unsigned char* from) {
@@ -191,8 +210,9 @@ class Bringer : SweepRole<M, Bp, Kind> {
     bring_rows(places, from, shared_ + turn.place() * S::stage_bytes);
     copies_arrive(&exchange.full);
   }
-  /// Each row of a warp's share is looked up by one lane, before there is room for it, and told the
-  /// lanes that copy it. (What follows from the thread's number is found anew, not kept.)
+  /// Looks up where rows lie, before there is room for them: one lane looks each row of the warp up
+  /// and shuffles give the result to the lanes that copy the row. (Values that follow from the
+  /// thread number are computed anew instead of being kept in registers.)
   template <int Rows, int Bytes, class Place>
   __device__ void find(Places<Rows, Bytes>& places, Place&& place) const {
     using Share = Shares<Rows, Bytes>;
@@ -213,7 +233,8 @@ class Bringer : SweepRole<M, Bp, Kind> {
       places.of[k] = __shfl_sync(~0U, found[k / pieces], k % pieces, pieces);
     }
   }
-  /// `Bytes` of rows that begin `from` the arena's start on; in partial steps padding as zeros.
+  /// Copies `Bytes` bytes of each row to `to`, asynchronously. `from` is the arena's start plus the
+  /// offset in a row of the first byte to copy. In partial steps padding sequences become zeros.
   template <int Rows, int Bytes>
   __device__ void bring_rows(const Places<Rows, Bytes>& places, const unsigned char* from,
                              unsigned char* to) const {
@@ -237,8 +258,8 @@ class Bringer : SweepRole<M, Bp, Kind> {
     }
   }
 
-  const int me_;
-  int stage_ = 0, panel_ = 0;
+  const int me_;               ///< number among the producer threads
+  int stage_ = 0, panel_ = 0;  ///< stages, and rows of n, that have been loaded
 };
 
 }  // namespace pvm::inline v0::detail::batch

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// d1 of 16 outputs by 16 sequences, as a sweep's warp makes them of y in the layout of
-/// accumulators: lane l holds rows l/4 and l/4 + 8, and of every 8 sequences 2(l%4) and the next.
+/// d1 of a block of 16 outputs (m) by 16 sequences, as a consumer warp of a sweep computes it. y,
+/// the targets and d1 lie across the warp as accumulators do: lane l holds rows l/4 and l/4 + 8,
+/// and of every 8 sequences 2(l%4) and 2(l%4) + 1. Targets and d1 are pairs of 16-bit operands:
+/// words 0 and 1 are the two rows for the first 8 sequences, words 2 and 3 for the next 8.
 
 #include <cstdint>
 
@@ -11,11 +13,13 @@
 
 namespace pvm::inline v0::detail::batch {
 
+/// What a lane does for such blocks of the same 16 rows.
 template <class M>
 class ErrorBlock {
  public:
-  /// Of the 16 rows, as many exist and as many are pixels (both may be more, or less than none).
-  /// `all_exist`: so do all sequences that it is about.
+  /// Of the 16 rows the first `rows` exist and the first `pixels` are pixels; both numbers may be
+  /// larger than 16 or negative. `all_exist`: whether all sequences exist that `make` will be
+  /// called for.
   __device__ ErrorBlock(const Shape& s, int lane, int rows, int pixels, bool all_exist)
       : row_(lane >> 2),
         first_((lane & 3) * 2),
@@ -25,16 +29,17 @@ class ErrorBlock {
         scores_(pixels > 0),
         full_(all_exist) {}
 
-  /// Whether all sequences exist, all or none of them are scored and errors are differences: nearly
-  /// always.
+  /// Whether no mask is needed: all sequences exist, all or none of the values are scored, and
+  /// errors are differences, not signs. That is nearly always so.
   [[nodiscard]] __device__ bool plain(bool all_scored) const {
     return full_ && !sign_ && (!scores_ || all_scored);
   }
 
-  /// Pairs of targets of `Count` such blocks, of sequences that follow each other, become d1: in
-  /// words of rows l/4 and l/4 + 8, then of the next 8 sequences. `who`: as told by ErrorMath's
-  /// `look`, for the first 8 and for the next. `Plain`: where `plain`. `sums` are of those two
-  /// rows.
+  /// Turns the targets in `words`, `Count` blocks of consecutive sequences, into d1. `y`: what was
+  /// predicted; `who`: ErrorMath's `look` of every 8 of these sequences; `Plain`: may be true where
+  /// `plain` is. Adds to `sums`, one for each of the lane's two rows, also for rows that do not
+  /// exist
+  /// (`add` leaves these out).
   template <bool Plain, int Count, class Derivative>
   __device__ void make(std::uint32_t (&words)[Count][4], ErrorSums (&sums)[2],
                        Derivative derivative, const float (&y)[Count][2][4],
@@ -57,7 +62,7 @@ class ErrorBlock {
       if (Plain && rows_ <= (i & 1) * 8) word = 0;
     }
   }
-  /// Adds what of such sums is of rows that exist.
+  /// Adds to `to` the sums that `make` made of rows that exist.
   __device__ void add(ErrorSums& to, const ErrorSums (&sums)[2]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -66,7 +71,8 @@ class ErrorBlock {
     }
   }
 
-  /// y as it is kept.
+  /// Reads y as it is kept in device memory; `from`: the block's first value, in rows of
+  /// `row_bytes`.
   __device__ void read_outputs(float (&y)[2][4], const unsigned char* from, int row_bytes) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -80,7 +86,7 @@ class ErrorBlock {
   }
 
  private:
-  /// What was to come and what was said, of two sequences.
+  /// Target and prediction of two sequences: word `i` of a block.
   struct Pair {
     __device__ Pair(std::uint32_t word, const float (&y)[2][4], int i)
         : target{M::value(static_cast<typename M::Word>(word)),
@@ -88,7 +94,7 @@ class ErrorBlock {
           said{y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]} {}
     float target[2], said[2];
   };
-  /// What is said of pixels is scored.
+  /// Adds the squared errors of predicted pixels.
   template <bool Plain>
   __device__ void score(const std::uint32_t (&words)[4], ErrorSums (&sums)[2],
                         const float (&y)[2][4], const std::uint16_t* who) const {
@@ -100,12 +106,14 @@ class ErrorBlock {
       add_missed(sums[i & 1].prediction, pair.target, pair.said, scored);
     }
   }
+  /// Byte offset of a word's pair in rows of `row_bytes`.
   [[nodiscard]] __device__ int place(int word, int row_bytes) const {
     return (row_ + (word & 1) * 8) * row_bytes + (word >> 1) * 16 + first_ * 2;
   }
 
-  int row_, first_;    ///< the lane's upper row, and the first of its sequences of every 8
-  int rows_, pixels_;  ///< from that row on
+  int row_, first_;    ///< the lane's first row, and the first of its two sequences of every 8
+  int rows_, pixels_;  ///< rows that exist, and that are pixels, counted from the lane's first row
+  /// Whether errors are reduced to their signs, any of the rows are pixels, all sequences exist.
   bool sign_, scores_, full_;
 };
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// W0 between the order of a swept master and that of all others, which the update kernel reads.
+/// Reorders W0 between the layout of a swept master (`swept_master_index`) and that of all other
+/// masters (`master_index`), which the update kernel reads.
 
 #include <cstddef>
 
@@ -12,7 +13,9 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// In place; a block of threads for `Rows` m of a panel, two for a tile.
+/// Reorders `weights` in place, `to_swept` or back. Grid: two thread blocks for each tile, `Rows` m
+/// each. Every `Rows` m of a panel take the same range of memory in both layouts, so that thread
+/// blocks do not touch each other's weights.
 template <int Rows>
 __global__ void __launch_bounds__(threads)
     reorder_kernel(const __grid_constant__ Arguments a, float* weights, bool to_swept) {
@@ -21,7 +24,7 @@ __global__ void __launch_bounds__(threads)
   const Panel& p = a.tiles[blockIdx.x / 2].panel;
   const unsigned first = p.first + blockIdx.x % 2 * Rows;
   const unsigned end = min(first + Rows, (p.m + 15) / 16 * 16);
-  if (p.work != Panel::none || first >= end) return;  // W1 has one order
+  if (p.work != Panel::none || first >= end) return;  // W1 has the same layout in both
   float* panel = weights + p.master;
   const auto place = [&](int i, bool swept) {
     const unsigned k = threadIdx.x + static_cast<unsigned>(i * threads);
@@ -43,7 +46,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// Weights in the order of a master, whole.
+/// Reorders all weights.
 inline void reorder(const Arguments& a, float* weights, bool to_swept, cudaStream_t stream) {
   cuda_check(launch(reorder_kernel<sweep_rows>, {dim3(2 * a.tile_count), threads, 0, stream, false},
                     a, weights, to_swept),

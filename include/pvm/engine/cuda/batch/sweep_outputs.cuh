@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// y = f(W1 r) of a swept network, of W1's copies in 16 bits: 16 outputs by 16 sequences at a time,
-/// by a warp. A sweep makes y(t-2) this way where it makes errors of it; the kernel here makes the
-/// y of a step for whoever reads it, with the same bits.
+/// y = f(W1 r) of a swept network, from the 16-bit copies of W1. A warp makes 16 outputs by 16
+/// sequences at a time. The sweep computes y(t-2) with these functions when it needs errors; the
+/// kernel in this file computes and stores the y of a step when it is read, with the same bits.
 
 #include <cstdint>
 #include <type_traits>
@@ -18,23 +18,26 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// 16 rows of W1, the first operand of y = W1 r as it lies across a warp.
+/// A lane's registers of 16 rows of W1 as mma operand A of y = W1 r: for columns 0 to 47 three
+/// times four (16 x 16), for the last 8 columns two (16 x 8).
 using OutputWeights = std::uint32_t[2 * panel_tiles];
 
-/// Loads from device memory what no cache of a multiprocessor keeps, or from shared memory.
+/// Loads from device memory, past the L1 cache.
 struct FromDevice {
   template <class T>
   __device__ T operator()(const T* at) const {
     return __ldcg(at);
   }
 };
+/// Loads from shared memory.
 struct FromShared {
   template <class T>
   __device__ T operator()(const T* at) const {
     return *at;
   }
 };
-/// ... from a copy, that of a step, by `load`.
+/// Reads 16 rows from `copy`, `copy_words` words as SweepWorker's `store_copy` lays them out:
+/// [3][lane] of 16 bytes, then [lane] of 8.
 template <class Load>
 __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsigned char* copy,
                                                     int lane, Load load) {
@@ -51,10 +54,11 @@ __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsi
   w[13] = v.y;
 }
 
-/// sums = w r for `Count` times 16 sequences, as accumulators lie across a warp, two tiles of 8
-/// each. `rows(i, k)`: where, of r, row 16 k + l % 16 lies in shared memory for the first 8 of the
-/// i-th 16 sequences, from lane 16 on for the next; `last(i)`: row 48 + l % 8, of each second 8
-/// lanes for the next 8 sequences.
+/// sums = w r for `Count` times 16 sequences; sums[i][0] are the accumulators of the first 8 of the
+/// i-th 16 sequences, sums[i][1] of the next 8. r lies in shared memory; `rows` and `last` return
+/// the address that lane l passes to ldmatrix. `rows(i, k)`: row 16 k + l % 16, at the first 8
+/// sequences for lanes 0 to 15, at the next 8 for lanes 16 to 31. `last(i)`: row 48 + l % 8, at the
+/// first 8 sequences where l / 8 is even, at the next 8 where it is odd.
 template <class M, int Count, class Rows, class Last>
 __device__ __forceinline__ void multiply_outputs(float (&sums)[Count][2][4], const OutputWeights& w,
                                                  Rows&& rows, Last&& last) {
@@ -82,18 +86,20 @@ __device__ __forceinline__ void multiply_outputs(float (&sums)[Count][2][4], con
   }
 }
 
-/// The activation whose derivative `with_derivative` chose.
+/// The activation that belongs to a derivative of `with_derivative`.
 template <class M, class Derivative>
 using ActivationOf = std::conditional_t<std::is_same_v<Derivative, FastDerivative> ||
                                             std::is_same_v<Derivative, PolynomialTrue>,
                                         FastPolynomial<M>, Derivative>;
-/// A sum becomes y, as exact as it is kept: a run that goes on from a checkpoint has no other.
+/// Turns a sum into y, rounded as it is kept, because a run that is resumed from a checkpoint has
+/// no other y.
 template <class M, class Activation>
 __device__ __forceinline__ void activate_output(float& sum, Activation) {
   sum = M::Kept::round(Activation::value(sum));
 }
 
-/// y of the step `back` before the one to come, a block of threads for a tile of the sweep.
+/// Computes and stores y of the step that is `back` (1 or 2) before the cursor's. Grid: the tiles
+/// of the sweep; thread blocks with a tile of W0 return at once.
 template <class M, int Bp>
 __global__ void __launch_bounds__(threads)
     outputs_kernel(const __grid_constant__ Arguments a, int back) {
@@ -108,7 +114,7 @@ __global__ void __launch_bounds__(threads)
   }
   __syncthreads();
   constexpr int row_bytes = Bp * 2;
-  constexpr int stride = row_bytes + 16;  // eight rows find different banks
+  constexpr int stride = row_bytes + 16;  // padded: no bank conflicts between eight rows
   __shared__ __align__(16) unsigned char r[panel_width * stride];
   constexpr int chunks = row_bytes / 16;
   for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
@@ -156,7 +162,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// For `tiles` tiles of the sweep.
+/// Launches `outputs_kernel` for the `tiles` tiles of the sweep.
 template <class M, int Batch>
 void make_swept_outputs(const Arguments& a, int back, unsigned int tiles, cudaStream_t stream) {
   with_swept_size<Batch>(a.shape.padded, [&]<int Bp>() {

@@ -2,9 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a sweep makes of a panel's sums where they were made: h and c(h), or d0. Where blocks
-/// of threads share a panel, each leaves the sums of its part in device memory but one, which adds
-/// them up. It comes to them long after the others; no kernel but the sweep reads sums.
+/// The end of a part in a sweep: the consumer warps turn their accumulators of the panel's sums
+/// into h and c(h), or d0, without another kernel.
+///
+/// Where thread blocks share a panel, all but one store the sums of their parts in device memory
+/// (`leave`) and go on; the one whose tiles have `adds` set adds these to its own (`publish`). The
+/// lowest bit of each float is the parity of the step (`sum_mark`): the adding warp polls until it
+/// sees this step's bit, so there is neither a counter nor a fence. The plan lets it get there long
+/// after the others, so that it rarely waits, and makes it wait only for blocks that began before
+/// it (plan_shares.hpp), so that there is no deadlock.
 
 #include <cstdint>
 
@@ -17,39 +23,41 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Octets, 8 sequences each, that a product adds up at once.
+/// Octets (8 sequences each) of a chunk, which one product covers.
 template <int Bp>
 inline constexpr int sum_octets = sweep_chunk(Bp) / 8;
-/// Sums of a warp's 16 hidden values by all sequences, chunk by chunk: lane l holds rows l/4
-/// and l/4 + 8, and of every 8 sequences 2(l%4) and the next.
+/// Accumulators of a warp's 16 hidden values by all sequences: [chunk][octet][4]. Of every octet
+/// lane l holds sequences 2(l%4) and 2(l%4) + 1: elements 0 and 1 of row l/4, 2 and 3 of row
+/// l/4 + 8.
 template <int Bp>
 using SweepSums = float[Bp / 8 / sum_octets<Bp>][sum_octets<Bp>][4];
 
-/// What a warp does with its sums when the tiles of a part are through.
+/// What a consumer warp does with its sums after the last tile of a part. `publish` works in turns
+/// of 16 rows by 32 sequences. In shared memory the 16-bit values of a turn form a *square*,
+/// [16 rows][32 sequences], swizzled; a warp has room for up to three.
 template <class M, int Bp>
 class SweepResults {
   using Sums = SweepSums<Bp>;
-  /// A warp makes results of its 16 rows by 32 sequences in a turn.
-  static constexpr int octets = 4;
-  static constexpr int piece_bytes = octets * 16;  ///< of a row, of 16 bits a value
+  static constexpr int octets = 4;                 ///< of a turn
+  static constexpr int piece_bytes = octets * 16;  ///< a row of a square
   static constexpr int square_bytes = 16 * piece_bytes;
-  static constexpr int squares = Bp < 96 ? Bp / 32 : 3;  ///< 64 sequences are two turns
+  static constexpr int squares = Bp < 96 ? Bp / 32 : 3;  ///< 64 sequences take only two turns
 
  public:
-  static constexpr int room_bytes = squares * square_bytes;  ///< that a warp has in shared memory
-  static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... and all four
+  static constexpr int room_bytes = squares * square_bytes;  ///< shared memory for a warp's squares
+  static constexpr int rooms_bytes = 4 * room_bytes;         ///< ... for those of all four warps
 
-  /// `bytes`: so many of a row's are made.
+  /// `t`: the last tile of the part. `bytes`: how many of a row's bytes (16 bits a sequence) are to
+  /// be computed.
   __device__ SweepResults(const Arguments& a, const SweepTile& t, int bytes)
       : a_(a), tile_(t), turns_((bytes + piece_bytes - 1) / piece_bytes) {}
 
-  /// Asks for what will be added to the sums, or multiplied with them, up to the second-level
-  /// cache.
+  /// Prefetches to the L2 cache what `publish` will read: the other part's sums, and h(t-2) for d0.
   __device__ void announce(const Cursor& now) const {
     if (tile_.adds == 0) return;
     if (tile_.parts == 2) {
-      const uint4* from = left(other_part()) - lane();  // of the warp
-      constexpr int lines = Bp / 2;
+      const uint4* from = left(other_part()) - lane();  // the start of the warp's sums
+      constexpr int lines = Bp / 2;                     // of 128 bytes
 #pragma unroll
       for (int i = 0; i < lines; i += 32) {
         if (lines % 32 == 0 || i + lane() < lines) prefetch_line(from + (i + lane()) * 8);
@@ -58,7 +66,7 @@ class SweepResults {
     if (tile_.forward == 0) {
       const auto* from = reinterpret_cast<const typename M::Kept::Type*>(a_.kept);
       const std::uint32_t slot = slot_before(now.hidden, a_.shape.ring, 2);
-      constexpr int lines = (Bp + 63) / 64;  // of a row
+      constexpr int lines = (Bp + 63) / 64;  // of 128 bytes in a row
 #pragma unroll
       for (int i = 0; i < 16 * lines; i += 32) {
         const int row = (i + lane()) / lines;
@@ -70,10 +78,10 @@ class SweepResults {
     }
   }
 
-  /// Whether the warp is the one to make the panel's results: one part does, and adds to its sums
-  /// what the others left.
+  /// Whether this part makes the panel's results; one part does, which adds the sums of the others
+  /// to its own. It calls `publish`, the others `leave`.
   [[nodiscard]] __device__ bool adds() const { return tile_.adds != 0; }
-  /// Else it leaves its sums to that one, and does not wait.
+  /// Stores the sums for the part that adds them, marked with the step, and does not wait.
   __device__ void leave(const Sums& sums, const Cursor& now) const {
     if (!holds_any()) return;
     const std::uint32_t mark = sum_mark(now.step);
@@ -86,10 +94,11 @@ class SweepResults {
     }
   }
 
-  /// Makes h and c(h), or d0, of the panel's sums, in the step of `now`, 32 sequences after the
-  /// other.
-  /// In shared memory, `rooms`: of all warps; `more`: the warp's own, for what another part adds to
-  /// them.
+  /// Makes h and c(h), or d0, of the panel's sums in the step of `now`, 32 sequences a turn.
+  /// Shared memory: `rooms` is for the squares of all warps; `more` is the warp's own, for two
+  /// turns of another part's sums (4 KiB). Both are read ahead asynchronously: h(t-2) two turns,
+  /// and the sums of another part one turn. Each call of `bring_both` commits two groups of copies,
+  /// so that `copies_wait<1>` waits for all but h(t-2) of the next turn.
   __device__ void publish(const Sums& sums, const Cursor& now, unsigned char* rooms,
                           unsigned char* more) {
     begin_phase();
@@ -97,7 +106,7 @@ class SweepResults {
     unsigned char* room = rooms + warp() * room_bytes;
     const bool gradient = tile_.forward == 0;
     const std::uint32_t parts = tile_.parts;
-    const auto bring_both = [&](int ours, int others) {  // two turns ahead, and one
+    const auto bring_both = [&](int ours, int others) {  // for turns `ours` and `others`
       if (parts == 2 && others < turns_) bring(more, others);
       copies_commit();
       if (gradient && ours < turns_) bring_before(square(room, ours), places, ours);
@@ -123,32 +132,38 @@ class SweepResults {
 
  private:
   using Kept = typename M::Kept;
-  /// 16 rows by 16 sequences as a warp holds them, pairs of 16 bits.
+  /// 16 rows by 16 sequences of 16 bits as a warp holds them: four 8 x 8 matrices, a pair a lane.
   using Words = std::uint32_t[4];
 
-  /// What follows from the thread's number is found anew: there are no registers to keep it in.
+  /// Reads the thread number anew, so that nothing that follows from it is kept in registers across
+  /// phases: there are none to spare.
   __device__ void begin_phase() { me_ = thread_number(); }
   [[nodiscard]] __device__ int warp() const { return me_ >> 5; }
   [[nodiscard]] __device__ int lane() const { return me_ & 31; }
-  /// Of the warp's hidden values, how many exist. (W1 has a column more, of the bias.)
+  /// How many of the warp's rows are hidden values, possibly more than 16 or negative. (W1 has one
+  /// column more, of the bias, of which no result is made.)
   [[nodiscard]] __device__ int rows() const { return a_.sum_rows - warp() * 16; }
 
-  // A square, 16 rows by 32 sequences of 16 bits, lies across the warp as sums do, in shared memory
-  // by rows, and comes and goes by 16 bytes, of eight rows at a time.
+  // In registers a square lies across the warp as accumulators do (`ldmatrix`, `stmatrix`); between
+  // shared and device memory it is copied 16 bytes a lane, eight rows at a time.
 
-  /// Where 16 bytes of a row lie in a square: in other places every two rows, so that any reads
-  /// find different banks.
+  /// Byte offset of the 16-byte unit `piece` of a row in a square, swizzled every two rows so that
+  /// reads have no bank conflicts.
   [[nodiscard]] __device__ static int place(int row, int piece) {
     return row * piece_bytes + (piece ^ (row >> 1 & 3)) * 16;
   }
   [[nodiscard]] __device__ static unsigned char* square(unsigned char* room, int turn) {
     return room + static_cast<unsigned>(turn) % squares * square_bytes;
   }
-  /// What a lane has to know of squares: found once, for all turns.
+  /// A lane's addresses in squares and rings, computed once for all turns.
   struct Places {
-    int words, piece;          ///< where its words, and its first 16 bytes, lie in a square
-    bool exists[2];            ///< whether there is a row of its 16 bytes, and eight rows on
-    std::uint32_t to, before;  ///< where these lie in rings of hidden rows; h of two steps ago
+    /// Offsets in a square: of the row that the lane addresses for ldmatrix and stmatrix, and of
+    /// the 16 bytes that it copies in row l/4 (the same of row l/4 + 8 lie 8 rows further on).
+    int words, piece;
+    bool exists[2];  ///< whether these two rows exist
+    /// Where, for the first turn, these 16 bytes lie in row l/4: index of a value in the ring that
+    /// the result goes to, and in the ring of kept h for h(t-2).
+    std::uint32_t to, before;
     __device__ Places(const SweepResults& r, const Cursor& now) {
       const int l = r.lane(), row = l / octets;
       words = place(l & 15, l >> 4);
@@ -164,9 +179,9 @@ class SweepResults {
       before = slot_before(now.hidden, s.ring, 2) * slot + in_slot;
     }
   };
-  static constexpr int rows_on = 8 * Bp * 2;  ///< bytes of a ring
+  static constexpr int rows_on = 8 * Bp * 2;  ///< bytes of 8 rows of a ring
 
-  /// h of two steps ago, of which d0 is made.
+  /// Copies h(t-2), which d0 is made of, to a square, asynchronously.
   __device__ void bring_before(unsigned char* square, const Places& places, int turn) const {
     const unsigned char* from =
         reinterpret_cast<const unsigned char*>(a_.kept) +
@@ -175,7 +190,7 @@ class SweepResults {
     if (places.exists[0]) copy_async(to, from);
     if (places.exists[1]) copy_async(to + 8 * piece_bytes, from + rows_on);
   }
-  /// A square, once all of it is there, to a ring of rows.
+  /// Copies a complete square to a ring of hidden rows.
   __device__ void store(unsigned char* ring, const unsigned char* square, const Places& places,
                         int turn) const {
     unsigned char* to =
@@ -187,13 +202,13 @@ class SweepResults {
     if (places.exists[0]) copy(to, from);
     if (places.exists[1]) copy(to + rows_on, from + 8 * piece_bytes);
   }
-  /// Words that were made of `kept` to a ring of rows, by way of the turn's `form`-th square.
+  /// Stores word(kept) in a ring of hidden rows, by way of square number `form`.
   template <class Ring, class Form>
   __device__ __forceinline__ void store_words(unsigned char* room, const Words (&kept)[octets / 2],
                                               Ring* ring, int form, const Places& places, int turn,
                                               Form&& word) const {
     unsigned char* to = square(room, form);
-    __syncwarp();  // all have read what was there
+    __syncwarp();  // all lanes have read the square's former content
 #pragma unroll
     for (int i = 0; i < octets / 2; ++i) {
       Words words;
@@ -204,6 +219,7 @@ class SweepResults {
     __syncwarp();
     store(reinterpret_cast<unsigned char*>(ring), to, places, turn);
   }
+  /// d0 = f'(h(t-2)) v for a turn; h(t-2) is in `square`, where d0 replaces it.
   __device__ void make_gradients(const float (&v)[octets][4], unsigned char* square,
                                  const Places& places, unsigned long long step, int turn) const {
     with_derivative<M>(a_.shape.activation, step, [&](auto activation) {
@@ -224,7 +240,8 @@ class SweepResults {
     __syncwarp();
     store(a_.d0, square, places, turn);
   }
-  /// h is what is kept of it: what a checkpoint holds is what the run goes on with.
+  /// h = f(v) for a turn, stored as kept, as operand h and as operand c(h). Both operands are made
+  /// of the kept (rounded) h, because a run that is resumed from a checkpoint has no other.
   __device__ void make_hidden(const float (&v)[octets][4], unsigned char* room,
                               const Places& places, int turn) const {
     Words kept[octets / 2];
@@ -242,6 +259,8 @@ class SweepResults {
       return M::pair(squeeze(decode_low(h)), squeeze(decode_high(h)));
     });
   }
+  // Pairs of kept values.
+
   __device__ static std::uint32_t encode(float low, float high) {
     return Kept::encode(low) | static_cast<std::uint32_t>(Kept::encode(high)) << 16;
   }
@@ -252,12 +271,14 @@ class SweepResults {
     return Kept::decode(static_cast<typename Kept::Type>(pair >> 16));
   }
 
-  /// Where the lane's four sums of octet `i` come to, of two turns in turn.
+  /// Where another part's sums for the lane and octet `i` of a turn are copied to in shared memory
+  /// (double buffering).
   template <class Byte>
   [[nodiscard]] __device__ Byte* place_of(Byte* more, int turn, int i) const {
     return more + ((turn % 2 * octets + i) * 32 + lane()) * 16;
   }
-  /// Another part's sums of a turn, each lane what it will add itself.
+  /// Copies another part's sums of a turn to shared memory, asynchronously: each lane those that it
+  /// will add itself.
   __device__ void bring(unsigned char* more, int turn) const {
     if (!holds_any()) return;
     const uint4* from = left(other_part()) + turn * octets * 32;
@@ -265,8 +286,8 @@ class SweepResults {
     for (int i = 0; i < octets; ++i) copy_async(place_of(more, turn, i), from + i * 32);
   }
 
-  // Sums that are left lie in device memory as they do across the warp. Each ends with the step's
-  // mark (`sum_mark`), so that nobody has to wait until all are there, and then say so.
+  // Sums that `leave` stores: [part][warp][octet][lane] of 4 floats, the lowest bit of each float
+  // replaced by the step's mark (`sum_mark`).
 
   [[nodiscard]] __device__ static std::uint32_t marked(float v, std::uint32_t mark) {
     return (__float_as_uint(v) & ~1U) | mark;
@@ -274,17 +295,20 @@ class SweepResults {
   [[nodiscard]] __device__ static bool are_marked(const uint4& v, std::uint32_t mark) {
     return (((v.x ^ mark) | (v.y ^ mark) | (v.z ^ mark) | (v.w ^ mark)) & 1U) == 0;
   }
+  /// The lane's sums of octet 0; those of the next octet are 32 further on.
   [[nodiscard]] __device__ uint4* left(std::uint32_t part) const {
     return reinterpret_cast<uint4*>(a_.scratch +
                                     static_cast<std::size_t>(part) * sweep_part_floats(Bp)) +
            warp() * (Bp / 8 * 32) + lane();
   }
-  /// Whether a value of the lane's is of a row that exists.
+  /// Whether at least one of the lane's rows exists.
   [[nodiscard]] __device__ bool holds_any() const { return lane() / 4 < rows(); }
-  [[nodiscard]] __device__ std::uint32_t other_part() const {  // of two
+  /// The other one of two parts.
+  [[nodiscard]] __device__ std::uint32_t other_part() const {
     return 2 * tile_.first_part + 1 - tile_.part;
   }
-  /// to += the four that were left at `at`, which are `seen` if they were there by then.
+  /// Adds the four sums stored at `at`. `seen` was read there before; as long as it has not this
+  /// step's mark, they are read again.
   __device__ static void add_left(float (&to)[4], const uint4* at, uint4 seen, std::uint32_t mark) {
     while (!are_marked(seen, mark)) seen = receive_piece(at);
     to[0] += __uint_as_float(seen.x);
@@ -293,8 +317,9 @@ class SweepResults {
     to[3] += __uint_as_float(seen.w);
   }
 
-  /// Of the panel's sums, as they lie, those of a turn: always something, as what is undefined
-  /// keeps registers.
+  /// v = the sums of a turn. The recursion selects by `turn` while register indices stay constants.
+  /// There is a value for any `turn`: otherwise the compiler treats the undefined v as live from
+  /// the start of the kernel and spends registers on it.
   template <int Turn = 0>
   __device__ __forceinline__ static void take(float (&v)[octets][4], const Sums& sums, int turn) {
     if constexpr (Turn + 1 < Bp / 8 / octets) {
@@ -308,7 +333,7 @@ class SweepResults {
       keep_apart<Turn>(v[i]);
     }
   }
-  /// What other parts add to it; of more than two in their order.
+  /// Adds the sums of the other parts: of one from `more`, of several in the order of the parts.
   __device__ __forceinline__ void add_others(float (&v)[octets][4], const unsigned char* more,
                                              int turn, std::uint32_t mark) const {
     if (!holds_any()) return;
@@ -334,7 +359,7 @@ class SweepResults {
 
   const Arguments& a_;
   const SweepTile& tile_;
-  int turns_;
+  int turns_;  ///< turns that have sequences to compute
   int me_ = thread_number();
 };
 

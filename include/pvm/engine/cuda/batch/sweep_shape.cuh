@@ -2,7 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a block of threads of a sweep has in shared memory, and what all of its warps know.
+/// The shared memory of a thread block of a sweep, the barriers that its warps synchronise with,
+/// and the base class of both warp roles. sweep.cuh has the overview.
+///
+/// Dynamic shared memory, from its (1,024-byte aligned) start:
+///
+///     0              stages x stage_bytes       ring buffer of gathered rows and copies of W1
+///     n_start        n_buffers x n_bytes        the 56 rows of n of a part
+///     tiles_start    tiles x sweep_tile_bytes   ring buffer of SweepTiles with their row words
+///     state_start    SweepState                 cursor, rates, mbarriers, scores
+///     masters_start  [master_places][warps][master_floats]  fp32 master weights
 
 #include <cstdint>
 
@@ -11,67 +20,78 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// How a block of threads works on tiles of [rows m][56 n] with `Bp` sequences: four warps compute,
-/// 16 hidden values each, and four bring what they need. Rows come in stages: for a gradient, and
-/// W1's errors, all m and a chunk of the sequences; for W0's product a part of the m and all
-/// sequences.
+/// How a thread block works on tiles of [rows m][56 n] with `Bp` sequences. Four consumer warps
+/// compute, each 16 of the 64 rows of every product (hidden values; in W1's gradient outputs); four
+/// producer warps load what they need.
+/// Gathered rows are loaded into stages of a ring buffer. A stage for a gradient, or for the errors
+/// of W1, holds all m of the tile and one chunk of the sequences (`sweep_chunk`); a stage for the
+/// product W0 x holds `part_rows` of the m and all sequences.
 template <int Bp>
 struct SweepShape {
-  static constexpr int blocks = Bp == 32 ? 3 : 2;  ///< on a multiprocessor
-  static constexpr int bringers = 128;             ///< threads
-  /// Warps that compute need more registers than those that bring: these leave them theirs, in
-  /// multiples of 8.
+  static constexpr int blocks = Bp == 32 ? 3 : 2;  ///< thread blocks per SM
+  static constexpr int bringers = 128;             ///< producer threads
+  /// Registers per thread. Consumer warps need more than producer warps, which release theirs
+  /// (`setmaxnreg`, a multiple of 8).
   static constexpr int computing_registers = Bp == 32 ? 120 : 216, bringing_registers = 40;
-  static constexpr int warps = sweep_warps;
+  static constexpr int warps = sweep_warps;  ///< consumer warps
   static constexpr int threads = warps * 32 + bringers;
-  static constexpr int rows = sweep_rows;
+  static constexpr int rows = sweep_rows;  ///< m of a full tile
   static constexpr int row_bytes = Bp * 2;
-  static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;
+  static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;  ///< a chunk's share of a row
   static constexpr int chunks = row_bytes / chunk_bytes;
-  static constexpr int piece_bytes = chunk_bytes % 128 == 0 ? 128 : 64;  ///< of a row, together
-  static constexpr int part_rows = rows / chunks;
-  /// Blocks of 16 m by 16 sequences that a warp makes errors of at once.
+  /// In shared memory a row is cut into pieces of so many bytes, the width of the swizzle (`at`).
+  static constexpr int piece_bytes = chunk_bytes % 128 == 0 ? 128 : 64;
+  static constexpr int part_rows = rows / chunks;  ///< m of a stage of the product W0 x
+  /// Blocks of 16 m by 16 sequences whose errors a warp computes at once.
   static constexpr int error_blocks = 2;
-  /// W1(t-2) and W1(t) of a tile come in stages before its rows.
+  /// The copies W1(t-2) and W1(t) of a tile take one or two stages, before the stages of its rows.
   static constexpr int copy_stages = static_cast<int>(sweep_copy_stages(Bp));
-  static constexpr int copy_bytes = rows / 16 * copy_words * 4;
-  /// Where byte `byte`, a multiple of 16, of row `row` of `Rows` lies, as products of four warps
-  /// read them: column by column of such pieces, with 16 bytes each in other places in every row of
-  /// 128 bytes, or every two of 64, so that any reads find different banks.
+  static constexpr int copy_bytes = rows / 16 * copy_words * 4;  ///< one copy of a full tile
+  /// Byte offset in a stage (or n buffer) of `Rows` rows of byte `byte`, a multiple of 16, of row
+  /// `row`. This is wgmma's swizzled layout: first piece 0 of all rows, then piece 1 of all rows,
+  /// and so on. Within a piece the 16-byte units are permuted by XOR, differently in each of 8
+  /// consecutive rows (128-byte pieces) or in every two rows (64-byte pieces), so that reads along
+  /// a column have no bank conflicts.
   template <int Rows>
   __device__ static constexpr int at(int row, int byte) {
     return byte / piece_bytes * (Rows * piece_bytes) + row * piece_bytes +
            (byte % piece_bytes ^ twist(row));
   }
+  /// The XOR of the swizzle for a row.
   __device__ static constexpr int twist(int row) {
     return piece_bytes == 128 ? (row & 7) << 4 : (row >> 1 & 3) << 4;
   }
-  /// `bytes` further on in the same row, a multiple of 32 and within a piece.
+  /// The offset `bytes` further on in the same row and piece, from an offset `place` by `at`. The
+  /// byte that `place` stands for and `bytes` must have no bit in common (as with a byte below 32
+  /// and a multiple of 32), so that XOR adds.
   __device__ static constexpr int further(int place, int bytes) { return place ^ bytes; }
   static constexpr int stage_bytes = chunk_bytes == 64 ? copy_bytes : rows * chunk_bytes;
   static constexpr int stages = Bp == 64 ? 6 : 4;
   static_assert(rows * chunk_bytes <= stage_bytes && 2 * copy_bytes <= copy_stages * stage_bytes);
   static_assert(stage_bytes % (8 * piece_bytes) == 0);
-  static constexpr int tiles = Bp == 128 ? 3 : 4;
-  static constexpr int n_buffers = Bp < 128 ? 2 : 1;
+  static constexpr int tiles = Bp == 128 ? 3 : 4;     ///< slots of the ring buffer of tiles
+  static constexpr int n_buffers = Bp < 128 ? 2 : 1;  ///< slots for the rows of n
   static constexpr int n_bytes = panel_width * row_bytes;
   static_assert(stage_bytes >= part_rows * row_bytes);
   static constexpr int n_start = stages * stage_bytes;
   static constexpr int tiles_start = n_start + n_buffers * n_bytes;
   static constexpr int state_start = tiles_start + tiles * sweep_tile_bytes;
   static_assert(state_start % 16 == 0);
-  /// Tiles whose masters there is room for: where it is two, the next tile's come meanwhile.
+  /// Tiles whose masters fit at the same time. With two, the next tile's masters are loaded while
+  /// this tile is worked on (double buffering).
   static constexpr int master_places = Bp < 256 ? 2 : 1;
-  static constexpr int master_floats = 16 * rows;  ///< that a warp has room for
+  static constexpr int master_floats = 16 * rows;  ///< room for a consumer warp's part of a tile
 };
 
+/// Layers that `SweepState::rates` has room for; networks with more are not swept.
 inline constexpr int most_swept_layers = 32;
-/// Barriers of warps (`sync_warps`); the first are of warps that make errors together.
+/// Numbers of the named barriers (`sync_warps`) of all producer warps and of all consumer warps.
+/// Within a tile the consumer warps use barrier 1.
 inline constexpr int bringers_meet = 14, sweepers_meet = 15;
 
-/// A warp arrives at a barrier by its first lane, behind __syncwarp. compute-sanitizer's racecheck
-/// does not see that this orders what the other lanes did; in a program that is compiled with
-/// PVM_RACECHECK all of them arrive.
+/// Arrivals of a warp at an mbarrier: its first lane arrives for all, after __syncwarp.
+/// compute-sanitizer's racecheck does not see that this orders the accesses of the other lanes; in
+/// a program compiled with PVM_RACECHECK all lanes arrive.
 #if defined(PVM_RACECHECK)
 inline constexpr unsigned warp_arrivals = 32;
 #else
@@ -82,58 +102,63 @@ __device__ __forceinline__ void arrive_warp(CopyBarrier* barrier, int lane) {
   if (warp_arrivals > 1 || lane == 0) barrier_arrive(barrier);
 }
 
-/// Something in shared memory that is full, or empty, in turns.
+/// The two mbarriers of a slot of a ring buffer: producers fill the slot and arrive at `full`,
+/// consumers read it and arrive at `empty`.
 struct Exchange {
   CopyBarrier full, empty;
 };
-/// The places of exchange `i` of `Count` that follow each other.
+/// Slot and parity of the i-th use (from 0) of a ring buffer of `Count` slots.
 template <int Count>
 struct Turns {
   int i = 0;
   [[nodiscard]] __device__ int place() const {
     return static_cast<int>(static_cast<unsigned>(i) % Count);
   }
-  /// What the wait for it to be full asks for; to be empty, the opposite.
+  /// The parity to wait for at `full`; at `empty` it is the opposite, so that the first wait for
+  /// each slot passes at once.
   [[nodiscard]] __device__ unsigned parity() const { return static_cast<unsigned>(i) / Count & 1U; }
 };
 
-/// What a block of threads shares beside that.
+/// The remaining shared state of a thread block.
 template <int Bp>
 struct SweepState {
   using S = SweepShape<Bp>;
   Cursor cursor;
+  /// Where the rows of each stream start in this step, for each view: in units of 16 bytes from
+  /// the arena's start.
   std::uint32_t places[sweep_views][static_cast<int>(Stream::count)];
-  std::uint32_t copy_slots[2];  ///< of W1(t-2) and W1(t)
-  /// What the master gains of a gradient and what W has beside it, of the step before and of this.
+  std::uint32_t copy_slots[2];  ///< slots of the copies W1(t-2) and W1(t)
+  /// [0: step t-1, for W0; 1: step t, for W1][layer][0: the factor of the gradient that is added to
+  /// the master Z (`gain`); 1: the factor of it that W has in addition to Z (`share`)].
   float rates[2][most_swept_layers][2];
-  bool keeps;       ///< whether d1 is stored, for a checkpoint or whoever reads the weights
-  bool all_scored;  ///< whether predictions for all sequences that exist are
+  bool keeps;       ///< whether d1 is stored: for a checkpoint, or for reading the weights
+  bool all_scored;  ///< whether the predictions of all sequences that exist are scored
   Exchange stages[S::stages], tiles[S::tiles], n[S::n_buffers];
-  CopyBarrier masters[S::warps][S::master_places];  ///< of each warp, full
-  double score[S::warps][2];  ///< what each warp's predictions and outputs have missed
-  std::uint16_t who[Bp / 8];  ///< of every 8 sequences, for their errors
+  CopyBarrier masters[S::warps][S::master_places];  ///< "full" barriers of each consumer warp
+  double score[S::warps][2];  ///< each warp's sums of squares: of predictions, and of all outputs
+  std::uint16_t who[Bp / 8];  ///< `ErrorMath::look` of every 8 sequences
 };
 
-/// Where masters lie in shared memory, behind that: bulk copies to what is no multiple of 128 bytes
-/// are slower. Then how much there is of it all.
+/// Byte offset of the masters in shared memory: aligned to 128 bytes, because bulk copies to other
+/// addresses are slower.
 template <int Bp>
 inline constexpr int masters_start = SweepShape<Bp>::state_start +
                                      (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
+/// Dynamic shared memory of a thread block.
 template <int Bp>
 constexpr int sweep_shared_bytes() {
   using S = SweepShape<Bp>;
   return masters_start<Bp> + S::warps * S::master_places * S::master_floats * 4;
 }
 
-/// What a sweep's kernel does.
+/// The variants of the sweep kernel.
 enum class SweepKind {
-  other,   ///< all tasks but steps
-  steps,   ///< steps
-  partial  ///< steps of fewer sequences than there is room for; most of what the others would
-           ///< take is left out
+  other,   ///< the tasks publish and settle
+  steps,   ///< training steps of exactly Bp sequences
+  partial  ///< training steps of fewer than Bp sequences: most of the work for padding is skipped
 };
 
-/// What warps of both kinds know.
+/// The base class of producer and consumer warps.
 template <class M, int Bp, SweepKind Kind>
 class SweepRole {
  protected:
@@ -149,21 +174,25 @@ class SweepRole {
         first_(a.sweep_starts[blockIdx.x]),
         count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
 
-  /// Each block of threads keeps its own, as no other kernel tells it.
+  /// Each thread block has its own, which it writes itself at the end of the step before: no other
+  /// kernel runs between two sweeps that could.
   [[nodiscard]] __device__ StepStart& start_of_step() const { return a_.first[blockIdx.x]; }
   [[nodiscard]] __device__ bool settles() const { return !steps && task_ == Task::settle; }
   [[nodiscard]] __device__ bool publishes() const { return !steps && task_ != Task::settle; }
-  /// Bytes of a row that something is made of: all, or those of sequences in whole 16s.
+  /// Bytes of a row that have to be computed: all, or in partial steps those of the sequences that
+  /// exist, rounded up to 16 sequences.
   [[nodiscard]] __device__ int live_bytes() const {
     return partial ? (a_.shape.batch + 15) / 16 * 32 : S::row_bytes;
   }
+  /// The shared memory of the block's `tile`-th tile: a SweepTile and its row words.
   [[nodiscard]] __device__ unsigned char* slot_of(int tile) const {
     return shared_ + S::tiles_start + tile % S::tiles * sweep_tile_bytes;
   }
   [[nodiscard]] __device__ const SweepTile& tile_at(int tile) const {
     return *reinterpret_cast<const SweepTile*>(slot_of(tile));
   }
-  /// W1's copy of 16 m of the panel, from the tile's `row` on, for the step in slot `slot`.
+  /// In device memory, the copy of W1 in slot `slot`: the 16 m from the tile's row `row` on (a
+  /// multiple of 16).
   [[nodiscard]] __device__ unsigned char* copy_of(const Panel& p, int row,
                                                   std::uint32_t slot) const {
     return reinterpret_cast<unsigned char*>(
@@ -171,11 +200,11 @@ class SweepRole {
         static_cast<std::size_t>(p.work + (p.first + static_cast<unsigned>(row)) / 16) *
             copy_words);
   }
-  /// m of a tile that exist.
+  /// The number of m of a tile, at most S::rows.
   [[nodiscard]] __device__ static int rows_of(const SweepTile& t) {
     return static_cast<int>(t.rows);
   }
-  /// Parts of the product of a tile with so many m: one, where a part has room for all.
+  /// Stages of the product W0 x of a tile with `rows` m.
   [[nodiscard]] __device__ static int parts_of(int rows) {
     return S::chunks == 1 ? 1 : (rows + S::part_rows - 1) / S::part_rows;
   }
@@ -184,8 +213,8 @@ class SweepRole {
   SweepState<Bp>& state_;
   unsigned char* shared_;
   const Task task_;
-  const unsigned first_;
-  const int count_;
+  const unsigned first_;  ///< index of the block's first tile in `a_.sweep`
+  const int count_;       ///< the block's number of tiles
 };
 
 }  // namespace pvm::inline v0::detail::batch

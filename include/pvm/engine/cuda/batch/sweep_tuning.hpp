@@ -2,31 +2,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The numbers to turn of a sweep's plan: what tiles cost, and how many of them make a share.
+/// Tuning parameters of a sweep's plan: what tiles cost, and how many of them make a share.
 
 #include <cstddef>
 
 namespace pvm::inline v0::detail::batch {
 
-/// Cycles of a block of threads: for a part, for a tile of W0 and for one of W1, at all and for
-/// 16 rows of it. Most of it is waiting for one thing after the other, however few rows there
-/// are.
+/// Estimated cost in clock cycles of a thread block.
 struct SweepCycles {
+  /// Of starting a part, of a tile of W0, of a tile of W1, and in addition of every 16 m of the
+  /// latter. Most of this is a chain of latencies that does not depend on the number of rows.
   std::size_t part, w0, w1, w1_rows;
-  /// More for the last part of a panel, which mostly makes h, or d0, of its sums.
+  /// In addition for the last part of a panel, which usually is the one that makes h or d0.
   std::size_t hidden, gradients;
 
   /// A tile of `m` rows of W0 (`forward`) or of W1.
   [[nodiscard]] constexpr std::size_t tile(bool forward, std::size_t m) const {
     return forward ? w0 : w1 + (m + 15) / 16 * w1_rows;
   }
+  /// Of making h (`forward`) or d0.
   [[nodiscard]] constexpr std::size_t results(bool forward) const {
     return forward ? hidden : gradients;
   }
 };
 
-/// As measured: 64, 128 and 256 by least squares of what each block of threads had and when it
-/// ended, on an H200; the others by trying what is soonest, on an H100.
+/// Costs for a padded batch, tuned on GPUs: for 64, 128 and 256 by a least-squares fit of the end
+/// times of thread blocks to their tiles, on an H200; for the others by trial of the step time, on
+/// an H100.
 constexpr SweepCycles sweep_cycles(int padded) {
   switch (padded) {
     case 32:
@@ -44,8 +46,8 @@ constexpr SweepCycles sweep_cycles(int padded) {
   }
 }
 
-/// Tiles of a share, about: what all blocks of threads work on at the same time is then units that
-/// are neighbours, and the second-level cache has room for the rows they read.
+/// Approximate number of tiles of a share. With shares this small all thread blocks work on
+/// neighbouring units at the same time, and the rows that these read fit in the L2 cache.
 inline constexpr std::size_t share_tiles = 24;
 
 }  // namespace pvm::inline v0::detail::batch

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a warp of a sweep that computes needs for its products and does with them: tiles, masters,
-/// W1's copies, errors.
+/// The base class of a sweep's consumer warps: the walk over tiles, loading and storing masters,
+/// the copies of W1, and errors. The products are in sweeper.cuh.
 
 #include <cstdint>
 
@@ -19,7 +19,7 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// A warp that computes.
+/// A thread of a consumer warp.
 template <class M, int Bp, SweepKind Kind>
 class SweepWorker : protected SweepRole<M, Bp, Kind> {
   using Base = SweepRole<M, Bp, Kind>;
@@ -33,7 +33,8 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       : Base(a, task, state, shared) {}
 
  public:
-  /// The first masters, and the score so far. The sweep before has ended.
+  /// Starts loading the first tile's masters, and reads the score so far. The sweep before must
+  /// have ended.
   __device__ void start() {
     if (Base::count_ == 0) return;
     const double prediction = score_place()[0], loss = score_place()[2];
@@ -47,11 +48,11 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
   }
 
  protected:
-  /// Calls work(tile) for one tile after the other.
+  /// Calls work(tile) for one tile after the other, and waits for tiles and releases them.
   template <class Work>
   __device__ __forceinline__ void walk(Work&& work) {
     if (Base::count_ == 0) return;
-    for (const SweepTile* t = &Base::tile_at(0);;) {  // there, as its masters were asked for
+    for (const SweepTile* t = &Base::tile_at(0);;) {  // `start` has waited for the first tile
       if constexpr (S::master_places == 2) bring_masters_of_next(*t);
       work(*t);
       const int number = static_cast<int>(t->number);
@@ -64,12 +65,12 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     if constexpr (steps) publish_score();
   }
 
-  /// What follows from the thread's number is found anew in every phase of a tile: kept over all of
-  /// them, it would take the registers that sums need.
+  /// To be called at the start of each phase of a tile: reads the thread number anew, so that
+  /// addresses that follow from it are not kept over all phases, in registers that sums need.
   __device__ void begin_phase() { me_ = thread_number(); }
   [[nodiscard]] __device__ int warp() const { return me_ >> 5; }
   [[nodiscard]] __device__ int lane() const { return me_ & 31; }
-  /// A tile that the task leaves as it is.
+  /// Passes over a tile that the task does not change: takes part in the synchronisation alone.
   __device__ void pass(const SweepTile& t) {
     begin_phase();
     (void)rows_of_n(t);
@@ -82,14 +83,16 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     const Turns<S::tiles> turn{tile};
     barrier_wait(&state_.tiles[turn.place()].full, turn.parity());
   }
-  /// Of the warp.
+  /// Arrives for the warp.
   __device__ void arrive(CopyBarrier* barrier) const { arrive_warp(barrier, lane()); }
-  // W1's working copies, each 16 m as the first operand of y = W1 r lies in registers.
 
+  /// Stores the warp's 16 m of W1 as a 16-bit working copy: W1(t+1) in a step, in the slot of
+  /// W1(t-2); W1(t) for the task publish. The layout is that of mma operand A of y = W1 r in
+  /// registers (`read_output_weights`).
   __device__ void store_copy(const Panel& p, const Fragment& w) const {
     if (!exists(p)) return;
-    // With 256 sequences so much passes through the second-level cache that keeping these there
-    // costs others.
+    // The copies are marked to stay in the L2 cache; with 256 sequences not: so much else passes
+    // through it then that other data would be evicted instead.
     const auto store = [policy = leaves_last()](auto* at, auto v) {
       if constexpr (Bp == 256) {
         *at = v;
@@ -112,21 +115,24 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
           make_uint2(M::pair(w[6][0], w[6][1]), M::pair(w[6][2], w[6][3])));
   }
 
+  /// Whether the tile has any of the warp's 16 m.
   [[nodiscard]] __device__ bool exists(const Panel& p) const { return p.first + warp() * 16 < p.m; }
 
-  /// The rows of n of the tile's panel, once they are there.
+  /// The rows of n of the tile's part in shared memory, after waiting for them.
   __device__ const unsigned char* rows_of_n(const SweepTile& t) {
     const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
     if (t.begins != 0) barrier_wait(&state_.n[turn.place()].full, turn.parity());
     return shared_ + S::n_start + turn.place() * S::n_bytes;
   }
+  /// Releases the rows of n after the last tile of the part.
   __device__ void leave_n(const SweepTile& t) const {
     const Turns<S::n_buffers> turn{static_cast<int>(t.turn)};
     if (t.ends != 0) arrive(&state_.n[turn.place()].empty);
   }
 
-  /// g += rows_m rows_n over a piece of the sequences: byte `m_start` of rows `row` and on of
-  /// `Rows`, byte `n_start` of rows_n.
+  /// Without wgmma: g += rows_m rows_n^T over a piece of the sequences. rows_m: 16 rows from row
+  /// `row` of a stage of `Rows` on, the piece from byte `m_start` of a row on; rows_n: all 56, the
+  /// piece from byte `n_start` on.
   template <int Rows>
   __device__ void multiply_gradient(Fragment& g, const unsigned char* rows, int row, int m_start,
                                     const unsigned char* n_rows, int n_start) const {
@@ -149,13 +155,16 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       M::multiply(g[panel_tiles - 1], a, b0, b1);
     }
   }
-  /// Asynchronously, by one lane, the warp's own of a tile of m x n weights, of W0 or of W1.
+  /// Called by one lane: starts a bulk copy of the warp's masters of a tile to shared memory.
+  /// `tile`: its number in the thread block; `first`: its first float; `m`, `n`: its size;
+  /// `forward`: whether it is of W0. The warp has 16 of the m (W1) or 16 of the n (W0, in whole 16
+  /// m).
   __device__ void bring_masters(unsigned tile, std::uint64_t first, unsigned m, unsigned n,
                                 bool forward) const {
     const auto row = static_cast<unsigned>(warp() * 16);
     unsigned start = row * n;
     unsigned bytes = row < m ? 64 * n : 0;
-    if (forward) {  // 16 n, or what is left of them
+    if (forward) {  // 16 n, or as many as there are
       const unsigned rows = (m + 15) / 16 * 16;
       start = row * rows;
       bytes = row < n ? min(n - row, 16U) * rows * 4 : 0;
@@ -165,11 +174,12 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     if (bytes == 0) return;
     copy_bulk_async(masters(tile), a_.master + first + start, bytes, come, leaves_first());
   }
-  /// Where those of the block's tile `tile` lie.
+  /// Where the warp's masters of the block's `tile`-th tile lie in shared memory.
   [[nodiscard]] __device__ float* masters(unsigned tile) const {
     const auto place = static_cast<int>(tile % S::master_places) * S::warps + warp();
     return reinterpret_cast<float*>(shared_ + masters_start<Bp>) + place * S::master_floats;
   }
+  /// The barrier of their bulk copy.
   [[nodiscard]] __device__ CopyBarrier* masters_have_come(unsigned tile) const {
     return &state_.masters[warp()][tile % S::master_places];
   }
@@ -177,11 +187,13 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     barrier_wait(masters_have_come(t.number), t.number / S::master_places & 1U);
   }
 
-  /// What the master gains of the tile's gradient, and what W has beside it.
+  /// Two floats: the factors of the tile's gradient that are added to the master Z (gain), and in
+  /// addition to Z to W (share).
   [[nodiscard]] __device__ const float* rates_of(const SweepTile& t) const {
     return state_.rates[t.forward == 0 && !Base::publishes() ? 1 : 0][t.panel.layer];
   }
-  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g.
+  /// W1: Z += gain g in shared memory, then starts the store to device memory; g becomes
+  /// W = Z + share g.
   __device__ void move(Fragment& g, const SweepTile& t) {
     begin_phase();
     const Panel& p = t.panel;
@@ -201,16 +213,18 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16) * p.n, z_at,
                      64 * p.n, leaves_first());
   }
-  /// Once the tile's masters have left their place the next ones may come, where they have no
-  /// other.
+  /// Where there is one place for masters: starts loading the next tile's once the store of this
+  /// tile's has read them. Where there are two, `walk` has done so.
   __device__ void bring_next_masters(const SweepTile& t) {
     if constexpr (S::master_places == 1) bring_masters_of_next(t);
   }
+  /// Starts loading the masters of the tile after `t`, once the store of those that were in their
+  /// place before has read them.
   __device__ void bring_masters_of_next(const SweepTile& t) {
     begin_phase();
-    __syncwarp();  // all have seen the tile's masters come
+    __syncwarp();  // all lanes have waited for the masters that were in this place before
     if (is_elected()) {
-      const std::uint64_t first = t.next_master;  // known before there is room
+      const std::uint64_t first = t.next_master;  // loaded before the wait
       const unsigned m = t.next_m, n = t.next_n;
       const bool forward = t.next_forward != 0;
       stores_have_read();
@@ -219,9 +233,10 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     __syncwarp();
   }
 
-  /// Targets of 16 m of a tile, from its `first` on, and of `bytes` of sequences from byte `begin`
-  /// of a row on, all in one piece, become d1 where they are: at `rows`, those m and that piece of
-  /// a stage of `Rows`; `r`: that piece of n. `w`: W1 of the step before the last.
+  /// Turns the targets of 16 m of a tile into d1, in place. The 16 m start at the tile's m `first`,
+  /// the sequences at byte `begin` of a row; their `bytes` bytes lie in one piece. `rows` points to
+  /// this piece of these m in a stage of `Rows`, `r` to the same piece of the rows of r(t-2). `w`:
+  /// the 16 m of W1(t-2). Adds to `score`.
   template <int Rows>
   __device__ void turn_block(ErrorSums& score, unsigned char* rows, const unsigned char* r,
                              const OutputWeights& w, const SweepTile& t, int first, int begin,
@@ -231,11 +246,12 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
                               static_cast<int>(t.pixels) - first,
                               partial || a_.shape.batch == a_.shape.padded);
     const std::uint16_t* who = state_.who + piece * (S::piece_bytes / 16);
-    // of the first values in a slot of a ring of all outputs, 16 bytes each
+    // The 16 m and the piece in a slot of a ring of all outputs, in units of 16 bytes.
     const std::uint32_t start = (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
                                 static_cast<unsigned>(piece * (S::piece_bytes / 16));
     const bool plain = block.plain(state_.all_scored) && state_.cursor.given == 0;
-    // of the piece, bytes of sequences that exist, and of those in whole 16s
+    // Ends in the piece, in bytes: of the sequences that exist, and the same rounded up to 16
+    // sequences.
     const int before = piece * S::piece_bytes, end = from + bytes;
     const int exist = partial ? min(a_.shape.batch * 2 - before, end) : end;
     const int live = partial ? min(Base::live_bytes() - before, end) : end;
@@ -250,7 +266,10 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
       }
     });
   }
-  /// Bytes `at` and on, as far as whole blocks of them end before `end`; returns where they do.
+  /// Turns sequences from byte `at` of the piece on into d1, as many whole blocks as there are
+  /// before byte `end`; returns where the last block ends. `Plain`: no masks are needed
+  /// (ErrorBlock's `plain`) and y is computed, not given by a checkpoint; then `error_blocks`
+  /// blocks of 16 sequences are made at once, else one.
   template <int Rows, bool Plain, class Derivative>
   __device__ __forceinline__ int turn_rows(int at, int end, ErrorSums& score, unsigned char* rows,
                                            const unsigned char* r, const OutputWeights& w,
@@ -291,13 +310,14 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     block.add(score, sums);
     return at;
   }
-  /// Bytes to the `start`-th 16 bytes of a slot of a ring of all outputs.
+  /// Byte offset of the `start`-th 16 bytes of slot `slot` in a ring of all outputs (y, d1).
   [[nodiscard]] __device__ std::size_t slot_bytes(std::uint32_t slot, std::uint32_t start) const {
     return (static_cast<std::size_t>(slot) * static_cast<std::size_t>(a_.shape.outputs) *
                 (S::row_bytes / 16) +
             start) *
            16;
   }
+  /// Adds the sums of all lanes to the warp's.
   __device__ void add_score(ErrorSums score) const {
     for (int other = 16; other > 0; other /= 2) {
       score.prediction += __shfl_xor_sync(~0U, score.prediction, other);
@@ -307,19 +327,21 @@ class SweepWorker : protected SweepRole<M, Bp, Kind> {
     state_.score[warp()][0] += static_cast<double>(score.prediction);
     state_.score[warp()][1] += static_cast<double>(score.loss);
   }
+  /// Stores the warp's sums in device memory.
   __device__ void publish_score() {
     begin_phase();
     if (lane() != 0) return;
     score_place()[0] = state_.score[warp()][0];
     score_place()[2] = state_.score[warp()][1];
   }
-  /// The warp's place of it.
+  /// The warp's place in device memory: three sums, of predictions, of persistence (which
+  /// frames.cuh computes) and of the loss.
   [[nodiscard]] __device__ double* score_place() const {
     return a_.score + (blockIdx.x * S::warps + static_cast<unsigned>(warp())) * 3;
   }
 
   int me_ = thread_number();
-  int stage_ = 0;
+  int stage_ = 0;  ///< the next stage to be used, counted over all tiles
 };
 
 }  // namespace pvm::inline v0::detail::batch

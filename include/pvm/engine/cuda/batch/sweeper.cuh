@@ -2,11 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How warps that compute work on a tile together: hidden values are the rows of all products, 16 a
-/// warp, so that what a warp sums up of a gradient lies as the next product takes its first
-/// operand. W(t) never leaves the registers, no warp waits for another one but for errors, and
-/// other blocks of threads work on other tiles of the multiprocessor's: what one waits for, they
-/// hide.
+/// The consumer warps of a sweep: how the four of them work on a tile together. sweep.cuh has the
+/// overview and the formulas.
+///
+/// In the products of W0 and in W1^T d1 hidden values are the rows, 16 a warp. The accumulators of
+/// W0's gradient then lie across a warp as the mma operand A of the next product: a warp packs
+/// W0(t) into 16-bit operands (`hold_pairs`) and multiplies it with x(t) without leaving the
+/// registers. `Sums`, of h or of d0, stay in registers over all tiles of a part. Warps wait for
+/// each other only where all of them read what each has computed: d1 of a tile, and the last stage
+/// of a part. While they wait, the other thread blocks of the SM work.
+///
+/// On sm_90a the four warps multiply as one (wgmma, asynchronous, B and often A in shared memory);
+/// else each multiplies for itself (mma.sync).
 
 #include <cstdint>
 
@@ -20,6 +27,7 @@
 
 namespace pvm::inline v0::detail::batch {
 
+/// What a thread of a consumer warp does.
 template <class M, int Bp, SweepKind Kind>
 class Sweeper : public SweepWorker<M, Bp, Kind> {
   using Base = SweepWorker<M, Bp, Kind>;
@@ -29,18 +37,20 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
 
   using Sums = SweepSums<Bp>;
   using Results = SweepResults<M, Bp>;
-  /// A warp's 16 hidden values by the tile's 64 inputs, as sums lie.
+  /// W0's gradient of the warp's 16 hidden values by the tile's 64 inputs, as accumulators: of
+  /// every 8 inputs four values a lane.
   using Gradient = float[8][4];
-  /// W(t) of the same, or of W1 transposed, the first operand of products over 16 m each.
+  /// The warp's 16 rows of W0(t), or of W1(t) transposed, by 64 m as mma operands A: of every 16 m
+  /// four registers.
   using Weights = std::uint32_t[4][4];
   static constexpr int piece = S::piece_bytes;
-  static constexpr int n_piece = panel_width * piece;
-  static constexpr int chunks = S::chunks;               ///< of the sequences
-  static constexpr int pieces = S::chunk_bytes / piece;  ///< of a chunk
-  static constexpr int chunk_octets = sum_octets<Bp>;    ///< 8 sequences each
-  /// Of a row, that a warp makes errors of at once where they are not shared out by m.
+  static constexpr int n_piece = panel_width * piece;  ///< bytes of a piece of all rows of n
+  static constexpr int chunks = S::chunks;
+  static constexpr int pieces = S::chunk_bytes / piece;  ///< pieces of a row's chunk
+  static constexpr int chunk_octets = sum_octets<Bp>;
+  /// Bytes of a row whose errors a warp computes in a turn, in tiles with fewer than 64 m.
   static constexpr int share_bytes = Bp == 256 ? 128 : 64;
-  static constexpr int part_steps = S::part_rows / 16;  ///< products for a part of the m
+  static constexpr int part_steps = S::part_rows / 16;  ///< products over 16 m in a part
   static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
                 chunks + S::rows / S::part_rows);
 
@@ -48,11 +58,12 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
       : Base(a, task, state, shared) {}
 
+  /// Works through all tiles of the thread block.
   __device__ __forceinline__ void run() {
     Sums sums;
     clear(sums);
     Base::walk([&](const SweepTile& t) {
-      if (steps) stage_ = static_cast<int>(t.stage);  // told anew: no register has to keep it
+      if (steps) stage_ = static_cast<int>(t.stage);  // no register keeps it from tile to tile
       if (steps && t.ends != 0) {
         Results(a_, t, Base::live_bytes()).announce(state_.cursor);
       }
@@ -65,8 +76,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       if (steps && (t.forward != 0 || t.ends != 0))
         arrive(&exchange(static_cast<int>(t.last_stage)).empty);
     });
-    if (is_elected()) stores_have_landed();  // masters: the next kernel is a sweep, too
-    if (steps && warp() == S::warps - 1) leave_next_start();  // has few rows, and so is through
+    if (is_elected()) stores_have_landed();  // of masters: the next sweep reads them
+    // The last warp has the fewest hidden values, and so the least to do.
+    if (steps && warp() == S::warps - 1) leave_next_start();
   }
 
  private:
@@ -84,13 +96,14 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     for (int chunk = 0; chunk < chunks; ++chunk) hold(sums[chunk]);
   }
 
-  // A step of W0, and of the last tile of a part of W1, has not left its last stage yet, where
-  // there is room for what follows.
+  // In steps `work_w0`, and `work_w1` with the last tile of a part, do not release the tile's last
+  // stage: `finish` uses its shared memory, and then `run` releases it.
 
+  /// W0: gradient of the step before, update, and sums += W0(t) x(t).
   __device__ __forceinline__ void work_w0(Sums& sums, const SweepTile& t) {
     if (Base::publishes()) return Base::pass(t);
     begin_phase();
-    const int rows = Base::rows_of(t);  // what is asked more than once, but here
+    const int rows = Base::rows_of(t);  // fields that are used repeatedly are read once
     const bool begins = t.begins != 0, ends = t.ends != 0;
     const float* rates = Base::rates_of(t);
     const float gain = rates[0], share = rates[1];
@@ -124,7 +137,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
         multiply_rows<1>(sums, w, rows_of(stage + 1), true);
       }
     }
-    if (!steps || !ends) Base::bring_next_masters(t);  // while they are multiplied
+    if (!steps || !ends) Base::bring_next_masters(t);  // while the tensor cores multiply
     if (chunks == 2 && rows > S::part_rows) {
       products_wait<1>();
       arrive(&exchange(stage).empty);
@@ -133,6 +146,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     hold(w);
     hold_all(sums);
   }
+  /// W1: errors, gradient, sums += W1(t)^T d1, and update.
   __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
     if (Base::settles()) return Base::pass(t);
     begin_phase();
@@ -140,8 +154,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     const int copies = stage_, stage = copies + (Base::publishes() ? 0 : S::copy_stages);
     stage_ = stage + chunks;
     Fragment g;
-    Weights w = {};           // what is undefined keeps registers
-    if (Base::publishes()) {  // d1 of the step before is there, for W1's copy alone
+    // Zero-initialised: otherwise the registers of w stay live across the loop over tiles.
+    Weights w = {};
+    if (Base::publishes()) {  // d1 of the step before is loaded, for the copy of W1 alone
       batch::clear(g);
       for (int chunk = 0; chunk < chunks; ++chunk) {
         wait_for_stage(stage + chunk);
@@ -160,20 +175,23 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       batch::clear(g);
       multiply_errors(sums, g, w, stage, n, t.begins == 0);
     }
-    products_wait<steps ? 1 : 0>();  // else there may be none that goes on
+    products_wait<steps ? 1 : 0>();  // g is ready; outside of steps there may be no second group
     hold(g);
     Base::leave_n(t);
-    Base::move(g, t);  // while W1^T d1 is made
+    Base::move(g, t);  // while the tensor cores multiply W1^T d1
     products_wait<0>();
     hold(w);
     hold_all(sums);
     begin_phase();
-    const int first = steps ? static_cast<int>(t.stage) + S::copy_stages : stage;  // not kept
+    // The first stage of d1, in steps read again: no register keeps it.
+    const int first = steps ? static_cast<int>(t.stage) + S::copy_stages : stage;
     if constexpr (chunks == 2) arrive(&exchange(first).empty);
     if (!steps || t.ends == 0) arrive(&exchange(first + chunks - 1).empty);
     Base::store_copy(t.panel, g);
     if (!steps || t.ends == 0) Base::bring_next_masters(t);
   }
+  // Stages are counted over all tiles of the thread block, from 0.
+
   [[nodiscard]] __device__ Exchange& exchange(int stage) const {
     return state_.stages[Turns<S::stages>{stage}.place()];
   }
@@ -183,25 +201,28 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   [[nodiscard]] __device__ unsigned char* rows_of(int stage) const {
     return shared_ + Turns<S::stages>{stage}.place() * S::stage_bytes;
   }
-  /// The part's sums are made.
+  /// After the last tile of a part: its sums become h or d0, or are left to another thread block.
   __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
     begin_phase();
     Results results(a_, t, Base::live_bytes());
     if (!results.adds()) {
       results.leave(sums, state_.cursor);
     } else {
-      sync_warps(1, S::warps * 32);  // all have read the last stage
+      sync_warps(1, S::warps * 32);  // all warps have read the last stage
       static_assert(Results::rooms_bytes <= S::stage_bytes);
-      if (is_elected()) stores_have_read();  // masters leave the place of what is added
+      // `publish` copies another part's sums over the tile's masters: their store must have read
+      // them.
+      if (is_elected()) stores_have_read();
       __syncwarp();
       results.publish(sums, state_.cursor, rows_of(static_cast<int>(t.last_stage)),
                       reinterpret_cast<unsigned char*>(Base::masters(t.number)));
     }
-    show_to_copies();  // the next masters come to the place of what was added
+    show_to_copies();  // before the next masters are copied over what was read there
     Base::bring_next_masters(t);
   }
 
-  /// What the block's next step begins with: all warps know this one's.
+  /// Writes what the block's next step begins with; all warps have read this step's. Prefetches the
+  /// next step's rates and flags to the L2 cache.
   __device__ void leave_next_start() const {
     static_assert(start_places < 32);
     const Cursor next = next_step(a_.shape, state_.cursor, false);
@@ -216,7 +237,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
 
-  /// Asks for g += n x^T over a chunk of the sequences.
+  /// Starts g += n x^T over a chunk of the sequences, where `n` holds d0 and `x` a stage's rows.
   __device__ __forceinline__ void multiply_gradient(Gradient& g, const unsigned char* n,
                                                     const unsigned char* x) const {
     if constexpr (multiplies_in_groups) {
@@ -251,8 +272,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// Z += gain g, where it lies, and back to device memory; g becomes W = Z + share g. (Where there
-  /// are no hidden values g is of no use to anybody.)
+  /// Z += gain g in shared memory, then starts the store to device memory; g becomes
+  /// W = Z + share g. `rows`: m of the tile. For rows beyond the last hidden value g stays as it
+  /// is; the sums that follow from them are not used.
   __device__ __forceinline__ void move(Gradient& g, const SweepTile& t, int rows, float gain,
                                        float share) {
     begin_phase();
@@ -281,12 +303,15 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16 * columns), z,
                      static_cast<unsigned>(min(values, 16) * columns * 4), leaves_first());
   }
+  /// z = change(g, z) for 16 hidden values by `columns` inputs in the order of accumulators; `z` is
+  /// the lane's first quad.
   template <class Change>
   __device__ __forceinline__ static void change_quads(float4* z, Gradient& g, int columns,
                                                       Change&& change) {
 #pragma unroll
-    for (int first = 0; first < 8; first += 4) {  // all are read before any is written
-      float4 v[4] = {};                           // what is undefined keeps registers
+    for (int first = 0; first < 8; first += 4) {  // four loads before their stores, for latency
+      // Zero-initialised: otherwise the registers of v stay live across the loop over tiles.
+      float4 v[4] = {};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if ((first + i) * 8 < columns) v[i] = z[(first + i) * 32];
@@ -301,7 +326,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// Those of the lane's first row, or second.
+  /// The same for fewer than 16 hidden values, whose masters lie row by row: for one of the lane's
+  /// two rows, whose values are elements `Row` and `Row` + 1 of each quad of `g` (0: row l/4; 2:
+  /// row l/4 + 8). `z` is the lane's first pair in that row.
   template <int Row, class Change>
   __device__ __forceinline__ static void change_pairs(float2* z, Gradient& g, int columns,
                                                       Change&& change) {
@@ -312,7 +339,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       z[i * 4] = make_float2(change(g[i][Row], v.x), change(g[i][Row + 1], v.y));
     }
   }
-  /// Sums lie as first operands do.
+  /// Packs accumulators into mma operands A: both lie across the warp in the same way.
   __device__ __forceinline__ static void hold_pairs(Weights& w, const Gradient& g) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -323,8 +350,9 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// Asks for sums += W x for a part of the tile's m, or the first of the sums unless it `adds`.
-  /// (Set to 0 somewhere else they would be moved between registers.)
+  /// Starts sums += W x over part `Part` of the tile's m, or sums = W x unless `adds`. (If the sums
+  /// were set to 0 under a condition instead, the compiler would move all of them to other
+  /// registers.) `x`: the part's stage.
   template <int Part>
   __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
                                                 bool adds) const {
@@ -357,8 +385,8 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// Without products of four warps: over rows `first` and on of `Rows`, a chunk of the sequences
-  /// from byte `start` on.
+  /// Without wgmma: sums += w rows over 16 rows from row `first` of `Rows` on, and a chunk of the
+  /// sequences from byte `start` of a row on.
   template <int Rows>
   __device__ void multiply_sixteen(float (&sums)[chunk_octets][4], const std::uint32_t (&w)[4],
                                    const unsigned char* rows, int first, int start) const {
@@ -373,14 +401,15 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
 
-  /// Where W1(t-2), or W1(t), of 16 m of the tile lies.
+  /// Where the copy of 16 m lies in shared memory: of W1(t) if `now`, else of W1(t-2). `copies`:
+  /// the tile's first stage; `group`: number of the 16 m in the tile.
   [[nodiscard]] __device__ const unsigned char* copy_at(int copies, bool now, int group) const {
     const int stage = now ? S::copy_stages - 1 : 0;
     return rows_of(copies + stage) + (now && stage == 0 ? S::copy_bytes : 0) +
            group * (copy_words * 4);
   }
-  /// W1(t) of the tile: 64 m by a warp's hidden values, yet to be transposed. All have read their
-  /// copies then.
+  /// Loads W1(t) of the tile, 64 m by the warp's 16 hidden values; each 8 x 8 matrix has yet to be
+  /// transposed. The warp has then read both copies and releases their stages.
   __device__ __forceinline__ void load_weights(Weights& w, int copies, const SweepTile& t) const {
     if constexpr (S::copy_stages == 2) wait_for_stage(copies + 1);
 #pragma unroll
@@ -403,6 +432,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
     for (int i = 0; i < S::copy_stages; ++i) arrive(&exchange(copies + i).empty);
   }
+  /// Transposes each 8 x 8 matrix.
   __device__ __forceinline__ static void transpose_all(Weights& w) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -410,12 +440,13 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       for (int i = 0; i < 4; ++i) w[k][i] = transpose(w[k][i]);
     }
   }
-  /// By 16 m: how many groups there are of those.
+  /// The number of groups of 16 m of a tile.
   [[nodiscard]] __device__ static int groups_of(const SweepTile& t) {
     return (Base::rows_of(t) + 15) / 16;
   }
-  /// Targets, a chunk of the sequences in a stage, become d1: of its 16 m by each warp or, where
-  /// there are fewer than 64, of a share of the sequences.
+  /// Turns the targets into d1 where they lie, in the stages from `stage` on. Each warp does so for
+  /// a group of 16 m and all sequences; where there are fewer than four groups the warps share the
+  /// groups by sequences, too. Returns the thread's share of the score. `n`: rows of r(t-2).
   __device__ __forceinline__ ErrorSums turn_into_errors(int copies, int stage,
                                                         const unsigned char* n,
                                                         const SweepTile& t) {
@@ -424,7 +455,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     ErrorSums score;
     const bool full = groups == S::warps;
     const int bytes = full ? piece : share_bytes;
-    constexpr int shares = S::row_bytes / share_bytes;  // of 16 m
+    constexpr int shares = S::row_bytes / share_bytes;  // shares of a group
     const int turns = full ? S::row_bytes / piece : (groups * shares + S::warps - 1) / S::warps;
 #pragma unroll 1
     for (int i = 0; i < turns; ++i) {
@@ -442,7 +473,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
     return score;
   }
-  /// Stores d1 of the tile, by all warps.
+  /// Stores d1 of the tile in device memory, by all warps.
   __device__ void keep_errors(int stage, const SweepTile& t) const {
     constexpr unsigned unit = S::row_bytes / 16;
     uint4* to = reinterpret_cast<uint4*>(
@@ -456,8 +487,8 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
                                               S::template at<S::rows>(row, byte % S::chunk_bytes));
     }
   }
-  /// Asks for g += d1 r^T and then for sums += W1^T d1, or the first of these unless it `adds`;
-  /// d1 lies in stages.
+  /// Starts g += d1 r^T and then sums += W1^T d1 (sums = W1^T d1 unless `adds`), each a group of
+  /// asynchronous products of its own. d1 lies in the stages from `stage` on, r in `n`.
   __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w, int stage,
                                                   const unsigned char* n, bool adds) const {
     if constexpr (multiplies_in_groups) {
@@ -492,7 +523,8 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// Of a chunk, one product among others: g += d1 r^T.
+  /// Issues the products of g += d1 r^T over a chunk of the sequences, for a group of products that
+  /// the caller opens and commits.
   __device__ __forceinline__ static void ask_for_gradient(Fragment& g, const unsigned char* d1,
                                                           const unsigned char* n) {
     const GroupOperand rows = group_operand(d1), rows_n = group_operand(n);
@@ -505,7 +537,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// g += d1 r^T alone.
+  /// g += d1 r^T over chunk `chunk`, and waits for it. `d1`: the chunk's stage.
   __device__ __forceinline__ void learn_rows(Fragment& g, const unsigned char* d1,
                                              const unsigned char* n, int chunk) const {
     if constexpr (multiplies_in_groups) {
@@ -522,6 +554,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
+  /// Makes what the warp has written or seen in shared memory visible to wgmma.
   __device__ static void begin_products() {
     __syncwarp();
     show_to_products();

@@ -2,14 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The second kernel of a step: every weight moves along its rank-B gradient
+/// The second kernel of a step that is not swept: it updates every weight by its rank-B gradient
 ///     g[m][n] = sum_b rows_m[m][b] rows_n[n][b]      (W0: x(t-2) d0(t); W1: d1(t) r(t-2))
-/// in fp32, and its working copies for the next step's products are written at the same time.
+/// in fp32, and writes the working copies for the next step's products at the same time.
 ///
-/// Either the learning rule keeps its floats beside every weight; or, for a momentum that dies out
-/// soon, the last T gradients are listed (unit/deferred.hpp, folded every step): the master Z gains
-/// each gradient with its final share, W = Z + sum_j w_j g(t-j) only lives in the working copy, and
-/// the array of momenta, half of all the bytes, is gone.
+/// There are two schemes. Either the learning rule keeps its floats beside every weight. Or, for a
+/// momentum that dies out soon, the last T gradients are listed (unit/deferred.hpp, folded every
+/// step): the master Z gains each gradient with its final share, W = Z + sum_j w_j g(t-j) exists in
+/// the working copy only, and there is no momentum array, which would be half of all the bytes. The
+/// listed gradients are then computed anew from their rows in every step.
+///
+/// Each thread block has an equal share of the tiles (128 m by up to 56 n), each of its 8 warps 16
+/// m of a tile. It loads with cp.async: rows stage by stage through a ring buffer that runs on from
+/// tile to tile, tile descriptors three tiles ahead, and masters one tile ahead.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,25 +33,26 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// What a block of threads has in shared memory: stages of rows (128 of m, 56 of n, `Bytes` of
-/// each), tiles read ahead, and the masters (and the rule's floats) of the next tile.
+/// The dynamic shared memory of a thread block: [stages] of rows (128 of m, then 56 of n, `Bytes`
+/// of each, padded to `stride`), [tiles] tiles, [2][rows] places of the rows of two stages, and the
+/// masters and the rule's floats of a tile ([Floats][8 warps][16 columns]).
 template <int Bytes, int Floats>
 struct UpdateShape {
-  static constexpr int stride = Bytes + 16;  // a warp's reads fall into different banks
+  static constexpr int stride = Bytes + 16;  // padded: a warp's loads have no bank conflicts
   static constexpr int rows = tile_rows + panel_width;
-  static constexpr int chunks = Bytes / 16;
+  static constexpr int chunks = Bytes / 16;  ///< units of 16 bytes
   static constexpr int stage_bytes = rows * stride;
   static constexpr int stages = Floats == 1 ? 3 : 2;
   static constexpr int tiles = stages + 3;
   static constexpr int places_start = stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile));
   static constexpr int masters_start = places_start + 2 * rows * 4;
-  /// Panels have at most `columns` n.
+  /// `columns`: the most n of a panel.
   static constexpr int shared_bytes(int columns) {
     return masters_start + Floats * tile_rows * columns * 4;
   }
 };
 
-/// sums += rows_m[16] rows_n[56] over `Bytes` of sequences.
+/// sums += rows_m rows_n^T, 16 by 56, over the sequences in `Bytes` bytes of each row.
 template <class M, int Bytes>
 __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned char* rows_m,
                                                const unsigned char* rows_n) {
@@ -72,17 +78,24 @@ __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned ch
   }
 }
 
+/// Static shared memory of a thread block.
 struct UpdateState {
-  std::uint32_t streams[most_terms][static_cast<int>(Stream::count)];  ///< places in the arena
+  /// Where, for each listed gradient, the rows of each stream start: in units of 16 bytes from the
+  /// arena's start.
+  std::uint32_t streams[most_terms][static_cast<int>(Stream::count)];
   Cursor cursor;
 };
 
-/// Walks through the tiles of a block of threads. Rows come ahead by stages, which run on from tile
-/// to tile; tiles three ahead; masters one ahead.
+/// What a thread does: it goes through the tiles of its thread block. A tile has `terms_` gradients
+/// (listed ones, or one), and a gradient has `chunks_` stages, each with `Bytes` bytes of every
+/// row.
+///
+/// Groups of asynchronous copies alternate: one of a stage's rows, then one of the next tile's
+/// masters, empty except at the end of a tile. `copies_wait` can thus count groups at compile time.
 template <class M, class Rule, bool Listed, int Bytes>
 class Updater {
-  static constexpr int state_floats = Listed ? 0 : Rule::state;
-  static constexpr bool counted = !Listed && counts_updates<Rule>;
+  static constexpr int state_floats = Listed ? 0 : Rule::state;     ///< beside each weight
+  static constexpr bool counted = !Listed && counts_updates<Rule>;  ///< RateKind::counted
   using S = UpdateShape<Bytes, 1 + state_floats>;
 
  public:
@@ -107,6 +120,7 @@ class Updater {
     masters_ = reinterpret_cast<float*>(shared + S::masters_start) + warp() * 16 * a.shape.columns;
   }
 
+  /// Updates all tiles of the thread block.
   __device__ void run() {
     bring_tile(0);
     bring_tile(1);
@@ -120,14 +134,14 @@ class Updater {
       __syncthreads();
       issue();
       copies_commit();
-      if (i < S::stages - 2) copies_commit();  // stages and masters take turns
+      if (i < S::stages - 2) copies_commit();  // an empty group in place of masters
     }
     copies_commit();
     int stage = 0;
     for (int tile = 0; tile < count_; ++tile) {
       const Panel& p = tiles_[tile % S::tiles].panel;
       Fragment pending;  // sum_j w_j g(t-j)
-      Fragment gains;    // what the master gains, or the gradient
+      Fragment gains;    // listed: what is added to the master; else the gradient
       clear(pending);
       clear(gains);
       RuleStep rule;
@@ -135,7 +149,7 @@ class Updater {
         Fragment listed;
         Fragment& sums = Listed ? listed : gains;
         clear(sums);
-        // Read early: its way from memory is the product's time.
+        // Loaded early, so that the product hides the latency.
         const float* rates =
             table_ + 4 + p.layer * (counted ? 4 : 2 * terms_) + (Listed ? 2 * term : 0);
         const float first = rates[0], second = rates[1];
@@ -146,7 +160,7 @@ class Updater {
           issue();
           copies_commit();
           multiply(sums, stages_ + stage % S::stages * S::stage_bytes);
-          if (term + 1 < terms_ || chunk + 1 < chunks_) copies_commit();  // no masters here
+          if (term + 1 < terms_ || chunk + 1 < chunks_) copies_commit();  // empty, no masters
         }
         if constexpr (Listed) {
           if (task_ == Task::learn && first != 0.0F) add(gains, first, sums);
@@ -166,6 +180,7 @@ class Updater {
  private:
   __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
 
+  /// Starts loading the block's `tile`-th tile, if there is one.
   __device__ void bring_tile(int tile) {
     constexpr int chunks = sizeof(Tile) / 16;
     if (tile >= count_ || threadIdx.x >= chunks) return;
@@ -173,11 +188,13 @@ class Updater {
                reinterpret_cast<const uint4*>(a_.tiles + first_ + tile) + threadIdx.x);
   }
 
-  /// The warp's part of a tile exists.
+  /// Whether the tile has any of the warp's 16 m.
   __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
+  /// Index of their first float in the master.
   __device__ static std::size_t place(const Panel& p) {
     return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
   }
+  /// Starts loading the warp's masters, and the rule's floats, of a tile.
   __device__ void bring_masters(int tile) {
     if (tile >= count_) return;
     const Panel& p = tiles_[tile % S::tiles].panel;
@@ -190,7 +207,8 @@ class Updater {
     }
   }
 
-  /// Asynchronously the next stage of rows, and with a tile's first one the tile three further on.
+  /// Starts loading the next stage of rows, and with a tile's first stage the tile three further
+  /// on.
   __device__ void issue() {
     if (ahead_tile_ >= count_) return;
     constexpr int each = (S::rows * S::chunks + threads - 1) / threads;
@@ -222,7 +240,8 @@ class Updater {
     }
     find_rows();
   }
-  /// Where the rows of the next stage are, for all threads after the next barrier.
+  /// Looks up where the rows of the next stage lie, for all threads to read after the next
+  /// __syncthreads.
   __device__ void find_rows() {
     if (ahead_tile_ >= count_ || threadIdx.x >= S::rows) return;
     places_[ahead_ % 2 * S::rows + static_cast<int>(threadIdx.x)] =
@@ -230,6 +249,8 @@ class Updater {
                   static_cast<std::uint32_t>(row_bytes_ / 16));
   }
 
+  /// Adds a stage's products to the warp's sums; for fp32 (M::in_parts) they are accumulated from
+  /// zero, because tensor cores truncate, and added in ordinary arithmetic.
   __device__ void multiply(Fragment& sums, const unsigned char* rows) const {
     const unsigned char* m = rows + warp() * 16 * S::stride;
     const unsigned char* n = rows + tile_rows * S::stride;
@@ -243,7 +264,8 @@ class Updater {
     }
   }
 
-  /// The tile's gradients are complete: the weights move, and the next tile's masters may come.
+  /// Once the tile's gradients are complete: starts loading the next tile's masters, updates the
+  /// weights (Task::learn), and stores the working copies, or W (Task::read).
   __device__ void finish(const Panel& p, int tile, const Fragment& gains, const Fragment& pending,
                          RuleStep rule) {
     Fragment w;
@@ -279,12 +301,16 @@ class Updater {
     }
   }
 
-  /// The number of a layer's update, from 1; 0 where it makes none.
+  /// The number of a layer's update, counted from 1, of two words of the rate table; 0 if the layer
+  /// makes none in this step.
   __device__ static unsigned long long number_of(const float* words) {
     return static_cast<unsigned long long>(__float_as_uint(words[1])) << 32 |
            __float_as_uint(words[0]);
   }
 
+  /// Applies the rule to all weights of the warp. `old`: the rule's floats; `g`: the gradient,
+  /// summed over the sequences; `share`: a sequence's share, which only counted rates do not
+  /// include yet.
   template <class Old>
   __device__ static void learn(Fragment& w, Old& old, const Fragment& g, RuleStep rule,
                                float share) {
@@ -306,6 +332,8 @@ class Updater {
     }
   }
 
+  /// Stores the working copies of W. Of W1, which has two, the one that is not read in this step;
+  /// for Task::publish both.
   __device__ void publish_work(const Panel& p, const Fragment& w) const {
     const int m16 = static_cast<int>(p.first) / 16 + warp();
     const std::uint32_t copies = task_ == Task::publish && p.flips != 0 ? 2 : 1;
@@ -324,24 +352,28 @@ class Updater {
   const Arguments& a_;
   const Task task_;
   const UpdateState& state_;
-  const float* table_;
+  const float* table_;  ///< the step's rates
   unsigned char* stages_;
   Tile* tiles_;
-  std::uint32_t* places_;  ///< [2][rows] in the arena, of this stage and the next
-  float* masters_;         ///< of the warp
-  const std::size_t row_bytes_;
+  /// [2][rows] places in the arena, in units of 16 bytes: of the next stage to load and, as other
+  /// threads may still read them, of the stage before.
+  std::uint32_t* places_;
+  float* masters_;               ///< the warp's
+  const std::size_t row_bytes_;  ///< of a whole row
   const int terms_, chunks_;
-  const unsigned first_;
-  const int count_;
-  int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_chunk_ = 0;  ///< the next stage to bring
+  const unsigned first_;  ///< index of the block's first tile
+  const int count_;       ///< the block's number of tiles
+  /// The next stage to load: its number, and its tile, gradient and chunk.
+  int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_chunk_ = 0;
 };
 
-/// Blocks on a multiprocessor: with two floats of a rule beside a weight there is shared memory for
-/// one, which may then have all registers.
+/// Thread blocks per SM. With two floats of a rule beside each weight there is shared memory for
+/// one only, which may then have all registers.
 template <class Rule, bool Listed>
 inline constexpr int update_blocks = !Listed && Rule::state >= 2 ? 1 : 2;
 
-/// Blocks share the tiles evenly. Where it learns, the cursor goes on to the next step.
+/// Grid: any number of thread blocks, which share the tiles evenly. With Task::learn the cursor
+/// advances to the next step.
 template <class M, class Rule, bool Listed, int Bytes>
 __global__ void __launch_bounds__(threads, update_blocks<Rule, Listed>)
     update_kernel(const __grid_constant__ Arguments a, Task task) {
@@ -373,14 +405,14 @@ __global__ void __launch_bounds__(threads, update_blocks<Rule, Listed>)
   Updater<M, Rule, Listed, Bytes>(a, task, state, table, shared).run();
 }
 
-/// Launches `update_kernel` for rows of a length that is known at run time.
+/// Launches `update_kernel` for rows of a length known at run time.
 template <class M, class Rule>
 struct UpdateLauncher {
-  int bytes;  ///< of a row in a stage: 32, 64 or 128
-  bool listed;
-  int multiprocessors;
-  bool early;
-  int columns;  ///< most n of a panel
+  int bytes;            ///< bytes of a row in a stage: 32, 64 or 128
+  bool listed;          ///< whether gradients are listed; else the rule has floats beside weights
+  int multiprocessors;  ///< of the device
+  bool early;           ///< whether the kernel may start while the one before it ends
+  int columns;          ///< the most n of a panel
 
   template <class What>
   void for_kernel(What&& what) const {
@@ -396,13 +428,13 @@ struct UpdateLauncher {
     };
     with_constant<32, 64, 128>(bytes, with);
   }
-  /// Of a block of threads.
+  /// Dynamic shared memory of a thread block.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
     for_kernel([&](auto*, int shared) { bytes = shared; });
     return bytes;
   }
-  /// Once, before the first launch.
+  /// To be called once, before the first launch.
   void prepare() const {
     for_kernel(
         [](auto* kernel, int shared) { allow_shared(kernel, static_cast<std::size_t>(shared)); });

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Arithmetic that is rounded in another way than C++ does it.
+/// Arithmetic with other rounding than in C++.
 
 #include <cuda_runtime.h>
 
@@ -12,20 +12,20 @@
 
 namespace pvm::inline v0::detail {
 
-/// 1 / v to a unit in the last place, for v that are far from the ends of the range.
+/// 1 / v within 1 ulp. v and the result must be normal numbers: subnormal ones are flushed to 0.
 __device__ __forceinline__ float reciprocal(float v) {
   float out;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
   return out;
 }
-/// Two values as fp16, the first in the lower half, rounded to nearest. What is out of range
-/// becomes the largest number; what is none stays so.
+/// Two values as fp16, `first` in the low half, rounded to nearest. Values out of range become the
+/// largest finite number; NaN stays NaN.
 __device__ __forceinline__ std::uint32_t pair_to_fp16(float first, float second) {
   std::uint32_t pair;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   return pair;
 }
-/// The same, cut towards 0.
+/// The same, rounded towards 0 and without saturation.
 __device__ __forceinline__ std::uint32_t pair_cut_to_fp16(float first, float second) {
   std::uint32_t pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));

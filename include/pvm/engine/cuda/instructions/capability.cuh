@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The oldest GPUs that have the instructions: whoever compiles for others is told so.
+/// Stops the compilation for GPUs that are too old for these instructions.
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #error \

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Asynchronous copies between global and shared memory, by threads and in bulk, and the barriers
-/// that wait for them.
+/// Asynchronous copies between global and shared memory, by single threads (cp.async) and in bulk
+/// (cp.async.bulk), and the mbarriers that wait for them.
 
 #include <cuda_runtime.h>
 
@@ -14,7 +14,7 @@ namespace pvm::inline v0::detail {
 
 // -------------------------------------------------------------- by threads
 
-/// 16 bytes from global to shared memory.
+/// Copies 16 bytes from global to shared memory; `policy`: an L2 eviction policy (memory.cuh).
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)),
                "l"(global));
@@ -25,31 +25,33 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global,
       "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
       "l"(global), "l"(policy));
 }
-/// 4 bytes.
+/// Copies 4 bytes.
 __device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global)
                : "memory");
 }
-/// `bytes` bytes, 16 or none, and zeros up to 16; if none, `global` may point anywhere.
+/// Copies `bytes` bytes, 16 or 0, and fills the rest of 16 bytes with zeros. If `bytes` is 0,
+/// `global` is not read and may point anywhere.
 __device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(bytes));
 }
-/// Closes the group of this thread's copies since the last one was closed.
+/// Commits this thread's copies since the last commit as a group.
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
-/// Waits for this thread's groups but the youngest `Pending`.
+/// Waits for all of this thread's groups except the `Pending` youngest ones.
 template <int Pending>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending));
 }
-/// Waits for all of this thread's copies, in groups or not.
+/// Waits for all of this thread's copies, committed or not.
 __device__ __forceinline__ void copies_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // -------------------------------------------------------------- in bulk
 
-// What devices before 9.0 do not have: there, kernels that use it are never launched.
+// Devices before compute capability 9.0 do not have these. There the functions are empty, and
+// kernels that use them are never launched.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define PVM_BULK_COPIES 1
 #else
@@ -57,11 +59,13 @@ __device__ __forceinline__ void copies_wait_all() {
 #endif
 inline constexpr bool has_bulk_copies = PVM_BULK_COPIES != 0;
 
-/// A barrier in shared memory that opens when so many threads have arrived, and all bytes they
-/// expect, which are of bulk copies.
+/// An mbarrier: a barrier in shared memory that opens when a fixed number of threads have arrived
+/// and all bytes of bulk copies that these threads announced have been copied. It then starts its
+/// next phase.
 using CopyBarrier = unsigned long long;
 
-/// One thread's work, before the others use it (__syncthreads).
+/// Initialises the barrier for `arrivals` arrivals per phase. One thread calls it; __syncthreads
+/// must follow before other threads use the barrier.
 __device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                : "memory");
@@ -69,7 +73,7 @@ __device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int 
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-/// Arrives, and lets the barrier wait for `bytes` bytes of bulk copies more.
+/// Arrives, and announces `bytes` bytes of bulk copies that the barrier also waits for.
 __device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned int bytes) {
 #if PVM_BULK_COPIES
   asm volatile(
@@ -78,22 +82,23 @@ __device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned in
       : "memory");
 #endif
 }
-/// Arrives.
+/// Arrives at the barrier, without waiting.
 __device__ __forceinline__ void barrier_arrive(CopyBarrier* barrier) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(
                    shared_address(barrier))
                : "memory");
 }
-/// Arrives once all asynchronous copies of this thread so far are there.
+/// Makes the thread arrive asynchronously, as soon as all cp.async copies that it has issued so far
+/// have completed. Counts as one of the arrivals that the barrier was initialised with.
 __device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
 #endif
 }
-/// Waits until the barrier has opened; `parity` is 0 the first time, then 1, then 0 again. From
-/// compute capability 9.0 on the thread sleeps for up to 10 ms at a time: one that asks again and
-/// again takes others' turns.
+/// Waits until the phase with this parity is complete: 0 for the first phase, 1 for the second, 0
+/// for the third, and so on. From compute capability 9.0 on, the thread sleeps for up to 10 ms at a
+/// time, because polling would take issue slots from other warps.
 __device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
   unsigned int open;
   do {
@@ -116,7 +121,8 @@ __device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int 
 #endif
   } while (open == 0);
 }
-/// One thread's copy of a multiple of 16 bytes, both ends aligned to 16, that `barrier` waits for.
+/// Bulk copy from global to shared memory, issued by one thread. `bytes` is a multiple of 16, both
+/// addresses are aligned to 16 bytes; its bytes count for `barrier`, see `barrier_expect`.
 __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
                                                 unsigned int bytes, CopyBarrier* barrier) {
 #if PVM_BULK_COPIES
@@ -140,13 +146,14 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 #endif
 }
 
-/// What this thread wrote to shared memory is what bulk copies read that are asked for later.
+/// Proxy fence: makes this thread's stores to shared memory visible to bulk copies issued later.
 __device__ __forceinline__ void show_to_copies() {
 #if PVM_BULK_COPIES
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/// The other way: from shared to global memory, and the thread has a way to wait.
+/// Bulk copy from shared to global memory, with an L2 eviction policy. Forms a group of its own,
+/// for which this thread can wait.
 __device__ __forceinline__ void store_bulk_async(void* global, const void* shared,
                                                  unsigned int bytes, unsigned long long policy) {
 #if PVM_BULK_COPIES
@@ -157,13 +164,14 @@ __device__ __forceinline__ void store_bulk_async(void* global, const void* share
       : "memory");
 #endif
 }
-/// Waits until all such copies of this thread are there, for whoever starts behind the kernel.
+/// Waits until all bulk stores of this thread have completed, so that the next kernel sees them.
 __device__ __forceinline__ void stores_have_landed() {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
 }
-/// Waits until all such copies of this thread have read what they store.
+/// Waits until all bulk stores of this thread have read their source, which may then be
+/// overwritten.
 __device__ __forceinline__ void stores_have_read() {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Products of four warps, whose operands lie in shared memory: Hopper's own.
+/// wgmma: matrix products by a warpgroup (four warps) with operands in shared memory. Only Hopper
+/// has them, in code for sm_90a.
 
 #include <cuda_runtime.h>
 
@@ -19,53 +20,57 @@ namespace pvm::inline v0::detail {
 #define PVM_GROUP_PRODUCTS 0
 #endif
 
-/// Whether four warps can multiply what lies in shared memory as one: Hopper's own, for sm_90a.
+/// Whether the code is compiled for sm_90a, so that wgmma is available. Otherwise the functions of
+/// this file do nothing.
 inline constexpr bool multiplies_in_groups = PVM_GROUP_PRODUCTS != 0;
 
-/// An operand of such a product, which starts there: rows of 128 bytes, or of 64, from a multiple
-/// of eight rows on. The 16-byte pieces of row r are at (piece ^ r % 8), and where rows are of 64
-/// bytes at (piece ^ r / 2 % 4). It is moved on by adding to it, 1 for 16 bytes: 2 for the next 16
-/// columns.
+/// The low half of the matrix descriptor of an operand that starts at `shared`. The operand has
+/// rows of 128 or 64 bytes, starts at a multiple of eight rows, and is swizzled: 16-byte piece p of
+/// row r is at position p ^ (r % 8) of the row, or, in rows of 64 bytes, at p ^ (r / 2 % 4). Adding
+/// n to the descriptor moves the start by 16 n bytes; adding 2 moves it by 16 columns.
 using GroupOperand = std::uint32_t;
 __device__ __forceinline__ GroupOperand group_operand(const void* shared) {
   return (shared_address(shared) & 0x3ffffU) >> 4 | 1U << 16;
 }
-/// The upper half of its descriptor: how pieces are moved, and how far it is from 8 rows to the
-/// next 8.
+/// The high half of the descriptor: the swizzling mode (1: 128 bytes, 2: 64 bytes) and the stride
+/// from 8 rows to the next 8, in units of 16 bytes.
 template <int RowBytes>
 inline constexpr unsigned group_layout = (RowBytes == 128 ? 1U : 2U) << 30 | 8 * RowBytes / 16;
-/// What this thread wrote to shared memory, or saw there, is what products read that come later.
+/// Proxy fence: makes what this thread wrote to shared memory, or saw there, visible to wgmma that
+/// are issued later.
 __device__ __forceinline__ void show_to_products() {
 #if PVM_GROUP_PRODUCTS
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/// Before the first of some products: sums and what lies in shared memory are ready.
+/// To be called before the first wgmma of a sequence: orders earlier accesses to the accumulators
+/// and to operands in registers before it.
 __device__ __forceinline__ void products_begin() {
 #if PVM_GROUP_PRODUCTS
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// Closes the group of the products since the last one was closed.
+/// Commits the wgmma since the last commit as a group.
 __device__ __forceinline__ void products_commit() {
 #if PVM_GROUP_PRODUCTS
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/// Waits for all groups but the youngest `Pending`.
+/// Waits for all groups except the `Pending` youngest ones.
 template <int Pending>
 __device__ __forceinline__ void products_wait() {
 #if PVM_GROUP_PRODUCTS
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 #endif
 }
-/// After the last: waits for them.
+/// Commits and waits for all products.
 __device__ __forceinline__ void products_end() {
   products_commit();
   products_wait<0>();
 }
 
-// Sums of such products, as the assembler names them and as the compiler does.
+// Lists of the accumulators: as operands %0, %1, ... in the PTX text, and as constraints of the asm
+// statement. An "octet" is four accumulators of a lane, which belong to 8 columns.
 #define PVM_SUMS_TO_15 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define PVM_SUMS_TO_27 PVM_SUMS_TO_15 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27"
 #define PVM_SUMS_TO_31 PVM_SUMS_TO_27 ",%28,%29,%30,%31"
@@ -80,7 +85,8 @@ __device__ __forceinline__ void products_end() {
 #define PVM_12_OCTETS PVM_8_OCTETS, PVM_4_OCTETS(8)
 #define PVM_16_OCTETS PVM_12_OCTETS, PVM_4_OCTETS(12)
 
-// c += a b, both operands in shared memory; A, B and LAYOUT are the numbers behind the sums.
+// c += a b, both operands in shared memory. A, B and LAYOUT are asm operand names; they follow
+// those of the accumulators.
 #define PVM_MULTIPLY_SHARED(TYPE, COLUMNS, SUMS, A, B, LAYOUT, ...)                  \
   asm volatile(                                                                      \
       "{\n\t.reg .b64 a, b;\n\t"                                                     \
@@ -90,7 +96,8 @@ __device__ __forceinline__ void products_end() {
       "}, a, b, 1, 1, 1, 0, 0;\n\t}"                                                 \
       : __VA_ARGS__                                                                  \
       : "r"(a), "r"(b), "n"(group_layout<RowBytes>))
-// c += a b, or c = a b unless it `adds`, the first operand in registers, numbers A.
+// c += a b if `adds`, else c = a b. Operand A is in registers, B in shared memory, transposed. A,
+// B, LAYOUT and ADDS are asm operand names; they follow those of the accumulators.
 #define PVM_MULTIPLY_HELD(TYPE, COLUMNS, SUMS, A, B, LAYOUT, ADDS, ...)                       \
   asm volatile(                                                                               \
       "{\n\t.reg .b64 b;\n\t.reg .pred adds;\n\t"                                             \
@@ -102,8 +109,8 @@ __device__ __forceinline__ void products_end() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout<RowBytes>),      \
         "r"(static_cast<unsigned>(adds)))
 
-/// c += a b: 64 x 16 by 16 x 56, rows and columns in rows of the operands. The sums lie as those of
-/// four warps' smaller products, 16 rows a warp.
+/// c += a b, 64 x 16 by 16 x 56. A row of shared memory holds a row of a, or a column of b. Warp w
+/// of the warpgroup gets rows 16 w to 16 w + 15 of c, in the order of m16n8 mma accumulators.
 template <int RowBytes>
 __device__ __forceinline__ void multiply_group_bf16(float (&c)[7][4], GroupOperand a,
                                                     GroupOperand b) {
@@ -118,7 +125,7 @@ __device__ __forceinline__ void multiply_group_fp16(float (&c)[7][4], GroupOpera
   PVM_MULTIPLY_SHARED("f16", "56", PVM_SUMS_TO_27, "%28", "%29", "%30", PVM_7_OCTETS);
 #endif
 }
-/// The same by 64.
+/// The same, 64 x 16 by 16 x 64.
 template <int RowBytes>
 __device__ __forceinline__ void multiply_square_bf16(float (&c)[8][4], GroupOperand a,
                                                      GroupOperand b) {
@@ -133,9 +140,10 @@ __device__ __forceinline__ void multiply_square_fp16(float (&c)[8][4], GroupOper
   PVM_MULTIPLY_SHARED("f16", "64", PVM_SUMS_TO_31, "%32", "%33", "%34", PVM_8_OCTETS);
 #endif
 }
-/// c += a b, or c = a b unless it `adds`: 64 x 16, 16 rows a warp as the first operand of a smaller
-/// product lies in registers, by 16 x 128, columns in pieces of a row's bytes, each in rows of the
-/// depth. `b` as told by `wide_operand`.
+/// c += a b if `adds`, else c = a b; 64 x 16 by 16 x 128. Each warp holds 16 rows of a in
+/// registers, as the fragment of mma operand A. b is given by `wide_operand`: a row of shared
+/// memory holds `RowBytes` of the columns for one index of the depth, and the next columns follow
+/// in other rows.
 template <int RowBytes>
 __device__ __forceinline__ void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4],
                                                    GroupOperand b, bool adds) {
@@ -152,7 +160,7 @@ __device__ __forceinline__ void multiply_held_fp16(float (&c)[16][4], const std:
                     PVM_16_OCTETS);
 #endif
 }
-/// The same by 96, 64 and 32.
+/// The same for 96, 64 and 32 columns.
 template <int RowBytes>
 __device__ __forceinline__ void multiply_held_bf16(float (&c)[12][4], const std::uint32_t (&a)[4],
                                                    GroupOperand b, bool adds) {
@@ -215,13 +223,16 @@ __device__ __forceinline__ void multiply_held_fp16(float (&c)[4][4], const std::
 #undef PVM_SUMS_TO_27
 #undef PVM_SUMS_TO_15
 
-/// An operand whose columns lie in such pieces, `Apart` bytes from one to the next.
+/// Low half of the descriptor of operand b of `multiply_held`. Its columns are divided into groups
+/// of `RowBytes`; each group has a row for every index of the depth, and the groups are `Apart`
+/// bytes apart.
 template <int Apart>
 __device__ __forceinline__ GroupOperand wide_operand(const void* shared) {
   return (shared_address(shared) & 0x3ffffU) >> 4 | static_cast<unsigned>(Apart / 16) << 16;
 }
-/// Registers that products read or add to are ready before them, and are not touched until they
-/// have ended: the compiler does not know that such instructions go on behind each other.
+/// To be called before and after asynchronous products, with the registers that they read or add
+/// to: keeps the compiler from moving accesses to these registers between the products, of which it
+/// does not know that they are asynchronous.
 template <int Count>
 __device__ __forceinline__ void hold(float (&c)[Count][4]) {
 #if PVM_GROUP_PRODUCTS

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Small matrices that lie across a warp: from and to shared memory, and their products.
+/// Matrix fragments distributed over the lanes of a warp: loads and stores in shared memory, and
+/// mma products.
 
 #include <cuda_runtime.h>
 
@@ -13,7 +14,9 @@
 
 namespace pvm::inline v0::detail {
 
-/// Four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32), a row address from every lane.
+/// Loads four 8 x 8 matrices of 16-bit values (or 8 x 4 of 32-bit values). Every lane gives the
+/// address of one row: lanes 0 to 7 those of the first matrix, and so on. The functions with "two"
+/// load two matrices, with the addresses of lanes 0 to 15.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -36,7 +39,8 @@ __device__ __forceinline__ void load_two_matrices_transposed(std::uint32_t& r0, 
                : "=r"(r0), "=r"(r1)
                : "r"(shared_address(row)));
 }
-/// Back to where `load_matrices` took them from; from compute capability 9.0 on.
+/// Stores four matrices, with lanes and addresses as in `load_matrices`. Needs compute capability
+/// 9.0 (else it does nothing).
 __device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
@@ -45,14 +49,14 @@ __device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&
       : "memory");
 #endif
 }
-/// An 8 x 8 matrix of 16-bit values that lies across a warp, transposed.
+/// Transposes an 8 x 8 matrix of 16-bit values that is distributed over a warp.
 __device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
   std::uint32_t out;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
   return out;
 }
 
-/// c += a b: 16 x 16 by 16 x 8, or by 8 of tf32, sums in fp32.
+/// c += a b, with fp32 accumulators: a is 16 x 16 and b 16 x 8 (tf32: a is 16 x 8 and b 8 x 8).
 __device__ __forceinline__ void multiply_bf16(float (&c)[4], const std::uint32_t (&a)[4],
                                               std::uint32_t b0, std::uint32_t b1) {
   asm volatile(
@@ -69,7 +73,7 @@ __device__ __forceinline__ void multiply_fp16(float (&c)[4], const std::uint32_t
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/// The same of 16 x 8 by 8 x 8.
+/// The same with half the depth: a is 16 x 8 and b 8 x 8.
 __device__ __forceinline__ void multiply_shallow_bf16(float (&c)[4], std::uint32_t a0,
                                                       std::uint32_t a1, std::uint32_t b) {
   asm volatile(

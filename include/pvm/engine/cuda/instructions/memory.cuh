@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Global memory: what is to stay in the second-level cache, and what passes between blocks of
-/// threads.
+/// Global memory: L2 eviction policies and prefetches, and communication between thread blocks.
 
 #include <cuda_runtime.h>
 
@@ -11,22 +10,25 @@
 
 namespace pvm::inline v0::detail {
 
-// -------------------------------------------------------------- the second-level cache
+// -------------------------------------------------------------- the L2 cache
 
-/// Marks what is to stay in the cache from step to step.
+// A policy is passed to loads, stores and copies, and decides how soon the L2 cache evicts the
+// lines that they touch.
+
+/// Evict last: for data that should stay in the L2 cache from step to step.
 __device__ __forceinline__ unsigned long long leaves_last() {
   unsigned long long policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// Marks what is read once a step, and is larger than the cache, as the first to leave it.
+/// Evict first: for data that is read once a step and does not fit into the L2 cache.
 __device__ __forceinline__ unsigned long long leaves_first() {
   unsigned long long policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// Marks so large a part of what is read again and again, chosen by address, that it stays in the
-/// cache; the rest leaves first.
+/// Evict last for `Percent` % of the lines, chosen by address, and evict first for the rest: of
+/// data that is read in every step but does not fit into the L2 cache, this part stays there.
 template <int Percent>
 __device__ __forceinline__ unsigned long long partly_stays() {
   unsigned long long policy;
@@ -35,7 +37,7 @@ __device__ __forceinline__ unsigned long long partly_stays() {
       : "f"(static_cast<float>(Percent) * 0.01F));
   return policy;
 }
-/// Four floats from the second-level cache, with such a mark.
+/// Loads four floats from the L2 cache, bypassing L1, with an eviction policy.
 __device__ __forceinline__ float4 load_marked(const float4* p, unsigned long long policy) {
   float4 v;
   asm volatile("ld.global.cg.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
@@ -44,7 +46,7 @@ __device__ __forceinline__ float4 load_marked(const float4* p, unsigned long lon
                : "memory");
   return v;
 }
-/// Four floats that pass by the first-level cache.
+/// Loads four floats without allocating a line in the L1 cache.
 __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long long policy) {
   float4 v;
   asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
@@ -54,7 +56,7 @@ __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long l
   return v;
 }
 
-/// Stores with such a mark.
+/// Stores with an eviction policy.
 __device__ __forceinline__ void store_held(float4* p, float4 v, unsigned long long policy) {
   asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "f"(v.x),
                "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
@@ -71,36 +73,39 @@ __device__ __forceinline__ void store_held(uint2* p, uint2 v, unsigned long long
                : "memory");
 }
 
-/// Brings the line with that address to the second-level cache.
+/// Prefetches the cache line that contains `p` into the L2 cache.
 __device__ __forceinline__ void prefetch_line(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
-/// One thread brings `bytes` bytes, whole 16s, to the second-level cache. A hint: before 9.0
-/// nothing comes.
+/// Prefetches `bytes` bytes, a multiple of 16, into the L2 cache; called by one thread. Only a
+/// hint: it does nothing before compute capability 9.0.
 __device__ __forceinline__ void prefetch_bulk(const void* p, unsigned int bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
 #endif
 }
 
-// -------------------------------------------------------------- between blocks of threads
+// -------------------------------------------------------------- between thread blocks
 
-/// Adds 1; what this thread wrote before is seen by whoever sees the sum.
+/// Adds 1 with release semantics: a thread that acquires the new value sees what this thread wrote
+/// before.
 __device__ __forceinline__ void add_one_release(unsigned int* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
-/// Reads without ordering anything, for loops that wait.
+/// Loads without ordering other accesses, for polling.
 __device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter) {
   unsigned int seen;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   return seen;
 }
-/// Adds 1 and orders nothing.
+/// Adds 1 without ordering other accesses.
 __device__ __forceinline__ void add_one_relaxed(unsigned int* counter) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
-/// Three words and a mark, aligned to 16 bytes, go between multiprocessors in one piece: no load
-/// of the second-level cache sees part of a store. (NCCL's low-latency protocol rests on the same.)
+/// Stores 16 bytes, aligned, that another SM polls with `receive_piece`. The four words carry data
+/// and a tag. They need no fence: an aligned 16-byte store becomes visible in the L2 cache as a
+/// whole, so that a load that sees the tag sees the data. (NCCL's low-latency protocol relies on
+/// the same.)
 __device__ __forceinline__ void send_piece(void* to, uint4 v) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the compiler is to keep in registers and how, and how many of them a thread has.
+/// Control over the compiler's use of registers, and over the number of registers of a thread.
 
 #include <cuda_runtime.h>
 
@@ -10,36 +10,39 @@
 
 namespace pvm::inline v0::detail {
 
-/// What comes of these values is not made in one piece of code with what comes of others, `Case`
-/// telling one from another: the compiler would keep in memory what it has to choose from.
+/// Keeps the compiler from merging the code of branches that do the same with different registers.
+/// Merged code would have to index the registers by a variable, so that they would be moved to
+/// local memory. Every branch calls this with its values and a `Case` of its own.
 template <int Case>
 __device__ __forceinline__ void keep_apart(float (&v)[4]) {
   asm volatile("// case %4" : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]) : "n"(Case));
 }
 
-/// A sum: the compiler would take it apart, and add it up anew wherever it is needed.
+/// Keeps an address that was computed as a sum in one register. Otherwise the compiler would
+/// rearrange the sum and compute it again at every use.
 __device__ __forceinline__ const unsigned char* as_one(const unsigned char* sum) {
   asm volatile("" : "+l"(sum));
   return sum;
 }
 
-/// Values become 0 in the registers where they are: where some cases clear sums and others go on
-/// with them, the compiler would copy all of them in every case.
+/// Sets values to 0 in the registers that they occupy. Where one branch clears accumulators and
+/// another keeps them, the compiler would otherwise copy all of them in both branches.
 __device__ __forceinline__ void clear_in_place(float (&v)[4]) {
   asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
                : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]));
 }
 
-/// Values are made before what comes next, not later, where somebody looks at them: the compiler
-/// would keep what they are made of as long as that.
+/// Forces values to be computed here. Otherwise the compiler may compute them at their first use,
+/// which extends the live range of their inputs up to there.
 template <int Count>
 __device__ __forceinline__ void make_here(float (&v)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(v[i]));
 }
 
-/// A thread may have so many registers from here on, more than the kernel started with, or fewer:
-/// for all threads of four warps.
+/// Changes the number of registers of a thread (setmaxnreg): `take_registers` raises it,
+/// `leave_registers` lowers it. All threads of a warpgroup (four warps) must call it. Only for
+/// sm_90a.
 template <int Count>
 __device__ __forceinline__ void take_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

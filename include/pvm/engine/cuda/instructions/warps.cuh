@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which of the threads one is, and what warps and kernels wait for.
+/// Thread and lane identity, named barriers, and the order of kernels.
 
 #include <cuda_runtime.h>
 
@@ -10,15 +10,17 @@
 
 namespace pvm::inline v0::detail {
 
-/// Number of this thread in a block of one dimension, kept rather than asked for again.
+/// threadIdx.x, read once here. (The compiler would read threadIdx.x again at every use, which is
+/// slow, instead of keeping it in a register.)
 __device__ __forceinline__ int thread_number() {
   int number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
   return number;
 }
-/// One lane of a whole warp, always the same. The compiler knows that it is one, and does not look
-/// whether there are others with other places for a bulk copy, as it does behind a question for the
-/// number of a lane.
+/// True in exactly one lane of a warp, always the same; all 32 lanes must call it. (Before compute
+/// capability 9.0 it is false in all lanes.) Unlike after a test of the lane number, the compiler
+/// knows that a single lane is active, and generates no loop over the different addresses that
+/// several lanes could pass to a bulk copy.
 __device__ __forceinline__ bool is_elected() {
 #if __CUDA_ARCH__ >= 900
   unsigned int elected;
@@ -32,25 +34,31 @@ __device__ __forceinline__ bool is_elected() {
 
 // -------------------------------------------------------------- between the warps of a block
 
-/// One of the block's barriers, 1 to 15 (0 is __syncthreads): opens when `threads` threads, whole
-/// warps, have come. What they wrote before is seen by those who waited.
+/// Arrives at a named barrier of the thread block and waits. The barrier, 1 to 15 (0 is
+/// __syncthreads), opens when `threads` threads (whole warps) have arrived. What these wrote before
+/// is then visible to the threads that waited.
 __device__ __forceinline__ void sync_warps(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// Comes to such a barrier and does not wait.
+/// Arrives at a named barrier without waiting.
 __device__ __forceinline__ void arrive_warps(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // -------------------------------------------------------------- between kernels
 
-/// A kernel may start while the one before it ends: it must wait before it reads or writes what
-/// that one does, and lets the next one start in turn.
+// Programmatic dependent launch (LaunchShape::early): a kernel may start while the kernel before it
+// is still running. Before 9.0 these functions do nothing.
+
+/// Waits until the kernel before this one has completed and its results are visible. To be called
+/// before memory is read or written that the other kernel writes or reads.
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+/// Allows the next kernel to start as soon as all thread blocks of this one have called this or
+/// ended.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
