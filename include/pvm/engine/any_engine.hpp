@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One type for all engines, so that the code around them is compiled once and the backend can be
-/// chosen at run time. A call is made per block of steps, which costs nothing.
+/// One type for all engines, so that the code that uses them is compiled once and the backend can
+/// be chosen at run time. There is one virtual call per block of steps, whose cost is negligible.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace pvm::inline v0 {
 
-/// Owns an engine of any type. Movable. Model of Engine.
+/// Owns an engine of any type. It is movable, and satisfies Engine itself.
 class AnyEngine {
  public:
-  /// An `E` made from `arguments`, in place: engines need not be movable.
+  /// Constructs an `E` from `arguments` in place, because engines need not be movable.
   template <Engine E, class... Arguments>
   static AnyEngine make(Arguments&&... arguments) {
     return AnyEngine(std::make_unique<Held<E>>(std::forward<Arguments>(arguments)...));
@@ -40,7 +40,7 @@ class AnyEngine {
   [[nodiscard]] EngineState save() { return held_->save(); }
   void restore(const EngineState& state) { held_->restore(state); }
   [[nodiscard]] std::string description() { return held_->description(); }
-  /// For how long a device has computed; nothing where the engine has none, or does not say.
+  /// The seconds for which a device has computed; nullopt if the engine uses none or does not say.
   [[nodiscard]] std::optional<double> device_seconds() { return held_->device_seconds(); }
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     return held_->reserve_frames(budget, frames);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an engine that was compiled for certain sizes refuses.
+/// Checks of an engine that was compiled for certain sizes.
 
 #include <string>
 
@@ -12,7 +12,8 @@
 
 namespace pvm::inline v0::detail {
 
-/// `batch`; throws Error (usage) for less than one sequence, or others than `Batch`.
+/// Returns `batch`. Throws Error (usage) if it is less than 1, or not `Batch` (unless that is
+/// `dynamic`).
 template <int Batch>
 int check_batch(int batch) {
   if (batch < 1 || (Batch != dynamic && batch != Batch)) {
@@ -24,7 +25,8 @@ int check_batch(int batch) {
   return batch;
 }
 
-/// Throws Error (usage) for a spec of another number of hidden values. `Hidden`: 0 for any.
+/// Throws Error (usage) if the spec has another number of hidden values than `Hidden`; 0 allows
+/// any.
 template <int Hidden>
 void check_hidden(const Spec& spec) {
   if (Hidden == 0 || spec.hidden() == Hidden) return;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an engine is: it owns the weights and the past, and runs steps on blocks of frames.
+/// The concept of an engine. An engine owns the weights and the past of a network, and runs steps
+/// on blocks of frames.
 
 #include <concepts>
 #include <cstddef>
@@ -19,30 +20,30 @@
 
 namespace pvm::inline v0 {
 
-/// In `FrameBlock::stored`: the frame is not in the engine's store, its pixels are in the block.
+/// In `FrameBlock::stored`: the frame is not in the engine's store; its pixels are in the block.
 inline constexpr std::uint32_t not_stored = std::numeric_limits<std::uint32_t>::max();
 
-/// A budget of bytes that means: the engine is to take a sensible share of the memory that is free.
+/// As a budget of bytes: the engine takes a sensible share of the free memory.
 inline constexpr std::size_t share_of_free_memory = std::numeric_limits<std::size_t>::max();
 
-/// Room for the frames of a few steps, lent by an engine (`stage`) to be filled and handed back
-/// (`run`), all of it or its first steps. Pixels are 8-bit, [steps][batch][side][side][channels].
+/// Room for the frames of a few steps. An engine lends it (`stage`); the caller fills it and hands
+/// it back (`run`), the whole block or only its first steps.
 struct FrameBlock {
   int steps = 0;
-  std::span<std::uint8_t> pixels;
-  /// [steps][batch]: 1 where the frame is the second after the one two steps before, so that the
-  /// prediction made there can be scored on it; 0 across a sequence's end.
+  std::span<std::uint8_t> pixels;  ///< [steps][batch][side][side][channels]
+  /// [steps][batch]: 1 if the prediction made two steps before can be scored on this frame, because
+  /// it is the second frame after the one of that step; 0 across the end of a sequence.
   std::span<std::uint8_t> scored;
-  /// Instead of pixels, where 8 bits are too coarse: values already squeezed to [0.1, 0.9], in the
+  /// Used instead of `pixels` where 8 bits are too coarse: values squeezed to [0.1, 0.9], in the
   /// order of the pixels. Empty for ordinary frames.
   std::span<const float> squeezed = {};
-  /// [steps][batch]: for every frame its index in the engine's store, or `not_stored`, which is
-  /// what `stage` fills in. Of a frame that is stored the block's pixels are not read. Empty where
-  /// the engine keeps no frames.
+  /// [steps][batch]: the index of every frame in the engine's store, or `not_stored`, which `stage`
+  /// fills in. The block's pixels of a stored frame are not read. Empty if the engine stores no
+  /// frames.
   std::span<std::uint32_t> stored = {};
 };
 
-/// `steps` steps of a block, from step `first` of it on.
+/// The part of a block that has the `steps` steps from its step `first` on.
 inline FrameBlock part(const FrameBlock& block, int first, int steps) {
   const auto of = [&](auto all) {
     const std::size_t each = all.size() / static_cast<std::size_t>(block.steps);
@@ -52,16 +53,16 @@ inline FrameBlock part(const FrameBlock& block, int first, int steps) {
   return {steps, of(block.pixels), of(block.scored), of(block.squeezed), of(block.stored)};
 }
 
-/// Whether a step learns or only looks.
+/// Whether a step learns or only predicts.
 enum class Mode { learn, freeze };
 
-/// Sums over the steps since they were last taken. On pixels in [0, 1].
+/// Sums over the steps since the score was last taken. Pixels are in [0, 1].
 struct Score {
-  double prediction = 0;   ///< squared error of the prediction made two steps before
-  double persistence = 0;  ///< squared difference of the frames two steps apart
-  std::uint64_t pixels = 0;
-  double loss = 0;  ///< squared error e^2 of all outputs of all units, squeezed
-  std::uint64_t outputs = 0;
+  double prediction = 0;     ///< squared error of the predictions made two steps before
+  double persistence = 0;    ///< squared difference of the frames two steps apart
+  std::uint64_t pixels = 0;  ///< how many values the two sums above have
+  double loss = 0;           ///< squared errors e^2 of all outputs of all units, on squeezed values
+  std::uint64_t outputs = 0;  ///< how many values `loss` has
 
   Score& operator+=(const Score& other) {
     prediction += other.prediction;
@@ -73,20 +74,20 @@ struct Score {
   }
 };
 
-/// Everything a run needs to continue bit by bit, in an order no engine's layout shows in.
-/// Histories are newest first: row a is the value of step `step - 1 - a`.
+/// Everything that a run needs to continue bit by bit, in an order that does not depend on an
+/// engine's layout. Histories are newest first: row a has the values of step `step - 1 - a`.
 struct EngineState {
   std::uint64_t step = 0;  ///< steps done
   int batch = 1;
   std::vector<float> weights;  ///< W(step), reference order
 
-  /// The rest is empty in a state that only names weights to start from (then step is 0).
+  /// The rest is empty in a state that has only weights to start from (then step is 0).
   std::vector<Rates> rates;          ///< by layer
-  std::string layout;                ///< which engine's order of folding: only it resumes by bits
-  DeferralPlan plan;                 ///< under which the following was made
-  std::vector<double> coefficients;  ///< DeferredRates::save() of every layer
+  std::string layout;                ///< order of folding; the same one continues bit by bit
+  DeferralPlan plan;                 ///< under which the following members were made
+  std::vector<double> coefficients;  ///< DeferredRates::save() of all layers, one after the other
   std::vector<float> folded;         ///< Z, reference order
-  std::vector<float> dweights;       ///< dW, where an engine keeps a momentum array
+  std::vector<float> dweights;       ///< dW if there is a momentum array, or a rule's arrays
   std::vector<float> hidden;         ///< h          [terms + 4][batch][units][hidden]
   std::vector<float> squeezed;       ///< c(h)       [terms + 4][batch][units][hidden]
   std::vector<float> frames;         ///< c(pixel)   [terms + 4][batch][side][side][channels]
@@ -97,21 +98,22 @@ struct EngineState {
   [[nodiscard]] bool resumable() const noexcept { return !folded.empty(); }
 };
 
-/// Choices that do not change the model.
+/// Options of an engine that do not belong to the model.
 struct EngineOptions {
   Reduce reduce = Reduce::mean;
-  int threads = 0;    ///< host: 0 = one per core
+  int threads = 0;    ///< host: number of threads; 0: one per core
   bool graph = true;  ///< CUDA: replay captured steps (false: launch kernels one by one)
 };
 
-/// Engines are built from (const Spec&, int batch, const EngineOptions&) and start at step 0 with
-/// zero weights. `run` may return before the work is done; everything that reads waits for it.
+/// Engines are constructed from (const Spec&, int batch, const EngineOptions&) and start at step 0
+/// with zero weights. `run` may return before the work is done; every function that reads results
+/// waits for it.
 template <class E>
 concept Engine = requires(E engine, const EngineState& state, FrameBlock block, Mode mode,
                           int steps, std::span<float> out, std::size_t n,
                           std::span<const std::uint8_t> pixels, std::span<std::uint8_t> frame) {
   { engine.stage(steps) } -> std::same_as<FrameBlock>;  // steps: 1 to block_steps()
-  { engine.block_steps() } -> std::same_as<int>;        // steps worth handing over at once
+  { engine.block_steps() } -> std::same_as<int>;        // a sensible length of a block
   {engine.run(block, mode)};
   {engine.synchronize()};
   { engine.step() } -> std::same_as<std::uint64_t>;
@@ -122,18 +124,18 @@ concept Engine = requires(E engine, const EngineState& state, FrameBlock block, 
   {engine.read_hidden(out)};      // h of the last step, [batch][units][hidden]
   {engine.read_outputs(out)};     // y of the last step, [batch][outputs], units one by one
   { engine.save() } -> std::same_as<EngineState>;
-  {engine.restore(state)};  // Error (Fault::checkpoint) where sizes or values are impossible
+  {engine.restore(state)};  // throws Error (Fault::checkpoint) if sizes or values are impossible
   { engine.description() } -> std::convertible_to<std::string>;  // for logs: what runs where
 
-  // A store of 8-bit frames of the network's size, near to where steps read them.
+  // A store of 8-bit frames of the network's size, in the memory from which steps read frames.
   //
-  // reserve_frames(budget, frames) makes room for `frames` frames in at most `budget` bytes (or
-  // `share_of_free_memory`, which is settled by the first call) and returns for how many there is
-  // room now; 0: none. It never throws for want of memory. Called again it may grow, and what is
-  // stored stays; 0 frames give everything back. The same for 0 bytes.
+  // reserve_frames(budget, frames) makes room for `frames` frames in at most `budget` bytes and
+  // returns for how many frames there is room now, possibly 0. The budget `share_of_free_memory` is
+  // converted to bytes by the first call. The function does not throw for lack of memory. A further
+  // call may enlarge the store and keeps what is stored; 0 frames or 0 bytes release all memory.
   { engine.reserve_frames(n, n) } -> std::same_as<std::size_t>;
-  {engine.store_frames(n, pixels)};  // frames from index n on; `pixels` is free again on return
-  {engine.read_frame(n, frame)};     // the frame with index n
+  {engine.store_frames(n, pixels)};  // stores frames from index n on; has read `pixels` on return
+  {engine.read_frame(n, frame)};     // reads the frame with index n
 };
 
 }  // namespace pvm::inline v0

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The weights of another engine's state, with what its gradients have yet to become where a
-/// shorter list cannot wait for that.
+/// The weights with which an engine continues from another engine's state: W(step), to which those
+/// listed gradients are added in full that would leave this engine's list before all units have
+/// folded them.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,23 +20,25 @@
 
 namespace pvm::inline v0::detail {
 
-/// The momentum of each layer in step `step`.
+/// The momentum of each layer in step `step`, the next one.
 inline std::vector<float> coming_momenta(const Spec& spec, std::uint64_t step) {
   std::vector<float> momenta;
   for (const Rates& layer : rates_before(spec, step + 1)) momenta.push_back(layer.momentum);
   return momenta;
 }
-/// Whether `state` was made with the momenta of `spec`. Its listed gradients are folded as what
-/// they become by those: under others they are settled like another engine's.
+/// Whether the momenta of `state` are those of `spec`. The final shares of its listed gradients
+/// depend on them: with other momenta the state is treated like that of another engine.
 inline bool same_momenta(const EngineState& state, const Spec& spec) {
   const auto same = [](const Rates& a, const Rates& b) { return a.momentum == b.momentum; };
   return std::ranges::equal(state.rates, rates_before(spec, state.step), same);
 }
 
-/// The gradients of a state, one by one: a unit's in the step that is `age` steps before the last.
+/// Access to the listed gradients of a state. The gradient of age a is that of step
+/// `state.step - 1 - a`.
 class ListedGradients {
  public:
-  /// `state` is of this network, and its tensors have the sizes that its plan gives.
+  /// `state` must be of this network, and its tensors must have the sizes that its plan gives. The
+  /// arguments must outlive the object.
   ListedGradients(const EngineState& state, const Spec& spec, const Connectome& net)
       : state_(state),
         net_(net),
@@ -50,7 +53,7 @@ class ListedGradients {
     }
   }
 
-  /// `weights`, in reference order, += factor times unit u's of sequence b.
+  /// Adds factor * (the gradient of unit u, `age` and sequence b) to `weights`, in reference order.
   void add_to(std::span<float> weights, std::size_t u, std::size_t age, std::size_t b,
               float factor) {
     const Unit& unit = net_.units[u];
@@ -66,13 +69,13 @@ class ListedGradients {
  private:
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
 
-  /// h or c(h) of unit s, `row` steps before the last one.
+  /// Row `row` of a history `of` (h or c(h)) for sequence b and unit s.
   [[nodiscard]] std::span<const float> values(const std::vector<float>& of, std::size_t row,
                                               std::size_t b, std::size_t s) const {
     return std::span(of).subspan(((row * batch_ + b) * net_.units.size() + s) * hidden_, hidden_);
   }
   void append(std::span<const float> values) { x_.insert(x_.end(), values.begin(), values.end()); }
-  /// The patch of a layer-0 unit.
+  /// Appends the patch of a layer-0 unit to x_.
   void append_patch(std::size_t u, std::size_t row, std::size_t b) {
     const Unit& unit = net_.units[u];
     const std::size_t channels = line_ / block_;
@@ -82,7 +85,7 @@ class ListedGradients {
                  .subspan((at * side_ + count(unit.column) * block_) * channels, line_));
     }
   }
-  /// x of two steps before the gradient's: that is what it was made with.
+  /// Sets x_ to the x of the gradient: that of two steps before the gradient's step.
   void gather_input(std::size_t u, std::size_t age, std::size_t b) {
     x_.clear();
     for (std::size_t half = 0; half < 2; ++half) {
@@ -92,7 +95,7 @@ class ListedGradients {
     for (const auto s : net_.context[u]) append(values(state_.squeezed, age + 3, b, s));
     x_.push_back(1.0F);
   }
-  /// And its r.
+  /// Sets x_ to the r of the gradient, also of two steps before.
   void gather_representation(std::size_t u, std::size_t age, std::size_t b) {
     x_.clear();
     append(values(state_.hidden, age + 2, b, u));
@@ -100,7 +103,7 @@ class ListedGradients {
     if (count(net_.units[u].representation) == x_.size()) return;
     for (const auto s : net_.context[u]) append(values(state_.hidden, age + 3, b, s));
   }
-  /// A matrix of `rows` rows as long as x += factor d x^T.
+  /// Adds factor * d x_^T to a row-major matrix of `rows` rows, which are as long as x_.
   void add_product(float* matrix, const float* d, std::size_t rows, float factor) const {
     for (std::size_t i = 0; i < rows; ++i, matrix += x_.size()) {
       const float scaled = factor * d[i];
@@ -115,9 +118,9 @@ class ListedGradients {
   std::vector<float> x_;
 };
 
-/// W of `state`, each of whose listed gradients has gained what DeferredRates calls outstanding: an
-/// engine that goes on by its own `plan` begins with these weights. `share` is of a sequence in the
-/// update.
+/// W of `state`, to which the listed gradients are added with their outstanding coefficients (see
+/// DeferredRates::outstanding). An engine that continues under its own `plan` starts with these
+/// weights. `share`: weight of one sequence's gradient in the update.
 inline std::vector<float> settled_weights(const EngineState& state, const Spec& spec,
                                           const Connectome& net, float share, DeferralPlan plan) {
   std::vector<float> weights = state.weights;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The functions a unit applies: squeezing, activations and their derivatives.
+/// The scalar functions of a unit: squeezing, activations and their derivatives.
 
 #include <cmath>
 #include <concepts>
@@ -14,8 +14,8 @@ namespace pvm::inline v0 {
 /// c(v) = 0.8 v + 0.1 squeezes values of [0, 1] into [0.1, 0.9].
 PVM_HOST_DEVICE inline float squeeze(float v) { return 0.8F * v + 0.1F; }
 
-/// A pixel of 0..255 as the network sees it, c(pixel / 255).
-/// The product is rounded before it is added to, on GPUs too: all engines see the same frames.
+/// A pixel of 0 to 255 as the network sees it, c(pixel / 255). The product is rounded before the
+/// addition, on GPUs too, so that all engines see the same frames.
 PVM_HOST_DEVICE inline float squeeze_pixel(float pixel) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(__fmul_rn(pixel, 0.8F / 255.0F), 0.1F);
@@ -24,18 +24,18 @@ PVM_HOST_DEVICE inline float squeeze_pixel(float pixel) {
 #endif
 }
 
-/// A prediction back in [0, 1].
+/// The inverse of squeeze, clamped to [0, 1]: a prediction as a pixel value.
 PVM_HOST_DEVICE inline float unsqueeze(float v) {
   const float u = (v - 0.1F) * 1.25F;
   return u < 0.0F ? 0.0F : (u > 1.0F ? 1.0F : u);
 }
 
-/// An activation is a type with two static functions: `float value(float a)` of a sum a, in [0, 1]
-/// because predictions are compared with pixels, and `float derivative(float v)` of its own value
-/// v. They are called for every value of every step on many threads: they may use nothing but their
-/// argument, and must not throw. An optional `static constexpr const char* name` is kept with
-/// checkpoints. To have them on GPUs too, mark them PVM_HOST_DEVICE and say `static constexpr bool
-/// on_gpu = true` (RunsOnGpu).
+/// An activation is a type with two static functions. `float value(float a)` maps a sum a to [0,
+/// 1], because predictions are compared with pixels. `float derivative(float v)` returns the
+/// derivative as a function of the activation's own value v. They are called for every value of
+/// every step, on many threads: they may use nothing but their argument, and must not throw. An
+/// optional `static constexpr const char* name` is stored in checkpoints. For GPUs, mark both
+/// PVM_HOST_DEVICE and declare `static constexpr bool on_gpu = true` (RunsOnGpu).
 template <class A>
 concept ActivationFunction = requires(float v) {
   { A::value(v) } -> std::same_as<float>;
@@ -43,8 +43,9 @@ concept ActivationFunction = requires(float v) {
 };
 
 /// f(a) = a / (2(|a|+1)) + 1/2 with the derivative of the original's GPU kernel,
-/// g(v) = (1+|s|)^2 / (2 (1+2|s|)^2), s = 2v - 1. That is not f': a sign slip of the original,
-/// kept because trajectories are to be comparable. It stays within [2/9, 1/2].
+/// g(v) = (1+|s|)^2 / (2 (1+2|s|)^2), s = 2v - 1. That is not f': it is a sign error of the
+/// original, kept so that trajectories can be compared with those of the original. It stays within
+/// [2/9, 1/2].
 struct Polynomial {
   PVM_HOST_DEVICE static float value(float a) { return a / (2.0F * (std::fabs(a) + 1.0F)) + 0.5F; }
   PVM_HOST_DEVICE static float derivative(float v) {

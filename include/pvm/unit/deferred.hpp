@@ -2,24 +2,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Deferred updates: how the last gradients, kept as factors, stand in for the weights.
+/// Deferred updates: the most recent gradients are kept as factors and corrected for in the
+/// products, instead of being added to the weights in every step.
 ///
 /// Plain momentum learning makes, at step j, the gradient g(j) = d(j) x(j-2)^T, and then
 ///     dW(t) = m(t) dW(t-1) + lr(t) g(t),      W(t+1) = W(t) + dW(t).
-/// So W(t) is a sum of past gradients, each with a coefficient that grows a little longer:
-///     c_j(t) = lr(j) (1 + m(j+1) + m(j+1) m(j+2) + ...)   up to m(t-1).
-/// We keep Z, the weights with most gradients added ("folded") already, and the last L gradients
-/// as factors (d, x):
-///     W(t) = Z + sum_j w_j(t) g(j),        w_j(t) = c_j(t) - (what of g(j) is in Z),
+/// So W(t) = W(0) + a sum of past gradients. The coefficient c_j of a gradient keeps growing for as
+/// many steps as the momentum lasts:
+///     c_j(t) = lr(j) (1 + m(j+1) + m(j+1) m(j+2) + ...)   up to the factor m(t-1).
+/// We store Z, the weights to which most gradients have already been added ("folded"), and the last
+/// L gradients as factors (d, x), the "listed" gradients:
+///     W(t) = Z + sum_j w_j(t) g(j),        w_j(t) = c_j(t) - (coefficient of g(j) in Z),
 ///     W(t) x = Z x + sum_j w_j(t) d(j) (x(j-2) . x).
-/// A step then only reads the weights. Every R steps a unit folds: each g(j) enters Z with its
-/// final coefficient, the limit of c_j. The difference that is not there yet, w_j < 0, dies out
-/// with m^k; the factors stay listed until it has. There is no momentum array.
+/// A step then only reads the weights. Every R steps a unit folds: it adds each listed g(j) to Z so
+/// that its coefficient in Z is the final one, the limit of c_j. From then on w_j < 0, and it dies
+/// out as m^k does; the factors stay listed until it has. There is no momentum array.
 ///
-/// Units fold at different steps (phase = unit number mod R), so that every step costs the same.
-/// So within R steps all have folded a gradient. It stays listed for a step more, because its limit
-/// may change when it is one step old: when a layer's momentum is switched on, the last gradient
-/// from before, whose limit was its rate, begins to live on. (Older ones are over by then.)
+/// Units fold at different steps, so that every step costs the same: a unit has a phase, from 0 to
+/// R - 1 (on the host, its number mod R), and folds at the steps that are the phase mod R. So
+/// within R steps all units have folded a gradient. It stays listed for one more step, because its
+/// limit may change when it is one step old: when a layer's momentum is switched on, the last
+/// gradient from before, whose limit was its rate, gets a larger limit. (The velocity of older
+/// gradients is 0 by then, so their limits do not change.)
 
 #include <algorithm>
 #include <cmath>
@@ -32,15 +36,16 @@
 
 namespace pvm::inline v0 {
 
-/// Sizes of the deferral: how often a unit folds and how many steps' gradients are listed.
+/// Sizes of the deferral: how often a unit folds and for how many steps gradients are listed.
+/// Engines that update in every step use {1, 1}.
 struct DeferralPlan {
   int period = 16;  ///< R
   int terms = 17;   ///< L > R, and at least as many steps as the momentum needs to die out
 
-  /// The longest list. A momentum that lives longer is better kept as an array.
+  /// The longest list. A momentum that lasts longer is better kept as an array.
   static constexpr int most_terms = 64;
 
-  /// After how many steps a momentum has fallen to 2^-bits of its start, or to less.
+  /// The number of steps after which a momentum has decayed to 2^-bits of its start, or to less.
   [[nodiscard]] static int lifetime(double momentum, double bits) {
     if (momentum <= 0) return 0;
     return static_cast<int>(std::min(std::ceil(-bits * std::log(2.0) / std::log(momentum)), 1e6));
@@ -54,9 +59,9 @@ struct DeferralPlan {
   bool operator==(const DeferralPlan&) const = default;
 };
 
-/// The coefficients of one layer's listed gradients, for every phase. All units of a layer have
-/// the same rates, so this is all the learning rule there is; it runs on the host, and engines
-/// read `weight()` and `fold()`.
+/// The coefficients of one layer's listed gradients, for every phase. All units of a layer have the
+/// same rates, so this small table is the whole momentum rule. It is computed on the host; engines
+/// read `weight()` and `fold()`. A gradient of step j has the slot j % terms.
 class DeferredRates {
  public:
   explicit DeferredRates(DeferralPlan plan)
@@ -65,8 +70,9 @@ class DeferredRates {
         folded_(count(plan.terms * plan.period)),
         fold_(count(plan.terms)) {}
 
-  /// Prepares step `step`: the units of phase `step % period` fold now, before anything else.
-  /// `fold(slot)` is what Z gains of each gradient.
+  /// Prepares step `step`, in which the units of phase `step % period` fold. Afterwards
+  /// `fold(slot)` is the coefficient with which these units add each gradient to Z, and weight()
+  /// assumes that they have.
   void begin_step(std::uint64_t step) {
     const std::size_t phase = phase_of(step);
     any_fold_ = false;
@@ -78,8 +84,8 @@ class DeferredRates {
     }
   }
 
-  /// After step `step` with `rates`: older gradients move on by the momentum, and the gradient of
-  /// this step takes the slot `step % terms`.
+  /// Finishes step `step`, which had `rates`: the coefficients of older gradients grow by the
+  /// momentum, and the gradient of this step takes the slot `step % terms`.
   void end_step(std::uint64_t step, Rates rates) {
     const double momentum = rates.momentum;
     for (Term& term : term_) {
@@ -98,9 +104,9 @@ class DeferredRates {
     const double folded = static_cast<double>(folded_[phase * term_.size() + slot]);
     return unless_died_out(term_[slot].share - folded, term_[slot].final_share);
   }
-  /// What the units that fold at this step add to Z of the gradient in `slot`.
+  /// The coefficient with which the units that fold in this step add the gradient in `slot` to Z.
   [[nodiscard]] float fold(std::size_t slot) const { return fold_[slot]; }
-  /// Whether any of them is not 0.
+  /// Whether any of these coefficients is not 0.
   [[nodiscard]] bool any_fold() const noexcept { return any_fold_; }
   [[nodiscard]] const DeferralPlan& plan() const noexcept { return plan_; }
 
@@ -113,7 +119,8 @@ class DeferredRates {
     out.insert(out.end(), folded_.begin(), folded_.end());
     return out;
   }
-  /// Restores what `save` gave under the same plan. Returns false if the size is another plan's.
+  /// Restores what `save` returned under the same plan. Returns false if the size is that of
+  /// another plan.
   [[nodiscard]] bool restore(const std::vector<double>& saved) {
     if (saved.size() != 4 * term_.size() + folded_.size()) return false;
     for (std::size_t s = 0; s < term_.size(); ++s) {
@@ -125,11 +132,12 @@ class DeferredRates {
     return true;
   }
 
-  /// Takes over the rates that `saved` (from `save`, made under `plan` after `step` steps) lists,
-  /// as they are if all of each gradient's present share is already in Z, or, where it leaves the
-  /// list before all units have folded, its final share: what another engine, which folds in
-  /// another order, has to offer once its W has gained what is `outstanding`. `momentum` is that of
-  /// step `step`, which may be another one than before. Returns false if the size is wrong.
+  /// Takes over the coefficients of another engine, which folds in another order. `saved` is from
+  /// its `save`, under `plan` after `step` steps. This engine's Z starts as the other engine's
+  /// W(step), to which the caller has added the `outstanding` coefficients. So the present share of
+  /// each gradient counts as folded. A gradient that leaves this engine's list before all units
+  /// have folded it counts as folded with its final share. `momentum` is that of step `step`, which
+  /// may differ from the one before. Returns false if the size is wrong.
   [[nodiscard]] bool rebase(const std::vector<double>& saved, DeferralPlan plan, std::uint64_t step,
                             float momentum) {
     const std::size_t theirs = count(plan.terms);
@@ -147,8 +155,9 @@ class DeferredRates {
     }
     return true;
   }
-  /// What W has yet to gain of the gradients that such a `saved` lists, by age, so that a run may
-  /// go on by the plan `next`.
+  /// By age, the coefficients with which the listed gradients of `saved` (see rebase) have to be
+  /// added to W(step) so that a run can continue under the plan `next`: 0 for gradients that it
+  /// folds in time.
   [[nodiscard]] static std::vector<float> outstanding(const std::vector<double>& saved,
                                                       DeferralPlan plan, std::uint64_t step,
                                                       DeferralPlan next, float momentum) {
@@ -167,15 +176,16 @@ class DeferredRates {
   struct Term {
     double velocity = 0;    ///< coefficient of the gradient in dW
     double share = 0;       ///< c_j, its coefficient in W
-    float momentum = 0;     ///< under which final_share was computed
+    float momentum = 0;     ///< for which final_share was computed
     float final_share = 0;  ///< the limit of c_j
   };
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
-  /// Whether all units fold a gradient of that age before it leaves the list.
+  /// Whether all units will fold a gradient that has this age before it leaves the list.
   static bool folds_in_time(DeferralPlan plan, std::size_t age) {
     return age + count(plan.period) <= count(plan.terms);
   }
+  /// w, or 0 if it is at most 2^-20 of the final share.
   static float unless_died_out(double w, float final_share) {
     constexpr double died_out = 1.0 / (1 << 20);
     return std::abs(w) <= died_out * static_cast<double>(final_share) ? 0.0F
@@ -184,12 +194,13 @@ class DeferredRates {
   [[nodiscard]] std::size_t phase_of(std::uint64_t step) const {
     return static_cast<std::size_t>(step % static_cast<std::uint64_t>(plan_.period));
   }
-  /// Of four saved numbers, with the limit that it has under `momentum`.
+  /// A term from four saved numbers, with its limit under `momentum`.
   static Term restored_term(const double* saved, float momentum) {
     Term term{saved[0], saved[1], static_cast<float>(saved[2]), static_cast<float>(saved[3])};
     if (term.momentum != momentum) settle(term, momentum);
     return term;
   }
+  /// Sets the limit of the share, if the momentum stays as given.
   static void settle(Term& term, float momentum) {
     const double m = momentum;
     term.momentum = momentum;
@@ -197,9 +208,9 @@ class DeferredRates {
   }
 
   DeferralPlan plan_;
-  std::vector<Term> term_;     ///< by slot
-  std::vector<float> folded_;  ///< [phase][slot]: what of the gradient is in Z
-  std::vector<float> fold_;    ///< [slot]
+  std::vector<Term> term_;     ///< [slot]
+  std::vector<float> folded_;  ///< [phase][slot]: coefficient of the gradient in Z
+  std::vector<float> fold_;    ///< [slot]: see fold()
   bool any_fold_ = false;
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Learning rules: what becomes of one weight when its gradient is known.
+/// Learning rules: how one weight changes, given its gradient.
 
 #include <cmath>
 #include <concepts>
@@ -11,23 +11,24 @@
 
 namespace pvm::inline v0 {
 
-/// What a rule is told besides the weight: the layer's present rate and momentum (the schedule of
-/// the spec decides them), and how many updates the layer has made before this one, from 0.
+/// The arguments of a rule besides the weight and its gradient: the layer's present rate and
+/// momentum (set by the schedule of the spec), and the number of updates that the layer has made
+/// before.
 struct RuleStep {
   float rate = 0;
   float momentum = 0;
   unsigned long long step = 0;
 };
 
-/// A learning rule is a type with `static constexpr int state`, the floats it keeps for each weight
-/// (0 to 4, all 0 before the layer's first update), and
+/// A learning rule is a type with `static constexpr int state`, the number of floats that it keeps
+/// for each weight (0 to 4, all 0 before the layer's first update), and
 ///     static float apply(float w, float* state, float gradient, RuleStep step)
 /// which returns the new weight and updates the state. `gradient` has the sign of the update: plain
-/// descent moves w by +rate * gradient. It is called once for every weight of every layer that is
-/// switched on, in every learning step, in no particular order and on many threads: it may use
+/// descent moves w by +rate * gradient. `apply` is called once for every weight of every layer that
+/// is switched on, in every learning step, in no particular order and on many threads: it may use
 /// nothing but its arguments, and must not throw. An optional `static constexpr const char* name`
-/// is kept with checkpoints. To have it on GPUs too, mark `apply` PVM_HOST_DEVICE and say `static
-/// constexpr bool on_gpu = true` (RunsOnGpu).
+/// is stored in checkpoints. For GPUs, mark `apply` PVM_HOST_DEVICE and declare `static constexpr
+/// bool on_gpu = true` (RunsOnGpu).
 template <class R>
 concept LearningRuleType = requires(float w, float* state, RuleStep step) {
   { R::state } -> std::convertible_to<int>;
@@ -45,7 +46,7 @@ struct Momentum {
   }
 };
 
-/// Plain descent, W += lr g. Deferred like Momentum, of which it is the case m = 0.
+/// Plain descent, W += lr g. It is Momentum with m = 0, and deferred like it.
 struct Sgd {
   static constexpr const char* name = "sgd";
   static constexpr int state = 0;
@@ -56,7 +57,8 @@ struct Sgd {
 
 namespace detail {
 
-/// base^n for |base| < 1, in straight-line code: an engine's loop over weights computes it once.
+/// base^n for |base| < 1. Code without branches, so that the compiler moves it out of an engine's
+/// loop over weights. n is clamped to 65,535.
 PVM_HOST_DEVICE inline float fading_power(float base, unsigned long long n) {
   const auto most = n < 65535 ? static_cast<unsigned>(n) : 65535U;
   float power = 1.0F;
@@ -69,9 +71,10 @@ PVM_HOST_DEVICE inline float fading_power(float base, unsigned long long n) {
 
 }  // namespace detail
 
-/// Adam (Kingma and Ba, 2014) with its published constants: means of the gradient and of its square
-/// with their bias corrected, W += lr mean / (sqrt(mean square) + 1e-8). The spec's momentum has no
-/// effect. A weight moves by about lr whatever the gradient's size: rates are small, 1e-5 or so.
+/// Adam (Kingma and Ba, 2014) with its published constants: bias-corrected running means of the
+/// gradient and of its square, W += lr mean / (sqrt(mean square) + 1e-8). The spec's momentum has
+/// no effect. A weight moves by about lr per step whatever the size of its gradient, so suitable
+/// rates are small, about 1e-5.
 struct Adam {
   static constexpr const char* name = "adam";
   static constexpr int state = 2;

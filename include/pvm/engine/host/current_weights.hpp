@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// W(step) of a host engine, which it does not have anywhere: what it keeps and the gradients that
-/// are not in that yet.
+/// Computes W(step) of a host engine, which does not store it: from the stored weights Z and the
+/// gradients that Z does not contain yet.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,15 +20,15 @@
 
 namespace pvm::inline v0 {
 
-/// Adds to copies of weights what is still to come.
+/// Adds to a copy of the stored weights what is still missing in them.
 class CurrentWeights {
  public:
-  /// Before step `step`, whose rates these are.
+  /// `step`: the number of steps done. `rates`: LayerRates::now().
   CurrentWeights(const HostNetwork& network, Scratch& scratch, const StepRates& rates,
                  std::uint64_t step)
       : n_(network), s_(scratch), rates_(rates), step_(step) {}
 
-  /// `z`, in the engine's layout, becomes W. `velocity`: the momentum array, if there is one.
+  /// Turns `z`, in the engine's layout, into W. `velocity`: the momentum array, or null.
   void add_to(HugeArray& z, const float* velocity) const {
     for (std::size_t u = 0; u < n_.net.units.size(); ++u) {
       if (n_.rule.apply != nullptr) {
@@ -65,7 +65,7 @@ class CurrentWeights {
     }
   }
 
-  /// The update that the next step would make, on a copy of the rule's state.
+  /// Makes the update of unit u that the next step would make, with a copy of the rule's state.
   void apply_rule_to(HugeArray& z, std::size_t u) const {
     if (rates_.folds[layer(u)] == 0) return;
     const UnitWeights& at = n_.layout[u];
@@ -85,7 +85,8 @@ class CurrentWeights {
                   rates_.rule[layer(u)]);
   }
 
-  /// The unit's weights at `w` += factor * its gradient in `slot`, sequence `b`.
+  /// Adds factor * (unit u's gradient of sequence b in `slot` of the list) to its weights at `w`,
+  /// W0 first.
   void add_gradient(float* w, std::size_t u, std::size_t slot, std::size_t age, std::size_t b,
                     float factor) const {
     Past& past = n_.past;
@@ -103,7 +104,7 @@ class CurrentWeights {
     }
   }
 
-  /// Row r of a tiled matrix += factor * x.
+  /// Adds factor * x to row r of a tiled matrix.
   void add_row(float* matrix, std::size_t rows, std::size_t columns, std::size_t r, float factor,
                const float* x) const {
     for (std::size_t c = 0; c < columns; c += simd::width) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The engine that runs on the processor: the readable reference of what a step computes.
+/// The engine that runs on the CPU: the readable reference of what a step computes.
 
 #include <algorithm>
 #include <concepts>
@@ -46,12 +46,14 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine on threads and vectors. Results do not depend on the number of threads: a unit's step
-/// is one thread's work, and units of one step do not depend on each other.
+/// An Engine that uses threads and vector instructions. Results do not depend on the number of
+/// threads: one thread computes all of a unit's step, and the units of one step do not depend on
+/// each other.
 ///
-/// `Precision`: fp32, or bf16 or fp16: then products read a 16-bit copy of the weights, sums and
-/// everything else are fp32, and updates enter fp32 weights. `Net`: a Network, whose sizes are
-/// constants and whose activation and rule may be types of the program, or RuntimeNetwork.
+/// `Precision`: fp32, bf16 or fp16. With bf16 and fp16 the products read a 16-bit working copy of
+/// the weights; sums and everything else are fp32, and updates enter fp32 weights. `Net`: a
+/// Network, whose sizes are compile-time constants and whose activation and rule may be types of
+/// the program, or RuntimeNetwork.
 template <int Batch = dynamic, class Precision = fp32, class Net = RuntimeNetwork>
 class HostEngine {
   static_assert(PrecisionTag<Precision>,
@@ -82,7 +84,8 @@ class HostEngine {
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
         shares_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size())) {
     require_memory(memory_needed(), "this network");
-    // The momentum array of fp32 lies behind the weights; a rule's arrays are its own.
+    // The momentum array (fp32 only) lies behind the weights in the same array; the state of a rule
+    // has arrays of its own.
     weights_ = Weights(layout_.size() * (scheme_.momentum_array() ? 2 : 1));
     if (scheme_.by_rule) rule_state_ = HugeArray(layout_.size() * state_arrays());
     past_ = std::make_unique<Past>(spec_, net_, layout_, batch_, scheme_.plan.terms);
@@ -106,15 +109,15 @@ class HostEngine {
   [[nodiscard]] int batch() const noexcept { return batch_; }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
-  /// Steps worth handing over at once, a fraction of a second on two cores; more only delays what
-  /// the caller sees, and when it can stop a run.
+  /// A sensible length of a block: steps that take a fraction of a second on two cores. Longer
+  /// blocks only delay what the caller sees and when it can stop a run.
   [[nodiscard]] int block_steps() const noexcept {
-    constexpr std::size_t weights = std::size_t{1} << 29;  // multiplied by a sequence's values
+    constexpr std::size_t weights = std::size_t{1} << 29;  // weights times sequences in a block
     const std::size_t steps = weights / (net_.weights * static_cast<std::size_t>(batch_));
     return static_cast<int>(std::clamp<std::size_t>(steps, 1, 32));
   }
 
-  /// Room for `steps` frames of every sequence; valid until the next call.
+  /// Room for `steps` frames of every sequence. It is valid until the next call.
   [[nodiscard]] FrameBlock stage(int steps) {
     const std::size_t rows = static_cast<std::size_t>(steps) * static_cast<std::size_t>(batch_);
     pixels_.resize(rows * spec_.frame_size());
@@ -123,7 +126,7 @@ class HostEngine {
     return {steps, pixels_, scored_, {}, stored_};
   }
 
-  /// Frames in plain memory; steps read them where they are. See Engine.
+  /// The store of decoded frames is in ordinary memory, and steps read frames in place. See Engine.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     return store_.reserve(budget, frames);
   }
@@ -134,7 +137,8 @@ class HostEngine {
     store_.get(index, pixels);
   }
 
-  /// Runs the block's steps. Freezing ends what is listed: dW is 0 when learning goes on later.
+  /// Runs the block's steps. Freezing first settles the listed gradients, so that dW is 0 if
+  /// learning continues later.
   void run(const FrameBlock& block, Mode mode) {
     if (mode == Mode::freeze) {
       settle();
@@ -212,9 +216,10 @@ class HostEngine {
     return state;
   }
 
-  /// Continues from `state`: bit by bit if it is this engine's, else from its weights, its past
-  /// and, where possible, its momentum. A state with weights only starts at its step with the past
-  /// of a new run. Throws Error (Fault::checkpoint) if the sizes are another network's.
+  /// Continues from `state`: bit by bit if an engine of the same layout has saved it, else from its
+  /// weights, its past and, where possible, its momentum. A state that has only weights starts at
+  /// its step with the past of a new run. Throws Error (Fault::checkpoint) if sizes do not fit the
+  /// network.
   void restore(const EngineState& state) {
     check(state);
     set_weights(state.weights);
@@ -236,7 +241,7 @@ class HostEngine {
                 : "updates folded every " + std::to_string(scheme_.plan.period) + " steps") +
            (full_precision ? "" : ", products in " + std::string(Precision::name));
   }
-  /// Bytes of weights that a learning step has to move: all are read, and some are written.
+  /// Bytes of weights and of learning state that a learning step reads and writes, on average.
   [[nodiscard]] std::size_t bytes_per_step() const noexcept {
     if (scheme_.by_rule) {
       return net_.weights *
@@ -246,7 +251,7 @@ class HostEngine {
     return net_.weights * Weights::bytes +
            net_.weights * Weights::fold_bytes / static_cast<std::size_t>(scheme_.plan.period);
   }
-  /// Bytes of memory the engine takes.
+  /// Bytes of memory that the engine allocates, approximately.
   [[nodiscard]] std::size_t memory_needed() const {
     const std::size_t rows = static_cast<std::size_t>(batch_) * sizeof(float) *
                              (static_cast<std::size_t>(scheme_.plan.terms) + 5);
@@ -261,13 +266,13 @@ class HostEngine {
   }
 
  private:
-  /// A Network's sizes are constants in the code, so the spec must be its own.
+  /// The hidden size of a Network is a constant in the code, so the spec must have the same.
   static Connectome make_network(const Spec& spec) {
     detail::check_hidden<Net::hidden == dynamic ? 0 : Net::hidden>(spec);
     return make_connectome(spec);
   }
 
-  /// Arrays as long as the weights that learning keeps besides them.
+  /// How many arrays of the length of the weights learning keeps besides them.
   [[nodiscard]] std::size_t state_arrays() const {
     return scheme_.by_rule            ? static_cast<std::size_t>(rule_.state)
            : scheme_.momentum_array() ? 1
@@ -279,7 +284,7 @@ class HostEngine {
     }
     return rule_state_.all().subspan(k * layout_.size(), layout_.size());
   }
-  /// Of what learning keeps besides the weights nothing is left.
+  /// Clears all learning state besides the weights.
   void forget_gradients() {
     for (std::size_t k = 0; k < state_arrays(); ++k) {
       std::fill(state_array(k).begin(), state_array(k).end(), 0.0F);
@@ -301,7 +306,7 @@ class HostEngine {
 
   void run_steps(const FrameBlock& block, Mode mode);
 
-  /// Where each frame of the block is.
+  /// Fills `frames_`: the pixels of each frame of the block, in the store or in the block.
   void locate_frames(const FrameBlock& block) {
     const std::size_t rows =
         static_cast<std::size_t>(block.steps) * static_cast<std::size_t>(batch_);
@@ -322,7 +327,7 @@ class HostEngine {
     return z;
   }
 
-  /// Folds everything and forgets the momentum: Z = W(step), nothing listed.
+  /// Sets Z = W(step), with no gradients listed and no momentum.
   void settle() {
     if (!std::exchange(learned_, false)) return;
     const HugeArray now = current_weights();
@@ -338,7 +343,7 @@ class HostEngine {
                                        std::to_string(expected) + ": they are another spec's");
   }
 
-  /// Throws Error (checkpoint) where `state` does not fit, before anything of it is taken over.
+  /// Throws Error (checkpoint) if `state` does not fit, before the engine takes over any of it.
   void check(const EngineState& state) const {
     check_size("weights", state.weights.size(), net_.weights);
     if (!state.rates.empty()) check_size("rates", state.rates.size(), rates_.layers());
@@ -350,7 +355,7 @@ class HostEngine {
     check_past(state, net_, spec_);
     if (own(state)) check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
   }
-  /// Whether a run goes on from `state` bit by bit.
+  /// Whether a run continues from `state` bit by bit.
   [[nodiscard]] bool own(const EngineState& state) const {
     return state.layout == scheme_.layout_name<Precision>(spec_) && state.plan == scheme_.plan &&
            (scheme_.at_once || detail::same_momenta(state, spec_));
@@ -367,7 +372,7 @@ class HostEngine {
       }
       rates_.restore(state);
     } else if (scheme_.at_once || !state.dweights.empty()) {
-      past_->forget_gradients();  // the weights hold them already; the momentum starts anew
+      past_->forget_gradients();  // W(step) contains them already; the momentum starts at 0
     } else {
       rates_.rebase(state);
       set_weights(detail::settled_weights(state, spec_, net_, scheme_.share, scheme_.plan));
@@ -377,30 +382,31 @@ class HostEngine {
   Spec spec_;
   EngineOptions options_;
   int batch_;
-  const HostActivation* activation_;  // the program's own, or null
+  const HostActivation* activation_;  // the program's own, or null: the spec's keys decide
   HostRule rule_;
   Connectome net_;
   WeightLayout layout_;
   UpdateScheme scheme_;
   LayerRates rates_;
-  Weights weights_;       // Z, then dW if there is a momentum array
-  HugeArray rule_state_;  // the rule's arrays, one behind the other
+  Weights weights_;       // Z; behind it dW, if there is a momentum array
+  HugeArray rule_state_;  // [rule_.state][layout_.size()]
   std::unique_ptr<Past> past_;
   Grams squeezed_grams_, raw_grams_, patch_grams_;
   std::vector<Score> score_;
   std::unique_ptr<HostNetwork> network_;
-  std::vector<Scratch> scratch_;  // by member of the team
+  std::vector<Scratch> scratch_;  // [thread]
   FrameStore store_;
   std::vector<std::uint8_t> pixels_, scored_;
   std::vector<std::uint32_t> stored_;
-  std::vector<const std::uint8_t*> frames_;  // of the block in hand, [steps][batch]
+  std::vector<const std::uint8_t*> frames_;  // of the current block, [steps][batch]
   std::uint64_t step_ = 0;
-  bool learned_ = false;  // whether there may be gradients that are not in Z
+  bool learned_ = false;  // whether there may be gradients that Z does not contain
   Team team_;
   UnitShares shares_;
 };
 
-// Not inline, so that pvm::compiled can hold the large part of an engine (pvm/compiled.hpp).
+// Defined outside the class and so not inline: pvm::compiled then holds the code of the engine's
+// large part (pvm/compiled.hpp).
 template <int Batch, class Precision, class Net>
 void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
   const auto steps = static_cast<std::size_t>(block.steps);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Decoded frames in plain memory, for engines whose steps read them there.
+/// A store of decoded frames in ordinary memory, for engines whose steps read them there.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace pvm::inline v0 {
 
-/// Frames of one size by index. Grows in chunks, so that frames never move; memory that no frame
-/// was put into yet is only reserved.
+/// Frames of one size, by index. It grows in chunks, so that frames never move. Memory into which
+/// no frame was put yet is not initialised, so the system only reserves it.
 class FrameStore {
  public:
   explicit FrameStore(std::size_t frame_bytes) : frame_bytes_(frame_bytes) {}
 
-  /// See Engine. The share of free memory is a quarter.
+  /// See Engine. `share_of_free_memory` means a quarter of it.
   std::size_t reserve(std::size_t budget, std::size_t frames) {
     if (frames == 0 || budget == 0) {
       chunks_.clear();
@@ -38,7 +38,7 @@ class FrameStore {
       while (chunks_.size() * per_chunk() < wanted) {
         chunks_.emplace_back(new std::uint8_t[per_chunk() * frame_bytes_]);
       }
-    } catch (const std::bad_alloc&) {  // what there is will do
+    } catch (const std::bad_alloc&) {  // the chunks that there are suffice
     }
     return capacity();
   }
@@ -55,7 +55,8 @@ class FrameStore {
   void get(std::size_t index, std::span<std::uint8_t> pixels) const noexcept {
     std::copy_n(frame(index), frame_bytes_, pixels.data());
   }
-  /// Copies what is stored of a block's frames into its pixels, for engines that read only those.
+  /// Copies those frames of a block that are stored into its pixels, for engines that read only the
+  /// pixels.
   void fill(const FrameBlock& block) const noexcept {
     for (std::size_t row = 0; row < block.stored.size(); ++row) {
       if (block.stored[row] == not_stored) continue;
@@ -76,8 +77,8 @@ class FrameStore {
   }
 
   std::size_t frame_bytes_;
-  std::size_t budget_ = 0;  // 0 until it is settled
-  std::size_t most_ = 0;    // frames that it allows
+  std::size_t budget_ = 0;  // bytes; 0 until the first call of reserve() sets it
+  std::size_t most_ = 0;    // frames that the budget allows
   std::vector<std::unique_ptr<std::uint8_t[]>> chunks_;
 };
 

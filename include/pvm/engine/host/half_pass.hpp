@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The pass over a weight matrix of 16-bit numbers: it only reads, and multiplies from the right
-/// and from the left. Sums are fp32.
+/// The pass over a matrix of 16-bit weights: it multiplies by a vector from the right and, if asked
+/// to, from the left, and does not change the weights. Sums are fp32.
 
 #include <bit>
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace pvm::inline v0::simd {
 
-/// So many 16-bit weights of a row lie together, a cache line.
+/// Columns of a row that are contiguous: 32 weights of 16 bits are a cache line.
 inline constexpr std::size_t half_group = 32;
 
 /// A matrix M of 16-bit weights, in tiles of 8 rows by groups of 32 columns, and what a pass does:
 ///   dot:   dot[b][r] = M[r] . x[b]
-///   axpy:  y[b] += q[b][r] * M[r]     (only if asked for)
+///   axpy:  y[b] += q[b][r] * M[r]     (only in passes with Axpy)
 struct HalfPass {
   const std::uint16_t* tiled = nullptr;
   std::size_t rows = 0;
@@ -35,7 +35,7 @@ struct HalfPass {
   const float* q = nullptr;  // [batch][q_stride]
   std::size_t q_stride = 0;
 
-  Ahead* ahead = nullptr;  // told of the weights used
+  Ahead* ahead = nullptr;  // the prefetcher, which is told of the cache lines used
 };
 
 /// 32 columns of a row, as two vectors.
@@ -43,12 +43,12 @@ struct LanePair {
   Lanes first, second;
 };
 
-/// How 32 weights of a row are kept in a cache line.
+/// How 32 weights of a row are stored in a cache line, and how they are widened to fp32.
 template <class Precision>
 struct HalfFormat;
 
-/// bf16 is the upper half of an fp32. Columns i and i + 16 share a word, so that a shift and a mask
-/// make two vectors of neighbours.
+/// A bf16 number is the high half of an fp32 number. Columns i (low half) and i + 16 (high half)
+/// share a word, so that one shift and one mask give two vectors of 16 neighbouring columns.
 template <>
 struct HalfFormat<bf16> {
   [[gnu::always_inline]] static inline LanePair widen(const std::uint16_t* from) {
@@ -57,7 +57,7 @@ struct HalfFormat<bf16> {
   }
 };
 
-/// fp16 in the order of the columns.
+/// fp16 weights are stored in the order of the columns.
 template <>
 struct HalfFormat<fp16> {
   using Halves = std::uint16_t __attribute__((vector_size(32), aligned(2), may_alias));
@@ -69,8 +69,9 @@ struct HalfFormat<fp16> {
     return w;
   }
 
-  /// By its bits, since not every processor has an instruction: exact, subnormal numbers included.
-  /// Infinite and NaN do not occur (see narrow in weight_store.hpp).
+  /// Converts with integer operations, because not every processor has an instruction for it.
+  /// Exact, subnormal numbers included. Infinity and NaN do not occur (see narrow in
+  /// weight_store.hpp).
   [[gnu::always_inline]] static inline void widen_sixteen(const std::uint16_t* from, Lanes& to) {
     constexpr std::uint32_t smallest_normal = 0x0400;
     constexpr std::uint32_t rebias = 112U << 23U;
@@ -83,6 +84,8 @@ struct HalfFormat<fp16> {
   }
 };
 
+/// The pass over one tile of `Rows` rows from r0 on, for sequence b. Only the `First` sequence
+/// advances the prefetcher.
 template <class Precision, bool Axpy, int Rows, bool First>
 [[gnu::always_inline]] inline void half_tile(const HalfPass& p, const std::uint16_t* tile,
                                              std::size_t r0, std::size_t b) {
@@ -122,7 +125,8 @@ template <class Precision, bool Axpy, int Rows, bool First>
   }
 }
 
-/// Tiles of eight rows, then rows one by one. The first sequence tells of the weights used.
+/// The whole pass, as a callable for simd::for_isa: tiles of eight rows, then the remainder rows
+/// one by one.
 template <class Precision, bool Axpy>
 struct RunHalfPass {
   const HalfPass& p;

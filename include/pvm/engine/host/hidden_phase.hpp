@@ -18,7 +18,7 @@
 
 namespace pvm::inline v0 {
 
-/// Leaves x(t) in the scratch memory and h(t) in the past.
+/// Stores x(t) in the scratch memory and h(t) in the past.
 template <class Precision, int Hidden>
 class HiddenPhase : protected UnitTask<Precision, Hidden> {
   using Base = UnitTask<Precision, Hidden>;
@@ -31,7 +31,8 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
   using typename Base::Pass;
   using typename Base::Term;
 
-  /// x(t), and in layer 0 the products of the frame's patch with earlier ones.
+  /// Gathers x(t). In layer 0 also takes the patch from the frame, and computes its inner products
+  /// with earlier patches.
   [[gnu::always_inline]] inline void look_at_input(const StepFrames& frames) {
     Past& past = n_.past;
     const std::size_t now = past.slot(t_, 0);
@@ -43,7 +44,7 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     if (in_layer_0()) multiply_patch(n_, t_, 0, u_, ahead_);
   }
 
-  /// h(t) = f(W0 x(t)), W0 = Z0 + listed gradients.
+  /// h(t) = f(W0 x(t)), where W0 is the stored matrix plus the listed gradients.
   [[gnu::always_inline]] inline void hidden() {
     fold_hidden();
     const UnitWeights& w = n_.layout[u_];
@@ -72,6 +73,7 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     }
   }
 
+  /// Prepares the terms (rows x_j) and factors (amount * d0_j) of the fold or update of W0.
   [[gnu::always_inline]] inline void fold_hidden() {
     s_.term_row.clear();
     if (folding_ == 0) return;
@@ -94,14 +96,15 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     }
   }
 
-  /// x(t) . x_j for all gradients: sums over the sources of shared products.
+  /// x(t) . x_j for all listed gradients j: sums, over the sources, of the shared inner products.
+  /// The B half of x uses those of step t - 1.
   [[gnu::always_inline]] inline void multiply_inputs() {
     float* products = s_.products.data();
     const std::size_t size = n_.squeezed_grams.size();
     std::fill_n(products, size, 1.0F);  // the bias
     if (in_layer_0()) {
       simd::add(products, n_.patch_grams.at(t_, u_), size);
-      simd::add(products, n_.patch_grams.at(t_ + 2, u_), size);  // of t - 1
+      simd::add(products, n_.patch_grams.at(t_ + 2, u_), size);  // of step t - 1, modulo 3
     }
     for (const auto s : n_.net.primary[u_]) {
       simd::add(products, n_.squeezed_grams.at(t_, s), size);
@@ -110,6 +113,7 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     for (const auto s : n_.net.context[u_]) simd::add(products, n_.squeezed_grams.at(t_, s), size);
   }
 
+  /// W0 x += sum over j of w_j (x . x_j) d0_j.
   [[gnu::always_inline]] inline void correct_hidden() {
     for (std::size_t b = 0; b < batch(); ++b) {
       float* sums = s_.sums.data() + b * n_.past.stride();

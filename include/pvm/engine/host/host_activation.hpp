@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// An activation applied to whole vectors: how the host engine calls what unit/activation.hpp
+/// Activations over arrays: how the host engine calls the functions that unit/activation.hpp
 /// defines for one value.
 
 #include <cstddef>
@@ -56,8 +56,8 @@ inline constexpr HostActivation host_activation = {
       simd::for_best_isa(detail::ApplyDerivative<Function>{values, d, n});
     }};
 
-/// The program's own activation type `Own` (void: none) where the spec names it, else null: then
-/// the spec's keys decide. Throws Error (Fault::spec) for a name that this program does not know.
+/// The program's own activation type `Own` (void: none) if the spec names it; null if the spec
+/// names none, and then the spec's keys decide. Throws Error (Fault::spec) for any other name.
 template <class Own>
 const HostActivation* own_activation_of(const Spec& spec) {
   if (spec.own_activation.empty()) return nullptr;
@@ -70,9 +70,9 @@ const HostActivation* own_activation_of(const Spec& spec) {
                                "that gives its Network pvm::Activation<...> of that name");
 }
 
-/// The activation a spec's keys ask for at step `step`. At steps 0 and 1 the past is all ones,
-/// where the true derivative of the polynomial is 0; the compatible one makes them learn in either
-/// case.
+/// The activation that a spec's keys name, for step `step`. At steps 0 and 1 the past is all ones,
+/// where the true derivative of the polynomial is 0; these steps always use the compatible
+/// derivative, so that they learn.
 inline HostActivation activation_of(const Spec& spec, std::uint64_t step) {
   if (spec.activation == ActivationKind::logistic) return host_activation<Logistic>;
   return spec.true_derivative && step >= 2 ? host_activation<PolynomialTrue>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A network in the host engine's memory.
+/// What the units of a host engine share, in one structure.
 
 #include <cstddef>
 #include <vector>
@@ -20,7 +20,8 @@
 
 namespace pvm::inline v0 {
 
-/// Everything the units of a host engine share.
+/// References to the network's description and to the engine's state. The Grams hold inner products
+/// with the inputs of the gradient of age `age`.
 struct HostNetwork {
   const Spec& spec;
   const Connectome& net;
@@ -32,11 +33,11 @@ struct HostNetwork {
   DeferralPlan plan;
   std::size_t velocity;              ///< offset of the momentum array behind Z; 0: there is none
   std::vector<Score>& score;         ///< by unit
-  const HostActivation* activation;  ///< the program's own; null: what the spec says
-  HostRule rule;                     ///< applied in every step; apply is null: updates are deferred
-  HugeArray& rule_state;             ///< the rule's arrays, each as long as the weights
+  const HostActivation* activation;  ///< the program's own; null: the spec's keys decide
+  HostRule rule;                     ///< applied in every step; without `apply`: none is
+  HugeArray& rule_state;             ///< [rule.state][layout.size()]
 
-  /// Whether a step makes the last step's update, instead of listing it for later.
+  /// Whether every step makes the update of the step before, so that no updates are deferred.
   [[nodiscard]] bool updates_at_once() const { return velocity != 0 || rule.apply != nullptr; }
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A learning rule applied to many weights: how the host engine calls what unit/learning_rule.hpp
-/// defines for one.
+/// Learning rules over arrays: how the host engine calls the function that unit/learning_rule.hpp
+/// defines for one weight.
 
 #include <array>
 #include <concepts>
@@ -19,8 +19,9 @@
 
 namespace pvm::inline v0 {
 
-/// A rule over n weights: `state` points at its k-th float of the first one, `stride` behind it is
-/// the next one's k-th array.
+/// A rule over n weights. `state`, the field: floats per weight. `state`, the argument: [state
+/// arrays][stride]; it points at the state of w[0] in the first array, and the next array lies
+/// `stride` floats behind.
 struct HostRule {
   int state = 0;
   void (*apply)(float* w, float* state, std::size_t stride, const float* gradient, std::size_t n,
@@ -57,12 +58,13 @@ inline constexpr HostRule host_rule = {
       simd::for_best_isa(detail::ApplyRule<Rule>{w, state, stride, gradient, n, step});
     }};
 
-/// Whether a rule of the spec's name is Momentum or its case Sgd, whose updates can be deferred.
+/// Whether the spec's rule is Momentum or its special case Sgd, whose updates can be deferred.
 inline bool is_momentum(const Spec& spec) {
   return spec.learning_rule == Momentum::name || spec.learning_rule == Sgd::name;
 }
 
-/// The rule a spec names, or the program's own type `Own` (void: none). Throws Error (Fault::spec).
+/// The rule that a spec names: one of the library's, or the program's own type `Own` (void: none).
+/// Throws Error (Fault::spec) for any other name.
 template <class Own>
 HostRule rule_of(const Spec& spec) {
   if (is_momentum(spec)) return host_rule<Momentum>;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which code makes a pass on which processor: the host engine's customisation point.
+/// The choice of the code that runs a pass on the present processor: the host engine's
+/// customisation point.
 
 #include <type_traits>
 
@@ -15,9 +16,9 @@
 
 namespace pvm::inline v0 {
 
-/// The pass over a weight matrix in `Precision` on processors whose best vectors are `isa`. This
-/// one is the library's loop, compiled for them. Specialise it to replace the pass for one kind of
-/// processor, in every file that trains, before the first Trainer of that precision:
+/// The pass over a weight matrix in `Precision` on processors whose best instruction set is `isa`.
+/// The primary template is the library's own kernel. Specialise it to replace the pass for one
+/// instruction set, in every file that trains, before the first Trainer of that precision:
 ///
 ///     template <>
 ///     struct pvm::HostKernel<pvm::fp32, pvm::simd::Isa::avx2> {
@@ -25,14 +26,14 @@ namespace pvm::inline v0 {
 ///       static void run(const pvm::simd::MatrixPass& pass);   // bf16, fp16: const HalfPass&
 ///     };
 ///
-/// `run` does what the comment at MatrixPass (HalfPass) says, on any number of rows, columns and
-/// sequences, and tells `*pass.ahead` of the cache lines it has used (or asks for memory in its own
-/// way). It is called on many threads at once. The order of its sums must depend on nothing but the
-/// sizes: the same inputs give the same bits.
+/// `run` does what the comment at MatrixPass (HalfPass) says, for any number of rows, columns and
+/// sequences, and tells `*pass.ahead` of the cache lines that it has used (or prefetches in its own
+/// way). It is called on many threads at once. The order of its sums must depend on the sizes
+/// alone, so that the same inputs give the same bits.
 template <class Precision, simd::Isa isa>
 struct HostKernel : detail::LibraryKernel<Precision, isa> {};
 
-/// What has no use for bf16 instructions does without them.
+/// Precisions other than bf16 have no use for the bf16 instructions: they use the AVX-512 kernel.
 template <class Precision>
 struct HostKernel<Precision, simd::Isa::avx512_bf16>
     : std::conditional_t<std::is_same_v<Precision, bf16>,
@@ -41,7 +42,7 @@ struct HostKernel<Precision, simd::Isa::avx512_bf16>
 
 namespace simd {
 
-/// A specialised kernel that lacks what is called is refused in one sentence.
+/// Calls the kernel, and refuses a specialisation without a fitting `run` in one sentence.
 template <class Precision, Isa isa, bool Axpy, class Pass>
 void run_kernel(const Pass& pass) {
   using Kernel = HostKernel<Precision, isa>;
@@ -53,7 +54,7 @@ void run_kernel(const Pass& pass) {
   if constexpr (fits) Kernel::template run<Axpy>(pass);
 }
 
-/// One pass over a weight matrix, by the kernel for this processor.
+/// Runs one pass over a weight matrix with the kernel for this processor.
 template <class Precision, bool Axpy, class Pass>
 [[gnu::noinline]] void matrix_pass(const Pass& pass) {
 #if defined(__x86_64__)

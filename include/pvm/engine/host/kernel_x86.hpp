@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Kernels of their own for processors that have instructions for 16-bit numbers: AVX-512 BF16 for
-/// products of pairs, F16C for widening fp16, and AVX2 for bf16.
+/// Kernels with intrinsics for 16-bit weights on x86: AVX-512 BF16 for products of pairs, F16C for
+/// widening fp16, and AVX2 for bf16.
 
 #include <pvm/engine/host/library_kernel.hpp>
 
@@ -18,8 +18,9 @@ namespace pvm::inline v0 {
 
 namespace detail {
 
-/// Calls tile<Rows>(first row) for tiles of eight rows, then for rows one by one, and tells what
-/// was used: a row is a cache line for every group of columns.
+/// Calls tile.run<Rows>(p, first row, sequence) for the tiles of eight rows, then for the remainder
+/// rows one by one, and tells the prefetcher what will be used: one cache line per row and group of
+/// columns.
 template <class Tile>
 void for_half_tiles(const simd::HalfPass& p, Tile tile) {
   constexpr std::size_t rows = simd::tile_rows;
@@ -35,7 +36,8 @@ void for_half_tiles(const simd::HalfPass& p, Tile tile) {
   }
 }
 
-/// vdpbf16ps multiplies pairs of bf16 and adds both products to an fp32 sum. x is rounded to bf16.
+/// bf16 with vdpbf16ps, which multiplies pairs of bf16 and adds both products to an fp32 sum. So x
+/// is rounded to bf16 as well.
 template <bool Axpy>
 struct Bf16Tile {
   template <int Rows>
@@ -49,11 +51,11 @@ struct Bf16Tile {
     __m512 sums[Rows];
     for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
     for (std::size_t c = 0; c < p.columns; c += simd::half_group) {
-      // Columns i and i + 16 are the two bf16 of a word, as the weights lie.
+      // x as pairs of bf16 like the weights: columns i and i + 16 share a word.
       const Words low = (bits_as<Words>(at(x + c)) + 0x8000U) >> 16U;
       const Words high = (bits_as<Words>(at(x + c + simd::width)) + 0x8000U) & 0xffff0000U;
       const Words both = low | high;
-      // Lanes and Words may lie anywhere in memory, the processor's own types may not.
+      // An unaligned load: Words need not be aligned, __m512i must be.
       const __m512i pairs = _mm512_loadu_si512(&both);
       Lanes y0 = {}, y1 = {};
       if constexpr (Axpy) {
@@ -78,7 +80,7 @@ struct Bf16Tile {
   }
 };
 
-/// Sixteen fp16 in one instruction.
+/// fp16, sixteen numbers widened by one instruction.
 template <bool Axpy>
 struct Fp16Tile512 {
   template <int Rows>
@@ -131,7 +133,7 @@ struct Fp16Tile512 {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/// bf16 in AVX2's own vectors of eight words: the library's loop would keep its sums in memory.
+/// bf16 in AVX2 vectors of eight words. The library's loop over sixteen would spill its sums.
 template <bool Axpy>
 struct Bf16Tile256 {
   template <int Rows>
@@ -145,7 +147,7 @@ struct Bf16Tile256 {
     __m256 sums[Rows];
     for (int r = 0; r < Rows; ++r) sums[r] = _mm256_setzero_ps();
     for (std::size_t c = 0; c < p.columns; c += simd::half_group, w += Rows * simd::half_group) {
-      for (std::size_t k = 0; k < 2; ++k) {  // eight words of every row
+      for (std::size_t k = 0; k < 2; ++k) {  // eight words (16 columns) of every row
         const std::size_t low = c + 8 * k;
         const std::size_t high = low + simd::width;
         const __m256 x0 = _mm256_loadu_ps(x + low), x1 = _mm256_loadu_ps(x + high);
@@ -174,7 +176,7 @@ struct Bf16Tile256 {
   }
 };
 
-/// Eight fp16 in one instruction.
+/// fp16, eight numbers widened by one instruction.
 template <bool Axpy>
 struct Fp16Tile256 {
   static constexpr int parts = 4;  // vectors of eight in a group of columns
@@ -208,6 +210,7 @@ struct Fp16Tile256 {
   }
 };
 
+/// The HostKernel interface for a tile type.
 template <template <bool> class Tile>
 struct HalfKernel {
   template <bool Axpy>

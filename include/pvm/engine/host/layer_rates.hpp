@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The coefficients with which the layers of a host engine learn, step by step.
+/// The learning coefficients of the layers of a host engine, step by step.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,8 +21,8 @@
 
 namespace pvm::inline v0 {
 
-/// The spec's schedule and, by layer, how much of each listed gradient is where. It goes on using
-/// `scheme`.
+/// The spec's schedule of rates and, for each layer, the coefficients of the listed gradients.
+/// `scheme` must outlive it.
 class LayerRates {
  public:
   LayerRates(const Spec& spec, const UpdateScheme& scheme)
@@ -34,13 +34,13 @@ class LayerRates {
 
   [[nodiscard]] std::size_t layers() const noexcept { return deferred_.size(); }
 
-  /// Those of so many steps from `first` on, computed ahead for the whole block; they are behind
-  /// them afterwards. Valid until the next call.
+  /// The coefficients of the `steps` steps from `first` on, computed ahead for the whole block. The
+  /// object's state is then that after the block. The result is valid until the next call.
   const std::vector<StepRates>& begin_block(std::uint64_t first, std::size_t steps, Mode mode) {
     block_.resize(steps);
     for (std::size_t i = 0; i < steps; ++i) {
       const std::uint64_t t = first + i;
-      if (mode == Mode::freeze) {  // the rates follow the step counter all the same
+      if (mode == Mode::freeze) {  // the schedule follows the step counter nevertheless
         write(block_[i]);
         schedule_.begin_step(t);
         continue;
@@ -57,14 +57,15 @@ class LayerRates {
     return block_;
   }
 
-  /// With which the gradients that are not in Z yet make W of it.
+  /// The coefficients that turn Z into the present W: those of the gradients that Z does not
+  /// contain.
   [[nodiscard]] StepRates now() const {
     StepRates rates;
     write(rates);
     return rates;
   }
 
-  /// Nothing is listed, and no update waits.
+  /// Drops the listed gradients and the pending update.
   void forget_gradients() {
     deferred_.assign(layers(), DeferredRates(scheme_.plan));
     std::fill(updates_.begin(), updates_.end(), 0);
@@ -75,18 +76,20 @@ class LayerRates {
     state.rates = schedule_.layers();
     for (std::size_t l = 0; l < layers(); ++l) {
       auto saved = deferred_[l].save();
-      if (scheme_.by_rule) saved.front() = static_cast<double>(updates_[l]);  // nothing is deferred
+      if (scheme_.by_rule)
+        saved.front() = static_cast<double>(updates_[l]);  // free: nothing is deferred
       state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
     }
   }
 
-  /// A schedule as at the start, or as `state` has it, whose rates are none or one for each layer.
+  /// Sets the schedule to its start, or to that of `state` if it has rates (then one per layer).
   void restore_schedule(const EngineState& state) {
     schedule_ = RateSchedule(spec_);
     if (!state.rates.empty()) schedule_.restore(state.rates, state.step);
   }
 
-  /// The coefficients of `state`, which a host engine of the same scheme has saved, bit by bit.
+  /// Restores the coefficients of `state`, which a host engine of the same scheme has saved,
+  /// exactly.
   void restore(const EngineState& state) {
     gradient_waits_ = true;
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
@@ -96,7 +99,8 @@ class LayerRates {
       return deferred_[l].restore(saved);
     });
   }
-  /// Those of another engine, for weights that are settled (engine/settled_weights.hpp).
+  /// Takes over the coefficients of another engine's state, to go with settled_weights()
+  /// (engine/settled_weights.hpp).
   void rebase(const EngineState& state) {
     const std::vector<float> momenta = detail::coming_momenta(spec_, state.step);
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
@@ -105,7 +109,8 @@ class LayerRates {
   }
 
  private:
-  /// The rates of the update that is still to be folded are those of the step before.
+  /// Writes the coefficients of the next step. An update that is still to be made has the rates of
+  /// the step before: call it before the schedule moves on.
   void write(StepRates& out) const {
     const auto terms = static_cast<std::size_t>(scheme_.plan.terms);
     const auto period = static_cast<std::size_t>(scheme_.plan.period);
@@ -123,6 +128,7 @@ class LayerRates {
       }
     }
   }
+  /// For layers that update in every step.
   void write_update(StepRates& out, std::size_t l) const {
     const Rates last = schedule_.layers()[l];
     const bool is_on = schedule_.is_on(l);
@@ -135,6 +141,7 @@ class LayerRates {
       out.folds[l] = is_on;
     }
   }
+  /// For layers whose updates are deferred.
   void write_listed(StepRates& out, std::size_t l) const {
     const auto terms = static_cast<std::size_t>(scheme_.plan.terms);
     const auto period = static_cast<std::size_t>(scheme_.plan.period);
@@ -147,7 +154,8 @@ class LayerRates {
     }
   }
 
-  /// Calls take(layer, its saved numbers) for each; throws Error (checkpoint) where one refuses.
+  /// Calls take(layer, its saved coefficients) for every layer; throws Error (checkpoint) if one
+  /// call returns false.
   template <class Take>
   void for_each_layer_of(const EngineState& state, Take&& take) {
     const std::size_t each = state.coefficients.size() / layers();
@@ -163,9 +171,9 @@ class LayerRates {
   Spec spec_;
   const UpdateScheme& scheme_;
   RateSchedule schedule_;
-  std::vector<DeferredRates> deferred_;  // by layer
-  std::vector<std::uint64_t> updates_;   // by layer: how many a rule has made
-  bool gradient_waits_ = false;          // for a rule
+  std::vector<DeferredRates> deferred_;  // [layer]
+  std::vector<std::uint64_t> updates_;   // [layer]: how many updates a rule has made
+  bool gradient_waits_ = false;          // whether a gradient is listed that a rule has not applied
   std::vector<StepRates> block_;
 };
 

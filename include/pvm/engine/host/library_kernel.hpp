@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The library's own code for a pass over a weight matrix: a loop, compiled for each kind of
-/// vectors.
+/// The library's own code for a pass over a weight matrix: a loop, compiled for each instruction
+/// set.
 
 #include <type_traits>
 
@@ -14,7 +14,8 @@
 
 namespace pvm::inline v0::detail {
 
-/// What HostKernel is unless a program specialises it; kernel_x86.hpp has better ones for some.
+/// The kernel that HostKernel is, unless a program specialises that. kernel_x86.hpp has faster
+/// specialisations of this template for some instruction sets.
 template <class Precision, simd::Isa isa>
 struct LibraryKernel {
   template <bool Axpy, class Pass>

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The one loop in which the time goes: a single pass over a weight matrix that adds the folded
-/// gradients (when it is this unit's turn), multiplies from the right and from the left.
+/// The loop in which most of the time is spent: a single pass over a weight matrix that adds
+/// gradients to the weights (when the unit folds), multiplies them by a vector from the right, and,
+/// if asked to, by a vector from the left.
 
 #include <cstddef>
 
@@ -11,12 +12,16 @@
 
 namespace pvm::inline v0::simd {
 
-/// Rows that a pass works on together. A matrix is stored in tiles of so many rows, inside a tile
-/// vector by vector, so that a pass reads memory from the first address to the last; rows that fill
-/// no tile lie behind them as they are.
+/// Rows that a pass works on together. A matrix is stored in tiles of this many rows. Inside a tile
+/// the vectors are interleaved, so that a pass reads memory from the first address to the last:
+///
+///     row 0, cols 0-15 | row 1, cols 0-15 | ... | row 7, cols 0-15 | row 0, cols 16-31 | ...
+///
+/// The remainder rows, which do not fill a tile, follow in row-major order.
 inline constexpr std::size_t tile_rows = 8;
 
-/// Where element (r, c) of a tiled matrix lies. `group` columns lie together: a vector of them.
+/// The index of element (r, c) of a tiled matrix. `group`: columns of a row that are contiguous; it
+/// divides `columns`.
 constexpr std::size_t tiled_index(std::size_t rows, std::size_t columns, std::size_t r,
                                   std::size_t c, std::size_t group = width) {
   if (r >= rows / tile_rows * tile_rows) return r * columns + c;
@@ -24,8 +29,8 @@ constexpr std::size_t tiled_index(std::size_t rows, std::size_t columns, std::si
          c % group;
 }
 
-/// A matrix M and what one pass over it does, in this order for every element
-/// (the last only if asked for):
+/// A matrix M and what one pass over it does, in this order for every element (the last only in
+/// passes with Axpy):
 ///   fold:  M[r] += sum_j factor[r][j] * term[j]
 ///          or, with a momentum array V:  V[r] = momentum * V[r] + that sum,  M[r] += V[r]
 ///   dot:   dot[b][r] = M[r] . x[b]
@@ -36,10 +41,10 @@ struct MatrixPass {
   std::size_t rows = 0;
   std::size_t columns = 0;  // a multiple of simd::width; padding holds zeros
 
-  const float* const* term = nullptr;
-  const float* factor = nullptr;  // [rows][terms]
+  const float* const* term = nullptr;  // [terms]: rows of `columns` floats
+  const float* factor = nullptr;       // [rows][terms]
   std::size_t terms = 0;
-  std::size_t velocity = 0;  // V[r] lies this many floats behind M[r]
+  std::size_t velocity = 0;  // V[r] lies this many floats behind M[r]; 0: no momentum array
   float momentum = 0;
 
   std::size_t batch = 1;
@@ -51,12 +56,16 @@ struct MatrixPass {
   const float* q = nullptr;  // [batch][q_stride]
   std::size_t q_stride = 0;
 
-  Ahead* ahead = nullptr;  // told of the weights used
+  Ahead* ahead = nullptr;  // the prefetcher, which is told of the cache lines used
 };
 
-/// What a pass does to the weights: nothing, add listed gradients, or a step with momentum.
+/// What a pass does to the weights: nothing, add listed gradients, or update the momentum array and
+/// add it.
 enum class Update { none, fold, momentum };
 
+/// The pass over `Rows` rows from r0 on, for the sequences b0 to b0 + Batch. `row`: start of each
+/// row; its columns from c on lie at row[r] + c * step. `First`: this is the first sequence of the
+/// batch, which alone advances the prefetcher.
 template <Update update, bool Axpy, int Rows, int Batch, bool First>
 [[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, float* const* row,
                                              std::size_t step, std::size_t r0, std::size_t b0) {
@@ -108,7 +117,8 @@ template <Update update, bool Axpy, int Rows, int Batch, bool First>
   }
 }
 
-/// The first sequence of a batch updates the rows; the others find them updated, and in the cache.
+/// The pass over `Rows` rows from r on. The first sequence of the batch updates the rows; the other
+/// sequences read them updated, from the cache.
 template <Update update, bool Axpy, int Rows>
 [[gnu::always_inline]] inline void pass_rows(const MatrixPass& p, std::size_t r) {
   float* row[Rows];
@@ -134,6 +144,7 @@ template <Update update, bool Axpy>
   for (; r < p.rows; ++r) pass_rows<update, Axpy, 1>(p, r);
 }
 
+/// The whole pass, as a callable for simd::for_isa.
 template <bool Axpy>
 struct RunPass {
   const MatrixPass& p;

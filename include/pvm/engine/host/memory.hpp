@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Large arrays of floats for the host engine.
+/// Large arrays of floats for the host engine, and checks of the available memory.
 
 #include <cstddef>
 #include <cstdlib>
@@ -23,7 +23,7 @@
 
 namespace pvm::inline v0 {
 
-/// Bytes the system can still give without swapping; the largest number where it does not say.
+/// Bytes that the system can still provide without swapping; the largest number if it does not say.
 inline std::size_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string line;
@@ -36,7 +36,8 @@ inline std::size_t available_memory() {
   return std::numeric_limits<std::size_t>::max();
 }
 
-/// Throws Error (Fault::memory) if `bytes` are more than there is: need, free, what to change.
+/// Throws Error (Fault::memory) if `bytes` exceed the available memory. The message says how much
+/// `what` needs, how much is free, and what to change.
 inline void require_memory(std::size_t bytes, const std::string& what) {
   const std::size_t free = available_memory();
   if (bytes <= free) return;
@@ -46,8 +47,9 @@ inline void require_memory(std::size_t bytes, const std::string& what) {
                                  " are free; choose a smaller spec or a smaller batch");
 }
 
-/// Zeroed floats on huge pages where the system has them: a step touches all of them, and with
-/// 4 KiB pages it would spend its time in the page tables.
+/// A zero-initialised array, aligned to cache lines. Arrays of 2 MiB and more lie on huge pages
+/// where the system has them: a step touches all weights, and with 4 KiB pages it would spend its
+/// time in TLB misses.
 class HugeArray {
  public:
   HugeArray() = default;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The inner products of a unit's newest values that the steps after it need.
+/// The inner products of a unit's newest values with its past, which later steps need for their
+/// corrections.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +15,13 @@
 
 namespace pvm::inline v0 {
 
-/// The products of a unit's values of one step with those of three steps and more before it,
-/// [b][age][b'].
+/// Computes the inner products of a unit's values of one step with its values of 3 + age steps
+/// before, [b][age][b'].
 struct RowProducts {
   const Past& past;
   Past::Ring values;
   std::size_t now;  ///< slot of the step
-  float* out;
+  float* out;       ///< [b][age][b']
   simd::Ahead& ahead;
 
   [[gnu::always_inline]] inline void operator()() const {
@@ -36,14 +37,15 @@ struct RowProducts {
   }
 };
 
-/// The same code for steps and for restarts: copies in files that are compiled with other flags may
-/// round otherwise (-O2 makes one operation of a product and a sum, -O1 does not), and a run that
-/// is resumed would not continue bit by bit.
+/// Steps and restarts share one copy of this code. Copies in files that are compiled with other
+/// flags may round differently (-O2 contracts a product and a sum into one operation, -O1 does
+/// not), and a resumed run would not continue bit by bit.
 PVM_ONE_COPY inline void multiply_rows(const RowProducts& products) {
   simd::for_best_isa(products);
 }
 
-/// What step `step` - `back` leaves for the next one: the products of the unit's hidden values.
+/// The products of the unit's hidden values of step `step` - `back`, which the step after that
+/// reads.
 inline void multiply_hidden(const HostNetwork& n, std::uint64_t step, std::size_t back,
                             std::size_t u, simd::Ahead& ahead) {
   Past& past = n.past;
@@ -53,7 +55,8 @@ inline void multiply_hidden(const HostNetwork& n, std::uint64_t step, std::size_
   multiply_rows({past, past.squeezed_ring(u), now, n.squeezed_grams.at(reader, u), ahead});
 }
 
-/// The products of a layer-0 unit's patch at step `step` - `back`, for that step and the next.
+/// The products of a layer-0 unit's patch of step `step` - `back`, which that step and the next
+/// read.
 inline void multiply_patch(const HostNetwork& n, std::uint64_t step, std::size_t back,
                            std::size_t u, simd::Ahead& ahead) {
   Past& past = n.past;
@@ -61,7 +64,7 @@ inline void multiply_patch(const HostNetwork& n, std::uint64_t step, std::size_t
                  n.patch_grams.at(step + 3 - back, u), ahead});
 }
 
-/// Recomputes all products that step `step` will find: after a start or a restart.
+/// Recomputes all products that step `step` reads from earlier steps, after a start or a restart.
 inline void multiply_past(const HostNetwork& n, std::uint64_t step) {
   simd::Ahead nothing;
   for (std::size_t u = 0; u < n.net.units.size(); ++u) {

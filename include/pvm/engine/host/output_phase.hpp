@@ -20,7 +20,8 @@
 
 namespace pvm::inline v0 {
 
-/// Needs x(t) and h(t), and leaves y(t) and the gradient's factors d0(t) and d1(t) in the past.
+/// Reads x(t) from the scratch memory and h(t) from the past; stores y(t) and the factors d0(t) and
+/// d1(t) of the gradient in the past.
 template <class Precision, int Hidden>
 class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   using Base = HiddenPhase<Precision, Hidden>;
@@ -34,13 +35,13 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   using typename Base::Pass;
   using typename Base::Term;
 
-  /// d1(t) = g(y(t-2)) * ([A|B](t) - y(t-2)), and the sums for the score.
+  /// d1(t) = g(y(t-2)) * ([A|B](t) - y(t-2)), and the sums for the score. `scored`: [batch].
   [[gnu::always_inline]] inline void errors(const std::uint8_t* scored) {
     const auto outputs = static_cast<std::size_t>(unit().outputs);
     Score& score = n_.score[u_];
     for (std::size_t b = 0; b < batch(); ++b) {
       const float* x = s_.x.data() + b * inputs();
-      const float* y = n_.past.y(t_ + 1, b, u_);  // of t - 2
+      const float* y = n_.past.y(t_ + 1, b, u_);  // y(t - 2), modulo 3
       float* d1 = s_.d1.data() + b * columns();
       simd::Lanes loss = {};
       for (std::size_t o = 0; o < columns(); o += simd::width) {
@@ -62,7 +63,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     }
   }
 
-  /// y(t) = f(W1 r(t)) and d0(t) = g(h(t-2)) * W1^T d1(t), in one pass over W1.
+  /// y(t) = f(W1 r(t)) and, in the scratch memory, W1^T d1(t), in one pass over W1.
   [[gnu::always_inline]] inline void outputs() {
     for (std::size_t b = 0; b < batch(); ++b) {
       n_.past.template gather_representation<Hidden>(t_, 0, b, u_,
@@ -77,7 +78,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     }
   }
 
-  /// This step's gradient takes the place of the oldest one.
+  /// d0(t) = g(h(t-2)) * W1^T d1(t); d0(t) and d1(t) replace the oldest listed gradient.
   [[gnu::always_inline]] inline void list_gradient() {
     const auto slot = static_cast<std::size_t>(t_ % n_.past.terms());
     for (std::size_t b = 0; b < batch(); ++b) {
@@ -93,6 +94,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   }
 
  private:
+  /// Adds the patch of sequence b to the score. `y`: y(t-2).
   [[gnu::always_inline]] inline void score_prediction(std::size_t b, const float* y) {
     const float* now = n_.past.patch(n_.past.slot(t_, 0), b, u_);
     const float* then = n_.past.patch(n_.past.slot(t_, 2), b, u_);
@@ -111,6 +113,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     score.pixels += n_.past.patch_size();
   }
 
+  /// Prepares the terms (rows d1_j) and factors (amount * r_j) of the fold or update of W1.
   [[gnu::always_inline]] inline void fold_outputs() {
     s_.term_row.clear();
     if (folding_ == 0) return;
@@ -127,6 +130,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     }
   }
 
+  /// The pass over the rows of W1^T: W1^T d1 to `back`, W1 r to `y`.
   [[gnu::always_inline]] inline void pass_outputs() {
     const UnitWeights& w = n_.layout[u_];
     Pass pass;
@@ -140,7 +144,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     Base::template run_pass<true>(pass, w.w1);
   }
 
-  /// r(t) . r_j for all gradients.
+  /// r(t) . r_j for all listed gradients j: sums, over the sources, of the shared inner products.
   [[gnu::always_inline]] inline void multiply_representations() {
     float* products = s_.products.data();
     const std::size_t size = n_.raw_grams.size();
@@ -150,13 +154,14 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     for (const auto s : n_.net.context[u_]) simd::add(products, n_.raw_grams.at(t_, s), size);
   }
 
-  /// The listed gradients as further rows of W1: row d1_j with the left factor w_j (r . r_j).
+  /// Corrects y and W1^T d1 for the listed gradients, as if they were further rows of W1^T: row
+  /// d1_j with the left factor w_j (r . r_j).
   [[gnu::always_inline]] inline void correct_outputs() {
     multiply_representations();
     const std::size_t terms = listed_ * batch();
     list_rows(terms);
     simd::MatrixPass pass;
-    simd::Ahead nothing;  // these rows are not weights
+    simd::Ahead nothing;  // prefetches nothing: these rows are not weights
     pass.ahead = &nothing;
     pass.row = s_.row.data();
     pass.rows = terms;
@@ -171,6 +176,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     simd::matrix_pass<fp32, true>(pass);
     correct_back(terms);
   }
+  /// Lists the rows d1_j and their left factors. `terms`: listed gradients times batch.
   [[gnu::always_inline]] inline void list_rows(std::size_t terms) {
     s_.row.clear();
     for (std::size_t j = 0; j < listed_; ++j) {
@@ -183,7 +189,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
       }
     }
   }
-  /// W1^T d1 of those rows: h_j with the factor w_j (d1_j . d1).
+  /// Adds the share of these rows to W1^T d1: h_j with the factor w_j (d1_j . d1).
   [[gnu::always_inline]] inline void correct_back(std::size_t terms) {
     for (std::size_t b = 0; b < batch(); ++b) {
       float* back = s_.back.data() + b * padded_representation();

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the host engine remembers of the last steps: rings of activations and gradients.
+/// The past of the host engine: ring buffers of the activities and gradients of the last steps.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,10 +19,10 @@
 
 namespace pvm::inline v0 {
 
-/// The past of a network with `batch` sequences. Vectors are padded to whole Lanes, padding is 0.
-/// Times are steps; a ring of n slots holds the last n of them, and times before step 0 (down to
-/// the depth of the ring) hold what the model says about the past: ones everywhere, except that
-/// the input of step 0 reads the squeezed c(1) of the hidden values before it.
+/// The past of a network with `batch` sequences. Vectors are padded with zeros to whole Lanes. A
+/// ring buffer of n slots holds the last n steps. Steps before step 0 (down to the depth of the
+/// ring) hold what the model says about the past: ones everywhere, except that the input of step 0
+/// reads the squeezed value c(1) of the hidden values before it.
 class Past {
  public:
   Past(const Spec& spec, const Connectome& net, const WeightLayout& layout, int batch, int terms)
@@ -54,8 +54,8 @@ class Past {
     reset(0);
   }
 
-  /// The past of a run that begins at step `step`: all ones, but that its first input reads the
-  /// squeezed c(1).
+  /// Sets the past of a run that begins at step `step`: all ones, except that its first input reads
+  /// the squeezed c(1).
   void reset(std::uint64_t step) {
     const std::size_t before = this->slot(step, 1);
     for (std::size_t slot = 0; slot < depth_; ++slot) {
@@ -78,7 +78,7 @@ class Past {
     std::fill(d1_.all().begin(), d1_.all().end(), 0.0F);
   }
 
-  /// Where value k of a layer-0 unit's patch lies in a frame [side][side][channels].
+  /// The index of value k of a layer-0 unit's patch in a frame [side][side][channels].
   [[nodiscard]] std::size_t pixel(std::size_t unit, std::size_t k) const {
     const auto row = static_cast<std::size_t>(net_.units[unit].row) * block_;
     const auto column = static_cast<std::size_t>(net_.units[unit].column) * block_;
@@ -86,15 +86,17 @@ class Past {
     return ((row + k / line) * side_ + column) * channels_ + k % line;
   }
 
-  /// Of the step `back` before `now`, `back` at most the depth. A step may be given by its slot.
+  /// The slot of the step `back` steps before `now`; `back` is at most the depth. `now` may also be
+  /// a slot.
   [[nodiscard]] std::size_t slot(std::uint64_t now, std::size_t back) const {
     return static_cast<std::size_t>((now + depth_ - back) % depth_);
   }
 
-  /// What one unit remembers of one kind of values: a row of `length` for each slot and sequence.
+  /// The ring of one unit for one kind of values: a row of `length` floats for each slot and
+  /// sequence.
   struct Ring {
     float* first;
-    std::size_t length, sequence;  ///< `sequence`: from one sequence to the next
+    std::size_t length, sequence;  ///< `sequence`: floats from one sequence to the next
 
     [[nodiscard]] float* row(std::size_t slot, std::size_t b) const {
       return first + b * sequence + slot * length;
@@ -119,12 +121,12 @@ class Past {
   [[nodiscard]] float* patch(std::size_t slot, std::size_t b, std::size_t unit) {
     return patch_ring(unit).row(slot, b);
   }
-  /// y of step `step`; the last three are kept.
+  /// y of step `step`. The last three steps are kept.
   [[nodiscard]] float* y(std::uint64_t step, std::size_t b, std::size_t unit) {
     return y_.data() + (static_cast<std::size_t>(step % 3) * batch_ + b) * outputs_ +
            output_start_[unit];
   }
-  /// The listed gradients' factors, by term slot.
+  /// The factors of the listed gradients. `term`: step modulo terms().
   [[nodiscard]] float* d0(std::size_t term, std::size_t b, std::size_t unit) {
     return d0_.data() + ((unit * terms_ + term) * batch_ + b) * stride_;
   }
@@ -133,9 +135,9 @@ class Past {
            (term * batch_ + b) * layout_[unit].w1_columns;
   }
 
-  /// The input row x of a unit at the step `back` before `now`. `x` has room for the padded row
-  /// and `slack()` more; what is behind the row is 0 afterwards. `Hidden`: the number of hidden
-  /// values, where it is known when compiling.
+  /// Writes the input row x of a unit at the step `back` steps before `now` to `x`, which has room
+  /// for the padded row and `slack()` floats more. The padding of the row is 0 afterwards.
+  /// `Hidden`: the number of hidden values, or `dynamic`.
   template <int Hidden = dynamic>
   [[gnu::always_inline]] inline void gather_input(std::uint64_t now, std::size_t back,
                                                   std::size_t b, std::size_t u, float* x) {
@@ -154,11 +156,12 @@ class Past {
     for (const auto s : net_.context[u]) x = put(x, squeezed(source_slot, b, s), hidden);
     simd::Lanes bias = {};
     bias[0] = 1.0F;
-    simd::at(x) = bias;  // and zeros behind it, for a group of columns at most
+    simd::at(x) = bias;  // and zeros behind it: the padding is shorter than 32 columns
     simd::at(x + simd::width) = simd::Lanes{};
   }
 
-  /// The representation row r = [h | 1 | raw context, if fed] of the step `back` before `now`.
+  /// Writes the representation row r = [h | 1 | raw context, if fed] of the step `back` steps
+  /// before `now`.
   template <int Hidden = dynamic>
   [[gnu::always_inline]] inline void gather_representation(std::uint64_t now, std::size_t back,
                                                            std::size_t b, std::size_t u, float* r) {
@@ -170,7 +173,8 @@ class Past {
     for (const auto s : net_.context[u]) r = put(r, raw(source_slot, b, s), hidden);
   }
 
-  /// The patch of a layer-0 unit out of a frame, into the ring; `value(i)` is the frame's i-th.
+  /// Copies the patch of a layer-0 unit from a frame into the ring. `value(i)`: squeezed value i of
+  /// the frame.
   template <class Value>
   [[gnu::always_inline]] inline void take_patch(Value value, std::size_t slot, std::size_t b,
                                                 std::size_t u) {
@@ -194,7 +198,7 @@ class Past {
   [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
   [[nodiscard]] std::size_t patch_size() const noexcept { return patch_; }
   [[nodiscard]] std::size_t patch_stride() const noexcept { return patch_stride_; }
-  /// Room that gathering may need behind a row.
+  /// Floats behind a row that gathering may overwrite.
   [[nodiscard]] std::size_t slack() const noexcept {
     return std::max(stride_, patch_stride_) + simd::width;
   }
@@ -202,13 +206,13 @@ class Past {
   [[nodiscard]] std::size_t patches() const noexcept { return net_.layer_start[1]; }
 
  private:
-  /// Of `unit` of `units` in `all`, [b][unit][slot][length].
+  /// The ring of unit `unit` in `all`, [batch][units][depth][length].
   [[nodiscard]] Ring ring(HugeArray& all, std::size_t unit, std::size_t units,
                           std::size_t length) const {
     return {all.data() + unit * depth_ * length, length, units * depth_ * length};
   }
 
-  // Whole vectors: what is written too much is padding, 0, and the next part covers it.
+  // Copies whole vectors. The excess is zero padding, which the next part overwrites.
   [[gnu::always_inline]] static inline float* put(float* to, const float* from, std::size_t n) {
     for (std::size_t i = 0; i < n; i += simd::width) simd::at(to + i) = simd::at(from + i);
     return to + n;
@@ -218,7 +222,7 @@ class Past {
   const WeightLayout& layout_;
   std::size_t batch_, terms_, depth_, hidden_, stride_, block_, channels_, side_;
   std::size_t patch_ = 0, patch_stride_ = 0, outputs_ = 0;
-  std::vector<std::size_t> output_start_;
+  std::vector<std::size_t> output_start_;  // [unit]: index of its first y, padded
   HugeArray raw_, squeezed_, patches_, y_, d0_, d1_;
 };
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The past in the engine-neutral order of EngineState, in both directions.
+/// Export and import of the past, between the host engine and the engine-neutral order of
+/// EngineState.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +19,8 @@
 
 namespace pvm::inline v0 {
 
-/// Visitors of visit_past: copy `n` floats between the tensor, from `offset` on, and `own`.
+/// Visitors of visit_past: copy `n` floats between `tensor`, from `offset` on, and the engine's own
+/// memory `own`. Export grows the tensor, import skips what it does not have.
 struct PastExport {
   void operator()(std::vector<float>& tensor, std::size_t offset, const float* own,
                   std::size_t n) const {
@@ -34,8 +36,8 @@ struct PastImport {
 };
 
 /// Calls visit(tensor of `state`, offset, own memory, length) for every piece of the past after
-/// `step` steps, newest first. A state with a longer or shorter list is visited as far as both
-/// reach: what is missing has died out.
+/// `step` steps, newest first. If the state has a longer or shorter list than this engine, the
+/// common part is copied: the rest has died out.
 template <class State, class Visit>
 void visit_past(Past& past, const Connectome& net, const Spec& spec, std::uint64_t step,
                 State& state, Visit visit) {

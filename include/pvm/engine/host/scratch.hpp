@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Memory for the step of one unit.
+/// Scratch memory for the step of a unit.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +15,8 @@
 
 namespace pvm::inline v0 {
 
-/// Memory that one thread needs to step any unit.
+/// The scratch memory of one thread, large enough for any unit. "terms" are listed gradients times
+/// batch.
 class Scratch {
  public:
   explicit Scratch(const HostNetwork& n) {
@@ -44,17 +45,17 @@ class Scratch {
     row.reserve(std::max(representation, listed));
   }
 
-  HugeArray x;                 // [batch][padded inputs]
-  HugeArray r;                 // [batch][padded representation]
-  HugeArray sums;              // [batch][stride]: W0 x, then h
-  HugeArray back;              // [batch][padded representation]: W1^T d1
-  HugeArray d1, y;             // [batch][padded outputs]
-  HugeArray products;          // [batch][age][batch]: x . x_j or r . r_j
-  HugeArray term_inputs;       // [folding terms][padded row]
-  HugeArray factors;           // [rows][folding terms]
-  HugeArray term_q, term_dot;  // [batch][listed terms]
-  std::vector<const float*> term_row;
-  std::vector<float*> row;
+  HugeArray x;                         // [batch][padded inputs]
+  HugeArray r;                         // [batch][padded representation]
+  HugeArray sums;                      // [batch][stride]: W0 x
+  HugeArray back;                      // [batch][padded representation]: W1^T d1
+  HugeArray d1, y;                     // [batch][padded outputs]
+  HugeArray products;                  // [batch][age][batch]: x . x_j or r . r_j
+  HugeArray term_inputs;               // [folding terms][padded row]: x_j; or one r_j
+  HugeArray factors;                   // [rows][folding terms]: coefficient times d0_j or r_j
+  HugeArray term_q, term_dot;          // [batch][listed terms]: w_j (r . r_j); d1_j . d1
+  std::vector<const float*> term_row;  // [folding terms]: x_j or d1_j
+  std::vector<float*> row;             // [listed terms]: d1_j
 };
 
 }  // namespace pvm::inline v0

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Sixteen floats at a time, in the vector extension that GCC and Clang share. The compiler turns
-/// one `Lanes` into one AVX-512 register, two AVX or four SSE ones; `for_best_isa` picks the best
-/// that the processor has when the program runs, so that one binary serves all.
+/// Vectors of sixteen floats, in the vector extension of GCC and Clang, and the software
+/// prefetcher. The compiler turns one `Lanes` into one AVX-512 register, two AVX registers or four
+/// SSE registers. `for_best_isa` chooses the widest that the processor has at run time, so that one
+/// binary serves all processors.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace pvm::inline v0::simd {
 inline constexpr std::size_t width = 16;
 
 using Lanes = float __attribute__((vector_size(64), aligned(4), may_alias));
-/// The bits of Lanes, or 32 numbers of 16 bits in pairs.
+/// The bits of Lanes, or 16 pairs of 16-bit numbers.
 using Words = std::uint32_t __attribute__((vector_size(64), aligned(4), may_alias));
 using SignedWords = std::int32_t __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -33,8 +34,8 @@ constexpr std::size_t padded(std::size_t n) { return (n + width - 1) / width * w
   return *static_cast<const Words*>(p);
 }
 
-/// The same bits as another kind of vector, while `v` lives. By reference: vectors as values of
-/// functions depend on the processor that is compiled for.
+/// The bits of `v` as another vector type, valid while `v` lives. Returned by reference, because
+/// the calling convention for vectors by value depends on the instruction set compiled for.
 template <class To, class From>
 [[gnu::always_inline]] inline const To& bits_as(const From& v) {
   return reinterpret_cast<const To&>(v);
@@ -74,35 +75,37 @@ template <class To, class From>
   for (std::size_t i = 0; i < n; i += width) at(y + i) += factor * at(x + i);
 }
 
-/// Asks for the weights that will be needed soon, all through the work on others: a step is bound
-/// by memory, and must not let it rest while it computes. The weights of a unit are one stretch of
-/// memory, and a thread goes through one stretch after the other, front to back. Until work begins
-/// on one, nothing is asked for.
+/// The software prefetcher: prefetches weights that will be needed soon while the thread works on
+/// others. A step is bound by memory bandwidth, so memory should not be idle while it computes. The
+/// weights of a unit are one contiguous stretch of memory, and a thread goes through one stretch
+/// after the other, front to back. The prefetcher runs up to `lead` cache lines in front of the
+/// work, and continues with the next stretch at the end of the present one. Before the first
+/// `begin` it does nothing.
 class Ahead {
  public:
-  /// Work on the stretch [start, end) begins; the one at `next` (null: unknown) will follow.
+  /// Work on the stretch [start, end) begins; the stretch at `next` (null: unknown) will follow.
   void begin(const void* start, const void* end, const void* next) {
     const auto* const first = static_cast<const char*>(start);
     const auto* const last = static_cast<const char*>(end);
-    if (at_ < first || at_ > last) {  // else it has been asked for already, up to at_
+    if (at_ < first || at_ > last) {  // else it has been prefetched already, up to at_
       at_ = first;
       room_ = lead;
     }
     end_ = last;
     next_ = static_cast<const char*>(next);
   }
-  /// So many cache lines of the stretch have been used. Fewer are asked for than used: the rest is
-  /// for the small phases, in which nothing else is.
+  /// The work has used `lines` more cache lines of the stretch; prefetches as many. The distance to
+  /// the work therefore grows only in the small phases between passes, which call `pull` alone.
   [[gnu::always_inline]] inline void used(std::ptrdiff_t lines) {
     if (end_ == nullptr) return;
     room_ += lines;
-    if (room_ > lead) {  // the work has overtaken us
+    if (room_ > lead) {  // the work has overtaken the prefetcher
       at_ += (room_ - lead) * line;
       room_ = lead;
     }
     pull(lines);
   }
-  /// Asks for up to `lines` cache lines more, at most `lead` in front of the work.
+  /// Prefetches `lines` more cache lines, if that is no more than `lead` in front of the work.
   [[gnu::always_inline]] inline void pull(std::ptrdiff_t lines) {
     if (room_ < lines) return;
     if (at_ >= end_) {
@@ -119,18 +122,18 @@ class Ahead {
  private:
   static constexpr std::ptrdiff_t line = 64;    // bytes
   static constexpr std::ptrdiff_t lead = 2048;  // cache lines: 128 KiB, a part of a core's L2 cache
-  const char* at_ = nullptr;
-  const char* end_ = nullptr;
-  const char* next_ = nullptr;
-  std::ptrdiff_t room_ = 0;
+  const char* at_ = nullptr;                    // the next address to prefetch
+  const char* end_ = nullptr;                   // end of the stretch that it is in
+  const char* next_ = nullptr;                  // start of the next stretch; null: unknown
+  std::ptrdiff_t room_ = 0;  // lines that may be prefetched before the work moves on
 };
 
-/// Kinds of vectors. Each contains those before it; a processor without any of these is `baseline`.
+/// Instruction sets. Each includes those before it; `baseline` is what the program is compiled for.
 enum class Isa { baseline, avx2, avx512, avx512_bf16 };
 
 #if defined(__x86_64__)
-/// Calls `work()`, compiled for the widest vectors this processor has. Its call operator
-/// and what that calls must be always_inline to profit.
+/// Calls `work()`, compiled for AVX-512 or AVX2. Its call operator, and the functions that it
+/// calls, must be always_inline to be compiled so.
 #if defined(__clang__)
 #define PVM_AVX512 "arch=x86-64-v4"
 #else
@@ -145,7 +148,7 @@ template <class Work>
   work();
 }
 
-/// The best this processor has.
+/// The best instruction set that this processor has.
 inline Isa best_isa() {
   static const Isa isa = [] {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::baseline;

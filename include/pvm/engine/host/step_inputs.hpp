@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What comes to a step from outside: its rates and its frames.
+/// The inputs of a step: its learning coefficients and its frames.
 
 #include <cstdint>
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace pvm::inline v0 {
 
-/// The coefficients of one step, as every unit of a layer reads them.
+/// The learning coefficients of one step, the same for all units of a layer.
 struct StepRates {
-  std::vector<float> weight;    ///< [layer][phase][term]: w_j, divided among the batch
-  std::vector<float> fold;      ///< [layer][term]: what the units that fold add
+  std::vector<float> weight;    ///< [layer][phase][slot]: w_j, times the share of a sequence
+  std::vector<float> fold;      ///< [layer][slot]: what folding units add, times the same share
   std::vector<char> folds;      ///< [layer]: whether anything is to be folded
   std::vector<float> momentum;  ///< [layer]: for engines with a momentum array
   std::vector<RuleStep> rule;   ///< [layer]: for engines with a learning rule that is not deferred
@@ -22,9 +22,9 @@ struct StepRates {
 
 /// The frames of one step: in a FrameBlock or in the store.
 struct StepFrames {
-  const std::uint8_t* const* pixels;  ///< each sequence's frame
-  const float* squeezed;              ///< instead of the pixels, or null
-  const std::uint8_t* scored;
+  const std::uint8_t* const* pixels;  ///< [batch]: each sequence's frame
+  const float* squeezed;              ///< [batch][frame]: instead of the pixels, or null
+  const std::uint8_t* scored;         ///< [batch], see FrameBlock
 };
 
 }  // namespace pvm::inline v0

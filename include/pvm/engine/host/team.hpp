@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A team of threads that works on the units of a step together.
+/// A team of threads that work together on the units of a step.
 
 #include <atomic>
 #include <cstddef>
@@ -22,12 +22,12 @@
 
 namespace pvm::inline v0 {
 
-/// `run(task)` calls task(member) on every member, the calling thread being member 0, and returns
-/// when all have returned. Between steps a task may call `meet()`: nobody leaves before all came.
-/// Members wait spinning for a moment, then asleep: a decoder may need the core.
+/// `run(task)` calls task(member) on every member (the calling thread is member 0) and returns when
+/// all calls have returned. Between steps a task may call `meet()`, a barrier of all members.
+/// Waiting members spin for a moment and then sleep, because a decoder may need the core.
 class Team {
  public:
-  /// Throws Error (memory) where so many threads cannot be started.
+  /// Throws Error (memory) if `size` - 1 threads cannot be started.
   explicit Team(int size) : size_(size) {
     try {
       for (int member = 1; member < size; ++member) {
@@ -53,6 +53,7 @@ class Team {
     meet();
   }
 
+  /// Waits until all members have called it.
   void meet() {
     const std::uint32_t round = round_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
@@ -65,17 +66,20 @@ class Team {
   }
 
  private:
+  /// Ends and joins all threads.
   void dismiss() {
     task_ = nullptr;
     start();
     for (auto& thread : threads_) thread.join();
   }
 
+  /// Wakes all members to run `task_`, or to end if it is empty.
   void start() {
     orders_.fetch_add(1, std::memory_order_acq_rel);
     orders_.notify_all();
   }
 
+  /// The loop of a member's thread.
   void serve(int member) {
     std::uint32_t seen = 0;
     for (;;) {
@@ -99,9 +103,9 @@ class Team {
 
   int size_;
   std::function<void(int)> task_;
-  std::atomic<std::uint32_t> orders_{0};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<std::uint32_t> round_{0};
+  std::atomic<std::uint32_t> orders_{0};             // calls of start()
+  alignas(64) std::atomic<int> arrived_{0};          // members that have arrived in this round
+  alignas(64) std::atomic<std::uint32_t> round_{0};  // completed barriers
   std::vector<std::thread> threads_;
 };
 

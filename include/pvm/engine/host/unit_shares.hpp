@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which thread works on which unit in a step.
+/// The assignment of units to threads in a step.
 
 #include <atomic>
 #include <cstddef>
@@ -13,10 +13,11 @@
 
 namespace pvm::inline v0 {
 
-/// Every thread has units of its own, neighbours with about as many weights, so that it finds in
-/// its core's cache what it has left there. Every other step goes through them backwards, because
-/// the weights used last are the ones still in it. Who is through takes what others have left. No
-/// result depends on who does what.
+/// Every thread owns a share of the units: consecutive units, with about as many weights as the
+/// other shares, so that it finds in its core's cache the weights that it has left there. Every
+/// other step goes through the units backwards, because the weights used last are the ones that are
+/// still cached. A thread that has finished its share takes units of other shares. No result
+/// depends on which thread computes a unit.
 class UnitShares {
  public:
   UnitShares(const WeightLayout& layout, std::size_t units, std::size_t threads)
@@ -32,10 +33,11 @@ class UnitShares {
 
   [[nodiscard]] std::size_t units() const noexcept { return units_; }
 
-  /// Before threads take units of so many steps. Not while they do.
+  /// Prepares a block of `steps` steps. Must not be called while threads take units.
   void begin_block(std::size_t steps) { taken_ = std::vector<Counter>(steps * shares_.size()); }
 
-  /// The next unit for `thread` in step `t`, number `i` of the block; `units()` if there is none.
+  /// The next unit for `thread` in step `t`, which is step `i` of the block; `units()` if none is
+  /// left.
   [[nodiscard]] std::size_t take(std::size_t thread, std::size_t i, std::uint64_t t) {
     const std::size_t threads = shares_.size();
     for (std::size_t k = 0; k < threads; ++k) {
@@ -50,7 +52,7 @@ class UnitShares {
   }
 
  private:
-  struct Share {
+  struct Share {  // a range of units
     std::size_t first = 0, size = 0;
   };
   struct alignas(64) Counter {  // a cache line each
@@ -58,7 +60,7 @@ class UnitShares {
   };
   std::size_t units_;
   std::vector<Share> shares_;
-  std::vector<Counter> taken_;  // [steps][threads]
+  std::vector<Counter> taken_;  // [steps][threads]: units taken of the share
 };
 
 }  // namespace pvm::inline v0

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What one unit does in one step, for all sequences of the batch: docs/model.md, "One step t",
-/// with the weights' last updates kept as factors (unit/deferred.hpp).
+/// One step of one unit, for all sequences of the batch: docs/model.md, "One step t", with the last
+/// updates of the weights kept as factors (unit/deferred.hpp).
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +18,8 @@
 
 namespace pvm::inline v0 {
 
-/// One unit, one step. A callable, so that simd::for_best_isa can compile it for the processor.
-/// `Precision` is that of the weights products read, `Hidden` the number of hidden values where it
-/// is known when compiling.
+/// The step of a unit. `Precision`: of the weights that products read. `Hidden`: the number of
+/// hidden values, or `dynamic`.
 template <class Precision, int Hidden>
 class UnitStep : OutputPhase<Precision, Hidden> {
   using Base = OutputPhase<Precision, Hidden>;
@@ -31,7 +30,7 @@ class UnitStep : OutputPhase<Precision, Hidden> {
   UnitStep(const HostNetwork& network, Weights& weights, Scratch& scratch)
       : Base(network, weights, scratch) {}
 
-  /// Step `t` of unit `u`; unit `next` will come after it (if it is one).
+  /// Step `t` of unit `u`. Unit `next` will follow it, or none if `next` is no unit number.
   [[gnu::always_inline]] inline void operator()(std::uint64_t t, std::size_t u, std::size_t next,
                                                 const StepFrames& frames, const StepRates& rates,
                                                 Mode mode) {
@@ -45,7 +44,7 @@ class UnitStep : OutputPhase<Precision, Hidden> {
   }
 };
 
-/// One thread's part of a step.
+/// One thread's part of a step: a callable for simd::for_best_isa.
 template <class Step>
 struct StepUnits {
   Step& unit_step;
@@ -58,7 +57,8 @@ struct StepUnits {
   Mode mode;
 
   [[gnu::always_inline]] inline void operator()() const {
-    // A thread takes its next unit before it works on this one, to know what memory comes next.
+    // A thread takes its next unit before it works on the present one, so that the prefetcher knows
+    // which weights follow.
     std::size_t now = shares.take(thread, i, t);
     while (now < shares.units()) {
       const std::size_t then = shares.take(thread, i, t);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What all of a unit's step knows: which unit and step it is, which gradients it has to do with,
-/// and how its weights are passed over.
+/// The common part of a unit's step: the current unit and step, the gradients that its products and
+/// its fold need, and how a pass over its weights is run.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,8 +25,8 @@
 
 namespace pvm::inline v0 {
 
-/// A unit's step in hand. `Precision` is that of the weights products read, `Hidden` the number of
-/// hidden values where it is known when compiling.
+/// The state of the current unit's step. `Precision`: of the weights that products read. `Hidden`:
+/// the number of hidden values, or `dynamic`.
 template <class Precision, int Hidden>
 class UnitTask {
  protected:
@@ -34,6 +34,7 @@ class UnitTask {
   static constexpr bool full_precision = std::is_same_v<Precision, fp32>;
   using Pass = std::conditional_t<full_precision, simd::MatrixPass, simd::HalfPass>;
 
+  /// A listed gradient: of step t - 1 - age, in `slot` of the list, with its coefficient.
   struct Term {
     std::size_t slot, age;
     float amount;
@@ -42,7 +43,7 @@ class UnitTask {
   UnitTask(const HostNetwork& network, Weights& weights, Scratch& scratch)
       : n_(network), weights_(weights), s_(scratch) {}
 
-  /// Makes unit `u` at step `t` the one in hand; unit `next` will come after it (if it is one).
+  /// Starts step `t` of unit `u`. Unit `next` will follow it, or none if `next` is no unit number.
   [[gnu::always_inline]] inline void begin(std::uint64_t t, std::size_t u, std::size_t next,
                                            const StepRates& rates, Mode mode) {
     t_ = t;
@@ -65,7 +66,7 @@ class UnitTask {
   [[nodiscard]] std::size_t padded_representation() const { return simd::padded(representation()); }
   [[nodiscard]] bool in_layer_0() const { return unit().layer == 0; }
 
-  /// x(t) . x_j or r(t) . r_j of sequence `b`, where `term` has the gradient of sequence `c`.
+  /// x(t) . x_j or r(t) . r_j, for x or r of sequence `b` and the listed gradient of sequence `c`.
   [[nodiscard]] float product(std::size_t b, const Term& term, std::size_t c) const {
     return s_.products.data()[(b * n_.past.terms() + term.age) * batch() + c];
   }
@@ -83,7 +84,8 @@ class UnitTask {
     pass.batch = batch();
   }
 
-  /// The update that is due, in the pass itself or before it, and the pass.
+  /// Runs a pass, with the update that is due: inside the pass if it can be fused (momentum in
+  /// fp32), else before it. `offset`: index of the matrix in the store.
   template <bool Axpy>
   [[gnu::always_inline]] inline void run_pass(Pass& pass, std::size_t offset) {
     if (folding_ > 0) {
@@ -96,8 +98,8 @@ class UnitTask {
   }
 
  private:
-  /// Processors with AVX-512 read 16-bit weights as fast as a core can without being asked to, and
-  /// asking takes the place of what the small phases read.
+  /// Whether to prefetch in software. On processors with AVX-512 a core reads 16-bit weights at its
+  /// full rate without that, and the prefetches would compete with the loads of the small phases.
   [[nodiscard]] static bool asks_ahead() {
     return full_precision || simd::best_isa() < simd::Isa::avx512;
   }
@@ -108,7 +110,8 @@ class UnitTask {
     return weights_.address(n_.layout[u].w1 + representation() * n_.layout[u].w1_columns);
   }
 
-  /// The gradients that still differ from what is in Z, and those that enter Z now.
+  /// Lists the gradients whose coefficient in W differs from that in Z (listed_terms_), and those
+  /// that enter Z in this step (folding_terms_).
   [[gnu::always_inline]] inline void choose_terms(const StepRates& rates, Mode mode) {
     const std::size_t terms = n_.past.terms();
     const auto layer = static_cast<std::size_t>(unit().layer);
@@ -129,6 +132,7 @@ class UnitTask {
     }
   }
 
+  /// Makes the update a part of the pass.
   [[gnu::always_inline]] inline void set_fold(simd::MatrixPass& pass) {
     pass.term = s_.term_row.data();
     pass.factor = s_.factors.data();
@@ -137,6 +141,7 @@ class UnitTask {
     pass.momentum = momentum_;
   }
 
+  /// Makes the update in a pass of its own.
   [[gnu::always_inline]] inline void update_matrix(const Pass& pass, std::size_t offset) {
     const MatrixUpdate update{
         offset, pass.rows, pass.columns, s_.term_row.data(), s_.factors.data(), folding_ * batch()};
@@ -155,7 +160,7 @@ class UnitTask {
   HostActivation activation_ = {};
   std::uint64_t t_ = 0;
   std::size_t u_ = 0;
-  std::size_t listed_ = 0, folding_ = 0;
+  std::size_t listed_ = 0, folding_ = 0;  // lengths of the two lists below
   float momentum_ = 0;
   RuleStep rule_step_;
   Term listed_terms_[DeferralPlan::most_terms];

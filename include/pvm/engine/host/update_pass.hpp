@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Updates that are passes of their own: the fold of weights with a 16-bit copy, and learning rules
-/// that are not deferred. The pass that multiplies finds the weights in the cache afterwards.
+/// Updates that need a pass of their own: the fold of weights with a 16-bit copy, and learning
+/// rules that are not deferred. The multiplying pass runs right after it and finds the weights in
+/// the cache.
 
 #include <cstddef>
 
@@ -14,18 +15,18 @@
 
 namespace pvm::inline v0 {
 
-/// Gradients of one matrix M, as factors: G[r] = sum_j factor[r][j] * term[j].
+/// The update G of one matrix M, as factors: G[r] = sum_j factor[r][j] * term[j].
 struct MatrixUpdate {
-  std::size_t offset = 0;  // of M in the store
+  std::size_t offset = 0;  // index of M in the store
   std::size_t rows = 0;
   std::size_t columns = 0;
-  const float* const* term = nullptr;
-  const float* factor = nullptr;  // [rows][terms]
+  const float* const* term = nullptr;  // [terms]: rows of `columns` floats
+  const float* factor = nullptr;       // [rows][terms]
   std::size_t terms = 0;
 };
 
-/// Goes through M block by block. A block is one stretch of memory: a group of columns of a tile's
-/// rows, or of one row behind the tiles.
+/// Iterates over M block by block. A block is contiguous in memory: a group of columns of the eight
+/// rows of a tile, or of one remainder row.
 template <std::size_t Group>
 class Blocks {
  public:
@@ -49,13 +50,13 @@ class Blocks {
   }
 
  public:
-  std::size_t index;  ///< in the store
+  std::size_t index;  ///< of the block's first weight in the store
   std::size_t row = 0;
-  std::size_t rows = 0;
+  std::size_t rows = 0;  ///< of the block: 8 or 1
   std::size_t column = 0;
 };
 
-/// A block of a store's weights as floats, [row][column], on the stack.
+/// The weights of one block as floats, [row][column], on the stack.
 template <class Store>
 struct BlockValues {
   static constexpr std::size_t group = Store::group;
@@ -79,8 +80,9 @@ struct BlockValues {
     }
   }
 
-  /// Adds the gradients. `Vector` is as wide as the processor's, and eight sums stay in registers:
-  /// fewer would wait for each other.
+  /// Adds the gradients. `Vector` has the width of the processor's registers. Eight sums are
+  /// computed together in registers; with fewer, each addition would wait for the latency of the
+  /// one before.
   template <class Vector>
   [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
     constexpr std::size_t together = 8 / (group * sizeof(float) / sizeof(Vector));
@@ -129,7 +131,8 @@ template <class Store>
   }
 }
 
-/// M and the rule's state, moved by G: M = apply(M, state, G).
+/// M = apply(M, state, G), which also updates the rule's state. `stride`: floats between the rule's
+/// state arrays.
 template <class Store>
 [[gnu::always_inline]] inline void apply_rule(Store& store, const MatrixUpdate& m,
                                               const HostRule& rule, float* state,

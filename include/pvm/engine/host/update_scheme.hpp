@@ -17,32 +17,34 @@
 
 namespace pvm::inline v0 {
 
-/// Plain descent is momentum 0.
+/// The spec with the momentum of its rule: plain descent (sgd) is momentum 0.
 inline Spec with_schedule_of_rule(Spec spec) {
   if (spec.learning_rule == Sgd::name) spec.momentum = 0;
   return spec;
 }
 
-/// Small batches defer their updates (unit/deferred.hpp). Batches of more than 4, and momenta that
-/// outlive the list, use a momentum array instead: there the pass over the weights is bound by
-/// arithmetic, or the list would cost more than the array. Other learning rules than momentum
-/// update every weight in every step.
+/// Whether and how updates are deferred. Batches of up to 4 sequences defer them
+/// (unit/deferred.hpp). Larger batches, and momenta that outlive the list, use a momentum array
+/// instead: there the pass over the weights is bound by arithmetic, or the list would cost more
+/// than the array. Learning rules other than momentum update every weight in every step.
 struct UpdateScheme {
   DeferralPlan plan;
-  bool at_once = false;  ///< updates are made in every step, not deferred
-  bool by_rule = false;  ///< and by a rule's pass of its own
-  float share = 1;       ///< of one sequence in the update
+  bool at_once = false;  ///< updates are made in every step, not deferred; then `plan` is {1, 1}
+  bool by_rule = false;  ///< they are made by a learning rule, in a pass of its own
+  float share = 1;       ///< weight of one sequence's gradient in the update
 
-  /// Momentum in fp32 is a part of the pass that multiplies; everything else that is not deferred
-  /// is a rule's pass.
+  /// Momentum in fp32 is updated in the multiplying pass, with an array beside the weights. Every
+  /// other update that is not deferred is the pass of a rule.
   [[nodiscard]] bool momentum_array() const { return at_once && !by_rule; }
 
-  /// Of `spec`, whose schedule is its rule's, for `batch` sequences and products in `Precision`.
+  /// The scheme for `spec` (from with_schedule_of_rule), `batch` sequences and products in
+  /// `Precision`.
   template <class Precision>
   [[nodiscard]] static UpdateScheme of(const Spec& spec, int batch, Reduce reduce) {
     constexpr bool full_precision = std::same_as<Precision, fp32>;
-    // A fold of 16-bit weights moves more bytes than a step reads, so they are folded less often;
-    // but a longer list is more to correct for in every step.
+    // A fold of 16-bit weights moves more bytes than a step reads, so they are folded less often
+    // than fp32 weights. Still less often would mean a longer list, and more corrections in every
+    // step.
     constexpr int fold_period = full_precision ? 8 : 12;
     UpdateScheme scheme;
     scheme.plan = DeferralPlan::for_momentum(spec.momentum, std::max(1, fold_period / batch));
@@ -53,7 +55,8 @@ struct UpdateScheme {
     return scheme;
   }
 
-  /// Names the order of folding and what is kept: only a state of the same name resumes by bits.
+  /// The name of the order of folding and of the kept state. Only a state with the same name can be
+  /// resumed bit by bit.
   template <class Precision>
   [[nodiscard]] std::string layout_name(const Spec& spec) const {
     const std::string order = momentum_array() ? "momentum array"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where a unit's weights lie inside the host engine, and the way there from reference order.
+/// The layout of weights in the host engine, and the conversion from and to reference order.
 
 #include <cstddef>
 #include <span>
@@ -14,9 +14,10 @@
 
 namespace pvm::inline v0 {
 
-/// W0 is kept as hidden rows of `w0_columns`; W1 transposed, one row of `w1_columns` for
-/// every value of r: then both products with W1 are one pass along its rows. Rows are padded with
-/// zeros to whole groups of columns, and both matrices are tiled.
+/// Where a unit's weights lie. W0 has one row of `w0_columns` per hidden value. W1 is stored
+/// transposed, one row of `w1_columns` per value of r, so that one pass along its rows makes both
+/// of its products. Rows are padded with zeros to whole groups of columns, and both matrices are
+/// tiled (see tiled_index).
 struct UnitWeights {
   std::size_t w0 = 0;          ///< offset of W0
   std::size_t w0_columns = 0;  ///< inputs, padded
@@ -26,7 +27,8 @@ struct UnitWeights {
 
 class WeightLayout {
  public:
-  /// `group` columns of a row lie together (see tiled_index), and rows are padded to whole groups.
+  /// `group`: columns of a row that are contiguous (see tiled_index); rows are padded to whole
+  /// groups.
   explicit WeightLayout(const Connectome& net, std::size_t group = simd::width)
       : net_(&net), group_(group) {
     for (const Unit& unit : net.units) {
@@ -42,6 +44,7 @@ class WeightLayout {
   }
 
   [[nodiscard]] const UnitWeights& operator[](std::size_t unit) const { return units_[unit]; }
+  /// Weights of all units, padding included.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
   /// n rounded up to whole groups.
@@ -49,7 +52,7 @@ class WeightLayout {
     return (n + group_ - 1) / group_ * group_;
   }
 
-  /// From reference order into the engine's, and back.
+  /// Converts from reference order to the engine's layout, and back.
   void import_weights(std::span<const float> reference, std::span<float> own) const {
     for_each_weight([&](std::size_t r, std::size_t o) { own[o] = reference[r]; });
   }
@@ -57,7 +60,7 @@ class WeightLayout {
     for_each_weight([&](std::size_t r, std::size_t o) { reference[r] = own[o]; });
   }
 
-  /// f(index in reference order, index here) for the weights of one unit.
+  /// Calls f(index in reference order, index in this layout) for the weights of one unit.
   template <class F>
   void for_each_weight_of(std::size_t u, F&& f) const {
     const Unit& unit = net_->units[u];

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The host engine's weights: fp32 that every update enters, and below fp32 the 16-bit working copy
-/// that products read. Only updates refresh the copy.
+/// The host engine's weights: fp32 master weights, which every update enters, and for bf16 and fp16
+/// also the 16-bit working copy that products read. Only updates refresh the copy.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,14 +16,16 @@
 
 namespace pvm::inline v0 {
 
-/// fp32: one array, no copy. A store is read and written by groups of `group` weights at an index
-/// that is a multiple of it; an index is the same in all its arrays.
+/// fp32: one array, no copy. A store is read and written in groups of `group` weights, at indices
+/// that are multiples of `group`. An index counts weights and is the same for all arrays of a
+/// store.
 template <class Precision>
 class WeightStore {
  public:
   static constexpr std::size_t group = simd::width;
-  static constexpr std::size_t bytes = sizeof(float);       ///< a step reads of each weight
-  static constexpr std::size_t fold_bytes = sizeof(float);  ///< and a fold writes or reads besides
+  static constexpr std::size_t bytes = sizeof(float);  ///< that a step reads per weight
+  static constexpr std::size_t fold_bytes =
+      sizeof(float);  ///< that a fold moves per weight besides
 
   struct Group {
     simd::Lanes part[1];
@@ -33,7 +35,7 @@ class WeightStore {
   explicit WeightStore(std::size_t size) : values_(size) {}
 
   [[nodiscard]] float* data() noexcept { return values_.data(); }
-  /// Where the weights that products read begin, for asking ahead.
+  /// The address of a weight as products read it, for the prefetcher.
   [[nodiscard]] const void* address(std::size_t index) const { return values_.data() + index; }
 
   [[gnu::always_inline]] inline Group load(std::size_t index) const {
@@ -47,9 +49,9 @@ class WeightStore {
   HugeArray values_;
 };
 
-/// bf16: an fp32 weight is its upper 16 bits, rounded, and the signed difference of the rest. So
-/// the copy is a part of the master and costs no memory, and a fold moves no byte twice: bits =
-/// (copy << 16) + difference.
+/// bf16: an fp32 weight is stored as the bf16 copy (its high half, rounded) and the signed 16-bit
+/// difference: bits = (copy << 16) + difference, exactly. So the copy is a part of the master
+/// weight and costs no memory, and a fold moves no byte twice.
 template <>
 class WeightStore<bf16> {
  public:
@@ -86,11 +88,11 @@ class WeightStore<bf16> {
   }
 
  private:
-  HugeArray copy_, difference_;  // two columns in each word
+  HugeArray copy_, difference_;  // two columns, i and i + 16, in each 32-bit word
 };
 
-/// fp16: an fp32 array, and beside it the copy, rounded to nearest. What is too large for fp16 is
-/// its largest number.
+/// fp16: an fp32 array and a separate copy, rounded to nearest. Weights that are too large for fp16
+/// become its largest number in the copy.
 template <>
 class WeightStore<fp16> {
  public:
@@ -122,6 +124,7 @@ class WeightStore<fp16> {
   }
 
  private:
+  /// Converts sixteen floats to fp16 with integer operations, rounding to nearest even.
   [[gnu::always_inline]] static inline void narrow(const simd::Lanes& w, std::uint16_t* to) {
     using Halves = simd::HalfFormat<fp16>::Halves;
     constexpr std::uint32_t rebias = 112U << 23U;
@@ -130,7 +133,8 @@ class WeightStore<fp16> {
     const auto bits = simd::bits_as<simd::Words>(w);
     const simd::Words size = bits & 0x7fffffffU;
     const simd::Words normal = (size + 0xfffU + ((size >> 13U) & 1U) - rebias) >> 13U;
-    // Adding 1/2 shifts a subnormal number's bits to where they belong, rounded.
+    // A number that is subnormal in fp16: adding 0.5 moves its bits, rounded, to the end of the
+    // mantissa.
     const simd::Lanes shifted = simd::bits_as<simd::Lanes>(size) + 0.5F;
     const simd::Words subnormal = simd::bits_as<simd::Words>(shifted) - 0x3f000000U;
     simd::Words half = size < smallest_normal ? subnormal : normal;
@@ -142,7 +146,7 @@ class WeightStore<fp16> {
   HugeArray master_, copy_;
 };
 
-/// All of a store as fp32, group by group, and back.
+/// Copies all weights of a store to an fp32 array, or back. `size`: a multiple of the group.
 template <class Store>
 void load_all(const Store& store, HugeArray& out, std::size_t size) {
   for (std::size_t i = 0; i < size; i += Store::group) {

@@ -2,7 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the listed gradients, which are not in the weights yet, add to a step's sums.
+/// The corrections of a step's sums for the listed gradients, which the stored weights Z do not
+/// (fully) contain:
+///
+///     W0 x    += sum over j of w_j (x_j . x) d0_j      q_j: weigh_terms; sum: correct_hidden
+///     W1^T d1 += sum over j of w_j (d1_j . d1) h_j     products: run_items; sum: correct_output
+///     y(t-1)  += sum over j of w_j (r_j . r) d1_j      factors: weigh_terms; sum: run_items
+///
+/// q_j is the factor of d0_j. Of W1^T d1 only the hidden part is needed.
 
 #include <cstdint>
 
@@ -36,16 +43,16 @@ __device__ __forceinline__ void Block<RG, Single, Known>::weigh_terms(bool tail)
   const int listed = a.history * batch();
 #pragma unroll 1
   for (int k = step_threads - 1 - threadIdx.x; k < static_cast<int>(p.block_count) * rows;
-       k += step_threads) {  // from the other end: the first threads have q to do
+       k += step_threads) {  // starts with the last threads: the first ones compute q above
     const int n = a.by_history_rows.quotient(k);
     const OutputBlock& block = blocks[n];
     const int row = k - n * rows;
     const OutputUnit& unit = units[block.unit];
-    float weight = row == listed ? 1.0F : 0.0F;  // the bias row
+    float weight = row == listed ? 1.0F : 0.0F;  // 1 for the bias row
     const int m = age_of(row);
-    int age = now.history - 2 - m;  // y(t-1) knows the gradients up to t-2
+    int age = now.history - 2 - m;  // W(t-1) contains the gradients up to t-2
     age = age < 0 ? age + a.history : age;
-    if (row < listed && age >= 0 && age < a.terms) {  // -1: the gradient of t-1
+    if (row < listed && age >= 0 && age < a.terms) {  // age -1: the gradient of t-1
       const float* table = layer_table(unit.layer) + a.period * a.terms;
       const int term = age * batch() + sequence_of(row, m);
 #pragma unroll 1
@@ -68,7 +75,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correct(int chunk, flo
   const int last = min(first + terms_per_task, a.list) - 1;
   const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;
 #pragma unroll 1
-  for (int start = 0; start < padded(); start += 64) {  // whole warps: shuffles inside
+  for (int start = 0; start < padded(); start += 64) {  // all lanes: shuffles inside
     const int row = start + lane();
     const int low = min(row, hidden() - 1);
     const int high = min(row + 32, hidden() - 1);

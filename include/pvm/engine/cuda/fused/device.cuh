@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The smallest pieces of the fused kernels: fresh loads, activations by number, the barrier of all
-/// blocks.
+/// Small device functions of the fused kernels: loads past the L1 cache, activations by number, and
+/// the grid-wide barrier.
 
 #include <cuda_runtime.h>
 
@@ -14,7 +14,7 @@ namespace pvm::inline v0::detail::fused {
 
 inline constexpr unsigned int full_warp = 0xffffffffU;
 
-/// Values that other multiprocessors write: never from a stale first-level cache.
+/// Loads a value that other SMs write: from the L2 cache, because the L1 cache may be stale.
 __device__ __forceinline__ float load_fresh(const float* p) { return __ldcg(p); }
 
 /// `kind`: see StepArguments.
@@ -26,12 +26,14 @@ __device__ __forceinline__ float derive(int kind, float v) {
                    : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
 }
 
-/// A barrier of all blocks in two halves; `passed` counts since the engine was made.
+/// The grid-wide barrier, in two halves: arrive, and wait until all blocks have arrived. `passed`
+/// counts the barriers since the engine was made; the counter is never reset and may wrap around.
 __device__ __forceinline__ void barrier_arrive(unsigned int* counter) {
   __syncthreads();
   if (threadIdx.x == 0) add_one_release(counter);
 }
-/// Polls without ordering, which would empty the first-level cache every time; orders once.
+/// Polls with relaxed loads and orders memory once at the end: an acquire load would invalidate the
+/// L1 cache at every poll.
 __device__ __forceinline__ void barrier_wait(const unsigned int* counter, unsigned int& passed) {
   if (threadIdx.x == 0) {
     const unsigned int target = ++passed * gridDim.x;

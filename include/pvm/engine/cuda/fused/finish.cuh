@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What becomes of the sums: h, d0 and y, written where every multiprocessor can read them.
+/// The end of a step's sums: h, d0 and y are computed from them and stored in device memory, where
+/// all SMs read them.
 
 #include <cstddef>
 #include <cstdint>

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Folding: listed gradients are added to the weights, panel by panel, each in its turn. And the
-/// panels that live in shared memory, on their way in and out.
+/// Folding: adds listed gradients to the stored weights Z, one panel after the other, each at the
+/// steps of its phase. The factors of the gradients are staged in shared memory by asynchronous
+/// copies, at most 16 gradients at a time. Also the transfer of the resident panels between the
+/// arena and shared memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +24,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_step() const {
   for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
     const Fold& fold = list<Fold>(p.folds)[k];
     const float* table = layer_table(fold.layer) + 2 * a.period * a.terms;
-    const float* ages = table + a.terms;  // how many, then which
+    const float* ages = table + a.terms;  // their number, then the ages
     float4* home = fold.resident >= 0 ? resident + fold.resident : a.arena + fold.weight;
     fold_panel(
         fold, static_cast<int>(ages[0]), k == start[now.phase],
@@ -87,7 +89,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::stage_gradients(const 
     copy_word_async(area + p.rows + k,
                     a.past + past_row(back + age(n), sequence_of(base + i, n)) + place + row);
   }
-  // Half the threads take the even terms, half the odd ones.
+  // The first half of the threads copies the even terms, the second half the odd terms.
   const int half = threadIdx.x >= step_threads / 2 ? 1 : 0;
 #pragma unroll 1
   for (int c = threadIdx.x - half * (step_threads / 2); c < columns; c += step_threads / 2) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A frame on its way to its step: from bytes to patches of floats, and its inner products with the
-/// frames before it.
+/// Frames: conversion from bytes to patches of floats, some steps ahead, and the inner products of
+/// a patch with its past.
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How a step starts: what other multiprocessors have published comes into shared memory.
+/// The start of a step: loads what the SMs have published in earlier steps into shared memory, and
+/// computes d1(t).
 
 #include <cstddef>
 #include <cstdint>
@@ -99,7 +100,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::gather_errors(bool sco
       const std::uint32_t c = base + i * step_threads;
       if (c >= p.column_count) break;
       float e = target[i] - before[i];
-      if (word[i] == zero) e = 0;  // padding
+      if (word[i] == zero) e = 0;  // a padding column
       score[2] += static_cast<double>(e * e);
       if (scored && word[i] < zero) {  // a pixel of this frame
         const float missed = (target[i] - 0.1F) * 1.25F - unsqueeze(before[i]);

@@ -2,7 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernels: steps, W(step) for whoever reads it, and the start from a past brought in.
+/// The kernels: `steps` runs training steps, `materialise` computes W(step) for readers, and
+/// `restore_products` prepares the inner products after the past was written by the host.
+///
+/// `steps` runs up to `most_steps` steps of a staging block and then one tail, which computes y of
+/// the last step. Per step it waits at one grid-wide barrier; between a block's arrival there and
+/// its wait it does the work that depends on no other block.
 
 #include <cuda_runtime.h>
 
@@ -24,7 +29,8 @@
 
 namespace pvm::inline v0::detail::fused {
 
-/// Copies an SM's blob to shared memory and makes the block's view of the world.
+/// Copies the SM's blob (and its source words, if there is room) to shared memory, marks all
+/// coefficient tables as not loaded, and returns the block's state. All threads call it.
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArguments& a,
                                                                float* shared) {
@@ -54,7 +60,7 @@ __device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArgumen
   return block;
 }
 
-/// Where the launch starts: one thread's work.
+/// Sets `now` from the cursor: the launch's first step. One thread calls it.
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ void begin_launch(const StepArguments& a,
                                              const Block<RG, Single, Known>& block) {
@@ -78,6 +84,7 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
   now.passed = begin.barriers;
 }
 
+/// Advances the cursor behind the launch's last step. One thread of the grid calls it.
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ void end_launch(const StepArguments& a,
                                            const Block<RG, Single, Known>& block) {
@@ -108,7 +115,7 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
   block.move_resident(true);
 #pragma unroll 1
   for (;;) {
-    // In the shadow of the barrier.
+    // Between arrival and wait: work that needs nothing from this barrier.
     const bool tail = now.frame == now.last;
     if (!tail && now.frame > now.first) block.patch_products();
     block.open_tables();
@@ -130,6 +137,8 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
     if (tail) break;
     barrier_arrive(a.barrier);
     block.fold_step();
+    // Three steps ahead: patch_products() reads a frame before the barrier wait of its step, and
+    // the conversion must be complete in all blocks before the wait of the step before that.
     if (now.frame + 3 < now.last) block.convert_frame(3);
     __syncthreads();
     if (threadIdx.x == 0) block.next_step();
@@ -140,8 +149,9 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
   if (blockIdx.x == 0 && threadIdx.x == 0) end_launch(a, block);
 }
 
-/// W(step) = Z + sum of the listed gradients, into `copy` and `bias_copy`, laid out like the arena
-/// and past_d1. `coefficients` are one step's, by layer.
+/// W(step) = Z + sum of the listed gradients, into `copy` (laid out like the arena) and `bias_copy`
+/// (laid out like past_d1). `coefficients` are the tables of this step, and `index` has the table
+/// number of each layer.
 template <int RG, bool Single, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
@@ -167,18 +177,20 @@ __global__ void __launch_bounds__(step_threads, 1)
   }
 }
 
-/// The inner products a step starts from, for a past that was brought in from outside.
+/// Computes the inner products that step `step` starts from, from a past that the host has written.
 template <int RG, bool Single, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
   const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
-  // Version t is made of c(h(t-1)): what step t - 1 published.
+  // Version t of the inner products belongs to c(h(t-1)), which step t - 1 published. Step `step`
+  // reads versions `step` and, for the B half of x, `step` - 1.
 #pragma unroll 1
   for (int back = 1; back <= 2; ++back) {
     for (int b = 0; b < block.batch(); ++b) {
       __syncthreads();
       if (threadIdx.x == 0) {
+        // 6 * ring keeps the number positive and does not change it modulo ring, 3 and 2.
         block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
         block.now.sequence = b;
       }

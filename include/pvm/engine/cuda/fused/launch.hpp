@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches the fused kernels for the tile height a network needs, or that is made for it.
+/// Launches the fused kernels that fit a network: those for its tile height, or those that are
+/// compiled for its number of hidden values.
 
 #include <cuda_runtime.h>
 
@@ -28,13 +29,13 @@ struct StepKernels {
   static constexpr auto restore_products = fused::restore_products<RG, Single, Known>;
 };
 
-/// `Batch`: 1 compiles the kernels for one sequence only. `Known`: NetworkConstants; where they
-/// have the hidden values, kernels for these are the only ones there are.
+/// `Batch`: 1 compiles the kernels for one sequence only. `Known`: NetworkConstants; if they name a
+/// number of hidden values, only the kernels for that number are compiled.
 template <int Batch, class Known = NetworkConstants<>>
 class StepLauncher {
  public:
-  /// The hidden values that are a constant in the kernels; 0: none. Units so large that a step
-  /// takes several passes over their rows have kernels with the sizes as arguments.
+  /// The number of hidden values that is a constant in the kernels; 0: none is. Units so large that
+  /// their panels take several passes have kernels with the sizes as arguments.
   static constexpr int constant_hidden =
       (Known::hidden + tile_rows_for(Known::hidden) - 1) / tile_rows_for(Known::hidden) <=
               step_warps
@@ -54,7 +55,7 @@ class StepLauncher {
     });
   }
 
-  /// A cooperative launch: the blocks wait for each other.
+  /// A cooperative launch, because the blocks wait for each other and so must run together.
   void steps(const StepArguments& arguments, cudaStream_t stream) const {
     visit([&](auto kernels) {
       void* parameters[] = {const_cast<StepArguments*>(&arguments)};
@@ -98,7 +99,7 @@ class StepLauncher {
                        : f(StepKernels<7, false, Constants>{});
         }
       }
-      if constexpr (Known::hidden == 0) {  // the published models' units
+      if constexpr (Known::hidden == 0) {  // the number of most published networks
         if (usual_) return f(StepKernels<7, true, NetworkConstants<49, Own>>{});
       }
       tall_ ? f(StepKernels<8, true, Constants>{}) : f(StepKernels<7, true, Constants>{});

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The end of a program: chooses what stays in shared memory and writes the blob.
+/// The end of a program: chooses the panels that stay in shared memory during a launch (resident)
+/// and writes the blob.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,6 +20,7 @@
 
 namespace pvm::inline v0::detail::fused {
 
+/// Completes a program whose lists and offsets are known.
 inline void Planner::finish(Draft& d) {
   Program& p = d.program;
   sort_folds(d);
@@ -32,7 +34,7 @@ inline void Planner::finish(Draft& d) {
     words += (list.size() * sizeof(list[0]) + 15) / 16 * 4;
   });
   p.resident_list = u(words);
-  // The list of residents follows, which is not known yet: at most all panels.
+  // The list of resident panels follows. It is not known yet; reserve room for all panels.
   const std::size_t used = place_areas(d, words + d.folds.size() + 4);
   choose_residents(d, used);
   words += (d.resident_list.size() + 3) / 4 * 4;
@@ -45,7 +47,7 @@ inline void Planner::finish(Draft& d) {
   write_blob(d);
 }
 
-/// By the step in which they are due.
+/// Sorts the folds by the step (modulo R) in which they are due.
 inline void Planner::sort_folds(Draft& d) const {
   std::stable_sort(d.folds.begin(), d.folds.end(),
                    [](const Fold& a, const Fold& b) { return a.phase < b.phase; });
@@ -68,8 +70,8 @@ inline void Planner::count_lists(Draft& d) {
   p.patch_count = u(d.patches.size());
 }
 
-/// Calls visit(where the program says that it lies, list) for the lists of the blob in their order
-/// there, but for the last one, the residents.
+/// Calls visit(offset field of the program, list) for the lists of the blob in their order there,
+/// except the last one, the list of resident panels.
 template <class Visit>
 void Planner::for_each_list(Draft& d, Visit visit) {
   Program& p = d.program;
@@ -87,11 +89,13 @@ void Planner::for_each_list(Draft& d, Visit visit) {
   visit(p.patches, d.patches);
 }
 
-/// The blob lies at the start of shared memory, the areas behind it, then what is resident. Gives
-/// areas that may also lie in global memory what room there is; returns the floats in use.
+/// Decides which of the optional areas lie in shared memory (source words, coefficient tables,
+/// partial y); the others stay in device memory. Shared memory holds the blob, then the areas, then
+/// the resident panels. Returns the floats in use without resident panels. `blob_room`: words.
 inline std::size_t Planner::place_areas(Draft& d, std::size_t blob_room) {
   Program& p = d.program;
   std::size_t used = (blob_room + d.shared + 3) / 4 * 4;
+  // Takes room if at most the fraction `most` of shared memory is in use afterwards.
   const auto keep = [&](std::size_t floats, double most, u32& at) {
     at = d.shared;
     if (static_cast<double>(used + floats) > most * static_cast<double>(shared_floats_)) return 0U;
@@ -112,8 +116,8 @@ inline std::size_t Planner::place_areas(Draft& d, std::size_t blob_room) {
                   "; use the host backend, or smaller layers");
 }
 
-/// Which panels stay in the shared memory that is left: every k-th, so that streamed and resident
-/// ones alternate, then what still fits.
+/// Chooses the panels that are resident in the shared memory that is left: evenly spread over the
+/// items, so that streamed and resident panels alternate, then whatever still fits.
 inline void Planner::choose_residents(Draft& d, std::size_t used) const {
   Program& p = d.program;
   const auto has_panel = [](const Item& item) {
@@ -143,7 +147,7 @@ inline void Planner::choose_residents(Draft& d, std::size_t used) const {
   p.resident_count = u(d.resident_list.size());
 }
 
-/// Makes an item's panel resident if it is not and fits into `room` (f4), which shrinks.
+/// Makes an item's panel resident if it is not yet and fits into `room` (f4), which it reduces.
 inline void Planner::keep_resident(Draft& d, const Item& item, std::size_t& room) const {
   const std::size_t size = item.width * padded();
   const auto fold = std::find_if(d.folds.begin(), d.folds.end(),
@@ -155,7 +159,8 @@ inline void Planner::keep_resident(Draft& d, const Item& item, std::size_t& room
   room -= size;
 }
 
-/// Marks what of the streamed weights the second-level cache shall keep: evenly spread.
+/// Marks the items whose weights the L2 cache is to keep: all listed d1, and an evenly spread share
+/// of the streamed panels. `streamed_f4`: size of all panels that are not resident.
 inline void Planner::mark_kept(std::vector<Item>& items, std::size_t streamed_f4) const {
   const double share = streamed_f4 == 0 ? 1.0
                                         : static_cast<double>(cache_bytes_ / 16 / jobs_.size()) /
@@ -173,7 +178,7 @@ inline void Planner::mark_kept(std::vector<Item>& items, std::size_t streamed_f4
   }
 }
 
-/// An item as one warp sees it.
+/// The item as warp `warp` sees it. `history_stride`: f4 from one row of the listed d1 to the next.
 inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride) const {
   const u32 group = u(static_cast<std::size_t>(warp / shape_.parts));
   const u32 part = u(static_cast<std::size_t>(warp % shape_.parts));
@@ -200,6 +205,7 @@ inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride
           item.y + group * item.y_stride + first};
 }
 
+/// Appends the program's blob to those of the other SMs.
 inline void Planner::write_blob(Draft& d) {
   const Program& p = d.program;
   std::vector<u32> blob(p.words);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// W0 of a unit in a program: its sources in groups that fold together, its panels, its items.
+/// W0 of a unit in a program: groups of sources that fold at the same steps, their panels and
+/// items.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,10 +17,11 @@
 
 namespace pvm::inline v0::detail::fused {
 
+/// Adds W0 of unit `id` to the draft. `x_start`: index of the SM's first word in x_words.
 inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
   const std::vector<Piece> pieces = pieces_of(id);
   HiddenUnit unit = new_hidden_unit(d, id);
-  // Groups of about equal length.
+  // Groups of about equal length, each at most as wide as a panel if its pieces allow it.
   const auto most = static_cast<std::size_t>(shape_.panel_columns());
   const auto inputs = static_cast<std::size_t>(net_.units[id].inputs);
   const std::size_t wanted = (inputs + most - 1) / most;
@@ -53,7 +55,7 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
   }
 }
 
-/// In the order of W0's columns: now and a step ago what the unit predicts, its context, the bias.
+/// The pieces of x in the order of W0's columns: A(t), B(t) = A(t-1), the context, the bias.
 inline std::vector<Planner::Piece> Planner::pieces_of(u32 id) const {
   const Unit& unit = net_.units[id];
   const std::size_t h = hidden();
@@ -79,7 +81,7 @@ inline std::vector<Planner::Piece> Planner::pieces_of(u32 id) const {
   return pieces;
 }
 
-/// With its room in shared memory.
+/// A HiddenUnit with room in shared memory; its slot tasks follow.
 inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   const Unit& unit = net_.units[id];
   HiddenUnit made{};
@@ -95,8 +97,9 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   return made;
 }
 
-/// How many of the pieces make the next group: up to `goal` columns, at least one piece, and the
-/// bias wherever `most` leaves room for it.
+/// How many of the pieces make the next group: as many as fit into `goal` columns, but at least
+/// one. The bias (the piece of length 1) may exceed `goal` as long as there are at most `most`
+/// columns.
 inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t goal,
                                     std::size_t most) {
   std::size_t count = 0, length = 0;
@@ -107,6 +110,7 @@ inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t g
   return count;
 }
 
+/// Lists the source words and the slots of the pieces of a group.
 inline void Planner::list_sources(Draft& d, std::span<const Piece> pieces, u32 phase) {
   for (const Piece& piece : pieces) {
     for (std::size_t k = 0; k < piece.length; ++k) {
@@ -117,7 +121,7 @@ inline void Planner::list_sources(Draft& d, std::span<const Piece> pieces, u32 p
   }
 }
 
-/// For the last `slots` slots.
+/// Divides the last `slots` slots of the list into tasks.
 inline void Planner::add_slot_tasks(Draft& d, std::size_t slots, u32 layer) const {
   for (std::size_t slot = d.slots.size() - slots; slot < d.slots.size(); slot += slots_per_task) {
     const std::size_t count = std::min<std::size_t>(slots_per_task, d.slots.size() - slot);
@@ -126,7 +130,8 @@ inline void Planner::add_slot_tasks(Draft& d, std::size_t slots, u32 layer) cons
   }
 }
 
-/// The panels of a group of columns, which are the last ones listed: about equally wide.
+/// Cuts the columns of a group, which are the last ones in x_words, into panels of about equal
+/// width, with an item and a fold each.
 inline void Planner::cut_group(Draft& d, const HiddenUnit& unit, const Group& group,
                                std::size_t x_start, std::vector<Item>& items) {
   const std::size_t columns_f4 = (x_words.size() - group.start) / 4;

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// W1 of a unit in a program: columns in blocks, rows in slabs (hidden, then every fed context
-/// source), and the listed d1 as further rows.
+/// W1 of a unit in a program. W1 transposed is cut into blocks of columns (outputs) and slabs of
+/// rows (the unit's hidden values, then every fed context source); the listed d1 are treated as
+/// further rows of each block.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,6 +15,7 @@
 
 namespace pvm::inline v0::detail::fused {
 
+/// Adds W1 of unit `id` to the draft.
 inline void Planner::gather_output(Draft& d, u32 id) {
   OutputUnit unit{};
   unit.unit = id;
@@ -46,7 +48,7 @@ inline void Planner::gather_output(Draft& d, u32 id) {
   d.output_units.push_back(unit);
 }
 
-/// r(t-1), slab by slab, and h(t-2).
+/// Lists the source words of r(t-1), slab by slab, and of h(t-2), and the raw tasks.
 inline void Planner::list_representation(Draft& d, OutputUnit& unit) const {
   const std::size_t h = hidden();
   const auto list = [&](u32 source, u32 back) {
@@ -67,7 +69,8 @@ inline void Planner::list_representation(Draft& d, OutputUnit& unit) const {
   while (d.r_words.size() % 4 != 0) d.r_words.push_back(zero_word());
 }
 
-/// What the unit's outputs predict. Returns the first one's place among the SM's columns.
+/// Lists the source words of the values that the unit's outputs predict. Returns the index of the
+/// first one among the SM's columns.
 inline Planner::u32 Planner::list_targets(Draft& d, u32 id) const {
   const Unit& unit = net_.units[id];
   const std::size_t h = hidden();
@@ -88,8 +91,9 @@ inline Planner::u32 Planner::list_targets(Draft& d, u32 id) const {
   return first_column;
 }
 
-/// The panels of the columns that `item` names, `from` (f4) the unit's first on; `sum_flags`:
-/// whether row sums start or end with them.
+/// Adds the panels of one column block, one per slab. `item` has the block's columns, which start
+/// `from` f4 behind the unit's first. `sum_flags`: whether the row sums of the hidden slab start or
+/// end with this block.
 inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& block, Item item,
                                u32 from, u32 sum_flags) {
   for (u32 slab = 0; slab < unit.raws; ++slab) {
@@ -100,7 +104,7 @@ inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& bl
     item.rows = u(padded());
     item.coef = unit.r + slab * u(padded());
     item.work = slab == 0 ? Work::output : Work::context;
-    item.sum = block.unit;  // fixed later
+    item.sum = block.unit;  // index of the unit until placed_second
     item.flags = slab == 0 ? sum_flags : 0;
     d.second.push_back(item);
     d.folds.push_back({item.weight, -1, item.width, item.each, unit.layer, phase,
@@ -109,15 +113,16 @@ inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& bl
   }
 }
 
-/// The listed d1 of the columns that `columns` names, for the block that comes next.
+/// Adds the slabs of the listed d1 for the columns of the item `columns`, which belong to the block
+/// that is pushed next. The last row that exists is the bias of W1.
 inline void Planner::add_history(Draft& d, const Item& columns) const {
   for (int slab = 0; slab < shape_.history_slabs; ++slab) {
     Item past = columns;
-    past.weight = columns.vec;  // completed later
+    past.weight = columns.vec;  // placed_first completes this and the next two
     const int rows = shape_.history * shape_.batch + 1 - slab * shape_.padded;
     past.rows = u(static_cast<std::size_t>(std::min(rows, shape_.padded)));
-    past.coef = u(static_cast<std::size_t>(slab) * padded());  // completed later
-    past.sum = u(d.blocks.size());                             // completed later
+    past.coef = u(static_cast<std::size_t>(slab) * padded());
+    past.sum = u(d.blocks.size());  // index of the block
     past.work = Work::history;
     past.slab = u(static_cast<std::size_t>(slab));
     past.flags = starts_sum | ends_sum | (slab == 0 ? starts_y : 0);

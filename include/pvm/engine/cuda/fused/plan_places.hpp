@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Places in a program: what could not be placed while the lists grew, once they are complete.
+/// Offsets in a program that are known only when its lists are complete: of listed d1, y, sums and
+/// vectors.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace pvm::inline v0::detail::fused {
 
-/// Where the listed d1 and the y of an SM's units lie.
+/// Assigns the places of the listed d1 and of y of an SM's units in the arrays of all SMs.
 inline void Planner::place_outputs(Draft& d) {
   Program& p = d.program;
   p.column_count = u(d.targets.size());
@@ -30,12 +31,13 @@ inline void Planner::place_outputs(Draft& d) {
   y_columns += p.column_count;
 }
 
-/// Completes the items, as x, d1 and r have their places now, and repeats them by pass.
+/// Completes the items, because the offsets of x, d1 and r are known now, and repeats those of
+/// panels and slabs that take several passes. `r_at`: offset of r in Block::area.
 inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   place_sums(d, r_at);
   std::vector<Item> first = placed_first(d);
   std::vector<Item> second = placed_second(d, r_at);
-  // The history first: its weights are the ones prefetched while the frame arrives.
+  // The listed d1 come first: their tiles are prefetched before the barrier wait.
   std::stable_partition(first.begin(), first.end(),
                         [](const Item& item) { return item.work == Work::history; });
   if (first.size() % 2 != 0) first.push_back(Item{});
@@ -44,7 +46,7 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   d.second = std::move(second);
 }
 
-/// Room for sums, and r of the output units.
+/// Takes room for the sums and completes the offsets in the output units.
 inline void Planner::place_sums(Draft& d, u32 r_at) const {
   for (RawTask& task : d.raw_tasks) task.out = d.take(static_cast<std::size_t>(shape_.list));
   for (OutputUnit& unit : d.output_units) {
@@ -59,12 +61,13 @@ inline void Planner::place_sums(Draft& d, u32 r_at) const {
   }
 }
 
+/// The items of phase 1. In a draft, `sum` of a Work::history item is the index of its block.
 inline std::vector<Item> Planner::placed_first(const Draft& d) const {
   std::vector<Item> placed;
   for (Item item : d.first) {
     if (item.work == Work::hidden) {
       item.vec += d.program.x / 4;
-      placed.push_back(item);  // repeated by pass already
+      placed.push_back(item);  // gather_hidden has repeated it for each pass
       continue;
     }
     const OutputBlock& block = d.blocks[item.sum];
@@ -83,7 +86,8 @@ inline std::vector<Item> Planner::placed_first(const Draft& d) const {
   return placed;
 }
 
-/// A pass's row sums go on over all column blocks of a unit.
+/// The items of phase 2. In a draft, `sum` is the index of the output unit. All column blocks of a
+/// unit follow each other within a pass, because the row sums run over all of them.
 inline std::vector<Item> Planner::placed_second(const Draft& d, u32 r_at) const {
   std::vector<Item> placed;
   for (std::size_t at = 0; at < d.second.size();) {

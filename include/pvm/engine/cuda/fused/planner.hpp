@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Deals a network's matrices out to the multiprocessors and writes each one's program: the order
-/// of the work is here, its parts are in plan_hidden.hpp, plan_output.hpp, plan_places.hpp and
-/// plan_blob.hpp.
+/// Deals a network's matrices out to the streaming multiprocessors (SMs) and writes the program of
+/// each SM (program.hpp). This file has the order of the work; its parts are in plan_hidden.hpp
+/// (W0), plan_output.hpp (W1), plan_places.hpp (offsets) and plan_blob.hpp (resident panels, the
+/// blob).
 
 #include <algorithm>
 #include <cstddef>
@@ -25,19 +26,22 @@
 
 namespace pvm::inline v0::detail::fused {
 
-/// A panel with what the host needs to carry weights in and out.
+/// A panel with what the host needs to import and export its weights (WeightMap).
 struct Panel {
   std::uint32_t unit = 0;
   bool output = false;       ///< W1 (transposed) rather than W0
-  std::uint32_t slab = 0;    ///< W1: 0 hidden rows, s: rows of context slot s - 1
-  std::uint32_t column = 0;  ///< W0: start in the unit's source words; W1: first output
-  std::uint32_t width = 0;   ///< f4
+  std::uint32_t slab = 0;    ///< W1: 0 for the unit's hidden rows, s > 0 for context source s - 1
+  std::uint32_t column = 0;  ///< first column. W0: index into x_words; W1: output of the unit
+  std::uint32_t width = 0;   ///< f4 columns
   std::uint32_t weight = 0;  ///< f4 in the arena
-  std::uint32_t phase = 0;
+  std::uint32_t phase = 0;   ///< the panel folds at the steps that are this modulo R
 };
 
+/// Makes the plan in its constructor; the public members are the result.
 class Planner {
  public:
+  /// `blocks`: SMs. `shared_bytes`: shared memory of one. `cache_bytes`: of the L2 cache, for
+  /// weights. Throws Error (usage, memory) for networks that do not fit.
   Planner(const Spec& spec, const Connectome& net, StepShape shape, int blocks,
           std::size_t shared_bytes, std::size_t cache_bytes)
       : spec_(spec),
@@ -52,36 +56,38 @@ class Planner {
     for (auto& sm : jobs_) write_program(sm);
   }
 
-  std::vector<Panel> panels;                ///< by arena position
-  std::vector<std::uint32_t> blobs;         ///< all programs
-  std::vector<std::uint32_t> blob_start;    ///< words, by SM
-  std::vector<std::uint32_t> x_words;       ///< source words of x, r, targets
-  std::vector<std::int32_t> x_reference;    ///< beside x_words: column of W0, or -1
-  std::vector<std::size_t> history_start;   ///< by unit: row 0 of its listed d1, floats
-  std::vector<std::size_t> history_stride;  ///< by unit: floats between rows
-  std::vector<std::uint32_t> output_start;  ///< by unit: its first y
-  std::size_t y_columns = 0;                ///< all y, padding included
-  std::size_t arena_f4 = 0;
-  std::size_t history_floats = 0;
-  std::size_t y_floats = 0;      ///< largest global y scratch of an SM
-  std::size_t shared_bytes = 0;  ///< largest need of an SM, residents included
-  std::size_t resident_f4 = 0;   ///< all SMs together
+  std::vector<Panel> panels;                ///< in the order of the arena
+  std::vector<std::uint32_t> blobs;         ///< the programs of all SMs
+  std::vector<std::uint32_t> blob_start;    ///< [SM]: offset of its program, in words
+  std::vector<std::uint32_t> x_words;       ///< source words of x, r and the targets, SM by SM
+  std::vector<std::int32_t> x_reference;    ///< by index into x_words: column of W0, or -1
+  std::vector<std::size_t> history_start;   ///< [unit]: offset of row 0 of its listed d1, in floats
+  std::vector<std::size_t> history_stride;  ///< [unit]: floats from one row to the next
+  std::vector<std::uint32_t> output_start;  ///< [unit]: column of its first y
+  std::size_t y_columns = 0;                ///< columns of y of all SMs, padding included
+  std::size_t arena_f4 = 0;                 ///< size of the arena
+  std::size_t history_floats = 0;           ///< size of the listed d1 of all SMs
+  std::size_t y_floats = 0;      ///< size of the largest partial y that is not in shared memory
+  std::size_t shared_bytes = 0;  ///< largest need of an SM, resident panels included
+  std::size_t resident_f4 = 0;   ///< resident panels of all SMs together
 
  private:
+  /// One matrix, W0 or W1 of a unit, and its share of a step's time.
   struct Job {
     std::uint32_t unit;
     bool output;
     double cost;
   };
-  /// What a unit's x holds of one source.
+  /// The consecutive values of one source in a unit's x.
   struct Piece {
-    std::uint32_t source, older, back;
-    std::size_t place, length, reference;  // in a row of the past; values; column of W0
+    std::uint32_t source, older, back;  // see Slot; x(t) holds values of step t - back
+    // Index of the first value in a row of the past; how many; first column of W0, reference order.
+    std::size_t place, length, reference;
   };
-  /// A group of pieces that fold together, and its columns among the source words.
+  /// A group of consecutive pieces that fold at the same steps.
   struct Group {
     std::uint32_t phase;
-    std::size_t start;
+    std::size_t start;  // index of its first column in x_words
   };
   using u32 = std::uint32_t;
   static u32 u(std::size_t v) { return static_cast<u32>(v); }
@@ -90,20 +96,23 @@ class Planner {
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(net_.hidden); }
   [[nodiscard]] std::size_t padded() const { return static_cast<std::size_t>(shape_.padded); }
   [[nodiscard]] std::size_t parts() const { return static_cast<std::size_t>(shape_.parts); }
+  /// Slabs of a unit's W1: its own hidden values, then each fed context source.
   [[nodiscard]] u32 slabs(u32 unit) const {
     return spec_.feed_context_in_complex_layer ? 1 + u(net_.context[unit].size()) : 1;
   }
-  /// The unit whose hidden values a slab of W1 multiplies, and how old they are in r.
+  /// The unit whose hidden values a slab of W1 multiplies, and how many steps before t they are of,
+  /// in r(t-1).
   [[nodiscard]] u32 slab_source(u32 unit, u32 slab) const {
     return slab == 0 ? unit : net_.context[unit][slab - 1];
   }
   static u32 slab_back(u32 slab) { return slab == 0 ? 1U : 2U; }
-  /// Columns of one part of a panel.
+  /// f4 columns of one part of a panel that is `width` f4 wide.
   [[nodiscard]] u32 each(u32 width) const { return (width + u(parts()) - 1) / u(parts()); }
+  /// Deals phases out round robin, so that an SM folds about as much in every step.
   u32 new_phase(Draft& d) const {
     return d.next_phase++ % u(static_cast<std::size_t>(shape_.period));
   }
-  /// Room for a panel's weights: where they lie in the arena.
+  /// Allocates a panel in the arena; returns its offset in f4.
   u32 new_panel(Panel panel) {
     panel.weight = u(arena_f4);
     arena_f4 += static_cast<std::size_t>(panel.width) * padded();
@@ -112,7 +121,8 @@ class Planner {
     return panel.weight;
   }
 
-  /// Largest first to the least loaded: by bytes read a step.
+  /// Deals the matrices out, the largest first, each to the SM with the least load so far. The load
+  /// is the number of values read per step.
   void deal(int blocks) {
     std::vector<Job> all;
     for (u32 i = 0; i < net_.units.size(); ++i) {
@@ -135,6 +145,7 @@ class Planner {
     }
   }
 
+  /// Writes the program of one SM.
   void write_program(const std::vector<Job>& jobs) {
     Draft d;
     Program& p = d.program;
@@ -182,14 +193,14 @@ class Planner {
                  u32 sum_flags);
   void add_history(Draft& d, const Item& columns) const;
 
-  // plan_places.hpp: what is placed once the lists are complete
+  // plan_places.hpp: offsets that are known once the lists are complete
   void place_outputs(Draft& d);
   void fix_offsets(Draft& d, u32 r_at) const;
   void place_sums(Draft& d, u32 r_at) const;
   [[nodiscard]] std::vector<Item> placed_first(const Draft& d) const;
   [[nodiscard]] std::vector<Item> placed_second(const Draft& d, u32 r_at) const;
 
-  // plan_blob.hpp: what stays on the chip, and the blob
+  // plan_blob.hpp: the resident panels, and the blob
   void finish(Draft& d);
   void sort_folds(Draft& d) const;
   static void count_lists(Draft& d);
@@ -206,8 +217,8 @@ class Planner {
   const Connectome& net_;
   StepShape shape_;
   std::size_t shared_floats_;
-  std::size_t cache_bytes_;  // of the second-level cache, for weights
-  std::vector<std::vector<Job>> jobs_;
+  std::size_t cache_bytes_;             // of the L2 cache, for weights
+  std::vector<std::vector<Job>> jobs_;  // by SM
 };
 
 }  // namespace pvm::inline v0::detail::fused

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Inner products of what is now with what is listed: a unit's hidden values with their own past.
+/// Inner products of current values with the same values of the listed steps: of a source's newest
+/// hidden values with their past. Their sums over sources give x_j . x and r_j . r for the listed
+/// gradients j.
 
 #include <cstdint>
 

@@ -2,12 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What every multiprocessor does in a step, as flat tables that host and device share.
+/// The program of every streaming multiprocessor (SM): what it does in a step, as flat tables that
+/// the host writes (Planner) and the device reads (Block).
 ///
-/// A *panel* is a unit's rows times up to 32 * parts * 4 columns of W0, or of W1 transposed. A
-/// panel lies in memory tile by tile: [row group][part][row][lane] in float4. One warp works on one
-/// tile. An *item* is a panel (one pass over it, where a unit has more row groups than there are
-/// warps). All warps of a block run through the same items.
+/// A *panel* is all (padded) hidden rows of a unit times up to 128 * min(parts, 2) columns of W0,
+/// or of W1 transposed. It is cut into *tiles*: a row group of RG rows times one of `parts` column
+/// parts, which are at most 32 float4 wide. A panel lies in memory tile by tile:
+///
+///     [row group][part][row of the tile][lane], in float4; lane = float4 column inside the part
+///
+/// One warp works on one tile. An *item* is one panel, or one *slab* of the listed d1 (a panel-high
+/// range of their rows). All warps of a block run through the same items, each with its own tile.
+/// If a unit has more row groups than the block has warps, a panel takes several *passes*, and each
+/// pass is an item.
 
 #include <cstdint>
 
@@ -15,113 +22,136 @@
 
 namespace pvm::inline v0::detail::fused {
 
-/// A source word says where a value comes from: the upper 2 bits how many steps back, the rest
-/// where in that step's row of the past. A row is [c(h) | h | d0 | frame in patch order | 0 | 1 |
-/// pad].
+/// A source word says where a value comes from: the upper 2 bits say how many steps back, the lower
+/// 30 bits are the index in that step's row of the past. A row is
+/// [c(h) | h | d0 | frame in patch order | 0 | 1 | padding], see StepShape.
 inline constexpr std::uint32_t back_shift = 30;
 inline constexpr std::uint32_t place_mask = (1U << back_shift) - 1;
 
-/// Flags of an item, and behind them those of its tiles.
-inline constexpr std::uint32_t starts_sum = 1;
-inline constexpr std::uint32_t ends_sum = 2;
-inline constexpr std::uint32_t starts_y = 4;
-inline constexpr std::uint32_t stays_in_l2 = 8;
+/// Flags of an item. The next bits are TileFlags.
+inline constexpr std::uint32_t starts_sum = 1;   ///< row sums start at 0 with this item
+inline constexpr std::uint32_t ends_sum = 2;     ///< and are stored after this item
+inline constexpr std::uint32_t starts_y = 4;     ///< partial y of these columns starts at 0
+inline constexpr std::uint32_t stays_in_l2 = 8;  ///< loaded with an L2 policy that keeps it there
 
-/// What an item is for one warp, in one word of 16 bytes: a panel's tile and where its sums go.
-/// Here and below "f4" counts float4, and offsets that do not say where they start are in shared
-/// memory.
+/// An item as one warp sees it, packed into 16 bytes: its tile, the vectors that multiply it, and
+/// where the results go. Here and below "f4" is an offset or a size in float4. Offsets count from
+/// `Block::area` in shared memory if nothing else is said.
 struct alignas(16) WarpItem {
-  std::uint32_t offset;  ///< f4 of lane 0's first row, from the start of what the flags name
-  std::uint32_t what;    ///< f4 of the column vector | lanes << 16 | TileFlags << 22
+  std::uint32_t offset;  ///< f4 of the tile's first row, lane 0, in the array that the flags name
+  std::uint32_t what;    ///< f4 of the column vector | lanes << 16 | (item and tile flags) << 22
   std::uint32_t places;  ///< floats: the row vector | row sums << 16
-  std::uint32_t y;       ///< f4 of partial y
+  std::uint32_t y;       ///< f4 in the partial sums of y
 };
 enum TileFlags : std::uint32_t {
-  in_shared = 16,   ///< among the residents; else in the arena
-  in_history = 32,  ///< among the listed d1; rows lie column_count apart, else lanes
-  makes_sums = 64,  ///< row sums are asked for
-  makes_y = 128,
-  has_rows = 256,     ///< else only y may have to be started
-  hidden_only = 512,  ///< not needed in a tail
+  in_shared = 16,     ///< the tile is resident in shared memory; else see in_history
+  in_history = 32,    ///< it is a part of the listed d1, row stride column_count; else of the arena
+  makes_sums = 64,    ///< multiply by the column vector (row sums)
+  makes_y = 128,      ///< multiply by the row vector (partial y)
+  has_rows = 256,     ///< if not set, the tile has no rows: at most partial y is set to 0
+  hidden_only = 512,  ///< belongs to W0, which a tail does not need
 };
 
-/// Up to a few slots of a unit's x: their part of the inner products with the listed inputs.
+// In the lists below: T = terms * batch, the listed gradients. "rows" are a unit's padded hidden
+// rows. "layer" is an index into `Program::layer_list`. "phase" is the step modulo R at which the
+// panel folds. `out`, `q`, `corr`, `sum`, `now`, `r`, `older` and `coef` are float offsets from
+// `Block::area`.
+
+/// A few consecutive slots (at most slots_per_task) of a unit's x: one warp computes their part of
+/// the weighted inner products with the listed inputs.
 struct SlotTask {
-  std::uint32_t first, count;  ///< slots
+  std::uint32_t first, count;  ///< range of slots
   std::uint32_t layer;
   std::uint32_t out;  ///< [T]
 };
+/// One source in a unit's x. Its columns of W0 belong to panels of one phase.
 struct Slot {
-  std::uint32_t source;  ///< unit, or units + patch; none: the bias
+  std::uint32_t source;  ///< a unit; units + a patch number; or units + patches for the bias
   std::uint32_t phase;
-  std::uint32_t older;  ///< 1: last step's inner products
-  static constexpr std::uint32_t none = 0xffffffffU;
+  std::uint32_t older;  ///< 1: in the B half of x, which is the A half of the step before
+  static constexpr std::uint32_t none = 0xffffffffU;  ///< see HiddenUnit::patch
 };
+/// A unit whose W0 this SM owns.
 struct HiddenUnit {
-  std::uint32_t unit, layer, batch_stride;
-  std::uint32_t first_task, tasks;  ///< slot tasks
-  std::uint32_t q, corr, sum;       ///< [T], [chunks][rows] behind [part][rows]
-  std::uint32_t now;                ///< [2][rows]: h and c(h) of this step
-  std::uint32_t patch;              ///< layer 0: patch number, else Slot::none
+  std::uint32_t unit, layer, batch_stride;  ///< batch_stride is not used
+  std::uint32_t first_task, tasks;          ///< range of slot tasks
+  /// [T]: q_j, the weighted inner products with x_j; corrections [chunks][rows], which lie behind
+  /// the row sums; row sums [part][rows].
+  std::uint32_t q, corr, sum;
+  std::uint32_t now;    ///< c(h(t)) in the first [rows]; room for twice as many
+  std::uint32_t patch;  ///< layer 0: patch number, else Slot::none
 };
-/// Inner products of a row part of r with the listed ones: of one unit's hidden values.
+/// Inner products of one slab of r(t-1), the hidden values of one unit, with their past.
 struct RawTask {
-  std::uint32_t source;
-  std::uint32_t back;  ///< r(t-1) holds h(t - back)
-  std::uint32_t out;   ///< [T]
+  std::uint32_t source;  ///< unit
+  std::uint32_t back;    ///< the slab of r(t-1) holds h(t - back): 1 for slab 0, else 2
+  std::uint32_t out;     ///< [T]
 };
+/// A unit whose W1 this SM owns. W1 transposed has *slabs* of rows: slab 0 multiplies the unit's
+/// own hidden values, slab s > 0 those of its context source s - 1 (if the context is fed to it).
 struct OutputUnit {
   std::uint32_t unit, layer;
-  std::uint32_t first_block, blocks;  ///< column blocks
-  std::uint32_t first_raw, raws;      ///< raw tasks: hidden, then fed context
-  std::uint32_t sum, corr;            ///< [chunks][rows] behind [part][rows]
-  std::uint32_t r, older;             ///< r(t-1); h(t-2)
+  std::uint32_t first_block, blocks;  ///< range of column blocks
+  std::uint32_t first_raw, raws;      ///< range of raw tasks, one per slab
+  std::uint32_t sum, corr;            ///< row sums [part][rows], then corrections [chunks][rows]
+  std::uint32_t r, older;             ///< r(t-1), [slab][rows]; h(t-2), [rows]
 };
-/// A column block of a W1.
+/// A block of columns of a W1: one panel per slab, and the same columns of the listed d1.
 struct OutputBlock {
   std::uint32_t unit;         ///< index of the OutputUnit
-  std::uint32_t phase;        ///< of slab 0; slab s: phases[s]
-  std::uint32_t first_phase;  ///< in the phase list, one a slab
-  std::uint32_t sum;          ///< u, [slab of history][part][rows]
-  std::uint32_t coef;         ///< weights of the listed d1 for y, [history rows]
+  std::uint32_t phase;        ///< of slab 0
+  std::uint32_t first_phase;  ///< index into `phases`: one phase per slab
+  std::uint32_t sum;          ///< products of the listed d1 with d1(t), [history slab][part][rows]
+  std::uint32_t coef;         ///< weights of the listed d1 in y(t-1), [history rows]
 };
 /// One panel, for folding.
 struct Fold {
-  std::uint32_t weight;   ///< f4
-  std::int32_t resident;  ///< f4, or -1
-  std::uint32_t width;    ///< f4
-  std::uint32_t each;     ///< f4 of one part
+  std::uint32_t weight;   ///< f4 in the arena
+  std::int32_t resident;  ///< f4 in `Block::resident`, or -1
+  std::uint32_t width;    ///< f4 columns of the panel
+  std::uint32_t each;     ///< f4 columns of one part
   std::uint32_t layer;
   std::uint32_t phase;
   std::uint32_t row_source;  ///< W0: unit of d0; W1: unit of h
-  std::uint32_t row_back;    ///< W0: 0; W1: r(t-1) holds h(t - back)
-  std::uint32_t columns;     ///< W0: among the SM's source words; W1: among its columns of d1
-  std::uint32_t bias;        ///< 1: the bias row folds with it
+  std::uint32_t row_back;    ///< W0: 0; W1: its slab of r(t-1) holds h(t - row_back)
+  std::uint32_t columns;     ///< first column. W0: among the SM's x_words; W1: among its d1
+  std::uint32_t bias;        ///< 1: the bias row of these columns folds with the panel
 };
 
-/// Start of an SM's blob; offsets in 32-bit words from the blob's start. "layer" in the lists above
-/// is a place in `layer_list`: the layers this SM has to do with.
+/// The start of an SM's blob. The lists follow it; their offsets count 32-bit words from the start
+/// of the blob.
 struct Program {
-  std::uint32_t words;                   ///< of the blob
-  std::uint32_t items;                   ///< WarpItems, [warp][all_items]
-  std::uint32_t first_items, all_items;  ///< of phase 1; all; both even
-  std::uint32_t slot_tasks, slot_task_count, slots;
+  std::uint32_t words;                               ///< length of the blob
+  std::uint32_t items;                               ///< WarpItems, [warp][all_items]
+  std::uint32_t first_items, all_items;              ///< items of phase 1; of both; both even
+  std::uint32_t slot_tasks, slot_task_count, slots;  ///< SlotTask, Slot
   std::uint32_t hidden_units, hidden_count;
   std::uint32_t raw_tasks, raw_count;
   std::uint32_t output_units, output_count;
-  std::uint32_t blocks, block_count, phases;
-  std::uint32_t folds, fold_start, fold_count;  ///< sorted by phase; [R + 1]
-  std::uint32_t layer_list, layer_count;
-  std::uint32_t patches, patch_count;  ///< of the units of layer 0
-  // In global tables: source words of x, r and the targets, in this order.
+  std::uint32_t blocks, block_count, phases;    ///< OutputBlock; phases by block and slab
+  std::uint32_t folds, fold_start, fold_count;  ///< sorted by phase; first of each phase, [R + 1]
+  std::uint32_t layer_list, layer_count;        ///< layers of which this SM owns matrices
+  std::uint32_t patches, patch_count;           ///< patch numbers of its hidden units
+  // The offset in StepArguments::words of the source words of x, and how many words of x, r and the
+  // targets lie there, in this order. column_count is also the number of this SM's d1 and y.
   std::uint32_t x_words, x_count, r_count, column_count;
-  std::uint32_t history;  ///< f4: this SM's listed d1, [history rows][column_count / 4]
-  std::uint32_t outputs;  ///< this SM's y
-  // In shared memory (floats):
+  std::uint32_t history;  ///< f4 in past_d1: the listed d1, [history rows][column_count / 4]
+  std::uint32_t outputs;  ///< column of the SM's first y
+  // Offsets from `Block::area`, in floats:
+  //   x           x(t), then r(t-1) and h(t-2)
+  //   d1          d1(t), [column_count]
+  //   y           partial sums of y, if y_shared
+  //   stage       column factors of a fold, [term][column]
+  //   rows        row factors of a fold, [term][row group][8]
+  //   terms       numbers of the current coefficient tables, [layer_count]
+  //   now         struct Now
+  //   tables      coefficient tables, [layer_count][table_stride], if tables_shared
+  //   words_copy  the source words, if words_shared
+  //   resident    resident panels
   std::uint32_t x, d1, y, stage, rows, terms, now, tables, words_copy, resident;
-  std::uint32_t y_shared, tables_shared, words_shared;  ///< 0: in global memory
-  std::uint32_t resident_f4;                            ///< how much is resident
-  std::uint32_t resident_list, resident_count;          ///< folds (panels) to load and store
+  std::uint32_t y_shared, tables_shared, words_shared;  ///< 0: in device memory
+  std::uint32_t resident_f4;                            ///< size of all resident panels
+  std::uint32_t resident_list, resident_count;          ///< their indices in `folds`
 };
 
 }  // namespace pvm::inline v0::detail::fused

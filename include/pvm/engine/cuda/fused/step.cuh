@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A step of a block from its start to the publication: where it stands, which tables hold, and
-/// what follows what.
+/// One step of a block, from the gathering to the publication: its position, its coefficient
+/// tables, and the order of its parts. The work between the barrier's arrival and wait is in
+/// kernel.cuh.
 
 #include <cstddef>
 #include <cstdint>

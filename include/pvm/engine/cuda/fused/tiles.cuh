@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Passes over the weights: every warp takes the tiles of all panels into registers, two at a time,
-/// and multiplies them with columns (row sums) and with rows (partial y).
+/// The pass over the weights: every warp goes through its items, loads their tiles into registers
+/// and multiplies each tile by a column vector (row sums: W0 x, W1^T d1) and by a row vector
+/// (partial y). Two tiles are in registers at a time: while one is multiplied, the load of the
+/// other is in flight.
 
 #include <cstdint>
 
@@ -34,8 +36,8 @@ __device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, c
   const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
   const float4* from =
       (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
-  // Part of the weights stays in the second-level cache from step to step; the rest passes
-  // through without pushing that part out.
+  // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
+  // evict-first policy, so that it does not evict that part.
   const unsigned long long policy = (flags & stays_in_l2) != 0 ? leaves_last() : leaves_first();
 #pragma unroll
   for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
@@ -49,6 +51,8 @@ __device__ __forceinline__ float Block<RG, Single, Known>::dot(float4 w, float4 
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ void Block<RG, Single, Known>::sum_rows(const float (&sums)[RG],
                                                                    float* out) const {
+  // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
+  // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
 #pragma unroll
   for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
@@ -142,7 +146,7 @@ __device__ __forceinline__ const WarpItem* Block<RG, Single, Known>::warp_items(
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ void Block<RG, Single, Known>::prefetch(Tile<RG>& one,
                                                                    Tile<RG>& two) const {
-  one = Tile<RG>{};  // nothing lives on through the folds
+  one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
   two = Tile<RG>{};
   if (p.all_items == 0) return;
   const WarpItem* items = warp_items();

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Weights between reference order and the panels of the fused kernels, on the host.
+/// Conversion of weights between reference order and the panels of the fused kernels, on the host.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,12 +16,14 @@
 
 namespace pvm::inline v0::detail::fused {
 
+/// Index arithmetic only: which float of the arena, or of the bias rows, is which weight in
+/// reference order. Padding has no weight.
 class WeightMap {
  public:
   WeightMap(const Connectome& net, const StepShape& shape, const Planner& plan)
       : net_(net), shape_(shape), plan_(plan) {}
 
-  /// `arena` and `bias` (laid out like the listed d1) to reference order.
+  /// From `arena` and `bias` (laid out like past_d1) to reference order, and back.
   void export_weights(const std::vector<float>& arena, const std::vector<float>& bias,
                       std::span<float> out) const {
     for_each([&](std::size_t own, std::size_t reference) { out[reference] = arena[own]; });
@@ -32,11 +34,14 @@ class WeightMap {
     for_each([&](std::size_t own, std::size_t reference) { arena[own] = from[reference]; });
     for_each_bias([&](std::size_t own, std::size_t reference) { bias[own] = from[reference]; });
   }
+  /// Copies the bias rows between two arrays that are laid out like past_d1.
   void copy_bias(const std::vector<float>& from, std::vector<float>& to) const {
     for_each_bias([&](std::size_t own, std::size_t) { to[own] = from[own]; });
   }
 
  private:
+  /// visit(index in the arena, index in reference order), in floats, for all weights but the bias
+  /// of W1.
   template <class Visit>
   void for_each(Visit visit) const {
     for (const Panel& panel : plan_.panels) {
@@ -71,6 +76,8 @@ class WeightMap {
 
   static constexpr std::size_t none = ~std::size_t{0};
 
+  /// The reference index of an element of a panel, or `none` for padding. `row`: hidden row of the
+  /// panel. `column`: for W0 an index into the planner's x_words, for W1 an output of the unit.
   [[nodiscard]] std::size_t find(const Panel& panel, const Unit& unit, int row,
                                  std::uint32_t column) const {
     const auto i = static_cast<std::size_t>(row);
@@ -86,6 +93,7 @@ class WeightMap {
     return unit.w1 + column * static_cast<std::size_t>(unit.representation) + in_r;
   }
 
+  /// visit(index in past_d1, index in reference order) for the bias of every W1.
   template <class Visit>
   void for_each_bias(Visit visit) const {
     const auto row = static_cast<std::size_t>(shape_.history * shape_.batch);
