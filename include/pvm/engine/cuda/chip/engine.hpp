@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The engine for one sequence whose weights, or as many as there is room for, stay on the GPU's
-/// multiprocessors, and the one that streams them. Include it from files that nvcc compiles.
+/// The engines for one sequence that deal whole units to the GPU's multiprocessors:
+/// CudaChipEngine, whose weights stay in registers and shared memory as far as there is room, and
+/// CudaStreamEngine, which streams all weights in every step. Include it from files that nvcc
+/// compiles.
 
 #ifndef __CUDACC__
 #error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"
@@ -30,9 +32,10 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine for one sequence on the current CUDA device, fp32, bf16 or fp16, for units of `Hidden`
-/// hidden values. `run` returns at once; frames go up on their own stream while earlier ones are
-/// used. In 16 bits the weights are rounded, values keep 16 bits of mantissa, sums are fp32.
+/// An Engine for one sequence on the current CUDA device, in fp32, bf16 or fp16, for units of
+/// `Hidden` hidden values. `run` returns before the steps are done; frames are copied to the device
+/// on a stream of their own while earlier ones are used. In 16 bits products read rounded weights,
+/// values keep 16 bits of mantissa or more, and accumulators are fp32.
 template <class Precision, int Hidden = 49, detail::chip::Home home = detail::chip::Home::chip>
 class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden, home>> {
   using Base = detail::LaunchedEngine<CudaChipEngine>;
@@ -47,19 +50,19 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   using precision = Precision;
   /// Whether every step streams all weights.
   static constexpr bool streams = Sizes::streams;
-  /// The same engine for other units.
+  /// The same engine for units with another number of hidden values.
   template <int Other>
   using with_hidden = CudaChipEngine<Precision, Other, home>;
 
-  /// Whether this engine can run `spec` on the current device; if not, `why` says what is in the
-  /// way, in half a sentence.
+  /// Whether this engine can run `spec` on the current device; if not, `why` gives the reason in
+  /// half a sentence.
   static bool fits(const Spec& spec, std::string& why) {
     const detail::DeviceFacts device = detail::describe_device();
     return Plan::fits(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes,
                       why);
   }
 
-  /// `spec` must be valid, the batch is 1; throws Error (usage, device, memory).
+  /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
              detail::chip::deferral<Precision, Hidden>()),
@@ -73,12 +76,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
 
   ~CudaChipEngine() { this->stop(); }
 
-  /// W(step), reference order, `connectome().weights` floats.
+  /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
     to_reference(this->download(weights_now_), out);
   }
-  /// The prediction for two steps ahead, [side][side][channels] in [0, 1].
+  /// The prediction of the frame two steps ahead, [side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
     const std::vector<float> y = last_outputs();
     for (std::size_t u = 0; u < this->patches(); ++u) {
@@ -98,7 +101,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     visit_outputs([&](std::size_t own, std::size_t tensor) { out[tensor] = y[own]; });
   }
 
-  /// Everything, for a checkpoint. Does not disturb the run.
+  /// The whole state, for a checkpoint. It does not change how the run continues.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
@@ -107,6 +110,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     return state;
   }
 
+  /// A line for the log: the device, the memory, and where the weights are.
   [[nodiscard]] std::string description() const {
     const auto percent = [](std::size_t there, std::size_t of_all) {
       return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
@@ -123,7 +127,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
            there + ", updates folded every " + std::to_string(plan_.period) + " steps, " +
            (options_.graph ? "captured" : "one launch a step");
   }
-  /// Bytes of device memory the engine takes.
+  /// The bytes of device memory that the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::chip;
     const std::size_t words = 2 * stored_words() + list_words() + area_words() +
@@ -147,33 +151,39 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     throw Error(Fault::usage,
                 "this network cannot be run by whole units: " + why + "; use another engine");
   }
-  /// Of all weights and their masters.
+  /// Words of all weights; 16-bit weights include their low halves.
   [[nodiscard]] std::size_t stored_words() const {
     return layout_.weight_words() * Stored::to_a_word;
   }
+  /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
+  /// them, and the arrays in device memory are unused.
   [[nodiscard]] std::size_t list_words() const { return Sizes::streams ? layout_.list_words : 4; }
   [[nodiscard]] std::size_t area_words() const {
     return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
   }
+  /// Three sums for each warp of each multiprocessor.
   [[nodiscard]] std::size_t score_size() const {
     return count(layout_.multiprocessors()) * count(Sizes::warps) * 3;
   }
-  /// Row of step `step_ - back` in the rings of device memory.
+  /// The row of step `step_` - `back` in the device's rings of `ring` rows (past, hidden values).
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 2 * detail::chip::ring - back) % detail::chip::ring);
   }
+  /// The row of step `step_` - `back` in the device's rings of `history` rows (d0, d1).
   [[nodiscard]] std::size_t history_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 2 * detail::chip::history - back) %
                                     detail::chip::history);
   }
+  /// Identifies the layout whose states this engine continues bit by bit. Each kind of step has a
+  /// name of its own, because the kinds fold and add up in different orders.
   [[nodiscard]] std::string layout_name() const {
-    // Who folds what, and when, was another before warps had roles.
     const std::string streamed = Sizes::pipelined ? "pipelined, " : "streamed units, ";
     const std::string how =
         Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
     return how + std::string(Precision::name) + ", " + std::to_string(device_.multiprocessors) +
            " multiprocessors";
   }
+  /// y of the last step, all outputs in the order of the plan.
   [[nodiscard]] std::vector<float> last_outputs() {
     const std::vector<float> y = this->download(y_);
     const auto from = y.begin() + static_cast<std::ptrdiff_t>((step_ + 1) % 2 * layout_.outputs);
@@ -187,10 +197,10 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->put(program_start_, layout_.program_start);
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
-    this->clear(weights_now_);  // it is downloaded whole, with the padding that no kernel writes
+    this->clear(weights_now_);  // no kernel writes the padding, which is downloaded with the rest
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
-    this->clear(unit_areas_);  // factors are made of some words more than a row has
+    this->clear(unit_areas_);  // writing factors reads some words behind a unit's last row
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
@@ -198,7 +208,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     y_ = Array<float>(2 * layout_.outputs);
     begun_ = Array<unsigned int>(detail::chip::rounds);
   }
-  /// As if all multiprocessors had begun all steps up to now.
+  /// ChipArguments::begun as if all multiprocessors had begun all steps before `step_`: entry i
+  /// counts the steps i, i + rounds and so on.
   [[nodiscard]] std::vector<unsigned int> begun_so_far() const {
     constexpr std::uint64_t rounds = detail::chip::rounds;
     std::vector<unsigned int> begun;
@@ -238,28 +249,31 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.y = y_.get();
     return a;
   }
+  /// Launches up to `most` steps of the staged block of frames.
   void launch_steps(int most, cudaStream_t stream) const {
     launcher_.steps(arguments(most), stream);
   }
 
-  /// weights_now_ becomes W(step).
+  /// Computes W(step) into `weights_now_`.
   void materialise() {
     this->write_tables_now();
     launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
                           weights_now_.get(), this->compute_.get());
   }
+  /// Makes W(step) the stored weights: all listed gradients are then in them.
   void fold_everything() {
     materialise();
     this->copy(weights_, weights_now_);
   }
+  /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
     const Stored own(std::move(words));
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
   }
 
-  /// Everything on the device as of step_: the masters (reference order) and the past, of `state`
-  /// or new.
+  /// Sets everything on the device for a run that continues at `step_`: the stored weights from
+  /// `folded` (reference order) and the past from `state`, or that of a new run (ones) if null.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
     Stored weights(layout_.weight_words());
@@ -269,12 +283,14 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {
       std::uint32_t* words = past.data() + row * layout_.row_words;
-      // x(0) is made of c(h(-1)), the listed past of ones.
+      // Before step 0 all of x is 1, and so is every row of the past but the last: x(step_) itself
+      // is made of c(h(step_ - 1)), with h = 1.
       const float value = row == ring_row(1) ? squeeze(1.0F) : 1.0F;
       visit_records([&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
       visit_patches([&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
       words[layout_.one] = Words::pack(1.0F);
-      // Row -1 is as if it had been sent; the mark is the number of the step after it.
+      // The tags of the units' records, as if each row had been sent in its step: the number of the
+      // step after it. A piece is three values and the tag.
       const std::size_t back = (step_ + 2 * ring - 1 - row) % ring;
       for (std::size_t at = 3; at < layout_.first_patch; at += 4) {
         words[at] = static_cast<std::uint32_t>(step_ - back);
@@ -294,6 +310,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->synchronize();
   }
 
+  /// The word of value i in a record of pieces (three values and a tag).
   static std::size_t place_of_value(std::size_t i) {
     return detail::chip::in_pieces(static_cast<std::uint32_t>(i));
   }
@@ -316,7 +333,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       }
     }
   }
-  /// Calls visit(own index, index in reference order) for the outputs of a step.
+  /// Calls visit(index in the plan's order, index in reference order) for the outputs of a step.
   template <class Visit>
   void visit_outputs(Visit visit) const {
     std::size_t at = 0;
@@ -328,6 +345,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     }
   }
 
+  /// Downloads the past into `state`, newest step first: hidden and squeezed values and frames of
+  /// the last terms + 4 steps, d0 and d1 of the last `terms`, outputs of the last two.
   void save_past(EngineState& state) {
     const auto terms = count(plan_.terms);
     const std::vector<std::uint32_t> past = this->download(past_);
@@ -365,6 +384,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       });
     }
   }
+  /// The inverse: writes the past of `state` into the arrays to upload. If it was saved with
+  /// another number of listed gradients, the smaller number is taken over.
   void load_past(const EngineState& state, std::vector<std::uint32_t>& past,
                  std::vector<float>& hidden, std::vector<float>& d0, std::vector<float>& d1,
                  std::vector<float>& y) const {
@@ -399,13 +420,13 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   Plan layout_;
   detail::chip::ChipLauncher<Precision, Hidden, home> launcher_;
   Array<std::uint32_t> programs_, program_start_;
-  Array<std::uint32_t> weights_, weights_now_;  // without the listed gradients; W when read
+  Array<std::uint32_t> weights_, weights_now_;  // stored weights; W(step), see materialise()
   Array<std::uint32_t> lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
   Array<unsigned int> begun_;
 };
 
-/// The same for networks of which the chip can keep little: every step streams all weights.
+/// The engine for networks that are too large for the chip: every step streams all weights.
 template <class Precision, int Hidden = 49>
 using CudaStreamEngine = CudaChipEngine<Precision, Hidden, detail::chip::Home::memory>;
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Warps that finish units or gather, where warps have roles: what other multiprocessors wait for.
+/// The finishers of the specialised step (specialised.cuh has the roles and barriers): they finish
+/// units or gather x(t), which is the work that other SMs wait for.
 
 #include <cuda_runtime.h>
 
@@ -56,7 +57,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() const {
-  if (thread == multiplying) {
+  if (thread == multiplying) {  // the first thread of the first finisher, which has a unit
     this->prepare(now((turn + 1) & 3));
     add_one_relaxed(a.begun + now().step % rounds);
   }
@@ -77,6 +78,9 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pixels& pixels) const {
   const int start = patch_from(finisher());
   if (start < 0) return;
+  // Each iteration stores the pixels that the previous one loaded and loads the next ones: 32 *
+  // pixels_at_once pixels of patch u from pixel `first` on, `ahead` frames after the current one.
+  // The last loads are the first pixels of the frame after next.
   int u = start, first = lane(), ahead = 1;
 #pragma unroll 1
   do {
@@ -104,7 +108,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_gradients
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::gather(unsigned long long t) const {
   const int before = multiplying + first_gatherer() * 32;
-  const unsigned int begun = this->ask_slowest(t);
+  const unsigned int begun = this->ask_slowest(t);  // in flight while values are gathered
   this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
   begin_phase();
   if (lane() == 0) this->wait_for_slowest(t, begun);

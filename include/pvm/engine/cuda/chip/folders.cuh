@@ -2,7 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Warps that fold, where warps have roles, while and after others multiply.
+/// The folders of the specialised step (specialised.cuh has the roles and barriers): they fold the
+/// blocks that are due, while and after the multipliers use them.
+///
+/// A fold reads and writes a block where multipliers read it, so in general it waits until they are
+/// done with the matrix. Held blocks of W0 are the exception: multipliers use the copies in their
+/// registers, so folders may overwrite the tiles in device memory at once, and the multipliers
+/// reload these blocks in the next step. Only the remainder rows of a held block are read from
+/// shared memory; the new ones are kept in scratch memory until no multiplier reads W0.
 
 #include <cuda_runtime.h>
 
@@ -20,10 +27,13 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
 #pragma unroll 1
   for (;;) {
     begin_phase();
+    // Entries of `folding`: [0] held blocks of W0, [1] other blocks of W0, [2] blocks of W1,
+    // [3] the end.
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + 3 * (folder() * a.period + now().phase);
     send_for_masters(start[0], start[3]);
     sync_warps(unit_ready, with_units_threads() + folding);
+    // Item k: the factors for unit k / 2, for W0 where k is even, for W1 where it is odd.
 #pragma unroll 1
     for (int k = folder(); k < 2 * unit_count(); k += S::folders) {
       this->write_factors(k / 2, k % 2 != 0, folds_of(k / 2));
@@ -62,6 +72,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(
     begin_phase();
     if (i == others) {
       sync_warps(w0_left, multiplying + folding);
+      // Publishes the remainder rows of the blocks that were folded early.
 #pragma unroll 1
       for (std::uint32_t k = early; k < others; ++k) {
         if (lane() < S::rest_words) rest_of_any(k)[lane()] = kept_rest(k - early)[lane()];

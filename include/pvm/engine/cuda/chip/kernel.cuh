@@ -2,9 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernels for one sequence: a persistent one, with one block of threads on every
-/// multiprocessor and whole units on each, so that only c(h) and its inner products cross between
-/// multiprocessors; and those that read the weights and take over a state.
+/// The kernels for one sequence.
+///   steps             a persistent cooperative kernel that runs up to `launch_steps` training
+///                     steps. Each streaming multiprocessor (SM) runs one thread block (two where
+///                     all weights are streamed), and each thread block owns whole units: only c(h)
+///                     and its inner products cross between thread blocks.
+///   materialise       computes W(step), the stored weights plus the listed gradients.
+///   restore_products  recomputes the inner products of a past that the host has written.
+/// "Multiprocessor" in names and comments means one thread block with its units.
 
 #include <cuda_runtime.h>
 
@@ -30,6 +35,7 @@
 
 namespace pvm::inline v0::detail::chip {
 
+/// The class with the step loop for a precision and a home of the weights.
 template <class Precision, int Hidden, Home home>
 struct WorkerOf {
   using type = Specialised<Precision, Hidden>;
@@ -49,7 +55,8 @@ struct WorkerOf<fp32, Hidden, Home::memory> {
 template <class Precision, int Hidden, Home home>
 using Worker = typename WorkerOf<Precision, Hidden, home>::type;
 
-/// Copies a multiprocessor's program to shared memory.
+/// Copies this thread block's program to shared memory, where the program's header says, and
+/// returns the thread's view of it. All threads call it; it ends with __syncthreads().
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const ChipArguments& a,
                                                                       std::uint32_t* shared) {
@@ -66,6 +73,8 @@ __device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const Chip
   return {{{{a, *reinterpret_cast<const ChipProgram*>(program), shared, thread_number(), 0}}}};
 }
 
+/// Runs the next steps of the staged frames: as many as are left of the block of frames, at most
+/// `most_steps`. The cursor in device memory says where the run stands, and is advanced.
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::together)
     steps(const __grid_constant__ ChipArguments a) {
@@ -82,7 +91,8 @@ __global__ void __launch_bounds__(S::threads, S::together)
   block.load_weights(held);
   __syncthreads();
   const unsigned long long t = block.now().step;
-  // What B has of the listed gradients, and A of a patch.
+  // What the step before would have left for step t: the inner products of B(t) = A(t-1) with its
+  // past, and the patch of step t.
   for (int u = block.warp(); u < block.unit_count(); u += S::warps) {
     const ChipUnit& my = block.unit(u);
     float products = 0;
@@ -98,17 +108,20 @@ __global__ void __launch_bounds__(S::threads, S::together)
   }
   __syncthreads();
   block.run(held);
-  // Streamed 16-bit weights are in device memory, rows and all.
+  // Streamed 16-bit weights are up to date in device memory already, remainder rows included.
   if constexpr (S::whole || !S::streams) block.store_weights(held);
   block.store_results();
-  // The last one advances the cursor: all have read it then.
+  // The last thread block to come here advances the cursor: all have read it by then.
   if (threadIdx.x == 0 && atomicAdd(a.barrier, 1U) == gridDim.x - 1) {
     *a.barrier = 0;
     block.end_launch();
   }
 }
 
-/// W(step) = masters + the listed gradients, into `to`, laid out like the masters.
+/// Writes W(step) = stored weights + listed gradients to `to`, which has the layout of
+/// `ChipArguments::weights`. `index` and `coefficients` are the tables of this step alone: the
+/// table of each layer. Blocks go phase by phase, because blocks that fold in the same phase have
+/// the same coefficients, which are written as the factors of a fold.
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::together)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
@@ -152,13 +165,14 @@ __global__ void __launch_bounds__(S::threads, S::together)
   }
 }
 
-/// Values i to i + 3 of a record.
+/// Values i to i + 3 of a record; value(record, i) reads one.
 template <class Value>
 __device__ __forceinline__ float4 four_values(const std::uint32_t* record, int i, Value value) {
   return make_float4(value(record, i), value(record, i + 1), value(record, i + 2),
                      value(record, i + 3));
 }
-/// The inner products of the last two rows of the past of unit u: one warp's work.
+/// One warp's work: recomputes the inner products with the listed past in the records of unit u of
+/// steps `step` - 1 and `step` - 2.
 template <class Worker>
 __device__ __forceinline__ void restore_unit(const Worker& block, int u, unsigned long long step) {
   using S = typename Worker::S;
@@ -181,7 +195,7 @@ __device__ __forceinline__ void restore_unit(const Worker& block, int u, unsigne
     block.send_products(record, sum, step - static_cast<unsigned>(back));
   }
 }
-/// And those of the last patch that it saw.
+/// One warp's work: the same for the patch that unit u saw in step `step` - 1.
 template <class Worker>
 __device__ __forceinline__ void restore_patch(const Worker& block, int u, unsigned long long step) {
   using S = typename Worker::S;
@@ -204,7 +218,8 @@ __device__ __forceinline__ void restore_patch(const Worker& block, int u, unsign
     record[a.patch_products + block.lane()] = __float_as_uint(sum);
   }
 }
-/// Of a past that was brought in from outside.
+/// Recomputes the inner products of a past that the host has written, for a run that continues at
+/// `step`.
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::together)
     restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {

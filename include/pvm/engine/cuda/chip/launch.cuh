@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How a launch begins and ends, and how one step follows the other.
+/// How a launch begins and ends, and how one step follows the other. A launch begins by loading
+/// from device memory what an earlier step of it would have left in shared memory: weights,
+/// outputs, patches and the units' past. The past lies in device memory as rings of rows, a row
+/// for each step; a launch stores the rows that are still needed when it ends. multiprocessor.cuh
+/// documents the functions.
 
 #include <cuda_runtime.h>
 
@@ -68,7 +72,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
   load_histories(t);
   if constexpr (!S::streams) load_outputs();
   load_patches(t);
-  // Primary sources of step t - 1 are c(h(t-2)).
+  // B(t) = A(t-1), which is c(h(t-2)) of the primary sources.
   gather_values(t - 2, (t & 1) == 0, thread, S::threads);
 }
 
@@ -111,7 +115,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_hi
         history_row(S::hidden, u, step)[i] = v.hidden;
         history_row(S::d0, u, step)[i] = v.d0;
         history_row(S::squeezed, u, step)[i] = Words::unpack(v.squeezed);
-        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r of the bias
+        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r = [h | 1]: the bias's input
       });
 }
 
@@ -139,7 +143,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
         },
         [&](int i, std::uint32_t v) {
           seen(my, step_before(t, i / base))[i % base] = Words::unpack(v);
-          // The last is B now.
+          // Row 0 is the patch of step t - 1, which is B(t).
           if (i < base) shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + i] = v;
         });
   }
@@ -167,7 +171,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wi
     const ChipUnit& my = unit(unit_in(block.what));
     const std::uint32_t out = my.all_out + block.out - my.out;
     const bool stays = !S::streams && block.where != in_memory;
-    Weights w{};  // asked for with the list
+    Weights w{};  // these loads are in flight together with those of the list
     if (stays) this->load_streamed(w, this->streamed(block));
     this->store_list(list_of(block.out), block, [&](int e, int o) {
       const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));

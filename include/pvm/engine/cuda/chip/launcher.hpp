@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Launches the kernels for one sequence.
+/// Launches the kernels for one sequence (kernel.cuh).
 
 #include <cuda_runtime.h>
 
@@ -15,6 +15,8 @@
 
 namespace pvm::inline v0::detail::chip {
 
+/// The launch configuration: `blocks` thread blocks, as many as the plan has programs, each with
+/// `shared_bytes` of dynamic shared memory. All functions throw Error if CUDA reports a failure.
 template <class Precision, int Hidden, Home home = Home::chip>
 class ChipLauncher {
   using S = Sizes<Precision, Hidden, home>;
@@ -26,7 +28,7 @@ class ChipLauncher {
     allow_shared(chip::restore_products<Precision, Hidden, home>, shared_);
   }
 
-  /// A cooperative launch: the blocks wait for each other.
+  /// A cooperative launch: thread blocks wait for each other, so all must be resident at once.
   void steps(const ChipArguments& arguments, cudaStream_t stream) const {
     void* parameters[] = {const_cast<ChipArguments*>(&arguments)};
     cuda_check(cudaLaunchCooperativeKernel(chip::steps<Precision, Hidden, home>,

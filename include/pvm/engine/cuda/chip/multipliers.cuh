@@ -2,7 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Warps that have weights, where warps have roles: W0 x(t), errors, then both products of W1.
+/// The multipliers of the specialised step (specialised.cuh has the roles and barriers): W0 x(t),
+/// errors, then both products with W1.
+///
+/// A multiplier's blocks of W0 are ordered by unit. Their places, in the order of the list, are
+///   early streamed | held in registers | in shared memory | late streamed
+///   (at most 2)      (at most 8)
+/// Streamed blocks lie in device memory. The early ones are loaded before x(t) is waited for. The
+/// late ones are loaded into the same registers, two blocks in flight, once a block there has been
+/// multiplied, so that their latency overlaps the products of blocks on the chip.
 
 #include <cuda_runtime.h>
 
@@ -22,7 +30,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     held[k] = Weights{};
     if (k < my_count()) this->load_streamed(held[k], held_tiles() + k * tile_words);
   }
-  arrive_warps(held_loaded, multiplying + folding);
+  arrive_warps(held_loaded, multiplying + folding);  // folders may overwrite the blocks from here
 #pragma unroll 1
   for (;;) {
     begin_phase();
@@ -58,6 +66,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::load_folded(Mine& held) const {
+  // The previous step is three places on in the ring of four ChipNow. Bit k: held block k folded.
   const std::uint32_t which =
       list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
   if (which == 0) return;
@@ -108,6 +117,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const Mi
     this->clear(on.sum);
     const std::uint32_t there = run->there, late = run->late;
     const auto late_count = static_cast<int>(late >> 16 & 0xff);
+    // Multiplies the streamed block in `w`, then loads the warp's late block `next` in its place.
     const auto multiply_coming = [&](Weights& w, int next) {
       walk(on, [&](const auto& x) {
         this->multiply(on.sum, w, x);
@@ -117,7 +127,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const Mi
       });
     };
     const auto first = static_cast<int>(late & 0xff), end = static_cast<int>(late >> 8 & 0xff);
-    // The streamed ones two by two: first those that are there, then, behind the others, the late.
+    // One loop for both groups of streamed blocks, two blocks an iteration, to keep the code short:
+    // at k < 0 the unit's early blocks, followed by its blocks on the chip; then its late blocks,
+    // numbers `first` to `end` among the warp's late blocks. Late block k is in coming[k % 2].
 #pragma unroll 1
     for (int k = -S::under_way;;) {
 #pragma unroll
@@ -173,7 +185,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
   const ChipWideBlock start = *block;
   const std::uint32_t* tiles = shared + start.where;
   const std::uint32_t* listed = list_of(start.out);
-  float* y = this->outputs_of(now().step, start.out, 0);  // and, until then, d1
+  float* y = this->outputs_of(now().step, start.out, 0);  // holds d1(t) until y(t) overwrites it
   typename Base::WideWalk on;
   int place[Base::listed_places];
 #pragma unroll
@@ -185,7 +197,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
     const int phase = phase_in(what);
     if (on.first) on.h = this->rows(area(u) + S::raw);
     const auto d1 = this->values(reinterpret_cast<const std::uint32_t*>(y));
-    typename Base::ColumnSums sum, more;  // two, because each product waits for its sum
+    typename Base::ColumnSums sum, more;  // two, to halve the chain of dependent mma instructions
     Weights w;
     this->load_wide(w, tiles);
     this->multiply(on.sum, w, d1);

@@ -2,16 +2,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who does what, and when, where all 16-bit weights stream from device memory. Each warp has one
-/// of two roles for as long as a launch lasts:
-///   streamers  pass over their blocks of W0, for W0 x(t), and fold those whose turn it is, and
-///              then over those of W1, for W1^T d1(t) and y(t-1), which fold in the same way;
-///   finishers  make everything else: x(t) and errors, h(t) of a unit, the next patch, d0(t), and
-///              the factors of folds.
-/// Weights stream while units are finished: W1 while h(t) is made, sent and gathered to x(t+1), W0
-/// while d0(t-1) and d1(t) are made, and what listed gradients add. That is why outputs are made a
-/// step later: for y(t) W1 would have to wait for h(t). A launch's last are made behind it.
-/// What streamers do is in streamers.cuh.
+/// The step loop where all 16-bit weights stream from device memory: a pipeline of two warp roles.
+/// Two thread blocks share a streaming multiprocessor (SM). Each warp keeps its role for the whole
+/// launch:
+///   streamers  (8 warps, streamers.cuh) pass over their blocks of W0 for W0 x(t), and fold those
+///              that are due; then over their blocks of W1 for W1^T d1(t) and y(t-1), and fold
+///              those that are due.
+///   finishers  (4 warps, this file) do everything else for their units: x(t), d1(t), h(t), the
+///              next patch, d0(t), and the factors of folds.
+///
+/// Weights stream while units are finished: W1 while h(t) is made, sent and gathered to x(t+1); W0
+/// while d0(t-1), d1(t) and the listed gradients' part of W0 x(t) are made. For this, outputs are
+/// made a step late, y(t-1) in the pass over W1 of step t: for y(t) that pass would have to wait
+/// for h(t). A launch ends with one more pass over W1, for the outputs of its last step.
+///
+/// Order within step t; [g] is a gate (an mbarrier), [b] a named barrier:
+///   streamers                           finishers
+///   prefetch the first blocks of W0     tables, factors of folds
+///   wait gathered [g]                   open factors_made
+///   W0 x(t); arrive sums_made           operands of y(t-1): h(t-1) and its listed products
+///   wait factors_made [g]               wait gathered [g]; d1(t); open errors_made
+///   fold W0                             weigh listed gradients
+///   load the first block of W1          wait sums_made [b]; h(t), inner products: send
+///   wait errors_made [g]                wait errors_made [g]; patches, gather x(t+1)
+///   W1^T d1(t), y(t-1)                  open gathered(t+1)
+///   arrive gradients_made               wait gradients_made [b]; d0(t)
+///   fold W1; open folded                wait folded [g]
 
 #include <cuda_runtime.h>
 
@@ -27,7 +43,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   using Base = Multiprocessor<Precision, Hidden, Home::memory>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
-  struct Held {};  // nothing is held from step to step
+  struct Held {};  // empty: no weights stay in registers between steps
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::gains,
       Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
@@ -38,15 +54,18 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
 
   static constexpr int streaming = S::multipliers * 32, finishing = S::finishers * 32;  // threads
   static constexpr int all = streaming + finishing;
-  /// How many blocks before it is multiplied one is sent for to the second-level cache.
+  /// How many blocks ahead of the one being multiplied a block is prefetched to the L2 cache. The
+  /// block in between is being loaded into registers.
   static constexpr int ahead_by = 1 + S::sent_for;
 
-  /// Who waits at a gate does not wait for others who wait.
+  /// The gates (mbarriers) of a step. A warp that waits at a gate waits for the producers only, not
+  /// for other warps that wait there.
   enum Gates : int {
-    gathered,      ///< x(t), by finishers
-    factors_made,  ///< tables and factors of folds, by finishers
-    errors_made,   ///< d1(t), and what y(t-1) is made of, by finishers
-    folded,        ///< all that folds in a step, by streamers
+    gathered,      ///< from finishers: x(t) is complete
+    factors_made,  ///< from finishers: tables and factors of folds are there
+    /// From finishers: d1(t) and the operands of y(t-1) are there. Finishers have read x(t).
+    errors_made,
+    folded,  ///< from streamers: the step's folds are done
     gates
   };
   static_assert(gates <= Base::most_gates);
@@ -57,14 +76,15 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     barrier_init(gate(errors_made), S::finishers);
     barrier_init(gate(folded), S::multipliers);
   }
-  /// Finishers wait for streamers at barriers, where they sleep: who waits long at a gate asks
-  /// again and again, and takes the others' turns.
+  /// Finishers wait for streamers at named barriers, where they sleep. These waits are long, and at
+  /// a gate a warp may poll (before compute capability 9.0 it always does), which takes issue slots
+  /// from the streamers.
   enum Barriers : int {
-    sums_made = 1,   ///< W0 x(t)
-    gradients_made,  ///< W1^T d1(t) and y(t-1)
+    sums_made = 1,   ///< streamers have made W0 x(t)
+    gradients_made,  ///< streamers have made W1^T d1(t) and y(t-1)
   };
 
-  /// W1's lists, from what is in device memory from launch to launch.
+  /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
 
   __device__ __forceinline__ void run(Held& /*held*/) {
@@ -80,44 +100,48 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
 
   // -------------------------------------------------------------- streamers.cuh
 
-  /// A launch of a warp that streams.
+  /// The step loop of a streamer, for one launch.
   __device__ void stream_all();
-  /// To registers: the first block of a pass.
+  /// Loads this warp's first block of W0 into `next`.
   __device__ void load_first(Weights& next) const;
+  /// Loads this warp's first block of W1 into `next`.
   __device__ void load_first_wide(Weights& next) const;
-  /// To the second-level cache: a block of W0.
+  /// Prefetches block number `block` of W0 to the L2 cache.
   __device__ void send_for_block(std::uint32_t block) const;
-  /// And a block of W1, with what else it is multiplied by.
+  /// Prefetches a block of W1 to the L2 cache, with its list and the listed products and
+  /// coefficients that go with it, and with the low halves and factors if it folds in this step.
   __device__ void send_for_wide(const ChipWideBlock& block) const;
-  /// What this warp's blocks have of W0 x, unit by unit. The first is in `next`.
+  /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
   __device__ void forward(Weights& next) const;
-  /// Of those whose turn it is to fold lane i asks for number `from` + i.
+  /// Loads the descriptions of blocks of W0 that fold in this step, one a lane: lane i returns
+  /// number `from` + i of this warp's, or a zeroed one behind the last.
   __device__ ChipBlock ask_turns(int from) const;
-  /// They fold, `mine` being the first of them: they are read again, from the second-level cache
-  /// mostly.
+  /// Folds this warp's due blocks of W0, which are read again, mostly from the L2 cache. `mine` is
+  /// ask_turns(0).
   __device__ void fold_blocks(ChipBlock mine) const;
-  /// To the second-level cache: the smaller halves of the blocks that `lanes` know. During the pass
-  /// they would push out what finishers read.
+  /// Prefetches to the L2 cache the low halves of the blocks that the lanes in the mask `lanes`
+  /// have in `mine`. Done behind the pass over W0: during it they would evict what finishers read.
   __device__ void send_for_smaller_halves(const ChipBlock& mine, unsigned lanes) const;
-  /// `count` of them that lanes know.
+  /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
   __device__ void fold_turns(const ChipBlock& mine, int count) const;
-  /// One pass over this warp's blocks of W1, for this step's gradients, and for the outputs of the
-  /// step before if these are to be made. The first block is in `next`.
+  /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block
+  /// is in `next`.
   __device__ void learn(Weights& next, bool outputs) const;
-  /// And those fold whose turn it is.
+  /// Folds this warp's due blocks of W1.
   __device__ void fold_wide_blocks() const;
 
-  /// Of block number `block` of W0.
+  /// This lane's first word of the tiles of block number `block` of W0.
   __device__ __forceinline__ const typename Base::Word* tiles_of(std::uint32_t block) const {
     return reinterpret_cast<const typename Base::Word*>(a.weights + this->start_of(block)) + lane();
   }
-  /// What is known of this warp's blocks of W0 in this step: where in shared memory their inputs
-  /// are, and of which unit they are.
+  /// An entry for each of this warp's blocks of W0, in the order of the pass: the word of its first
+  /// input in this step | unit << `input_unit_shift` | `last_of_unit`.
   __device__ __forceinline__ const std::uint32_t* my_inputs() const {
     return this->template list<std::uint32_t>(p.inputs) + p.block_start[warp()] +
            ((now().step & 1) != 0 ? p.input_count : 0);
   }
-  /// Where, among this warp's blocks by when they fold, those start that do in this step, or end.
+  /// my_blocks() is sorted by phase. The index there of the first block that folds in this step
+  /// (`after` = 0), or the end of these (`after` = 1).
   __device__ __forceinline__ int turns_start(int after) const {
     const std::uint32_t* starts = this->template list<std::uint32_t>(p.folding_start);
     return static_cast<int>(starts[warp() * (a.period + 1) + now().phase + after] -
@@ -126,7 +150,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ __forceinline__ static int unit_of(std::uint32_t input) {
     return static_cast<int>(input >> input_unit_shift & 0x7fU);
   }
-  /// What lane `from` knows of its block of W0, but for its inputs' place in shared memory.
+  /// Broadcasts the block description of lane `from`, without ChipBlock::x, which folds do not use.
   __device__ __forceinline__ static ChipBlock block_of_lane(const ChipBlock& mine, int from) {
     const auto of_lane = [&](std::uint32_t v) { return __shfl_sync(every_lane, v, from); };
     const std::uint32_t both = of_lane(mine.cut | static_cast<std::uint32_t>(mine.back) << 16);
@@ -140,7 +164,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
             static_cast<std::uint16_t>(both),
             static_cast<std::uint16_t>(both >> 16)};
   }
-  /// What a block of W1 has beside its tiles, and what that is multiplied by and with.
+  /// What the pass over W1 loads for a block beside its tiles: this lane's words of the block's
+  /// list, of the values that the list is multiplied by for y(t-1) (`list_last_representation`),
+  /// and the coefficients of its places of d1(j).d1(t).
   struct Listed {
     typename Base::List list;
     typename Base::Inputs rows;
@@ -163,12 +189,12 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   // -------------------------------------------------------------- finishers
 
   __device__ __forceinline__ int finisher() const { return warp() - S::multipliers; }
-  /// Calls work(u) for the units that are this warp's.
+  /// Calls work(u) for this warp's units.
   template <class Work>
   __device__ __forceinline__ void each_own_unit(Work work) const {
     this->each_unit(finisher(), S::finishers, work);
   }
-  /// A launch of a warp that finishes units.
+  /// The step loop of a finisher, for one launch.
   __device__ __forceinline__ void finish_all() {
     gather(now().step);
     open_gate(gathered);
@@ -192,7 +218,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       each_own_unit([&](int u) { this->finish_unit(u); });
       const bool ends = last();
       if (!ends) {
-        pass_gate(errors_made, now().frame);  // until nobody reads x(t)
+        pass_gate(errors_made, now().frame);  // until all finishers have read x(t) for their errors
         begin_phase();
         read_patches();
         begin_phase();
@@ -206,18 +232,20 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       });
       sync_warps(gradients_made, all);
       each_own_unit([&](int u) { this->finish_gradient(u); });
-      __syncwarp();  // what a warp has put into device memory for itself
+      __syncwarp();  // the lanes read in the next step what other lanes stored to device memory
       pass_gate(folded, now().frame);
       next_step();
       if (ends) break;
     }
+    // For the pass that makes the outputs of the launch's last step.
     each_own_unit([&](int u) {
       this->open_tables(u);
       this->list_last_representation(u);
     });
     open_gate(errors_made);
   }
-  /// What of a unit's work needs nothing of the other units.
+  /// Prepares the next step's ChipNow, counts that this step has begun, loads this step's tables of
+  /// coefficients and writes the factors of folds. Depends on no other unit.
   __device__ __forceinline__ void begin_units() const {
     if (thread == streaming) {
       this->prepare(now((turn + 1) & 3));
@@ -229,8 +257,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       this->write_factors(u, folds_of(u));
     });
   }
-  /// Of what a unit had in the last steps `what`, if it is in device memory, to the second-level
-  /// cache.
+  /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,
+  /// if they are in device memory.
   __device__ __forceinline__ void send_for_history(int u, std::uint32_t what) const {
     if ((what == S::squeezed ? unit(u).squeezed : unit(u).past) != in_memory) return;
     const float* line = this->history_rows(what, u);
@@ -243,7 +271,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
     });
   }
-  /// x(t), but for the patches.
+  /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
+  /// (`wait_for_slowest`).
   __device__ __forceinline__ void gather(unsigned long long t) const {
     const unsigned int begun = this->ask_slowest(t);
     this->gather_values(t - 1, (t & 1) != 0, thread - streaming, finishing);

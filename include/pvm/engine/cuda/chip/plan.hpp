@@ -2,8 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who computes what: units to multiprocessors, blocks to warps, registers and shared memory. The
-/// order of the work is here; its parts are in the files that are named below.
+/// The plan of an engine with whole units, made once on the host: which multiprocessor has which
+/// units, which warp has which blocks of weights, and where each block lies (registers, shared
+/// memory or device memory). "Multiprocessor" stands for a thread block; two of them share a
+/// streaming multiprocessor (SM) where all weights are streamed.
+///
+/// A unit's weights are cut into blocks of 16 columns (sizes.hpp): W0 by its inputs, W1 ("wide",
+/// in identifiers) by its outputs. The inputs of a unit, its columns of W0, are padded to
+///   [ A | B | context panel 0 | context panel 1 | ... and the bias ]
+/// with A, B and each panel in whole blocks. A panel here is any of these parts: a run of columns
+/// that folds in one step of every `period`, its phase.
+///
+/// The result is a program for each multiprocessor (ChipProgram and its lists), which the kernel
+/// copies to shared memory. Words are 32-bit words throughout. Here is the order of the work; the
+/// parts are in plan_*.hpp, which are included at the end.
 
 #include <algorithm>
 #include <array>
@@ -23,28 +35,29 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Updates fold as late as the list allows.
+/// The deferral of these engines: blocks fold as late as the list of gradients allows.
 template <class Precision, int Hidden>
 constexpr DeferralPlan deferral() {
   using S = Sizes<Precision, Hidden>;
   return {S::terms - 1, S::terms};
 }
-/// Whether a momentum is over by the time a gradient leaves the list: what is left of it when it
-/// has fallen to 2^-8 is that part of one update, which 16-bit weights do not show; fp32 weights
-/// show no 2^-20.
+/// Whether the momentum of an update has died out by the time its gradient leaves the list. It has
+/// then fallen to 2^-20 of the update for fp32 weights, and to 2^-8 for 16-bit weights: parts of
+/// one update that such weights do not show.
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
   return DeferralPlan::lifetime(momentum, S::whole ? 20 : 8) <= S::terms;
 }
 
+/// The plan, and the layout of everything in device memory that depends on it.
 template <class Precision, int Hidden, Home home = Home::chip>
 class Plan {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// Everything for a device with so many multiprocessors and so much shared memory for a block of
-  /// threads on each. Ask `fits` before.
+  /// Plans `net` for a device with this number of SMs and at most `shared_bytes` of shared memory
+  /// for a thread block. Call `fits` before: the constructor reports no problem.
   Plan(const Connectome& net, DeferralPlan plan, int multiprocessors, std::size_t shared_bytes)
       : net_(net), period_(static_cast<std::size_t>(plan.period)) {
     lay_out_row();
@@ -53,14 +66,14 @@ class Plan {
     for (std::size_t u = 0; u < costs.size(); ++u) costs[u] = cost(u);
     share_ = share_out(costs, static_cast<std::size_t>(S::together * multiprocessors));
     lay_out_areas();
-    constexpr std::size_t reserved = 1024;  // bytes, for each block of threads, by the driver
+    constexpr std::size_t reserved = 1024;  // bytes that the driver takes for each thread block
     const std::size_t there = (shared_bytes + reserved) / S::together - reserved;
     for (std::size_t m = 0; m < share_.size() && problem_.empty(); ++m) {
       make_program(share_[m], there / 4);
     }
   }
 
-  /// Whether a plan for it exists; if not, `why` says in half a sentence what is in the way.
+  /// Whether there is a plan for `spec`; if not, `why` gives the reason in half a sentence.
   static bool fits(const Spec& spec, const Connectome& net, int multiprocessors,
                    std::size_t shared_bytes, std::string& why) {
     why.clear();
@@ -84,26 +97,35 @@ class Plan {
   }
 
   ChipAreas areas{};
+  /// The number of thread blocks that have units, and so of programs.
   [[nodiscard]] int multiprocessors() const { return static_cast<int>(share_.size()); }
 
-  std::size_t shared_words = 0;  ///< of a block of threads
+  std::size_t shared_words = 0;  ///< of shared memory that a thread block needs, at most
+  /// A row of the past, in words: its length, its first patch's record, and a patch's record's
+  /// length. A row is [units' records | patches' records | 1 and zeros].
   std::size_t row_words = 0, first_patch = 0, patch_record = 0;
-  std::size_t patch_products = 0;           ///< word of a patch's record
-  std::size_t patch_row = 0;                ///< of its history in shared memory
-  std::size_t one = 0, zero = 0;            ///< records of a row of the past: 1 and zeros; zeros
-  std::size_t outputs = 0;                  ///< of all units, in whole blocks
-  std::size_t blocks = 0, wide_blocks = 0;  ///< of W0 and of W1
-  std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they are
-  std::size_t wide_streamed = 0;                   ///< of W1 that are not on the chip
-  std::size_t list_words = 0;                      ///< of W1's lists, where these are streamed
+  std::size_t patch_products = 0;  ///< word of the inner products in a patch's record
+  std::size_t patch_row = 0;       ///< words of a row of a patch's history in shared memory
+  /// Words of a row of the past where a record of 1 and zeros begins (the bias and padding behind
+  /// it), and one of zeros.
+  std::size_t one = 0, zero = 0;
+  std::size_t outputs = 0;                         ///< of all units, in whole blocks
+  std::size_t blocks = 0, wide_blocks = 0;         ///< blocks of W0 and of W1
+  std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they lie
+  std::size_t wide_streamed = 0;                   ///< blocks of W1 that are not on the chip
+  std::size_t list_words = 0;  ///< words of W1's lists in device memory, where all is streamed
+  /// All programs, one behind the other, and the word at which each one starts.
   std::vector<std::uint32_t> programs, program_start;
-  std::vector<std::uint32_t> output_start;  ///< of each unit among all outputs: [A | B], padded
+  std::vector<std::uint32_t> output_start;  ///< each unit's first output; a unit: [A | B], padded
 
-  /// Calls visit(index as they lie in device memory, index in reference order) for all weights.
+  /// Calls visit(index in device memory, index in reference order) for all weights. The former
+  /// counts weights, not words, from the start of ChipArguments::weights.
   template <class Visit>
   void visit_weights(Visit visit) const;
-  /// Words before W1's tiles, before the rows beside those of W0, and beside those of W1; and all,
-  /// as they are multiplied, rounded or not, in whole lines.
+  /// The layout of the weights in device memory, in words. Four parts lie one behind the other:
+  /// tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1. These are the starts of
+  /// the last three; weight_words() is the length of all, in whole cache lines. (Low halves of
+  /// 16-bit weights follow in the same layout.)
   [[nodiscard]] std::size_t first_wide() const { return blocks * S::block_words; }
   [[nodiscard]] std::size_t first_beside() const {
     return first_wide() + wide_blocks * S::block_words;
@@ -114,20 +136,25 @@ class Plan {
   [[nodiscard]] std::size_t weight_words() const {
     return round_up(first_wide_beside() + wide_blocks * S::wide_rest_words, S::line_words);
   }
+  /// The base P of unit u, in columns of whole blocks.
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:
   using Draft = ProgramDraft<S>;
-  using Left = std::array<std::size_t, S::multipliers>;               // of each warp's blocks
-  using Room = std::array<std::vector<std::size_t>, S::multipliers>;  // for each unit's blocks
+  using Left = std::array<std::size_t, S::multipliers>;               // [warp]: blocks
+  using Room = std::array<std::vector<std::size_t>, S::multipliers>;  // [warp][unit]: blocks
 
   [[nodiscard]] std::size_t base(std::size_t u) const {
     return static_cast<std::size_t>(net_.units[u].base);
   }
+  /// The number of columns of W0 of unit u, padding included.
   [[nodiscard]] std::size_t width(std::size_t u) const {
     return 2 * padded(u) + panels_[u].back().column + panels_[u].back().width;
   }
-  /// A of odd steps is behind that of even ones; B is the other.
+  /// Packs a word's place in x on even steps (low half) and on odd steps (high half). A and B
+  /// exchange their places, `side` words apart, in every step, so that B(t) = A(t-1) need not be
+  /// copied: A is in the first place on even steps and in the second on odd ones. `even` is the
+  /// place on even steps; `second`: it belongs to B.
   static std::uint32_t both_steps(std::uint32_t even, std::uint32_t side, bool second) {
     return even | (second ? even - side : even + side) << 16;
   }
@@ -136,6 +163,8 @@ class Plan {
     return static_cast<std::uint32_t>(phase_in(block.what));
   }
 
+  /// Makes the program of a multiprocessor that has `units` and `shared_words_there` words of
+  /// shared memory, and appends it. Sets `problem_` if the units do not fit.
   void make_program(const std::vector<std::size_t>& units, std::size_t shared_words_there) {
     std::vector<Folding> foldings = folding_panels(units);
     give_phases(foldings);
@@ -154,7 +183,7 @@ class Plan {
     append(draft);
   }
 
-  // plan_weights.hpp: where each weight lies in device memory
+  // plan_weights.hpp: the place of each weight in device memory
   template <class Visit>
   void visit_hidden(std::size_t u, Visit& visit) const;
   template <class Visit>
@@ -166,7 +195,7 @@ class Plan {
   static std::size_t element(std::size_t i, std::size_t c);
   static std::size_t element_beside(std::size_t i, std::size_t c);
 
-  // plan_units.hpp: units as their multiprocessors see them
+  // plan_units.hpp: a unit's columns, blocks, sources and targets
   void lay_out_row();
   void lay_out_units();
   [[nodiscard]] std::vector<ContextPanel> panels_of(std::size_t u) const;
@@ -179,7 +208,7 @@ class Plan {
   static void list_groups(Draft& draft, ChipUnit& unit, const std::vector<SourcePanel>& panels);
   [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const;
 
-  // plan_blocks.hpp: blocks to warps
+  // plan_blocks.hpp: deals blocks to warps
   void deal(Draft& draft, const std::vector<Folding>& foldings);
   [[nodiscard]] Room room_for_units(const Draft& draft, const std::vector<Folding>& foldings) const;
   static bool fill_in_turn(std::vector<std::size_t> left, std::size_t most, Room& room);
@@ -191,7 +220,7 @@ class Plan {
   template <class Block>
   static void count_runs(std::vector<Block>& list);
 
-  // plan_places.hpp: registers and shared memory
+  // plan_places.hpp: allocates registers and shared memory
   void lay_out_areas();
   void place_all(Draft& draft, std::size_t shared_words_there);
   void place_lists(Draft& draft, Places& place) const;
@@ -202,7 +231,7 @@ class Plan {
   void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place);
   Left fill_shared(const Draft& draft, std::size_t shared_words_there, Places& place);
 
-  // plan_folds.hpp: what folds when
+  // plan_folds.hpp: decides when each block folds
   [[nodiscard]] std::vector<Folding> folding_panels(const std::vector<std::size_t>& units) const;
   void give_phases(std::vector<Folding>& foldings) const;
   void list_folding(Draft& draft) const;
@@ -212,7 +241,7 @@ class Plan {
   [[nodiscard]] static std::pair<std::size_t, std::size_t> held_of(const Draft& draft,
                                                                    std::size_t w);
 
-  // plan_program.hpp: the program itself
+  // plan_program.hpp: writes the program
   void append(Draft& draft);
   template <class Lists>
   static typename Lists::value_type join(const Lists& lists,
@@ -226,12 +255,13 @@ class Plan {
 
   Connectome net_;
   std::size_t period_;
-  std::string problem_;
-  std::vector<std::vector<ContextPanel>> panels_;
-  std::vector<std::size_t> first_block_;
-  std::vector<std::size_t> number_;  // of each block of W0 in device memory
-  std::size_t numbered_ = 0;         // so far
-  Shares share_;
+  std::string problem_;                            // why there is no plan; empty: there is one
+  std::vector<std::vector<ContextPanel>> panels_;  // [unit]
+  std::vector<std::size_t> first_block_;           // [unit]: its first block of W0, unit by unit
+  // [block of W0, unit by unit]: its number in device memory, which is warp by warp.
+  std::vector<std::size_t> number_;
+  std::size_t numbered_ = 0;  // blocks that have a number so far
+  Shares share_;              // [multiprocessor]: its units
 };
 
 }  // namespace pvm::inline v0::detail::chip

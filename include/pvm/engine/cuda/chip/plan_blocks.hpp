@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Deals the blocks of a multiprocessor's units to its warps.
+/// Deals the blocks of a multiprocessor's units to its warps: W0 with its folds in mind, then W1.
 
 #include <algorithm>
 #include <array>
@@ -17,9 +17,11 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Blocks to warps, in the order in which they fold, to the one that has least; in 16 bits of
-/// those of which least folds in that step, because what folds is loaded again. (Most fp32 blocks
-/// fold while they are streamed.) The shares make the warps of an H200 busy for as long.
+/// Deals the blocks of W0, phase by phase: each block goes to the warp with the fewest blocks so
+/// far that has room for its unit. With 16-bit weights a warp with fewer blocks of this phase goes
+/// first, because a warp loads again what folds. (Most fp32 blocks fold while they are streamed.)
+/// fp32 counts are divided by the share of the warp's role, so that on an H200 all warps are busy
+/// for the same time.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding>& foldings) {
   const auto share_of = [&](std::size_t w) {
@@ -50,9 +52,10 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
   number_blocks(draft);
 }
 
-/// How many blocks of each unit a warp may get. Where warps have roles that is a run of the
-/// blocks of all units: most have blocks of one unit only, and what is done once for each unit of
-/// a warp's is done once. A warp with two units gets fewer.
+/// How many blocks of each unit each warp may get. Without warp roles there is no limit. With warp
+/// roles each warp gets a consecutive run of the blocks of all units. Most warps then have blocks
+/// of one unit only, and do once what has to be done once for each unit. `most` is the smallest
+/// number for which all blocks find room.
 template <class Precision, int Hidden, Home home>
 auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
                                                    const std::vector<Folding>& foldings) const
@@ -72,8 +75,9 @@ auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
   return room;
 }
 
-/// Gives each warp blocks of one unit after the other until it has `most`, where another unit
-/// counts for some blocks, too; false if some blocks are left.
+/// Gives each warp blocks of one unit after the other until it has `most`; going on to another unit
+/// counts as `another_unit` blocks. `left` are the blocks of each unit. Returns false if some
+/// blocks are left.
 template <class Precision, int Hidden, Home home>
 bool Plan<Precision, Hidden, home>::fill_in_turn(std::vector<std::size_t> left, std::size_t most,
                                                  Room& room) {
@@ -92,15 +96,15 @@ bool Plan<Precision, Hidden, home>::fill_in_turn(std::vector<std::size_t> left, 
   return u == left.size();
 }
 
-/// Each warp's blocks by unit, one behind the other in device memory. Where some warps fold for
-/// others they may fold a block that is held, which are the first, while it is multiplied, and
-/// others only after that: so that half of what folds in a step is held, every second block comes
-/// first.
+/// Sorts each warp's blocks by unit and numbers them in this order, which is that of device memory.
+/// With warp roles every second block of a unit comes first. A warp's held blocks are near the
+/// start of its list, and only held blocks can fold while they are multiplied. As blocks were dealt
+/// by phase, this makes about half of what folds in a step held blocks.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     auto& list = draft.blocks[w];
-    std::vector<std::pair<std::size_t, ChipBlock>> ordered;  // by unit, then by this
+    std::vector<std::pair<std::size_t, ChipBlock>> ordered;  // key: 2 * unit + (0 or 1)
     for (std::size_t k = 0; k < list.size(); ++k) {
       const std::size_t second = S::specialised ? (k + w) % 2 : 0;
       ordered.emplace_back(2 * static_cast<std::size_t>(unit_in(list[k].what)) + second, list[k]);
@@ -117,7 +121,8 @@ void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
   }
 }
 
-/// Block b of a panel.
+/// The description of block b of a panel, before it has a place in shared memory. Its number
+/// (ChipBlock::block) is still that by units, before number_blocks().
 template <class Precision, int Hidden, Home home>
 ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Folding& f,
                                                   std::size_t b) const {
@@ -128,7 +133,9 @@ ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Fo
   block.x = side < 2 ? both_steps(even, unit.padded, side == 1) : even | even << 16;
   block.what = narrow(f.unit | f.phase << 8);
   block.block = narrow(f.first_block + b);
-  // Of a patch, A of step t is frame t, where of a unit it is c(h(t-1)).
+  // In step t the newest listed gradient is that of step t-1, whose input is x(t-3). The values of
+  // x(t-3) are c(h(t-4)), in row t-4 of the past; those of B are a row older. Of a patch, the
+  // pixels of A(t-3) are in row t-3.
   block.back = static_cast<std::uint16_t>(4 + (side == 1 ? 1 : 0) -
                                           (side < 2 && unit.patch != not_a_patch ? 1 : 0));
   const InputPlace first = input_place(unit, f, b * columns);
@@ -137,7 +144,7 @@ ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Fo
   block.cut = columns;
   for (std::uint16_t c = columns; c-- > 1;) {
     const InputPlace place = input_place(unit, f, b * columns + c);
-    // A unit can be two sources, one behind the other.
+    // Comparing records alone would not do: a unit can be a source twice in succession.
     if (place.record == first.record && place.value == first.value + c) break;
     block.cut = c;
     block.second = narrow(place.record);
@@ -145,8 +152,8 @@ ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Fo
   return block;
 }
 
-/// Where in a row of the past input k of a panel is: a source's value, a pixel, 1 for the bias, 0
-/// for padding.
+/// Where in a row of the past the input of column k of a panel is: a source's value, a pixel, the 1
+/// of the bias, or a 0 for padding.
 template <class Precision, int Hidden, Home home>
 InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, const Folding& f,
                                                       std::size_t k) const {
@@ -166,7 +173,8 @@ InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, cons
   return {slots[k / Hidden] * S::record, k % Hidden};
 }
 
-/// Blocks of W1, in runs, to the warps that have nothing else.
+/// Deals the blocks of W1 in consecutive runs: to all multipliers, or, with fp32 weights on the
+/// chip, to the warps that neither finish a unit nor read a patch. Then gives each block a phase.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
   std::vector<std::size_t> to;
@@ -190,8 +198,9 @@ void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
   }
 }
 
-/// The phase in which a warp folds least, if it folds its own, and of these the one in which all
-/// do.
+/// The phase in which warp w folds least so far, and of several such phases the one in which all
+/// warps together fold least. With warp roles folders fold for all, so only the latter counts. The
+/// block that gets the phase is counted in `draft.due`.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::free_phase(Draft& draft, std::size_t w) {
   auto& mine = draft.due[w];
@@ -209,7 +218,8 @@ std::size_t Plan<Precision, Hidden, home>::free_phase(Draft& draft, std::size_t 
   return best;
 }
 
-/// Says in each block of a warp's how many of the same unit are left.
+/// Writes into each block of a warp's list how many blocks of its unit are left from there on, the
+/// block itself included (`left_in`).
 template <class Precision, int Hidden, Home home>
 template <class Block>
 void Plan<Precision, Hidden, home>::count_runs(std::vector<Block>& list) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// When the panels of W0 fold, and the lists of what folds when.
+/// Decides when each panel of W0 folds, and lists the blocks to fold for each warp and phase. A
+/// phase is a step number modulo `period_`.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +18,8 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// A, B and the context's panels, unit by unit.
+/// The panels of the multiprocessor's units, without phases: unit by unit, A, B, then those of the
+/// context. add_unit() counts on this order.
 template <class Precision, int Hidden, Home home>
 std::vector<Folding> Plan<Precision, Hidden, home>::folding_panels(
     const std::vector<std::size_t>& units) const {
@@ -35,7 +37,8 @@ std::vector<Folding> Plan<Precision, Hidden, home>::folding_panels(
   return all;
 }
 
-/// A phase for each, the largest first, to the one that has least.
+/// Gives each panel a phase: the largest panel first, each to the phase that has the fewest blocks
+/// so far.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::give_phases(std::vector<Folding>& foldings) const {
   std::vector<std::size_t> load(period_);
@@ -52,8 +55,9 @@ void Plan<Precision, Hidden, home>::give_phases(std::vector<Folding>& foldings) 
   }
 }
 
-/// Each warp's blocks of W0 by the phase in which they fold; of fp32 weights those that are
-/// streamed fold in their pass, and of them only the first of each phase is noted.
+/// Without warp roles, on the chip: lists each warp's blocks of W0 by phase, as indices among the
+/// warp's blocks. Streamed fp32 blocks fold in the pass over W0; of these only the first of each
+/// phase is noted, in `first_in_pass`.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_folding(Draft& draft) const {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
@@ -74,9 +78,10 @@ void Plan<Precision, Hidden, home>::list_folding(Draft& draft) const {
   }
 }
 
-/// The same where some warps fold for others: the blocks of a phase are dealt to these in turns,
-/// first those of W0 that are held, which need not wait until nobody reads them. They are
-/// numbered among all of the multiprocessor's.
+/// With warp roles: deals the blocks of a phase to the folders in turn. For each folder and phase
+/// there are three groups: held blocks of W0, which fold early, while multipliers use them, at most
+/// `early_folds` for each folder; the other blocks of W0; blocks of W1 (`wide_fold`). Entries are
+/// indices among all blocks of W0, or of W1, of the multiprocessor.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_folding_for_others(Draft& draft) const {
   const std::vector<DueBlock> due = due_blocks(draft);
@@ -104,6 +109,7 @@ void Plan<Precision, Hidden, home>::list_folding_for_others(Draft& draft) const 
   draft.folding_start.push_back(narrow(draft.folding.size()));
 }
 
+/// Of all blocks of W0, warp by warp: when they fold, and whether they are held.
 template <class Precision, int Hidden, Home home>
 std::vector<DueBlock> Plan<Precision, Hidden, home>::due_blocks(const Draft& draft) {
   std::vector<DueBlock> due;
@@ -117,7 +123,8 @@ std::vector<DueBlock> Plan<Precision, Hidden, home>::due_blocks(const Draft& dra
   return due;
 }
 
-/// A bit for each held block of a warp says whether it is to be loaded again after a phase.
+/// For each multiplier and phase: a bit for each of its held blocks, set if the block folds in this
+/// phase and has to be loaded again.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_reloads(Draft& draft) const {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
@@ -132,7 +139,7 @@ void Plan<Precision, Hidden, home>::list_reloads(Draft& draft) const {
   }
 }
 
-/// Where a warp's held blocks begin and end where warps have roles.
+/// With warp roles: the first of a warp's held blocks among its blocks, and the end of these.
 template <class Precision, int Hidden, Home home>
 std::pair<std::size_t, std::size_t> Plan<Precision, Hidden, home>::held_of(const Draft& draft,
                                                                            std::size_t w) {

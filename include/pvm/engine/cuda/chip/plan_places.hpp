@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where everything is in shared memory, and which blocks of weights are in registers, in shared
-/// memory, or in device memory only.
+/// Allocates shared memory, and decides which blocks of weights are held in registers, lie in
+/// shared memory, or are streamed from device memory. The layout, from the start:
+///   common areas (ChipAreas) | scratch of the warps that fold | units' areas, on the chip |
+///   program and its lists | x, d1, patches' histories, y, remainder rows, W1's lists |
+///   tiles of W1 | units' histories, where all is streamed | tiles of W0
 
 #include <algorithm>
 #include <cstddef>
@@ -15,6 +18,7 @@
 
 namespace pvm::inline v0::detail::chip {
 
+/// Allocates what all multiprocessors have at the same places, up to the units' areas.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_areas() {
   std::size_t n = 0;
@@ -26,8 +30,8 @@ void Plan<Precision, Hidden, home>::lay_out_areas() {
   areas.units = place.at;
 }
 
-/// Shared memory behind the common areas: the program, everything that is not W0, then W0 while
-/// there is room.
+/// Allocates a multiprocessor's shared memory behind the common areas: the program, everything but
+/// W0, then as much of W0 as there is room for.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_words_there) {
   Places place{areas.units + (S::streams ? 0 : narrow(draft.units.size()) * S::unit_words)};
@@ -41,7 +45,7 @@ void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_w
   shared_words = std::max<std::size_t>(shared_words, place.at);
 }
 
-/// The program with its lists.
+/// Allocates the program with its lists.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) const {
   ChipProgram& p = draft.p;
@@ -51,7 +55,7 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
   p.units = place(draft.units.size() * sizeof(ChipUnit) / 4);
   p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
   if constexpr (!S::pipelined) {
-    p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // what follows the last is looked at
+    p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // the kernel reads two beyond the last
   }
   p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
   p.products = place(draft.products.size());
@@ -60,7 +64,7 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
   p.inputs = place(2 * p.input_count);
   if constexpr (S::pipelined) p.folding_start = place(S::multipliers * (period_ + 1));
   if constexpr (!S::streams) {
-    // At most: what is streamed is known when all have their place.
+    // An upper bound: which blocks are streamed, and not listed, is known only at the end.
     p.folding = place(count + (S::specialised ? wide_count : 0));
     p.folding_start =
         place(S::specialised ? 3 * S::folders * period_ + 1 : S::multipliers * (period_ + 1));
@@ -73,16 +77,17 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) con
     p.runs = place(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
   }
   p.words = place.at - p.start;
-  if constexpr (S::pipelined) p.blocks = place.at;  // behind what comes to shared memory
+  // These stay in device memory, behind the words that are copied to shared memory.
+  if constexpr (S::pipelined) p.blocks = place.at;
 }
 
-/// What a step works with, but for weights in tiles.
+/// Allocates what a step works with, except for tiles of weights.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_areas(Draft& draft, Places& place) {
   ChipProgram& p = draft.p;
   p.x = place(draft.x);
   p.x_words = draft.x;
-  p.d1 = place(S::specialised ? 0 : draft.out);  // or in the place of outputs
+  p.d1 = place(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
   p.seen = place(draft.patches * history * patch_row);
   if constexpr (S::streams) {
     p.lists = narrow(list_words);
@@ -98,8 +103,9 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, Places& place) {
   }
 }
 
-/// What units had in the last steps, while there is room, where all is streamed: warps that finish
-/// units make fewer trips to device memory. First of those units that share a warp with others.
+/// Where all is streamed: allocates the histories of units (hidden values and d0, then squeezed
+/// values) in shared memory as long as there is room, which saves the warps that finish units round
+/// trips to device memory. Units that share a warp with another unit come first.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_pasts(Draft& draft, std::size_t shared_words_there,
                                                 Places& place) const {
@@ -120,7 +126,8 @@ void Plan<Precision, Hidden, home>::place_pasts(Draft& draft, std::size_t shared
   }
 }
 
-/// From offsets in x to words of shared memory, for even and odd steps.
+/// Turns offsets in x, in patches' histories and in the list of products into words of shared
+/// memory; those in x for even and odd steps.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::make_absolute(Draft& draft) {
   const std::uint32_t x = draft.p.x;
@@ -140,9 +147,10 @@ void Plan<Precision, Hidden, home>::make_absolute(Draft& draft) {
   }
 }
 
-/// W1 goes before W0, but for the first of each warp's, if so many are to be streamed. Of fp32
-/// weights there may be more than there is room for; 16-bit ones are nowhere else, if they are on
-/// the chip.
+/// Allocates W1's tiles, before those of W0. The first `wide_ahead` blocks of each warp are
+/// streamed although there is room, and so are fp32 blocks for which there is no room. 16-bit
+/// blocks have to be in shared memory if weights stay on the chip at all: place_all() reports it if
+/// they do not fit.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_wide(Draft& draft, std::size_t shared_words_there,
                                                Places& place) {
@@ -156,10 +164,13 @@ void Plan<Precision, Hidden, home>::place_wide(Draft& draft, std::size_t shared_
   }
 }
 
-/// W0: some of each warp's are held in registers, others lie in shared memory, warp by warp
-/// alike, and there is no room for the rest, which is streamed. A warp has the held first, then
-/// the streamed, the first of which is asked for before all; where warps have roles the streamed
-/// come first and last, so that the last can be on their way while others are multiplied.
+/// Places W0's blocks: some of each warp's are held in registers, others lie in shared memory, with
+/// about the same number left over for each warp, and these are streamed. The order of a warp's
+/// blocks is
+///   without roles:  held | streamed | in shared memory
+///   with roles:     early streamed | held | in shared memory | late streamed
+/// In both cases the first streamed blocks are loaded before anything else; with roles the late
+/// ones are loaded while other blocks are multiplied.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_blocks(Draft& draft, std::size_t shared_words_there,
                                                  Places& place) {
@@ -178,7 +189,7 @@ void Plan<Precision, Hidden, home>::place_blocks(Draft& draft, std::size_t share
     draft.p.late_from[w] = narrow(late);
     draft.p.shared_from[w] = next;
     for (std::size_t k = 0; k < list.size(); ++k) {
-      list[k].where = in_memory;  // of those that are held, what others fold
+      list[k].where = in_memory;  // also of held blocks: folders fold their copy in device memory
       if (k < first_shared || k >= late) continue;
       list[k].where = next;
       next += S::block_words;
@@ -186,8 +197,9 @@ void Plan<Precision, Hidden, home>::place_blocks(Draft& draft, std::size_t share
   }
 }
 
-/// How many of each warp's blocks are left when shared memory is full: the warps that have most
-/// get room first.
+/// Allocates shared memory for tiles of W0, one block at a time for the warps that have the most
+/// blocks left, until it is full or no warp has more left than fit its registers. Returns how many
+/// blocks each warp has left, held ones included.
 template <class Precision, int Hidden, Home home>
 auto Plan<Precision, Hidden, home>::fill_shared(const Draft& draft, std::size_t shared_words_there,
                                                 Places& place) -> Left {

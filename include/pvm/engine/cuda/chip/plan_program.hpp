@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Writes a multiprocessor's program when all lists are complete.
+/// Writes a multiprocessor's program (ChipProgram, then its lists) when all lists are complete.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Puts the program behind those of the multiprocessors before.
+/// Appends the program to those of the multiprocessors before. In a pipelined step the blocks of W0
+/// lie behind the `words` words that the kernel copies to shared memory, sorted by phase.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::append(Draft& draft) {
   ChipProgram& p = draft.p;
@@ -41,7 +42,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   put(p.slots, draft.slots);
   put(p.inputs, first_inputs(p, blocks_of_all));
   if constexpr (S::pipelined) put(p.folding_start, sort_by_phase(p, blocks_of_all));
-  put(p.blocks, blocks_of_all);  // and zeros
+  put(p.blocks, blocks_of_all);  // two more, which the kernel reads, stay zero
   put(p.wide_blocks, wide_of_all);
   put(p.products, draft.products);
   put(p.targets, draft.targets);
@@ -52,8 +53,8 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   put(p.runs, runs_of_all);
 }
 
-/// Each warp's blocks by when they fold, and where those of a phase start, [multipliers][period +
-/// 1].
+/// Sorts each warp's blocks by phase. Returns the index in `all` of the first block of each phase,
+/// and behind the last phase the end of the warp's: [multipliers][period + 1].
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
     const ChipProgram& p, std::vector<ChipBlock>& all) const {
@@ -72,7 +73,8 @@ std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
   return starts;
 }
 
-/// Each warp's blocks, unit by unit, by where they are.
+/// With warp roles: the runs of all multipliers, a ChipRun for each unit that a warp has blocks of.
+/// Sets `run_start`.
 template <class Precision, int Hidden, Home home>
 std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
   std::vector<ChipRun> all;
@@ -89,13 +91,14 @@ std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
   return all;
 }
 
-/// Blocks `first` to `end` of warp w, which are of one unit.
+/// The run of blocks `first` to `end` (exclusive) of warp w, which belong to one unit.
 template <class Precision, int Hidden, Home home>
 ChipRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, std::size_t first,
                                            std::size_t end) const {
   const auto& list = draft.blocks[w];
   const auto [first_held, first_shared] = held_of(draft, w);
   const std::size_t late = draft.p.late_from[w];
+  // The number of blocks before block k among blocks `from` to `to`.
   const auto among = [&](std::size_t k, std::size_t from, std::size_t to) {
     return std::clamp(k, from, to) - from;
   };
@@ -111,7 +114,8 @@ ChipRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, st
                  (list.size() - late) << 16)};
 }
 
-/// The blocks of all warps, one warp's behind the other's; warps that do not multiply have none.
+/// Concatenates the blocks of all warps. `start` gets each warp's first index, and the end behind
+/// the last warp; warps that do not multiply have no blocks.
 template <class Precision, int Hidden, Home home>
 template <class Lists>
 typename Lists::value_type Plan<Precision, Hidden, home>::join(
@@ -125,9 +129,10 @@ typename Lists::value_type Plan<Precision, Hidden, home>::join(
   return all;
 }
 
-/// Where blocks' inputs are on even steps, then on odd ones. Behind the last block it is x, because
-/// a warp looks beyond its own. Where a step is pipelined the upper halves say what else a pass
-/// wants to know: of which unit the block is, and whether it is a warp's last of that.
+/// The word in shared memory of each block's first input on even steps, then on odd steps,
+/// [2][input_count]. The entries behind the last block point to x, because a warp reads beyond its
+/// own. In a pipelined step the upper half of an entry holds what else the pass over W0 needs: the
+/// block's unit, and whether it is the warp's last block of this unit (`last_of_unit`).
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
     const ChipProgram& p, const std::vector<ChipBlock>& all) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Deals units to multiprocessors, such that none takes much longer than the others.
+/// Deals units to multiprocessors so that their loads, the sums of their units' costs, are about
+/// equal: bin packing (MULTIFIT), then exchanges between pairs.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,10 +13,11 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// The units of each multiprocessor.
+/// [multiprocessor]: its units.
 using Shares = std::vector<std::vector<std::size_t>>;
 
-/// Each unit to the first multiprocessor that has room; empty if one finds none.
+/// First fit: each unit, in the given order, goes to the first of `bins` multiprocessors whose load
+/// stays within `room`. Returns nothing if a unit fits nowhere.
 inline Shares first_fit(const std::vector<double>& cost, const std::vector<std::size_t>& order,
                         std::size_t bins, double room) {
   Shares share(bins);
@@ -30,7 +32,8 @@ inline Shares first_fit(const std::vector<double>& cost, const std::vector<std::
   return share;
 }
 
-/// With the least load in which first fit, largest first, finds room for all units (MULTIFIT).
+/// The shares for the least load within which first fit, largest unit first, finds room for all
+/// units. Found by bisection (MULTIFIT).
 inline Shares least_fit(const std::vector<double>& cost, std::size_t bins) {
   std::vector<std::size_t> order(cost.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -45,14 +48,14 @@ inline Shares least_fit(const std::vector<double>& cost, std::size_t bins) {
   return first_fit(cost, order, bins, high);
 }
 
-/// Swaps a unit of `a`, the more loaded, with a smaller one of `b`, or gives it away, such that
-/// the larger of the two loads becomes as small as it can; false if nothing makes it smaller.
+/// Swaps a unit of `a`, which has the larger load, with a smaller one of `b`, or moves it to `b`:
+/// whatever makes the larger of the two loads smallest. Returns false if nothing makes it smaller.
 inline bool exchange_units(const std::vector<double>& cost, Shares& share,
                            std::vector<double>& load, std::size_t a, std::size_t b) {
   double best = load[a] - 1e-6, moved = 0;
   std::size_t gives = 0, gets = 0;
   for (std::size_t i = 0; i < share[a].size(); ++i) {
-    for (std::size_t k = 0; k <= share[b].size(); ++k) {  // the last: nothing comes back
+    for (std::size_t k = 0; k <= share[b].size(); ++k) {  // k == size: a move, nothing comes back
       const double theirs = k < share[b].size() ? cost[share[b][k]] : 0;
       const double mine = cost[share[a][i]];
       if (mine <= theirs) continue;
@@ -76,7 +79,7 @@ inline bool exchange_units(const std::vector<double>& cost, Shares& share,
   return true;
 }
 
-/// Exchanges units between any two as long as that makes their loads more alike.
+/// Exchanges units between all pairs until no exchange makes the larger load of a pair smaller.
 inline void make_alike(const std::vector<double>& cost, Shares& share) {
   std::vector<double> load;
   for (const auto& units : share) {
@@ -95,7 +98,8 @@ inline void make_alike(const std::vector<double>& cost, Shares& share) {
   }
 }
 
-/// The shares of at most so many multiprocessors; nothing runs where there is no unit.
+/// The shares for up to `multiprocessors` multiprocessors, without those that get no unit. A
+/// share's units are in ascending order.
 inline Shares share_out(const std::vector<double>& cost, std::size_t multiprocessors) {
   Shares share = least_fit(cost, multiprocessors);
   make_alike(cost, share);

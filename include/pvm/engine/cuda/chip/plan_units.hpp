@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Units as their multiprocessors see them: columns, blocks, sources and targets.
+/// A unit as its multiprocessor sees it: its columns of W0, its blocks, sources and targets; and
+/// the layout of a row of the past.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,6 +17,8 @@
 
 namespace pvm::inline v0::detail::chip {
 
+/// Lays out a row of the past in device memory: units' records | patches' records | a record of 1
+/// and zeros | zeros. Values are in pieces of three words and a tag.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_row() {
   patch_products = words_in_pieces(static_cast<std::size_t>(net_.units[0].base));
@@ -23,11 +26,12 @@ void Plan<Precision, Hidden, home>::lay_out_row() {
   patch_row = round_up(static_cast<std::size_t>(net_.units[0].base), 4);
   const std::size_t patches = net_.layer_start[1];
   first_patch = net_.units.size() * S::record;
-  one = first_patch + patches * patch_record;  // the input of biases
+  one = first_patch + patches * patch_record;  // its first value is the input of biases
   zero = one + 4;
   row_words = one + words_in_pieces(2 * columns);
 }
 
+/// Numbers the blocks and outputs of all units, unit by unit.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_units() {
   const std::size_t n = net_.units.size();
@@ -42,6 +46,8 @@ void Plan<Precision, Hidden, home>::lay_out_units() {
   number_.resize(blocks);
 }
 
+/// Divides the context of unit u into panels of up to `panel_slots` sources. The last panel has the
+/// bias as well; without any context it is the only one and has nothing else.
 template <class Precision, int Hidden, Home home>
 std::vector<ContextPanel> Plan<Precision, Hidden, home>::panels_of(std::size_t u) const {
   const std::size_t slots = net_.context[u].size();
@@ -58,7 +64,8 @@ std::vector<ContextPanel> Plan<Precision, Hidden, home>::panels_of(std::size_t u
   return panels;
 }
 
-/// Column of input k of unit u among [A | B | context panels], each in whole blocks.
+/// The column of input k of unit u (reference order) in [A | B | context panels], where each part
+/// is padded to whole blocks.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::size_t k) const {
   const std::size_t p = base(u);
@@ -70,14 +77,16 @@ std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::siz
   return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
 }
 
-/// How long a unit takes, as measured on an H200, in blocks of W0.
+/// The estimated time of a unit in a step, in units of the time of a block of W0. The constants
+/// were measured on an H200.
 template <class Precision, int Hidden, Home home>
 double Plan<Precision, Hidden, home>::cost(std::size_t u) const {
   return S::unit_cost + static_cast<double>(width(u)) / columns +
          S::wide_cost * static_cast<double>(2 * padded(u)) / columns;
 }
 
-/// One unit with its sources; `folding` goes on behind its panels.
+/// Adds unit u with its sources and targets. `folding` points to its panels (folding_panels()) and
+/// is advanced to the next unit's.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
                                              std::vector<Folding>::const_iterator& folding) const {
@@ -105,7 +114,7 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
   draft.out += 2 * unit.padded;
 }
 
-/// A unit where the draft ends, without its sources.
+/// Unit u as the draft's next unit, without what depends on its sources.
 template <class Precision, int Hidden, Home home>
 ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t u) const {
   ChipUnit unit{};
@@ -125,8 +134,8 @@ ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t
   return unit;
 }
 
-/// Sources whose values go to the columns from `column` of the unit that is being added, on odd
-/// steps `other_side` behind that.
+/// Adds sources, whose values go to the columns from `column` on of the unit that is being added;
+/// on odd steps `other_side` columns further on.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_slots(Draft& draft, std::span<const std::uint32_t> sources,
                                               std::size_t column, std::uint32_t other_side) {
@@ -136,13 +145,14 @@ void Plan<Precision, Hidden, home>::add_slots(Draft& draft, std::span<const std:
   }
 }
 
-/// Where in a row of the past each lane finds its piece of the inner products of a group of
-/// sources, whatever their panels: first the primary ones, as far as one group goes, then those of
-/// the context.
+/// Lists where in a row of the past each lane finds its piece of a source's inner products, and the
+/// phase of the columns that the source feeds. A warp reads `group_slots` sources at once, a group:
+/// first a group of primary sources (further primary sources are not listed), padded, then the
+/// context's sources, whatever their panels.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit,
                                                 const std::vector<SourcePanel>& panels) {
-  std::vector<std::uint32_t> places;  // of sources, each at its first piece
+  std::vector<std::uint32_t> places;  // [source]: its first piece of products | phase
   for (const SourcePanel& panel : panels) {
     const bool is_primary = panel.first < unit.first_slot + unit.primary;
     for (std::uint32_t s = 0; s < panel.count && (s < group_slots || !is_primary); ++s) {
@@ -162,7 +172,8 @@ void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit,
   }
 }
 
-/// What outputs `o` and on of a unit, [A | B], are to become: its own A and B.
+/// The target of outputs `o` to `o` + 15 of a unit, in [A | B] padded to whole blocks: what these
+/// outputs predict, which are the unit's own A and B.
 template <class Precision, int Hidden, Home home>
 ChipTarget Plan<Precision, Hidden, home>::target_of(const ChipUnit& unit, std::uint32_t o) const {
   const bool second = o >= unit.padded;

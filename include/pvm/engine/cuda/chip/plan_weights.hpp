@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where each weight lies in device memory.
+/// The place of each weight in device memory. The four parts of the layout are at
+/// Plan::first_wide(). Within a block of 16 columns, tiles of 8 rows (hidden values) are stored in
+/// the order of the tensor core's mma operands, so that a lane loads its part of two tiles at once:
+/// lane 4 (row % 8) + (column % 8) / 2 has one row and two pairs of columns of each tile.
 
 #include <cstddef>
 
@@ -21,7 +24,7 @@ void Plan<Precision, Hidden, home>::visit_weights(Visit visit) const {
   }
 }
 
-/// W0 of a unit.
+/// Visits W0 of unit u: tiles and remainder rows.
 template <class Precision, int Hidden, Home home>
 template <class Visit>
 void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) const {
@@ -39,7 +42,8 @@ void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) co
   }
 }
 
-/// And W1.
+/// Visits W1 of unit u, which is stored transposed: rows are hidden values and, as the last of the
+/// remainder rows, the bias; columns are outputs.
 template <class Precision, int Hidden, Home home>
 template <class Visit>
 void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) const {
@@ -58,7 +62,9 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
   }
 }
 
-/// In its tiles: row i, column c. A lane's words lie side by side.
+/// The index of the weight in row i, column c among a block's tiles. A lane's eight weights of two
+/// tiles are one word of 16 bytes in 16 bits; in fp32 they are two such words, one for each half of
+/// the columns, 32 such words apart.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::element(std::size_t i, std::size_t c) {
   const std::size_t lane = i % 8 * 4 + c % 8 / 2, lower = i % 16 / 8, side = c / 8;
@@ -66,7 +72,8 @@ std::size_t Plan<Precision, Hidden, home>::element(std::size_t i, std::size_t c)
                   : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
 }
 
-/// And in the rows beside them, of which the bias of W1 is the last.
+/// The index of the weight in row i, column c among a block's remainder rows. fp32 rows are stored
+/// in the order of the columns; in 16 bits a lane's two pairs of columns lie side by side.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::element_beside(std::size_t i, std::size_t c) {
   const std::size_t row = (i - S::tiles * 8) * columns;

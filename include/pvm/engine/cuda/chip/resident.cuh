@@ -2,18 +2,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who does what, and when, where fp32 weights stay on the chip (those of 16 bits:
-/// specialised.cuh). In step t one warp a unit
-///   begins    by weighing the listed gradients with what the sources sent,
-///   finishes  the unit when all warps have their part of W0 x(t): h(t), sent at once, its inner
-///             products, and later d0(t);
-/// the others
-///   gather    x(t) from what the units sent in step t - 1, and write the factors of folds,
-///   learn     after their part of W0 x(t): d1(t) = g(y(t-2)) e, W1^T d1(t), the next patches,
-///   y(t);
-/// all multiply, and fold the blocks whose turn it is; those that are streamed fold while they are
-/// there. Barriers are between those that need each other; no warp waits for the end of a
-/// step.
+/// The step loop for fp32 weights that stay on the chip as far as there is room; the rest of them
+/// is streamed (specialised.cuh is the loop for 16-bit weights). One thread block of 12 warps runs
+/// on each streaming multiprocessor (SM). All warps own blocks of W0, multiply them, and fold those
+/// that are due. Apart from that there are two kinds of warps:
+///   unit warps   (the first `unit_count()`, warp u has unit u) weigh the unit's listed gradients
+///                with the inner products that its sources sent; when all warps have made their
+///                parts of W0 x(t) they make h(t), send it at once with its inner products, and
+///                later make d0(t).
+///   other warps  gather x(t) from what units sent in step t-1 and write the factors of folds;
+///                after their part of W0 x(t) they make d1(t) = g(y(t-2)) e, read the next patches,
+///                and make W1^T d1(t) and y(t) in one pass over W1.
+///
+/// A warp's blocks of W0 are ordered: held in registers (2) | streamed from device memory | in
+/// shared memory. Two streamed blocks are being loaded into registers at any time, and the next two
+/// are prefetched to the L2 cache. A streamed block folds while it is in registers for its product;
+/// the other blocks fold while h(t) is waited for.
+///
+/// Order within step t (named barriers; a warp that arrives does not wait; no barrier ends a step):
+///   unit warps                              other warps
+///   tables                                  gather x(t)
+///   arrive tables_open, units_begun         wait tables_open; factors (the first of these warps)
+///   wait patch_read; weigh listed gradients arrive gathered
+///   wait gathered                           wait units_begun
+///   W0 x(t)                                 W0 x(t); arrive sums_made
+///   wait sums_made; h(t): send              d1(t)
+///   arrive hidden_made                      fold W0
+///   fold W0                                 wait hidden_made; patches; arrive patch_read(t+1)
+///                                           W1^T d1(t), y(t)
+///   wait gradients_made; d0(t)              arrive gradients_made; fold W1
 
 #include <cuda_runtime.h>
 
@@ -39,7 +56,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     return Base::template list<T>(at);
   }
 
-  /// Warps that finish units' hidden values; the others meanwhile do what nobody waits for.
+  /// The numbers of threads of the unit warps, and of the other warps.
   __device__ __forceinline__ int unit_threads() const { return unit_count() * 32; }
   __device__ __forceinline__ int other_threads() const { return S::threads - unit_threads(); }
 
@@ -64,7 +81,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     this->load_rests();
     this->load_wide_weights();
   }
-  /// Weights that were on the chip, to device memory.
+  /// Stores the weights that were on the chip to device memory, at the end of a launch.
   __device__ __forceinline__ void store_weights(const Held& held) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
@@ -94,7 +111,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- forward
 
-  /// Asks for the first of this warp's blocks that are streamed.
+  /// Starts the loads of this warp's first streamed blocks: of two into registers, and of the next
+  /// two into the L2 cache.
   __device__ __forceinline__ void begin_stream(Coming& coming) const {
     constexpr int first = S::held_blocks, behind = first + S::under_way;
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
@@ -108,14 +126,15 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       send_for(my_blocks()[k].block);
     }
   }
-  /// The first of this warp's blocks that fold while they are streamed in this step, or null. What
-  /// it gains needs the past of its inputs, which are asked for before others are waited for.
+  /// The first of this warp's streamed blocks that folds in this step, or null. Its fold reads its
+  /// inputs of past steps; these loads are started before the warp waits for x(t).
   __device__ __forceinline__ const ChipBlock* first_in_pass() const {
     const auto* first = list<std::uint32_t>(p.first_in_pass) + warp() * a.period;
     const std::uint32_t k = first[now().phase];
     return k == no_block ? nullptr : my_blocks() + k;
   }
-  /// A block that is being streamed, if it is its turn.
+  /// Folds a streamed block, whose tiles are in `next`, if it is due; stores it to device memory.
+  /// `rest`: its remainder rows.
   __device__ __forceinline__ void fold_next(const ChipBlock& block, Weights& next,
                                             std::uint32_t* rest) const {
     if (!this->folds(block.what)) return;
@@ -123,19 +142,19 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     this->fold_prepared(block, next, rest);
     this->store_streamed(block, next);
   }
-  /// Brings block `number` to the second-level cache.
+  /// Prefetches block `number` of W0 to the L2 cache.
   __device__ __forceinline__ void send_for(std::uint32_t number) const {
     this->template prefetch<S::block_words>(a.weights + this->start_of(number));
   }
-  /// The way through a warp's blocks, unit by unit: what the next one is multiplied by is on its
-  /// way while one is multiplied.
+  /// The position in a warp's pass over its blocks of W0, unit by unit. The inputs of the next
+  /// block are loaded while the current block is multiplied.
   struct Walk {
-    const ChipBlock* block;
-    std::uint32_t* rest;
-    unsigned parity;
-    typename Base::Values x;
-    const std::uint32_t* after;
-    typename Base::Sums sum;
+    const ChipBlock* block;      ///< the current block
+    std::uint32_t* rest;         ///< its remainder rows in shared memory
+    unsigned parity;             ///< 0 in even steps, 16 in odd ones: a shift of ChipBlock::x
+    typename Base::Values x;     ///< this lane's inputs of the current block
+    const std::uint32_t* after;  ///< the inputs of the next block in shared memory
+    typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
   };
   __device__ __forceinline__ const std::uint32_t* input_of(const ChipBlock& block,
                                                            unsigned parity) const {
@@ -151,6 +170,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
             input_of(block[1], parity),
             {}};
   }
+  /// Advances by one block: loads the next block's inputs, calls multiply(x) with those of the
+  /// current one, multiplies its remainder rows, and writes the sums behind a unit's last block.
   template <class Multiply>
   __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
     const auto x = on.x;
@@ -166,7 +187,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     this->write_sums(on.sum, float_area(unit_in(what)) + S::part0 + warp() * S::values);
     on.sum = {};
   }
-  /// A streamed block, which is in `next`; the one that comes to its place is asked for.
+  /// Multiplies the current block, a streamed one whose tiles are in `next`, folds it if it is due,
+  /// and loads the block that takes its place there. `streamed_to`: the end of the streamed blocks.
   __device__ __forceinline__ void walk_streamed(Walk& on, Weights& next,
                                                 const ChipBlock* streamed_to) const {
     constexpr int ahead = S::under_way + S::sent_for;
@@ -175,13 +197,15 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     const ChipBlock& after = more ? on.block[S::under_way] : streamed_to[-1];
     walk(on, [&](const auto& x) {
       this->multiply(on.sum, next, x);
-      make_here(on.sum.v);  // with the weights from before they fold
+      // Materialises the sums here. Otherwise the compiler moves the products behind the fold and
+      // keeps a copy of the weights from before the fold for them, in spilled registers.
+      make_here(on.sum.v);
       fold_next(*on.block, next, on.rest);
       this->load_streamed(next, this->streamed(after));
     });
   }
-  /// What this warp's blocks have of W0 x. `coming` are the next of those that are streamed, which
-  /// fold meanwhile.
+  /// Makes this warp's part of W0 x. `coming` holds the first streamed blocks; streamed blocks that
+  /// are due fold in this pass.
   __device__ __forceinline__ void forward(const Held& held, Coming& coming) const {
     const ChipBlock* blocks = my_blocks();
     const ChipBlock* end = blocks + my_count();
@@ -210,14 +234,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- W1
 
-  /// The first of this warp's blocks.
+  /// Loads this warp's first block of W1.
   __device__ __forceinline__ void begin_wide(Weights& next) const {
     const std::uint32_t first = p.wide_start[warp()];
     if (first < p.wide_start[warp() + 1]) {
       this->load(next, list<ChipWideBlock>(p.wide_blocks)[first]);
     }
   }
-  /// y(t) and W1^T d1 in one pass.
+  /// Makes y(t) and W1^T d1(t) in one pass over this warp's blocks of W1. `next` holds the first.
   __device__ __forceinline__ void learn_wide(Weights& next) const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
     const std::uint32_t end = p.wide_start[warp() + 1];
@@ -228,7 +252,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
                         [&] { this->load(next, blocks[min(k + 1, end - 1)]); });
     }
   }
-  /// And those of this warp's blocks fold whose turn it is.
+  /// Folds this warp's due blocks of W1.
   __device__ __forceinline__ void fold_wide_blocks() const {
     const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
 #pragma unroll 1
@@ -243,7 +267,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- folds
 
-  /// This warp's blocks of W0 whose turn it is and that were not folded while they were streamed.
+  /// Folds this warp's due blocks of W0 that are held or in shared memory; streamed ones have
+  /// folded in forward().
   __device__ __forceinline__ void fold_blocks(Held& held) const {
     const ChipBlock* blocks = my_blocks();
     const std::uint32_t* start =
@@ -265,10 +290,13 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       for (int h = 0; h < S::held_blocks; ++h) {
         if (h != k) continue;
         held[h] = w;
-        __syncwarp();  // or all of them would be selections, which every fold would go through
+        // Keeps this a branch: otherwise the compiler makes it a selection between old and new
+        // registers of every held block, which every fold would execute.
+        __syncwarp();
       }
     }
   }
+  /// The tiles of this warp's k-th block of W0, from registers if it is held, else loaded.
   __device__ __forceinline__ Weights chosen(const Held& held, int k, const ChipBlock& block) const {
     Weights w = held[0];
 #pragma unroll
@@ -281,16 +309,17 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- the step
 
-  /// The barriers of a step. What the warps that begin units make of the listed gradients is needed
-  /// for h(t) only: the others wait until these have begun, and multiply meanwhile.
+  /// The named barriers of a step. The listed gradients' part is needed for h(t) only: the other
+  /// warps wait until the unit warps have begun the step, not until they have weighed the listed
+  /// gradients, and multiply meanwhile.
   enum Barriers : int {
-    tables_open = 1,
-    units_begun,
-    gathered,
-    sums_made,
-    gradients_made,
-    hidden_made,
-    patch_read
+    tables_open = 1,  ///< the warps that write factors wait for this step's tables
+    units_begun,      ///< other warps wait for tables and d0(t-1)
+    gathered,         ///< unit warps wait for x(t), and until h(t) may be sent (wait_for_slowest)
+    sums_made,        ///< unit warps wait for the other warps' parts of W0 x(t)
+    gradients_made,   ///< unit warps wait for W1^T d1(t)
+    hidden_made,      ///< other warps wait for h(t) and its listed products
+    patch_read        ///< and from here on one for each unit: its warp waits for its patch
   };
 
   __device__ __forceinline__ void run(Held& held) {
@@ -309,8 +338,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
         write_all_factors();
       }
       begin_phase();
-      // What is loaded under a condition starts as zeros, here and elsewhere: for undefined values
-      // the compiler keeps registers from the launch's start.
+      // Zero-initialised, here and elsewhere, because it is loaded under a condition: otherwise the
+      // compiler treats the undefined value as live since the launch's start and spends registers.
       Coming coming{};
       begin_stream(coming);
       const ChipBlock* block = first_in_pass();
@@ -338,7 +367,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     }
     __syncthreads();
   }
-  /// What of a unit's work needs nothing of x(t).
+  /// A unit warp's work that does not need x(t).
   __device__ __forceinline__ void begin_unit(int u) const {
     this->open_tables(u);
     arrive_warps(tables_open, 2 * unit_threads());
@@ -346,7 +375,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     if (unit(u).patch != not_a_patch && now().frame > 0) sync_warps(patch_read + u, 64);
     this->listed_share(u);
   }
-  /// The factors of the units' folds, a unit for each of the first of the other warps.
+  /// Writes the factors of folds: the first of the other warps have one unit each.
   __device__ __forceinline__ void write_all_factors() const {
     const int u = warp() - unit_count();
     if (u >= unit_count()) return;
@@ -354,8 +383,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
     this->write_factors(u, folds_of(u));
   }
-  /// What a unit's warp does when all have their part of W0 x(t). W1^T d1 comes late: folds go
-  /// before.
+  /// A unit warp's work after its part of W0 x(t). W1^T d1(t) comes late, so the warp folds first.
   __device__ __forceinline__ void finish(int u, Held& held) const {
     sync_warps(sums_made, S::threads);
     this->finish_unit(u);
@@ -366,8 +394,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     this->finish_gradient(warp());
     begin_phase();
   }
-  /// What the other warps do meanwhile: blocks of W0 fold while hidden values are waited for, then
-  /// both products of W1 are made in one pass.
+  /// The other warps' work after their part of W0 x(t): blocks of W0 fold while h(t) is waited for,
+  /// then one pass over W1 makes both products.
   __device__ __forceinline__ void learn(Held& held) const {
     arrive_warps(sums_made, S::threads);
     this->errors(thread - unit_threads(), static_cast<int>(p.out_count), other_threads());
@@ -384,7 +412,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     begin_phase();
     fold_wide_blocks();
   }
-  /// The next frame for units that see a patch, one for each of the first of the other warps.
+  /// Reads the next frame's patches: each of the first of the other warps has one unit's.
   __device__ __forceinline__ void read_patches() const {
     if (now().frame + 1 == launch().count) return;
     for (int u = warp() - unit_count(); u < unit_count(); u += S::warps - unit_count()) {

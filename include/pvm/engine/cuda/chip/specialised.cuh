@@ -2,19 +2,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who does what, and when, where 16-bit weights stay on the chip. Each warp has one of three roles
-/// for as long as a launch lasts:
-///   multipliers  have the weights: W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t), the
-///                latter for blocks of W1 of their own;
-///   finishers    make h(t) of a unit, which is sent at once, its inner products, the next patch,
-///                and d0(t); those without a unit gather x(t) and weigh the listed gradients, and
-///                all do where that would be one;
-///   folders      write the factors of folds and fold the blocks whose turn it is, while or after
-///                multipliers use them.
-/// So what is waited for by other multiprocessors, from x(t) to h(t), does not wait for folds,
-/// which have until the next step begins. Multipliers take registers from the others for their
-/// weights; where there is no `setmaxnreg` (anything but code for sm_90a) some of these spill.
-/// What each role does is in the files that are named below.
+/// The step loop for 16-bit weights that stay on the chip: warp roles and their synchronisation.
+/// One thread block runs on each streaming multiprocessor (SM). Each of its warps keeps one of
+/// three roles for the whole launch:
+///   multipliers  (8 warps, multipliers.cuh) own the weights. In step t each makes its part of
+///                W0 x(t), then d1(t) = g(y(t-2)) e, W1^T d1(t) and y(t) for its own blocks of W1.
+///   finishers    (4 warps, finishers.cuh) either have units or gather. With units, a finisher sums
+///                up the multipliers' parts, makes and sends h(t) and its inner products, reads the
+///                next patches and makes d0(t). Without, it gathers x(t+1) from the records that
+///                other SMs send, and weighs the listed gradients. If only one finisher has no
+///                unit, all finishers gather.
+///   folders      (4 warps, folders.cuh) write the factors of folds and fold the blocks that are
+///                due, while or after the multipliers use these blocks. A block is due once in
+///                every `period` steps, when the step number modulo `period` is its phase.
+///
+/// The critical path between SMs, from x(t) to h(t), therefore never waits for a fold of the same
+/// step: a fold may take until the next step needs the block.
+///
+/// Order within step t; [g] is a gate (an mbarrier that multipliers wait at), [b] a named barrier:
+///   multipliers                     finishers                            folders
+///   wait w0_folded(t-1) [g]         tables of coefficients               prefetch low halves
+///   reload held blocks that folded  wait unit_listed [b] (without unit)  wait unit_ready [b]
+///   wait gathered [g]               weigh listed gradients               write factors
+///   W0 x(t)                         wait sums_made [b]                   fold held blocks of W0
+///   arrive sums_made, w0_left       h(t), inner products: send           wait w0_left [b]
+///   wait w1_folded(t-1) [g]         open hidden_made [g]                 fold other blocks of W0
+///   d1(t); arrive x_left            wait x_left [b]                      open w0_folded [g]
+///   wait hidden_made [g]            read patches, gather x(t+1)          wait w1_left [b]
+///   W1^T d1(t), y(t)                open gathered(t+1) [g]               fold blocks of W1
+///   arrive gradients_made, w1_left  wait gradients_made [b]; d0(t)       open w1_folded [g]
+///
+/// Multipliers take registers from the other roles (`setmaxnreg`) to hold blocks of W0. Where
+/// `setmaxnreg` is missing (anything but code for sm_90a) they spill some of these registers.
 
 #include <cuda_runtime.h>
 
@@ -32,7 +51,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   using Weights = typename Base::Weights;
   using Mine = Weights[S::held_blocks];
   using Coming = Weights[S::under_way];
-  struct Held {};  ///< each multiplier loads its own
+  struct Held {};  ///< empty: multipliers load their held blocks themselves, in multiply_all()
   using Pixels = typename Base::Pixels;
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::folds_of,
@@ -51,13 +70,16 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ __forceinline__ int finisher() const { return warp() - S::multipliers; }
   __device__ __forceinline__ int folder() const { return finisher() - S::finishers; }
 
-  /// What multipliers wait for in a step. Those who wait at a gate do not wait for each other, so
-  /// that one who has less of one thing may have more of another.
+  /// The gates (mbarriers) that multipliers wait at. A warp that waits at a gate waits for the
+  /// producers only, not for the other multipliers as at a named barrier. So a multiplier with
+  /// fewer blocks of one matrix can have more of the other.
   enum Gates : int {
-    gathered,     ///< x(t), by finishers
-    hidden_made,  ///< h(t), tables, and d0(t-1), by finishers with units
-    w0_folded,    ///< folds of W0 of the step before, by folders
-    w1_folded,    ///< and of W1
+    gathered,  ///< from all finishers: x(t) is complete
+    /// From finishers with units: h(t) and this step's tables are there. d0(t-1) has been made,
+    /// too, so the parts of W1^T d1(t-1) can be overwritten.
+    hidden_made,
+    w0_folded,  ///< from folders: the folds of W0 of step t-1 are done
+    w1_folded,  ///< from folders: the folds of W1 of step t-1 are done
     gates
   };
   static_assert(gates <= Base::most_gates);
@@ -69,19 +91,21 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     barrier_init(gate(w1_folded), S::folders);
   }
 
-  /// The other barriers of a step, by who waits and for what.
+  /// The named barriers of a step (0 is __syncthreads): which role waits, and for what. The
+  /// producers arrive without waiting.
   enum Barriers : int {
-    sums_made = 1,   ///< finishers for W0 x(t) and what listed gradients add
-    gradients_made,  ///< finishers for W1^T d1(t)
-    x_left,          ///< finishers until nobody reads x(t) any more
-    factors_made,    ///< finishers until nobody reads the tables of the step before
-    unit_ready,      ///< folders for tables and d0(t-1)
-    unit_listed,     ///< and finishers without units, which have a barrier of their own so that all
-                     ///< who wait at one do so at one place (synccheck wants that)
-    factors_written,  ///< folders for each other
-    w0_left,          ///< folders until nobody reads W0
-    w1_left,          ///< and W1
-    held_loaded,      ///< folders, once a launch, until held W0 is in registers
+    sums_made = 1,   ///< finishers with units wait for W0 x(t) and the listed gradients' part
+    gradients_made,  ///< finishers with units wait for W1^T d1(t)
+    x_left,          ///< finishers wait until no multiplier reads x(t) any more
+    factors_made,    ///< finishers with units wait until folders have read step t-1's tables
+    unit_ready,      ///< folders wait for this step's tables and d0(t-1)
+    /// Finishers without units wait for the same. This is a barrier of its own so that all warps
+    /// that wait at a barrier wait in the same instruction, as compute-sanitizer's synccheck wants.
+    unit_listed,
+    factors_written,  ///< folders wait for each other's factors
+    w0_left,          ///< folders wait until no multiplier reads W0
+    w1_left,          ///< folders wait until no multiplier reads W1
+    held_loaded,      ///< once a launch: folders wait until held blocks of W0 are in registers
   };
 
   /// Calls work(block) for this warp's blocks of W0 in shared memory.
@@ -95,12 +119,13 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       work(blocks[k]);
     }
   }
-  /// What all warps load together.
+  /// Loads this warp's share of what lies in shared memory: tiles of W0 and W1, and W0's remainder
+  /// rows. All warps call it; only multipliers have blocks.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const {
     begin_phase();
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
-    constexpr int at_once = 3;  // because a launch begins with many trips to memory
+    constexpr int at_once = 3;  // blocks in flight: hides the latency of device memory
 #pragma unroll 1
     for (int first = 0; first < count; first += at_once) {
       Weights w[at_once] = {};
@@ -119,7 +144,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     if (count > 0) this->load_rests();
     this->load_wide_weights();
   }
-  /// What folds have not put into device memory: weights in shared memory.
+  /// At the end of a launch: stores the tiles that lie in shared memory. Device memory has the rest
+  /// already: folds store remainder rows, low halves and the tiles of all other blocks there.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
     each_shared([&](const ChipBlock& block) {
       Weights w;
@@ -151,107 +177,124 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 
   // -------------------------------------------------------------- multipliers.cuh
 
-  /// A launch of a warp that multiplies.
+  /// The step loop of a multiplier, for one launch.
   __device__ void multiply_all();
-  /// This warp's blocks are one behind the other in device memory.
+  /// A block's tiles in words of 16 bytes: the stride between this warp's blocks of W0, which are
+  /// consecutive in device memory.
   static constexpr int tile_words = S::block_words / 4;
+  /// This lane's first word of this warp's first held block in device memory.
   __device__ __forceinline__ const uint4* held_tiles() const {
     return this->streamed(my_blocks()->block + p.streamed_to[warp()]);
   }
-  /// The held blocks that were folded in the step before, from where they were folded to.
+  /// Reloads the held blocks that were folded in the previous step, from device memory, where the
+  /// folders stored them.
   __device__ void load_folded(Mine& held) const;
-  /// The way through a warp's blocks: what the next one is multiplied by is on its way while one is
-  /// multiplied.
+  /// The position in a multiplier's pass over its blocks of W0. The inputs of the next block are
+  /// prefetched into registers while the current block is multiplied.
   struct Walk {
+    /// `inputs`: the next entry to read of the list of blocks' first inputs; `rest`: the next
+    /// block's remainder rows in shared memory.
     const std::uint32_t *inputs, *rest;
-    typename Base::Inputs next;  ///< inputs of the next block
-    uint2 beside;                ///< its rows beside the tiles
-    std::uint32_t after;         ///< where the inputs of the one behind it are
-    typename Base::Sums sum;
+    typename Base::Inputs next;  ///< this lane's inputs of the next block
+    uint2 beside;                ///< this lane's words of the next block's remainder rows
+    std::uint32_t after;         ///< word in shared memory of the inputs of the block after it
+    typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
   };
-  /// What needs no x(t), then the first block's inputs.
+  /// Starts the pass: loads what does not depend on x(t). Call ask_inputs() when x(t) is there.
   __device__ Walk begin_walk() const;
+  /// Loads the inputs of the next block, and the place of the inputs of the one after it.
   __device__ void ask_inputs(Walk& on) const;
-  /// Calls multiply(x) with the inputs of the current block, whose rows beside the tiles are
-  /// multiplied behind it; the next one's are loaded before.
+  /// Advances by one block: starts the loads for the next block, then calls multiply(x) with the
+  /// inputs of the current one and multiplies its remainder rows.
   template <class Multiply>
   __device__ void walk(Walk& on, Multiply&& multiply) const;
-  /// What this warp's blocks have of W0 x, unit by unit. `coming` are the first, which are
-  /// streamed; the last of those take their place, and come while others are multiplied.
+  /// Makes this warp's part of W0 x, unit by unit (ChipRun). `coming` holds the early streamed
+  /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
+  /// while blocks on the chip are multiplied.
   __device__ void forward(const Mine& held, Coming& coming, Walk& on) const;
-  /// Of a unit's blocks those that are held, then those in shared memory.
+  /// Multiplies a unit's held blocks, then its blocks in shared memory. `from` is the next of the
+  /// latter and is advanced; `there` is ChipRun::there.
   __device__ void multiply_on_chip(const Mine& held, Walk& on, const uint4*& from,
                                    std::uint32_t there) const;
-  /// d1(t) of this warp's blocks of W1, which are numbered like their outputs.
+  /// d1(t) of the outputs of this warp's blocks of W1. Blocks have the order of their outputs.
   __device__ void errors() const;
-  /// What this warp's blocks have of W1^T d1 and of d1(j).d1, the latter with its coefficients, and
-  /// their y(t). The blocks' tiles, lists and outputs lie one behind the other.
+  /// One pass over this warp's blocks of W1: adds up their parts of W1^T d1(t) and of the inner
+  /// products d1(j).d1(t), the latter times the coefficients of listed gradients, and makes their
+  /// y(t). The blocks' tiles, lists and outputs are consecutive in shared memory.
   __device__ void learn() const;
 
   // -------------------------------------------------------------- finishers.cuh
 
-  /// Of the finishers, how many have units; the others gather.
+  /// The number of finishers that have units: finisher f has units f, f + with_units() and so on.
+  /// At least one finisher has none, and gathers.
   __device__ __forceinline__ int with_units() const { return min(unit_count(), S::finishers - 1); }
   __device__ __forceinline__ int with_units_threads() const { return with_units() * 32; }
   template <class Work>
   __device__ __forceinline__ void each_own_unit(Work work) const {
     each_unit(finisher(), with_units(), work);
   }
-  /// Those without units gather, and, where that is one warp only, all do.
+  /// The first finisher that gathers: the finishers without units do, or, where that is a single
+  /// warp, all finishers.
   __device__ __forceinline__ int first_gatherer() const {
     return with_units() + 1 < S::finishers ? with_units() : 0;
   }
   __device__ __forceinline__ bool gathers() const { return finisher() >= first_gatherer(); }
-  /// A launch of a warp that finishes units or gathers. x(t) is gathered as soon as nobody reads
-  /// x(t-1).
+  /// The step loop of a finisher, for one launch. x(t+1) is gathered as soon as no multiplier reads
+  /// x(t) any more.
   __device__ void finish_all();
-  /// Of the units whose listed gradients this warp weighs: where some only gather, those do that,
-  /// too, because they have been waiting for what it takes.
+  /// Calls work(u) for the units whose listed gradients this warp weighs. Where only the finishers
+  /// without units gather, they also do this: the inner products it needs arrive with the values
+  /// that they have gathered. Otherwise each finisher with units does it for its own.
   template <class Work>
   __device__ __forceinline__ void each_listed_unit(Work work) const {
     const int before = first_gatherer(), end = before == 0 ? with_units() : S::finishers;
     if (finisher() < before || finisher() >= end) return;
     each_unit(finisher() - before, end - before, work);
   }
-  /// This step's tables.
+  /// Prepares the next step's ChipNow, counts that this step has begun, and loads this step's
+  /// tables of coefficients.
   __device__ void begin_units() const;
-  /// From the sums to h(t) and its inner products.
+  /// Waits for the sums, then makes and sends h(t) and its inner products.
   __device__ void finish_units() const;
-  /// The first of this warp's units from u on that sees a patch; -1: none.
+  /// The first of this warp's units from u on that sees a patch; -1 if there is none.
   __device__ __forceinline__ int patch_from(int u) const {
     for (; u < unit_count(); u += with_units()) {
       if (unit(u).patch != not_a_patch) return u;
     }
     return -1;
   }
-  /// The next frame's patches. The first pixels have been asked for, in the step before, and those
-  /// of the frame behind it are asked for.
+  /// Reads the patches of step t+1. On entry `pixels` holds the first pixels, loaded a step ahead;
+  /// on return, the first pixels for step t+2 are in flight to it.
   __device__ void read_patches(Pixels& pixels) const;
-  /// d0(t).
+  /// Waits for W1^T d1(t), then makes d0(t).
   __device__ void finish_gradients() const;
-  /// x(t), but for the patches.
+  /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
+  /// (`wait_for_slowest`).
   __device__ void gather(unsigned long long t) const;
 
   // -------------------------------------------------------------- folders.cuh
 
-  /// A launch of a warp that folds.
+  // Below, `folding` is the program's list of the blocks to fold, by folder and phase.
+
+  /// The step loop of a folder, for one launch.
   __device__ void fold_all();
-  /// The smaller halves of what this warp folds in this step, `from` to `to` among those that fold,
-  /// to the second-level cache: a block a lane.
+  /// Prefetches to the L2 cache the low halves of the blocks that this warp folds in this step,
+  /// entries `from` to `to` (exclusive) of `folding`. Each lane prefetches whole blocks.
   __device__ void send_for_masters(std::uint32_t from, std::uint32_t to) const;
-  /// The rows beside the tiles of block i of those that fold: where they are multiplied from, and
-  /// where the i-th that a warp folds early keeps them.
+  /// The remainder rows of entry i of `folding`, a block of W0, where multipliers read them.
   __device__ __forceinline__ std::uint32_t* rest_of_any(std::uint32_t i) const {
     return shared + p.rest_first[0] + list<std::uint32_t>(p.folding)[i] * S::rest_words;
   }
+  /// The scratch copy of the remainder rows of the i-th block that this warp folds early.
   __device__ __forceinline__ std::uint32_t* kept_rest(std::uint32_t i) const {
     return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
            i * S::rest_words;
   }
-  /// Blocks of W0 among those that fold: from `early` on while others multiply them, but for the
-  /// rows beside their tiles, from `others` on when nobody reads W0.
+  /// Folds blocks of W0, by their entries in `folding`. [early, others) are held in registers and
+  /// fold while multipliers use them: their new tiles go to device memory, their new remainder rows
+  /// to scratch memory. [others, wide) fold when no multiplier reads W0 any more.
   __device__ void fold_blocks(std::uint32_t early, std::uint32_t others, std::uint32_t wide) const;
-  /// And those of W1.
+  /// Folds the blocks of W1 that entries [wide, end) of `folding` name.
   __device__ void fold_wide_blocks(std::uint32_t wide, std::uint32_t end) const;
 };
 

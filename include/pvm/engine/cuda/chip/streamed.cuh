@@ -2,10 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who does what, and when, where all fp32 weights stream from device memory. A step is two passes
-/// over them, W0 and then W1, by all warps; a block that folds does so while its pass has it.
-/// Between the passes the warps finish units, each its own, while the first blocks of the next pass
-/// come.
+/// The step loop where all fp32 weights stream from device memory. Two thread blocks of 8 warps
+/// share a streaming multiprocessor (SM); there are no warp roles. A step is two passes over the
+/// weights by all warps, first W0, then W1. A block that is due folds while its pass has it in
+/// registers. Between the passes each warp finishes its own units, while the first blocks of the
+/// next pass are being loaded. __syncthreads() separates the phases:
+///   tables, factors, gather x(t), listed gradients | W0 x(t), folds of W0 | h(t): send; d1(t) |
+///   patches; W1^T d1(t), y(t), folds of W1 | d0(t), and on to the next step
+/// While a block is multiplied, the next is loaded into registers and the one after it is
+/// prefetched to the L2 cache.
 
 #include <cuda_runtime.h>
 
@@ -20,38 +25,40 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   using Base = Multiprocessor<fp32, Hidden, Home::memory>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
-  struct Held {};  // nothing is held from step to step
+  struct Held {};  // empty: no weights stay in registers between steps
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
       Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::gains,
       Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
       Base::rest_of, Base::words_of, Base::list_of;
 
-  /// W1's lists, from what is in device memory from launch to launch.
+  /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
-  /// What folds keep beside W1: the first rows of its lists.
+  /// Stores W1's remainder rows: during a launch, folds update the copies in the lists only.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
     for (int k = 0; k < my_wide_count(); ++k) this->store_rest(my_wide_blocks()[k]);
   }
 
-  // -------------------------------------------------------------- on their way
+  // -------------------------------------------------------------- prefetching
 
-  /// To the second-level cache: this warp's k-th block of W0.
+  /// Prefetches this warp's k-th block of W0 to the L2 cache, if there is one.
   __device__ __forceinline__ void send_for_block(int k) const {
     if (k >= my_count()) return;
     this->template prefetch<S::block_words>(words_of(my_blocks()[k]));
   }
-  /// And of W1, with its list.
+  /// Prefetches this warp's k-th block of W1, with its list, to the L2 cache, if there is one.
   __device__ __forceinline__ void send_for_wide(int k) const {
     if (k >= my_wide_count()) return;
     const ChipWideBlock& block = my_wide_blocks()[k];
     this->template prefetch<S::block_words>(words_of(block));
     this->template prefetch<S::list_words>(list_of(block.out));
   }
+  /// Starts the loads of the first blocks of a pass over W0.
   __device__ __forceinline__ void begin_pass(Weights& next) const {
     if (my_count() == 0) return;
     this->load_streamed(next, this->streamed(my_blocks()[0]));
     for (int k = 1; k <= S::sent_for; ++k) send_for_block(k);
   }
+  /// Starts the loads of the first blocks of a pass over W1.
   __device__ __forceinline__ void begin_wide_pass(Weights& next) const {
     if (my_wide_count() == 0) return;
     this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
@@ -60,7 +67,8 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
 
   // -------------------------------------------------------------- W0
 
-  /// What this warp's blocks have of W0 x, unit by unit; then those fold whose turn it is.
+  /// Makes this warp's part of W0 x, unit by unit; a block that is due folds once it has been
+  /// multiplied. `next` holds the first block.
   __device__ __forceinline__ void forward(Weights& next) const {
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
@@ -96,7 +104,8 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
 
   // -------------------------------------------------------------- W1
 
-  /// One pass over this warp's blocks, which fold if it is their turn.
+  /// One pass over this warp's blocks of W1, for W1^T d1(t) and y(t); a block that is due folds
+  /// once it has been multiplied. `next` holds the first block.
   __device__ __forceinline__ void learn(Weights& next) const {
     const ChipWideBlock* blocks = my_wide_blocks();
     const int count = my_wide_count();
@@ -118,13 +127,13 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
 
   // -------------------------------------------------------------- the step
 
-  /// Calls work(u) for the units that are this warp's.
+  /// Calls work(u) for this warp's units.
   template <class Work>
   __device__ __forceinline__ void each_unit(Work work) const {
 #pragma unroll 1
     for (int u = warp(); u < unit_count(); u += S::warps) work(u);
   }
-  /// What of a unit's work needs nothing of the other units.
+  /// The part of a unit's work that depends on no other unit: its tables and the factors of folds.
   __device__ __forceinline__ void begin_unit(int u) const {
     this->open_tables(u);
     if (this->lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
@@ -166,7 +175,7 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
       begin_phase();
       __syncthreads();
       each_unit([&](int u) { this->finish_gradient(u); });
-      __syncwarp();  // what a warp has put into device memory for itself
+      __syncwarp();  // the lanes read in the next step what other lanes stored to device memory
       const bool last = now().frame + 1 == launch().count;
       turn ^= 1;
       if (last) break;

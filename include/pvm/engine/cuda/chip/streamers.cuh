@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Warps that stream weights, where a step is pipelined: a pass over W0, what of it folds, a pass
-/// over W1, what of that folds, and again. While one block is multiplied the next comes to its
-/// place, and the one behind it to the second-level cache.
+/// The streamers of the pipelined step (pipelined.cuh has the roles and barriers): a pass over W0,
+/// the due folds of W0, a pass over W1, the due folds of W1, and again.
+///
+/// A pass holds one block in registers. Each word of the next block is loaded into the register of
+/// the word that has just been multiplied; the block after that is prefetched to the L2 cache.
+/// Folds have no place in this pipeline: they come behind their pass and read the blocks again.
 
 #include <cuda_runtime.h>
 
@@ -54,7 +57,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
-  next = {};  // or the compiler would keep what it was through the pass before
+  // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
+  // because of the condition, and spends registers on it.
+  next = {};
   if (my_count() != 0) this->load_streamed(next, tiles_of(first_block()));
 }
 
@@ -68,7 +73,7 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_block(
     std::uint32_t block) const {
   this->template prefetch<S::block_words>(a.weights + this->start_of(block));
-  // A line has the rows beside the tiles of more than one block.
+  // A cache line holds the remainder rows of several consecutive blocks: prefetches the next line.
   if (lane() == 0) prefetch_line(this->rest_at(block + S::line_words / S::rest_words));
 }
 
@@ -99,7 +104,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
   for (int left = count; left > 0; --left) {
     const std::uint32_t input = *inputs++;
     if (left > ahead_by) send_for_block(block + ahead_by);
-    if (left > 1) ++block;  // behind the last it is there once more
+    if (left > 1) ++block;  // while the last block is multiplied it is simply loaded once more
     const auto x = this->values(shared + (input & 0xffffU));
     this->multiply_and_load(sum, next, x, tiles_of(block));
     this->multiply_rest(sum, rest, x);
@@ -145,7 +150,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_turns(const C
                                                                          int count) const {
   unsigned left = __ballot_sync(every_lane, lane() < count && gains(unit_in(mine.what)) != 0);
   if (left == 0) return;
-  // What was multiplied last is there for the longest.
+  // From the last block to the first: those multiplied last are most likely still in the L2 cache.
   const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
   send_for_smaller_halves(mine, left);
   ChipBlock block = block_of_lane(mine, last_of(left));
