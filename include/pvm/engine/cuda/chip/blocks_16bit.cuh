@@ -2,10 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of 16-bit weights: where they are, products on tensor cores, and folds (folds_16bit.cuh).
-/// Weights are the first operand, 16 rows of them; the second is a vector's values, as sums of two
-/// 16-bit numbers, which costs nothing: a tensor core has eight columns where a vector is one. Only
-/// the weights are rounded to 16 bits.
+/// Blocks of 16-bit weights: where they are stored, their products on tensor cores, and the
+/// declarations of their folds (folds_16bit.cuh). sizes.hpp describes blocks, tiles and lists.
+///
+/// A product is `mma` m16n8k16 (16 x 16 by 16 x 8). Operand A is two tiles of weights. Operand B
+/// has eight columns, but a product with a vector needs one only. So even columns hold the values
+/// rounded to 16 bits, odd columns what rounding left out (see Split in halves.hpp), and the sum of
+/// an even and an odd column is the product with values of 16 or more bits of mantissa. Only the
+/// weights are rounded to 16 bits, and this costs no additional time.
+///
+/// With row = lane / 4 and pair = 2 * (lane % 4), a lane has of these fragments:
+///     A  (uint4)     x: row,     columns pair, pair + 1    z: row,     columns pair + 8, pair + 9
+///                    y: row + 8, columns pair, pair + 1    w: row + 8, columns pair + 8, pair + 9
+///     B  (2 words)   column `row`, values pair, pair + 1; then values pair + 8, pair + 9
+///     accumulators   [0], [1]: row `row`, columns pair (rounded values), pair + 1 (the rest);
+///                    [2], [3]: row `row` + 8; all four lanes of a row have the same sums
 
 #include <cuda_runtime.h>
 
@@ -19,7 +30,8 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// What a warp does with a block. Those of fp32 weights (blocks_fp32.cuh) have the same functions.
+/// What a warp can do with a block. The specialisation for fp32 weights (blocks_fp32.cuh) offers
+/// the functions that code for both precisions uses, under the same names.
 template <class Precision, int Hidden, Home home>
 struct Blocks : View<Precision, Hidden, home> {
   using Base = View<Precision, Hidden, home>;
@@ -28,50 +40,56 @@ struct Blocks : View<Precision, Hidden, home> {
   using M = Masters<Precision>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now;
 
-  using Word = uint4;  ///< of a lane: its part of two tiles
+  using Word = uint4;  ///< a lane's part of two tiles: its fragment of operand A
+  /// A lane's part of the tiles of a block.
   struct Weights {
     Word tiles[S::pairs];
   };
-  /// Sixteen values as operand: even columns are the larger parts, odd columns the rest.
+  /// Sixteen values as operand B: even columns hold the rounded values, odd columns the rest.
   struct Values {
     std::uint32_t v[2];
   };
-  /// A unit's values as operands of products over its rows.
+  /// All hidden values in tiles, as operands B of products that sum over rows (W1 r).
   struct Rows {
     Values of[S::pairs];
   };
-  /// Of rows, two tiles at a time, then of those beside the tiles: of the larger parts and the rest
-  /// of rows `row()`, then of those eight on.
+  /// Accumulators of a product that sums over columns (W0 x, W1^T d1). v[i] belongs to tiles 2i and
+  /// 2i + 1, the last one to the remainder rows (`multiply_rest`).
   struct Sums {
     float v[S::pairs + 1][4] = {};
   };
-  /// Of the columns of a block.
+  /// Accumulators of a product that sums over rows (W1 r). [0] and [1] belong to column `row()` of
+  /// the block, [2] and [3] to column `row()` + 8.
   struct ColumnSums {
     float v[4] = {};
   };
-  /// What a lane has of sums over the columns of the list beside W1.
+  /// Sums over the columns of a list of W1 for list rows `place_of(i)`.
   static constexpr int listed_places = 2;
   struct ListSums {
     float v[listed_places] = {};
   };
-  /// Place i of the list as this lane has it, and as it has it of an operand that lists sum over.
+  /// List row that element i of this lane's ListSums belongs to.
   __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
+  /// List row, or age, of a lane's i-th value (0 to 3) in an operand that sums over the list.
   __device__ __forceinline__ int operand_place(int i) const { return i / 2 * 8 + pair() + i % 2; }
 
   // -------------------------------------------------------------- where weights are
 
+  /// This lane's first word of tiles at word `where` of shared memory. The words of a pair of tiles
+  /// are 32 consecutive uint4, one for each lane.
   __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<uint4*>(shared + where) + lane();
   }
+  /// This lane's first word of the tiles of a block in device memory.
   template <class Block>
   __device__ __forceinline__ uint4* streamed(const Block& block) const {
     return reinterpret_cast<uint4*>(this->words_of(block)) + lane();
   }
-  /// Where the rows beside the tiles of this warp's k-th block are in shared memory.
+  /// The remainder rows of this warp's k-th block of W0 in shared memory.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
   }
-  /// Where all is streamed, nothing of it stays in the second-level cache.
+  /// Loads past the L1 cache. If all weights are streamed, they leave the L2 cache first.
   __device__ __forceinline__ static uint4 load_word(const uint4* from) {
     if constexpr (!S::streams) return __ldcg(from);
     const float4 v = load_marked(reinterpret_cast<const float4*>(from), leaves_first());
@@ -86,7 +104,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) w.tiles[i] = from[i * 32];
   }
-  /// Where a block is multiplied from, if not from registers.
+  /// Stores the tiles of a block of W0 where multiplying warps load them from.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
     write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
   }
@@ -94,7 +112,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) to[i * 32] = w.tiles[i];
   }
-  /// Where the smaller halves are of weights that start at word `start` of all.
+  /// The low halves of the weights whose high halves start at word `start` of `weights`.
   __device__ __forceinline__ std::uint32_t* masters_of(std::uint32_t* weights,
                                                        std::size_t start) const {
     return weights + a.masters + start;
@@ -103,15 +121,17 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ const std::uint32_t* masters_of(const Block& block) const {
     return masters_of(a.weights, this->start_of(block));
   }
-  /// Word i of the rows beside a block's tiles.
+  /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
     return __ldcg(a.weights + this->beside_of(block) + i);
   }
-  /// Where a lane's two pairs of columns of a row beside the tiles are: side by side.
+  /// Word offset of this lane's two words (two pairs of columns) in the remainder rows of a block.
+  /// The words of a lane are adjacent.
   __device__ __forceinline__ int beside_at(int row_beside) const { return row_beside * 8 + pair(); }
-  /// W1's tiles lie in shared memory such that the same words are read as operands of products over
-  /// its outputs, and over its hidden values (transposed).
+  /// Stores the tiles of a block of W1. In shared memory each quarter (8 x 8) of a pair of tiles is
+  /// 32 consecutive words, so that `ldmatrix` reads the same words for products that sum over
+  /// columns and, transposed, for products that sum over rows.
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
     if constexpr (S::streams) {
       write_tiles(streamed(block), w);
@@ -120,7 +140,7 @@ struct Blocks : View<Precision, Hidden, home> {
       for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.tiles[i]);
     }
   }
-  /// In device memory a lane's words lie side by side.
+  /// Stores two tiles of W1, or those of a list. In device memory a lane's four words are adjacent.
   __device__ __forceinline__ void store_tiles(std::uint32_t* to, uint4 w) const {
     if constexpr (S::streams) {
       reinterpret_cast<uint4*>(to)[lane()] = w;
@@ -132,13 +152,15 @@ struct Blocks : View<Precision, Hidden, home> {
     to[64] = w.z;
     to[96] = w.w;
   }
+  /// Loads two tiles that `store_tiles` stored.
   __device__ __forceinline__ uint4 tiles_at(const std::uint32_t* from) const {
     if constexpr (S::streams) return reinterpret_cast<const uint4*>(from)[lane()];
     std::uint32_t r[4];
     load_matrices(r, from + lane() * 4);
     return make_uint4(r[0], r[1], r[2], r[3]);
   }
-  /// For products over hidden values: the two tiles of the left columns are apart in operands.
+  /// Loads two tiles as the transposed operand A, for products that sum over rows. Transposing also
+  /// exchanges the lower left and the upper right quarter, words y and z.
   __device__ __forceinline__ uint4 transposed_tiles_at(const std::uint32_t* from) const {
     if constexpr (S::streams) {
       return transposed(tiles_at(from));
@@ -153,8 +175,9 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static uint4 transposed(uint4 w) {
     return make_uint4(transpose(w.x), transpose(w.z), transpose(w.y), transpose(w.w));
   }
-  /// Fills the list of a block of W1: its rows beside the tiles, then what `value_of(e, o)` points
-  /// to, row e, columns o and o + 1.
+  /// Fills the list of a block of W1: first the remainder rows and the bias, from device memory,
+  /// then d1 of the last steps. `value_of(e, o)` points to the values for list row e, columns o and
+  /// o + 1.
   template <class Value>
   __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
                                              Value value_of) const {
@@ -171,18 +194,20 @@ struct Blocks : View<Precision, Hidden, home> {
     }
     store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
   }
-  /// Where row e, column o of a list is, and a value to such a place.
+  /// Index, in 16-bit values, of row e, column o of a list.
   __device__ __forceinline__ static int list_place(int e, int o) {
     const int tile = (o >> 3) * 2 + (e >> 3), place = (e & 7) * 4 + (o & 7) / 2;
     return 2 * (S::streams ? place * 4 + tile : tile * 32 + place) + (o & 1);
   }
+  /// Stores a value at index `place` of a list.
   __device__ __forceinline__ static void list_value(std::uint32_t* list, int place, float v) {
     reinterpret_cast<std::uint16_t*>(list)[place] = Math::operand(v);
   }
 
   // -------------------------------------------------------------- products
 
-  /// A lane's words of sixteen values, and what it has of them as operand.
+  /// A lane's values of a vector of 16: elements pair, pair + 1, and pair + 8, pair + 9. Each word
+  /// is a value as Split packs it.
   struct Inputs {
     uint2 low, high;
   };
@@ -190,6 +215,8 @@ struct Blocks : View<Precision, Hidden, home> {
     return {*reinterpret_cast<const uint2*>(x + pair()),
             *reinterpret_cast<const uint2*>(x + pair() + 8)};
   }
+  /// Makes operand B: lanes of even columns take the low 16 bits of each word (the rounded value),
+  /// those of odd columns the high 16 bits (the rest).
   __device__ __forceinline__ Values operand(const Inputs& x) const {
     const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
     const std::uint32_t first = __byte_perm(x.low.x, x.low.y, select);
@@ -213,7 +240,8 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.tiles[i], x);
   }
-  /// And loads the weights that come into their place, which are in shared memory.
+  /// `multiply`, which loads each word of the next block, from shared memory, into the registers of
+  /// the word that it has multiplied.
   __device__ __forceinline__ static void multiply_and_load_shared(Sums& sum, Weights& w,
                                                                   const Values& x,
                                                                   const uint4* next) {
@@ -223,7 +251,7 @@ struct Blocks : View<Precision, Hidden, home> {
       w.tiles[i] = next[i * 32];
     }
   }
-  /// And asks for the weights that come into their place.
+  /// The same with a next block in device memory: its loads stay in flight.
   __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
                                                            const uint4* next) {
 #pragma unroll
@@ -232,23 +260,26 @@ struct Blocks : View<Precision, Hidden, home> {
       w.tiles[i] = load_word(next + i * 32);
     }
   }
-  /// The rows beside the tiles are some of sixteen: what lanes make of others is not looked at.
+  /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
+  /// row, whose sums are never read.
   __device__ __forceinline__ uint2 rest_weights(const std::uint32_t* rest) const {
     const int mine = S::rest == 1 ? 0 : min(row(), S::rest - 1);
     return *reinterpret_cast<const uint2*>(rest + beside_at(mine));
   }
-  /// The columns of a product that are one vector are shared out: the first four are the first
-  /// eight values, times which rows `row()` count, the others the last eight, times which those
-  /// eight on do: half a product, and no words to move.
+  /// Multiplies the remainder rows by one m16n8k8 product, half the depth of the others, without
+  /// moving words between lanes. Rows 0 to 7 of operand A have columns 0 to 7 of the remainder
+  /// rows, rows 8 to 15 have columns 8 to 15. Columns 0 to 3 of operand B have values 0 to 7,
+  /// columns 4 to 7 have values 8 to 15. So [0] and [1] are valid in the first two lanes of a row,
+  /// [2] and [3] in the other two; `write_sums` adds them.
   __device__ __forceinline__ void multiply_rest(Sums& sum, uint2 w, const Values& x) const {
     Math::multiply_shallow(sum.v[S::pairs], w.x, w.y, lane() < 16 ? x.v[0] : x.v[1]);
   }
-  /// Sum i over both parts, eight rows each; the four lanes of a row have the same.
+  /// The complete sum of row `row()` + 8 * i: products with the rounded values and with the rest.
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
     return v[2 * i] + v[2 * i + 1];
   }
-  /// Writes eight rows of each of `Count` sums, four sums at a time: lane i of a row writes that of
-  /// sum i.
+  /// Writes `Count` complete sums of each row: to[8 * i + row()] = sum[i]. The four lanes of a row
+  /// have the same sums and write every fourth of them.
   template <int Count>
   __device__ __forceinline__ void write_rows(const float (&sum)[Count], float* to) const {
 #pragma unroll
@@ -260,7 +291,8 @@ struct Blocks : View<Precision, Hidden, home> {
       if (mine < Count) to[mine * 8 + row()] = upper ? second : first;
     }
   }
-  /// The four lanes of a row have the same: one writes, because shorter code is fetched sooner.
+  /// Writes the sums of all rows of a block of W0, [Hidden]. One of the four lanes of a row writes
+  /// all: sharing the stores would take more instructions to fetch.
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
     const float last_half = __shfl_xor_sync(every_lane, both_parts(sum.v[S::pairs], 1), 2);
     if ((lane() & 3) == 0) {
@@ -275,7 +307,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i <= S::pairs; ++i) clear_in_place(sum.v[i]);
   }
-  /// Of W1: its tiles, then the list.
+  /// Writes the sums of a block of W1: those of the rows in tiles, then those of the 16 list rows.
   __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,
                                                   float* to) const {
     float v[S::tiles + 2];
@@ -286,17 +318,17 @@ struct Blocks : View<Precision, Hidden, home> {
     write_rows(v, to);
   }
 
-  /// The two tiles of a list.
-  using List = Word;
+  using List = Word;  ///< a lane's part of the two tiles of a list
   __device__ __forceinline__ List load_list(const std::uint32_t* list) const {
     return tiles_at(list);
   }
+  /// List times d1: the remainder rows of W1^T d1, and d1(j).d1 for each listed gradient.
   __device__ __forceinline__ static ListSums multiply_list(const List& list, const Values& d1) {
     float sum[4] = {};
     multiply_tiles(sum, list, d1);
     return {{both_parts(sum, 0), both_parts(sum, 1)}};
   }
-  /// What a block of W1 whose tiles are in `w` has of W1^T d1 and of W1 r.
+  /// Adds what the tiles of a block of W1, in `w`, contribute to W1^T d1 (`sum`) and to W1 r (`y`).
   __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
                                                        const Values& d1, const Rows& h) {
 #pragma unroll
@@ -309,7 +341,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(tiles + i * 128);
   }
-  /// The latter, by tiles `from` to `to` in shared memory, which can be read transposed.
+  /// Adds what pairs of tiles `from` to `to` (exclusive) in shared memory contribute to W1 r.
   __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const std::uint32_t* tiles,
                                                 const Rows& h, int from, int to) const {
 #pragma unroll
@@ -321,6 +353,8 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum.v[i] += more.v[i];
   }
+  /// Adds what the list contributes to W1 r: the remainder rows, the bias and the correction for
+  /// the listed gradients. `listed` (see View::listed_of) has the 16 factors of the list rows.
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
                                                        const std::uint32_t* listed) const {
     multiply_tiles(sum.v, transposed_tiles_at(list), values(listed));
@@ -329,7 +363,8 @@ struct Blocks : View<Precision, Hidden, home> {
                                                               const Values& listed) {
     multiply_tiles(sum.v, transposed(list), listed);
   }
-  /// Of the four lanes of a row one makes its output, another the one eight on.
+  /// y of the 16 outputs of a block. Of the four lanes that have the same sums, two write: one
+  /// output `row()`, the other output `row()` + 8.
   template <class Activate>
   __device__ __forceinline__ void write_outputs(const ColumnSums& sum, float* y,
                                                 Activate activate) const {
@@ -340,37 +375,39 @@ struct Blocks : View<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- folds_16bit.cuh
 
-  /// The factors of a unit's folds with these coefficients, by age, as operands in shared memory:
-  /// for blocks of W0 the listed d0, by age; for blocks of W1, whose list stands beside them, the
-  /// hidden values then, by places of the list. What is behind a unit's last row ends in rows that
-  /// nobody reads.
+  /// Writes the factors of the folds of unit u, times `coefficients` (by age) and Masters::scale,
+  /// as operands A in its area. For blocks of W0 (`wide` false) they are the listed d0 by age; for
+  /// blocks of W1 the listed r by list row, in the order in which a block's list has d1. Reads
+  /// behind the last value of a row only affect rows of operands that nobody uses.
   __device__ void write_factors(int u, bool wide, const float* coefficients) const;
   __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
 #pragma unroll 1
     for (int wide = 0; wide < 2; ++wide) write_factors(u, wide != 0, coefficients);
   }
+  /// This lane's word of the first of these operands, which are in the unit's area; `which` is
+  /// S::fold0 or S::fold1.
   __device__ __forceinline__ uint4* in_shared_factors(std::uint32_t which, int u) const {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
 
-  /// What a step folds lies in the second-level cache when its turn comes.
+  /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
   __device__ __forceinline__ void prefetch_masters(const Block& block) const {
     this->template prefetch<S::block_words>(masters_of(block));
   }
-  /// A lane's words of the rows beside the tiles, where weights are in device memory.
+  /// Word offset, among all weights, of this lane's words of remainder row `row()`.
   template <class Block>
   __device__ __forceinline__ std::size_t beside_start(const Block& block) const {
     return this->beside_of(block) + static_cast<unsigned>(beside_at(row()));
   }
-  /// These words, of the first `rows` of such rows.
+  /// Loads these words; zeros in lanes whose row() is not one of `rows` remainder rows.
   template <class Block>
   __device__ uint2 beside_in_memory(const Block& block, int rows) const;
-  /// Where a block is among all weights: its tiles, this lane's words of the rows beside them, and
-  /// how many rows these are.
+  /// Where a block is in device memory.
   struct Place {
+    /// Word offsets, among all weights, of its tiles, and of this lane's words of a remainder row.
     std::size_t start, beside;
-    int rows;
+    int rows;  ///< number of remainder rows
   };
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
     return {this->start_of(block), beside_start(block), S::rest};
@@ -378,57 +415,64 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
     return {this->start_of(block), beside_start(block), S::rest + 1};
   }
-  /// The smaller halves of a lane's words of a block.
+  /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
   struct Smaller {
     uint4 tiles[S::pairs];
     uint2 beside;
   };
   __device__ Smaller smaller_halves(const Place& at) const;
-  /// Columns as operands.
+  /// The second factor of a fold as operands B, for columns 0 to 7 and 8 to 15 of a block: past
+  /// inputs by age, or listed d1 by list row.
   struct Columns {
     std::uint32_t v[2][2];
   };
-  /// Adds the sum over the list of factors times columns to a block whose tiles are in `w`, with
-  /// the rows beside them in `beside`. The smaller halves, and these rows, go to `to`, laid out
-  /// like all weights.
+  /// Adds the rank-L update factors * columns, of all L listed gradients, to the block at `at`,
+  /// whose tiles are in `w` and whose remainder rows are in `beside`. The low halves and the
+  /// remainder rows are stored to `to`, which is laid out like all weights; storing `w` is left to
+  /// the caller.
   __device__ void fold(const Place& at, std::uint32_t* to, const uint4* factors,
                        const Columns& columns, Smaller& smaller, Weights& w, uint2& beside) const;
 
-  /// What a lane asks for of the inputs of a block's columns in the steps of the listed gradients,
-  /// and all of them as operands.
+  /// Inputs of a block's columns in the steps of the listed gradients, as loaded: word[half][i] is
+  /// that of column 8 * half + row(), age operand_place(i).
   struct Past {
     std::uint32_t word[2][4];
   };
+  /// Starts the loads.
   __device__ Past ask_past(const ChipBlock& block) const;
   __device__ static Columns past_columns(const Past& past);
-  /// The listed d1 of a block of W1.
+  /// The second factor of a fold of W1: the d1 in the block's list.
   __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list) const {
     const uint4 there = transposed_tiles_at(list);
     return {{{there.x, there.z}, {there.y, there.w}}};
   }
 
-  /// A block of W0 whose tiles are in `w`, by the factors of its unit, to `to`.
+  /// Folds a block of W0 whose tiles are in `w`, with the factors of its unit; see `fold`.
   __device__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
                              uint2& beside) const;
-  /// One where it is multiplied from, or, if it is held, where it is loaded from again. The rows
-  /// beside its tiles are at `rest`, and go to `rest_to`.
+  /// Loads, folds and stores a block of W0: in shared memory if it is multiplied from there,
+  /// otherwise in device memory (for a held block, too, which its warp then loads again). Its
+  /// remainder rows are read from `rest` and written to `rest_to`.
   __device__ void fold(const ChipBlock& block, const std::uint32_t* rest,
                        std::uint32_t* rest_to) const;
-  /// A streamed block, the rows beside whose tiles are in device memory, too, by the past that it
-  /// has asked for. `meanwhile` asks for something else.
+  /// Folds a streamed block of W0, whose remainder rows are in device memory, too. `past` is of
+  /// `ask_past`. `meanwhile()` is called while the block's loads are in flight, to start others.
   template <class Meanwhile>
   __device__ void fold_streamed(const ChipBlock& block, const Past& past,
                                 Meanwhile meanwhile) const;
-  /// A block of W1 whose tiles are in `w`.
+  /// Folds a block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
     fold_wide_block(block, a.weights, w, true);
   }
-  /// And one in shared memory.
+  /// Folds a block of W1 in shared memory.
   __device__ void fold_wide(const ChipWideBlock& block) const;
-  /// W of a block by its unit's factors, to `to`; the block stays what it is.
+  /// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid
+  /// out like all weights. The block itself does not change. The factors of its unit must have been
+  /// written with the present coefficients of its phase.
   __device__ void materialise(const ChipBlock& block, std::uint32_t* to) const;
   __device__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const;
-  /// A block of W1, whose d1 are in its list.
+  /// Adds the listed gradients to a block of W1 whose tiles are in `w`. Low halves and remainder
+  /// rows are stored to `to`; with `keep` the tiles and the list of the block are updated as well.
   __device__ void fold_wide_block(const ChipWideBlock& block, std::uint32_t* to, Weights& w,
                                   bool keep) const;
 };

@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Blocks of fp32 weights: the same places as those of 16 bits, ordinary arithmetic. There are no
-/// masters beside them: a fold changes a block where it is, and what is on the chip goes back to
-/// device memory when a launch ends. Folds are in folds_fp32.cuh.
+/// Blocks of fp32 weights, in the same order of rows and columns as 16-bit ones (sizes.hpp), but
+/// multiplied in ordinary arithmetic. There are no low halves: a fold (folds_fp32.cuh) changes a
+/// block where it is, and blocks on the chip are stored to device memory when a launch ends.
+///
+/// With row = lane / 4 and pair = 2 * (lane % 4), a lane has four columns, pair, pair + 1, pair + 8
+/// and pair + 9, of row `row` of each tile. Its sums over columns or rows are partial; they are
+/// added over the lanes when they are written.
 
 #include <cuda_runtime.h>
 
@@ -24,25 +28,29 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::warp, Base::now,
       Base::list_of, Base::listed_row;
 
-  /// Of tiles 2 i and 2 i + 1, columns 8 k + pair and the next: word 2 i + k.
+  /// Words (float4) of a lane. Word 2i + k has columns 8k + pair and the next one: x and y of tile
+  /// 2i, z and w of tile 2i + 1.
   static constexpr int words = 2 * S::pairs;
   struct Weights {
     float4 tiles[words];
   };
-  /// The values of a lane's four columns.
+  /// Values for a lane's four columns: of[k] for 8k + pair and the next one.
   struct Values {
     float2 of[2];
   };
-  /// The values of a lane's rows.
+  /// Values for a lane's rows, one for each tile.
   struct Rows {
     float v[S::tiles];
   };
+  /// Partial sums over a lane's columns: a row of each tile, then remainder row `row()`.
   struct Sums {
     float v[S::tiles + 1] = {};
   };
+  /// Partial sums over a lane's rows: v[2k + i] is that of column 8k + pair + i.
   struct ColumnSums {
     float v[4] = {};
   };
+  /// Partial sums over a lane's columns of a list of W1, for list rows `place_of(i)`.
   static constexpr int listed_places = 2;
   struct ListSums {
     float v[listed_places] = {};
@@ -51,17 +59,22 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 
   // -------------------------------------------------------------- where weights are
 
+  /// The tiles of a block in device memory.
   template <class Block>
   __device__ __forceinline__ float* master_of(const Block& block) const {
     return reinterpret_cast<float*>(this->words_of(block));
   }
+  /// The remainder rows of a block in device memory, [rows][columns].
   template <class Block>
   __device__ __forceinline__ float* rows_of(const Block& block) const {
     return reinterpret_cast<float*>(a.weights + this->beside_of(block));
   }
+  /// This lane's first word of tiles at word `where` of shared memory. Word i of all lanes is 32
+  /// consecutive float4.
   __device__ __forceinline__ float4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<float4*>(shared + where) + lane();
   }
+  /// This lane's first word of the tiles of a block in device memory.
   template <class Block>
   __device__ __forceinline__ const float4* streamed(const Block& block) const {
     return reinterpret_cast<const float4*>(master_of(block)) + lane();
@@ -70,12 +83,13 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < words; ++i) w.tiles[i] = load_marked(from + i * 32, policy());
   }
-  /// All that is streamed in a step is more than the second-level cache keeps.
+  /// L2 cache policy of streamed weights. If all weights are streamed they leave the cache first;
+  /// otherwise a part of them, as much as the cache can keep, is marked to stay.
   __device__ __forceinline__ static unsigned long long policy() {
     if constexpr (S::streams) return leaves_first();
     return partly_stays<S::stays_percent>();
   }
-  /// Word i of the rows beside a block's tiles.
+  /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
   __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
     return __ldcg(a.weights + this->beside_of(block) + i);
@@ -87,6 +101,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void store_master(float* master, const Weights& w) const {
     write_tiles(reinterpret_cast<float4*>(master) + lane(), w);
   }
+  /// Stores the tiles of a block where they are loaded from: device memory or shared memory.
   template <class Block>
   __device__ __forceinline__ void store(const Block& block, const Weights& w) const {
     if (block.where == in_memory) {
@@ -98,19 +113,20 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
     store(block, w);
   }
-  /// Where the rows beside the tiles of this warp's k-th block are.
+  /// The remainder rows of this warp's k-th block of W0, where multiplying warps read them.
   __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
     if constexpr (S::streams) {
       return a.weights + this->beside_of(this->my_blocks()[k]);
     }
     return shared + this->p.rest_first[warp()] + k * S::rest_words;
   }
-  /// Where row e, column o of a list is: two more tiles.
+  /// Word of row e, column o of a list, which is laid out like two tiles.
   __device__ __forceinline__ static int list_place(int e, int o) {
     return ((o >> 3) * 32 + (e & 7) * 4 + (o & 7) / 2) * 4 + (e >> 3) * 2 + (o & 1);
   }
-  /// Fills the list of a block of W1: its rows beside the tiles, then what `value_of(e, o)` points
-  /// to, row e, columns o and o + 1.
+  /// Fills the list of a block of W1: first the remainder rows and the bias, from device memory,
+  /// then d1 of the last steps. `value_of(e, o)` points to the values for list row e, columns o and
+  /// o + 1.
   template <class Value>
   __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
                                              Value value_of) const {
@@ -126,12 +142,14 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       list_value(list, list_place(row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2), v[i]);
     }
   }
+  /// Stores a value at word `place` of a list.
   __device__ __forceinline__ static void list_value(std::uint32_t* list, int place, float v) {
     list[place] = __float_as_uint(v);
   }
 
   // -------------------------------------------------------------- products
 
+  /// This lane's values of a vector of 16.
   __device__ __forceinline__ Values values(const std::uint32_t* x) const {
     const auto* from = reinterpret_cast<const float*>(x) + pair();
     return {{*reinterpret_cast<const float2*>(from), *reinterpret_cast<const float2*>(from + 8)}};
@@ -155,13 +173,14 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < words; ++i) multiply_word(sum, i, w.tiles[i], x);
   }
-  /// By weights in shared memory.
+  /// The same with weights in shared memory.
   __device__ __forceinline__ static void multiply_shared(Sums& sum, const float4* from,
                                                          const Values& x) {
 #pragma unroll
     for (int i = 0; i < words; ++i) multiply_word(sum, i, from[i * 32], x);
   }
-  /// And asks for the weights that come into their place.
+  /// `multiply`, which loads each word of the next block into the registers of the word that it has
+  /// multiplied. The loads stay in flight.
   __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
                                                            const float4* next) {
 #pragma unroll
@@ -170,7 +189,8 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       w.tiles[i] = load_marked(next + i * 32, policy());
     }
   }
-  /// What lanes make of rows that are not there is not looked at.
+  /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
+  /// row, whose sums are never read.
   __device__ __forceinline__ Values rest_weights(const std::uint32_t* rest) const {
     return values(rest + (S::rest == 1 ? 0 : min(row(), S::rest - 1)) * columns);
   }
@@ -181,13 +201,15 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       sum.v[S::tiles] = dot(sum.v[S::tiles], w.of[k].x, w.of[k].y, x.of[k]);
     }
   }
-  /// Sums four values over the four lanes of a row; lane i of them gets that of value i.
+  /// Sums each of four values over the four lanes of a row; lane i of the four gets the sum of v_i.
   __device__ __forceinline__ float over_columns(float v0, float v1, float v2, float v3) const {
     const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
     const float a0 = (upper ? v2 : v0) + __shfl_xor_sync(every_lane, upper ? v0 : v2, 2);
     const float a1 = (upper ? v3 : v1) + __shfl_xor_sync(every_lane, upper ? v1 : v3, 2);
     return (odd ? a1 : a0) + __shfl_xor_sync(every_lane, odd ? a0 : a1, 1);
   }
+  /// Completes and writes the sums of `Tiles` tiles, where tile S::tiles is the remainder rows:
+  /// to[8 * tile + row()].
   template <int Tiles>
   __device__ __forceinline__ void write_rows(const Sums& sum, float* to) const {
 #pragma unroll
@@ -198,10 +220,12 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       if (tile < S::tiles || (tile < Tiles && row() < S::rest)) to[tile * 8 + row()] = v;
     }
   }
+  /// Completes and writes the sums of all rows of a block of W0, [Hidden].
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
     write_rows<S::tiles + 1>(sum, to);
   }
 
+  /// Loads the tiles of a block from device memory or shared memory.
   template <class Block>
   __device__ __forceinline__ void load(Weights& w, const Block& block) const {
     if (block.where == in_memory) {
@@ -211,6 +235,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       for (int i = 0; i < words; ++i) w.tiles[i] = in_shared(block.where)[i * 32];
     }
   }
+  /// List times d1: the remainder rows of W1^T d1, and d1(j).d1 for each listed gradient.
   __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
                                                     const Values& d1) const {
     const float4* w = reinterpret_cast<const float4*>(list) + lane();
@@ -222,20 +247,22 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     }
     return sum;
   }
-  /// Of W1: its tiles, then the list.
+  /// Completes and writes the sums of a block of W1: those of the rows in tiles, then those of the
+  /// 16 list rows.
   __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,
                                                   float* to) const {
     write_rows<S::tiles>(sum, to);
     const float v = over_columns(more.v[0], more.v[1], 0, 0);
     if ((lane() & 3) < listed_places) to[(S::tiles + (lane() & 3)) * 8 + row()] = v;
   }
-  /// Products over hidden values.
+  /// Adds the products of a word 2i + k with the values for its two rows: `upper` for tile 2i,
+  /// `lower` for tile 2i + 1.
   __device__ __forceinline__ static void multiply_rows_word(ColumnSums& sum, int k, float4 w,
                                                             float upper, float lower) {
     sum.v[2 * k] = __fmaf_rn(w.z, lower, __fmaf_rn(w.x, upper, sum.v[2 * k]));
     sum.v[2 * k + 1] = __fmaf_rn(w.w, lower, __fmaf_rn(w.y, upper, sum.v[2 * k + 1]));
   }
-  /// What a block of W1, whose tiles are in `w`, has of W1^T d1 and of W1 r.
+  /// Adds what the tiles of a block of W1, in `w`, contribute to W1^T d1 (`sum`) and to W1 r (`y`).
   __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
                                                        const Values& d1, const Rows& h) {
 #pragma unroll
@@ -244,6 +271,8 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       multiply_rows_word(y, i % 2, w.tiles[i], h.v[i / 2 * 2], h.v[i / 2 * 2 + 1]);
     }
   }
+  /// Adds what the list contributes to W1 r: the remainder rows, the bias and the correction for
+  /// the listed gradients. `listed` (see View::listed_of) has the 16 factors of the list rows.
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
                                                        const std::uint32_t* listed) const {
     const float4* w = reinterpret_cast<const float4*>(list) + lane();
@@ -252,7 +281,9 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 #pragma unroll
     for (int k = 0; k < 2; ++k) multiply_rows_word(sum, k, w[k * 32], upper, lower);
   }
-  /// Sums over the eight lanes of a pair of columns; each makes one output, and two make the same.
+  /// y of the 16 outputs of a block: completes the sums over the eight lanes that share four
+  /// columns. Each of these lanes makes one output; two make the same one, and one of the two
+  /// writes it.
   template <class Activate>
   __device__ __forceinline__ void write_outputs(const ColumnSums& sum, float* y,
                                                 Activate activate) const {
@@ -271,8 +302,9 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 
   // -------------------------------------------------------------- folds_fp32.cuh
 
-  /// Folds read the listed rows themselves. What is written is their coefficients, by age, and the
-  /// number of ages up to the last that is not 0: most gradients are in the weights already.
+  /// Writes the coefficients of the folds of unit u, by age, to its area, and the number of ages up
+  /// to the last coefficient that is not 0, where the loops of folds end. The folds read the listed
+  /// d0 and r from the unit's history themselves.
   __device__ void write_factors(int u, const float* coefficients) const;
   __device__ __forceinline__ float factor(int u, int age) const {
     return __uint_as_float(this->factors_of(S::fold0, u)[age]);
@@ -281,62 +313,79 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     return static_cast<int>(this->factors_of(S::fold0, u)[sums - 1]);
   }
 
-  /// A lane's columns of a row beside the tiles.
+  /// A lane's four columns of remainder row `row()`.
   struct Beside {
     float2 of[2];
   };
-  /// Where they are among such rows.
+  /// Offset of of[k] in the remainder rows of a block, [rows][columns].
   __device__ __forceinline__ int beside_at(int k) const { return row() * columns + pair() + 8 * k; }
+  /// Load and store the remainder rows of a block, of which there are `more`; lanes of other rows
+  /// get zeros and store nothing.
   __device__ Beside load_beside(const float* rows, int more) const;
   __device__ void store_beside(float* rows, const Beside& beside, int more) const;
-  /// Adds c d x^T, where d is a row of a unit's past.
+  /// Adds the outer product c d x^T, where d is a row of a unit's history (d0 or r), to a block
+  /// with `more` remainder rows.
   __device__ void add_outer(Weights& w, Beside& beside, const float* d, float c, Values x,
                             int more) const;
 
-  /// The inputs of a block's columns in the steps of the listed gradients, [terms][columns] in this
-  /// warp's part of shared memory.
+  /// The inputs of a block's columns in the steps of the listed gradients, [terms][columns] by age,
+  /// in this warp's scratch memory.
   __device__ __forceinline__ std::uint32_t* past_columns() const {
     return shared + a.areas.scratch + warp() * S::scratch_words;
   }
-  /// Behind them, which block they are of, if it is one that was asked for early.
+  /// The word behind them: the global number of the block whose past was loaded early in the step,
+  /// or ~0 if there is none.
   __device__ __forceinline__ std::uint32_t* prepared() const {
     return past_columns() + S::terms * columns;
   }
+  /// Loads the past inputs of a block to `past_columns`.
   __device__ __forceinline__ void bring_past(const ChipBlock& block) const {
     keep_past(ask_past(block));
   }
-  /// What a lane brings of it: a column, of every other age.
+  /// The past inputs that a lane loads: column lane % 16, ages lane / 16 + 2i.
   struct Past {
     std::uint32_t v[(S::terms + 1) / 2];
   };
+  /// Starts the loads.
   __device__ Past ask_past(const ChipBlock& block) const;
+  /// Stores the loaded values to `past_columns`.
   __device__ void keep_past(const Past& then) const;
-  /// Adds what a block of W0 gains, by its unit's factors and the past that `bring_past` brought.
+  /// Adds all listed gradients, with the factors of its unit, to a block of W0 whose past inputs
+  /// are in `past_columns`.
   __device__ void add_gradients(Weights& w, Beside& beside, const ChipBlock& block) const;
-  /// A block of W0 whose tiles are in `w`, when its past has been brought.
+  /// Folds a block of W0 whose tiles are in `w`, whose remainder rows are at `rest`, and whose past
+  /// inputs are in `past_columns`.
   __device__ void fold_prepared(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
+  /// Loads the past inputs first.
   __device__ void fold(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
-  /// To device memory, where the block is read again in the next step.
+  /// Stores the tiles of a streamed block to device memory, with the cache policy of its loads,
+  /// because the next step reads it again.
   template <class Block>
   __device__ void store_streamed(const Block& block, const Weights& w) const;
+  /// Folds and stores a streamed block of W0.
   __device__ void fold_streamed(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
-  /// What a block of W1 gains, whose d1 are in its list.
+  /// Adds all listed gradients of unit u to a block of W1, whose listed d1 are in `list`.
   __device__ void add_wide_gradients(Weights& w, Beside& beside, int u, const float* list) const;
-  /// The rows beside W1's tiles, which are the first of its list.
+  /// A lane's columns 8k + pair and the next one of list row `row()`. The first list rows are the
+  /// remainder rows of W1 and the bias.
   __device__ __forceinline__ float2* listed_beside(float* list, int k) const {
     return reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair()));
   }
+  /// Load and store the remainder rows and the bias in a list.
   __device__ Beside load_listed(float* list) const;
   __device__ void store_listed(float* list, const Beside& beside) const;
-  /// A block of W1 whose tiles are in `w`.
+  /// Folds a block of W1 whose tiles are in `w`, and stores it.
   __device__ void fold_wide(const ChipWideBlock& block, Weights& w) const;
-  /// W of a block by its unit's factors, to `to`; the block stays what it is.
+  /// Writes the block's W(t), its weights with all listed gradients added, to `all`, which is laid
+  /// out like all weights. The block itself does not change. The factors of its unit must have been
+  /// written with the present coefficients of its phase.
   __device__ void materialise(const ChipBlock& block, std::uint32_t* all) const;
   __device__ void materialise(const ChipWideBlock& block, std::uint32_t* all) const;
 
   // -------------------------------------------------------------- a launch's end
 
-  /// The rows beside the tiles, from where folds keep them, to device memory.
+  /// Stores the remainder rows of a block from where folds keep them (shared memory, or the list of
+  /// W1) to device memory.
   __device__ __forceinline__ void store_rest(const ChipBlock& block,
                                              const std::uint32_t* rest) const {
     float* rows = rows_of(block);

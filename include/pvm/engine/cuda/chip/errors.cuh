@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Errors of outputs, as soon as what was to become of them is there.
+/// d1(t): the errors of the outputs y(t-2), whose targets are x(t), and the scores.
 
 #include <cuda_runtime.h>
 
@@ -31,13 +31,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   const int place = this->list_place(S::rest + 1 + n.lag, static_cast<int>(c));
   const auto* targets = list<ChipTarget>(p.targets);
   const float* y = outputs_of(t, 0, 0);
-  // Where warps have roles d1 takes the place of y(t-2), and y(t) that of d1.
+  // In `specialised`, d1(t) is stored over y(t-2), and y(t) will be stored over d1(t).
   std::uint32_t* d1_here =
       S::specialised ? reinterpret_cast<std::uint32_t*>(outputs_of(t, 0, 0)) : shared + p.d1;
   std::uint32_t* lists = list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
   float loss = 0, missed = 0, moved = 0;
-  constexpr int at_once = S::streams ? 4 : 1;  // y(t-2) that a thread has under way
+  constexpr int at_once = S::streams ? 4 : 1;  // loads of y(t-2) that a thread has in flight
 #pragma unroll 1
   for (int first = from; first < end; first += at_once * step) {
     float before[at_once] = {};
@@ -78,7 +78,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_score(
     float loss, float missed, float moved) const {
-  // Each half of the lanes goes on with other sums: in the end eight have one each.
+  // Reduces three sums at once: after each exchange, half of the lanes go on with other sums than
+  // the other half, until each group of eight lanes has one sum.
   const bool upper = (lane() & 16) != 0, odd = (lane() & 8) != 0;
   float first = upper ? moved : loss, second = upper ? 0.0F : missed;
   first += __shfl_xor_sync(every_lane, upper ? loss : moved, 16);
@@ -86,7 +87,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_sco
   float sum = (odd ? second : first) + __shfl_xor_sync(every_lane, odd ? first : second, 8);
 #pragma unroll
   for (int half = 4; half >= 1; half /= 2) sum += __shfl_xor_sync(every_lane, sum, half);
-  const int which = lane() / 8;  // loss, missed, moved
+  const int which = lane() / 8;  // 0 loss, 1 missed, 2 moved; `score` has missed, moved, loss
   double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
   if (lane() % 8 == 0 && which < 3) score[(which + 2) % 3] += static_cast<double>(sum);
 }

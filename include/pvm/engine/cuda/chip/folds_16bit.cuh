@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Folds of 16-bit weights, which change the weights and what rounding left out of them.
+/// Folds of 16-bit weights: a block gains the rank-L update of its L listed gradients. The update
+/// is a product on tensor cores, (Hidden x ages) factors by (ages x 16) past columns, and is added
+/// to the joined fp32 weight, which is then split again into the high half, which is multiplied,
+/// and the low half in device memory (masters.cuh).
 
 #include <cuda_runtime.h>
 
@@ -32,7 +35,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
   }
   uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);
   if constexpr (S::pipelined && S::operands % 2 == 0) {
-    // Values come from device memory: those of two tiles, before either is written.
+    // The rows are in device memory. Load the values of two operands before storing either of them:
+    // a store in between would make the second load wait for another round trip.
 #pragma unroll 1
     for (int first = 0; first < S::operands; first += 2) {
       float d[2][4][2];
@@ -97,7 +101,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
     Smaller& smaller, Weights& w, uint2& beside) const {
   std::uint32_t* sink = masters_of(to, at.start);
-  uint4 of_all[S::operands];  // asked for at once where they are in device memory
+  uint4 of_all[S::operands];  // if they are in device memory, all loads are in flight at once
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
     if constexpr (S::streams) of_all[i] = factors[i * 32];
@@ -106,7 +110,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
   for (int i = 0; i < S::operands; ++i) {
     const uint4 u = S::streams ? of_all[i] : factors[i * 32];
     const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
-    // Tensor cores add with truncation: what is gained is added in ordinary arithmetic.
+    // Tensor cores truncate when they accumulate, which would pull weights towards 0 over many
+    // folds. So they compute the gain only, which is added in ordinary arithmetic.
     Gains gain = {};
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
@@ -136,7 +141,7 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::ask_past(
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const auto age =
-        static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // else times 0
+        static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // beyond: factor is 0
     const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
     for (int half = 0; half < 2; ++half) past.word[half][i] = __ldcg(a.past + (at[half] + then));
@@ -238,7 +243,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block
   if (!keep) return;
   listed.x = beside.x;
   listed.z = beside.y;
-  __syncwarp();  // all lanes have read
+  __syncwarp();  // all lanes have read the list
   store_wide(block, w);
   store_tiles(list, listed);
 }

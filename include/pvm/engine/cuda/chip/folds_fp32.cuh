@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Folds of fp32 weights, which change a block where it is.
+/// Folds of fp32 weights: a block gains one outer product for each listed gradient, in ordinary
+/// arithmetic, and is changed where it is.
 
 #include <cuda_runtime.h>
 
@@ -91,7 +92,7 @@ __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::ask_past(const ChipB
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::keep_past(const Past& then) const {
   std::uint32_t* x = past_columns();
-  __syncwarp();  // all lanes have read those of the block before
+  __syncwarp();  // all lanes have read the past of the previous block
 #pragma unroll
   for (int i = 0; i < (S::terms + 1) / 2; ++i) {
     const int age = lane() / columns + 2 * i;

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the sources of units have sent: their values, and inner products with their past.
+/// Receives what the SMs of the sources sent: values c(h), which become inputs, and their inner
+/// products with the listed past. Records are in tagged pieces (sizes.hpp); a thread polls a piece
+/// until its tag is that of the expected step, with several loads in flight.
 
 #include <cuda_runtime.h>
 
@@ -18,8 +20,8 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
-  constexpr int at_once = S::specialised ? 6 : 4;
-  constexpr std::uint32_t whole = 1U << 31;  // all three words of a piece are values
+  constexpr int at_once = S::specialised ? 6 : 4;  // pieces that a thread has in flight
+  constexpr std::uint32_t whole = 1U << 31;        // flag in `to`: all three words are values
   const std::uint32_t* from = past(step);
   const auto mark = static_cast<std::uint32_t>(step + 1);
   const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
@@ -66,6 +68,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_pro
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_sources(
     const Products& sum) const {
+  // Lane s * product_pieces + k has piece k of source s. The first product_pieces lanes get the
+  // complete sums; lane i then takes word i % 3 of piece i / 3.
   float out = 0;
 #pragma unroll
   for (int i = 0; i < 3; ++i) {

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Numbers as two of 16 bits. Values, so that products lose nothing of them: two in a word. And
-/// fp32 weights: the larger half is what is multiplied, the smaller one what rounding left out. A
-/// master beside the working copy then costs two bytes, and nothing is read or written twice.
+/// Numbers as two 16-bit numbers.
+///   Split   a value (an input, h or d1) as one word: the rounded value and its residual. Products
+///           with both keep 16 or more bits of the value's mantissa.
+///   Halves  an fp32 master weight as two words for each pair of weights: the high halves are the
+///           working copy that is multiplied, the low halves the residuals. A master weight then
+///           costs two bytes more than the working copy, and no byte is read or written twice.
 
 #include <cstdint>
 
@@ -15,7 +18,7 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// A 16-bit operand, cut towards 0.
+/// `v` as a 16-bit operand, truncated towards 0.
 template <class Precision>
 PVM_HOST_DEVICE std::uint16_t cut_operand(float v);
 template <>
@@ -35,8 +38,8 @@ PVM_HOST_DEVICE inline std::uint16_t cut_operand<fp16>(float v) {
 #endif
 }
 
-/// A value as two 16-bit numbers, the larger in the low half. The rest is cut, not rounded, so that
-/// unpack(pack(v)) packs to the same word.
+/// A value as a word: the value rounded to 16 bits in the low 16 bits, the residual in the high 16
+/// bits. The residual is truncated, not rounded, so that unpack(pack(v)) packs to the same word.
 template <class Precision>
 struct Split {
   using Math = batch::Math<Precision>;
@@ -50,14 +53,15 @@ struct Split {
   }
 };
 
-/// In fp32 a value is its own word.
+/// In fp32 the word is the bits of the value.
 template <>
 struct Split<fp32> {
   PVM_HOST_DEVICE static std::uint32_t pack(float v) { return batch::Math<fp32>::operand(v); }
   PVM_HOST_DEVICE static float unpack(std::uint32_t word) { return batch::Math<fp32>::value(word); }
 };
 
-/// The halves of two weights, the first in the lower 16 bits.
+/// The high halves and the low halves of two weights; in either word the first weight's is in the
+/// low 16 bits.
 struct WordPair {
   std::uint32_t high, low;
 };
@@ -68,8 +72,8 @@ struct WeightPair {
 template <class Precision>
 struct Halves;
 
-/// Exact: the bits of the weight, 2^15 larger, so that cutting them rounds the upper half to
-/// nearest.
+/// Exact. The halves are the upper and lower 16 bits of the fp32 bit pattern plus 2^15: the
+/// addition rounds the upper half to nearest, and `join` takes it back.
 template <>
 struct Halves<bf16> {
   using Bits = batch::Math<fp32>;
@@ -102,9 +106,9 @@ struct Halves<bf16> {
   }
 };
 
-/// To a unit in the last place, or to 2^-36: the larger half is rounded to nearest, and what is
-/// left is cut to fp16, 2^12 times as large, because fp16 ends at 2^-24. It is cut, not rounded, so
-/// that joined halves are rounded as the weight was.
+/// Exact to a unit in the last place, or to 2^-36 if that is larger. The high half is rounded to
+/// nearest. The residual is kept 2^12 times as large, because the smallest fp16 number is 2^-24. It
+/// is truncated, not rounded, so that the joined halves round to the same high half as the weight.
 template <>
 struct Halves<fp16> {
   using Math = batch::Math<fp16>;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Hidden values and their inner products, and how they are sent.
+/// Makes the hidden values of a unit and their inner products with the listed past, and sends both
+/// to the units that read them.
 
 #include <cuda_runtime.h>
 
@@ -28,7 +29,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   const bool keeps = keeps_row(ring);
   const auto make = [&](int i) {
     const float* part = float_area(u) + S::part0 + i;
-    float v = part[S::multipliers * S::values];  // of the listed gradients
+    float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
 #pragma unroll
     for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
     const float h = activate(v);
@@ -39,19 +40,22 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     if constexpr (!S::pipelined) area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h);
     return word;
   };
-  if constexpr (S::streams) {  // what goes through device memory takes a trip there and back
+  // If all weights are streamed the area is in device memory, and reading words back from it would
+  // cost a round trip. So they go from lane to lane by shuffles.
+  if constexpr (S::streams) {
     std::uint32_t mine[lanes_times] = {};
 #pragma unroll
     for (int k = 0; k < lanes_times; ++k) {
       const int i = lane() + 32 * k;
       if (i < Hidden) mine[k] = make(i);
     }
-    __syncwarp();  // the lanes read what all have written
+    __syncwarp();  // unit_products reads rows that all lanes have written
     send_words(
         record, S::value_pieces, [&](int i) { return word_of_lanes(mine, i); }, t);
   } else {
+    // Word i of the listed gradients' part is read by the lane that overwrites it, just before.
 #pragma unroll 1
-    for (int i = lane(); i < Hidden; i += 32) words[i] = make(i);  // nobody reads these any more
+    for (int i = lane(); i < Hidden; i += 32) words[i] = make(i);
     __syncwarp();
     send_words(
         record, S::value_pieces, [&](int i) { return words[i]; }, t);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The pass over W1, which gives y(t) and W1^T d1, and d0(t) of the latter.
+/// The pass of fp32 weights over W1, which makes y(t) and W1^T d1(t), and, for all precisions, what
+/// makes d0(t) of the latter. (In 16 bits the passes are in multipliers.cuh and streamers.cuh.)
 
 #include <cuda_runtime.h>
 
@@ -54,8 +55,10 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     int u) const {
   const unsigned long long t = now().step;
   const float* part = float_area(u) + S::part1;
-  const int mine = 2 * min(lane(), (Hidden - 1) / 2);  // and the next
-  // Lane i: of the gradient in column i.
+  const int mine = 2 * min(lane(), (Hidden - 1) / 2);  // this lane has values mine and mine + 1
+  // A part has [Hidden] sums of W1^T d1 (the remainder rows are the first list rows), one of the
+  // bias, which nobody needs, and [lags] products d1(j).d1 in the order of list rows. Lane i sums
+  // product i over the warps.
   float product = 0;
   float2 z = {0, 0};
 #pragma unroll(S::streams ? S::multipliers : 4)
@@ -65,7 +68,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     z.x += v.x;
     z.y += v.y;
   }
-  const int column = now().lag - 1 - min(lane(), S::terms - 1);  // of the gradient of this age
+  const int column = now().lag - 1 - min(lane(), S::terms - 1);  // product of age lane()
   const float2 of_past =
       weigh_rows(S::hidden, u, t - 3,
                  __shfl_sync(every_lane, product, column < 0 ? column + S::lags : column));

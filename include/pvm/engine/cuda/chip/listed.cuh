@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The listed gradients, which are not in the weights yet: what they weigh, and what they add.
+/// The listed gradients, which are not in the weights yet (docs/design.md, deferred updates): their
+/// coefficients, what they add to W0 x, and what W1's lists are multiplied by for y.
 
 #include <cuda_runtime.h>
 
@@ -32,7 +33,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::open_ta
     float v = 0;
     if (age < S::terms) v = __ldg(from + (folds ? 2 * square : since * S::terms) + age);
     if (age == sums - 2) v = 1;
-    // Of the row of folds: how many of them there are.
+    // In the row of folds this is the number of coefficients that are not 0.
     if (age == sums - 1 && folds) v = __ldg(from + 2 * square + S::terms);
     (folds ? folds_of(u) : float_area(u) + S::tables + since * sums)[age] = v;
     if constexpr (S::pipelined) {
@@ -56,12 +57,14 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
     const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
     return weights_of(u, phase) + 3 * (lane() % S::product_pieces);
   };
-  Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};  // the first group is the primary sources
+  // Unless the unit sees a patch, the first group is its primary sources. Their products are summed
+  // without coefficients, because the next step uses them for B, with other coefficients.
+  Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};
 #pragma unroll 1
   for (std::uint32_t from = 0; from < my.groups; from += at_once) {
     uint4 piece[at_once];
     std::uint32_t at[at_once];
-    Products weigh[at_once];  // before pieces, where it comes from device memory
+    Products weigh[at_once];  // if coefficients are in device memory: loaded before the pieces
     bool all_there = true;
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
@@ -128,8 +131,10 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
     sum.x += of_row * v.x;
     sum.y += of_row * v.y;
   };
-  // In the order in which rows lie, which spares finding them.
-  if constexpr (S::streams) {  // what goes through device memory takes a trip there and back
+  // Rows are summed in the order in which the ring buffer has them, so that their addresses are
+  // constants; the weights are rotated instead. If all weights are streamed the area is in device
+  // memory: the weights go by shuffles, which saves a round trip, and eight rows are in flight.
+  if constexpr (S::streams) {
     const float listed = lane() < S::terms ? weight : 0.0F;
     constexpr int at_once = 8;
     const float* rows = history_rows(what, u);
@@ -150,7 +155,8 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
     }
     return sum;
   }
-  // Nobody needs what stands in this place meanwhile.
+  // S::listed_part is free here: `listed_share` writes it after this call, and `finish_unit` has
+  // read it before `finish_gradient` makes its call.
   float* weights = float_area(u) + S::listed_part;
   if (lane() < history) {
     const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));
@@ -196,8 +202,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_la
     area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
   }
   const int e = lane() & (sums - 1);
-  // By the age that a gradient had in the step of these values. That of step t - 1 was not listed
-  // then; the oldest makes place for that of step t, and weighs nothing any more.
+  // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
+  // list row of the oldest one is being overwritten by step t; its coefficient has become 0.
   const int age = e > S::rest ? age_of(e) - 1 : 0;
   const bool listed = age >= 0 && age < S::terms - 1;
   float v = 1;  // the bias
@@ -206,7 +212,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_la
   const int place = e <= S::rest ? sums - 2 : (listed ? age : 0);
   const float* tables = float_area(u) + S::tables_after + place;
   std::uint32_t* to = area(u) + S::listed + e;
-  // Tables are in device memory: all are asked for at once.
+  // The tables are in device memory: all loads are in flight at once.
   constexpr int each = 32 / sums, at_once = (S::most_period + each - 1) / each;
 #pragma unroll 1
   for (int first = lane() / sums; first < a.period; first += at_once * each) {

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The masters of 16-bit weights, to which folds add: what is multiplied, and what rounding left
-/// out of it (halves.hpp), which lies in device memory, behind all weights, in the same order. So a
-/// fold moves half of what it would with fp32 masters.
+/// Master weights in two 16-bit halves, to which folds add. The high half is the working copy that
+/// is multiplied; the low half is what rounding left out (halves.hpp). Low halves are in device
+/// memory, behind the high halves of all weights, in the same order. A fold therefore moves half
+/// the bytes that fp32 master weights beside a working copy would take.
 
 #include <cuda_runtime.h>
 
@@ -16,17 +17,19 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// What is gained by the weights of a lane's word of two tiles, or of one beside them: of the left
-/// and right eight columns, upper rows and lower ones.
+/// What a fold adds to a lane's weights of two tiles, as mma accumulators: [0] for the left eight
+/// columns, [1] for the right ones; in each two weights of the upper tile, two of the lower one.
+/// For remainder rows only the upper ones count.
 using Gains = float[2][4];
 
-/// Smaller halves of a lane: of word i of its tiles, and how both halves gain.
+/// Loads and stores a lane's low halves, and adds gains to both halves.
 template <class Precision>
 struct Masters {
-  /// Gains, and the factors they are made of, are so many times as large: a rate times d0 may be
-  /// less than fp16 can say, which ends at 2^-24.
+  /// Gains, and the factors they are made of, are `scale` times their value: in fp16 a learning
+  /// rate times d0 may be smaller than the smallest number, 2^-24.
   static constexpr float scale = std::same_as<Precision, fp16> ? 0x1p12F : 1.0F;
 
+  /// The low halves of word i of this lane's tiles.
   __device__ __forceinline__ static uint4 load(const std::uint32_t* masters, int i, int lane) {
     return __ldcg(reinterpret_cast<const uint4*>(masters) + i * 32 + lane);
   }
@@ -34,12 +37,14 @@ struct Masters {
                                                const uint4& m) {
     reinterpret_cast<uint4*>(masters)[i * 32 + lane] = m;
   }
+  /// Adds to the high halves `w` and the low halves `m` of two tiles.
   __device__ __forceinline__ static void add(uint4& w, uint4& m, const Gains& gain) {
     add_pair(w.x, m.x, gain[0][0], gain[0][1]);
     add_pair(w.y, m.y, gain[0][2], gain[0][3]);
     add_pair(w.z, m.z, gain[1][0], gain[1][1]);
     add_pair(w.w, m.w, gain[1][2], gain[1][3]);
   }
+  /// Adds to those of a remainder row.
   __device__ __forceinline__ static void add_row(uint2& w, uint2& m, const Gains& gain) {
     add_pair(w.x, m.x, gain[0][0], gain[0][1]);
     add_pair(w.y, m.y, gain[1][0], gain[1][1]);

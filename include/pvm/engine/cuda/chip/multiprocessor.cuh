@@ -2,12 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a multiprocessor does for its units in a step, piece by piece. Who does which piece, and
-/// when, is in resident.cuh, specialised.cuh, streamed.cuh and pipelined.cuh; how a block is
-/// multiplied and folded in blocks_16bit.cuh and blocks_fp32.cuh.
+/// What a streaming multiprocessor (SM) does for its units in a step. This file declares the pieces
+/// of that work, by the file that defines them. Which warps do which piece, in which order, is in
+/// resident.cuh (fp32 on the chip), specialised.cuh (16 bits on the chip), streamed.cuh (fp32
+/// streamed) and pipelined.cuh (16 bits streamed). How a block of weights is multiplied and folded
+/// is in blocks_16bit.cuh and blocks_fp32.cuh.
 ///
-/// This file is the table of contents: what a multiprocessor knows, and what it can do. The files
-/// that are named in it say how.
+/// The work on unit u in step t:
+///     gather.cuh   x(t) from the records that the SMs of its sources sent in step t - 1
+///     patches.cuh  x(t) of layer 0: pixels, and their inner products with the listed past
+///     listed.cuh   what the listed gradients add to W0 x(t), and what W1's lists are multiplied by
+///     (blocks)     W0 x(t), by all warps that multiply, each for its own blocks
+///     hidden.cuh   h(t), its inner products with the listed past; both are sent as a record
+///     errors.cuh   d1(t) of the outputs, and the scores
+///     learn.cuh    y(t) and W1^T d1(t) in one pass over W1, then d0(t)
+///
+/// A record holds the values of a unit in one step and their inner products with the unit's values
+/// in the steps of the listed gradients. It is the only data that SMs exchange in a step, in tagged
+/// 16-byte pieces (see `in_pieces`), which readers poll for.
 
 #include <cuda_runtime.h>
 
@@ -24,13 +36,15 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// A lane's piece of a source's inner products. As many lanes as there are pieces have a
-/// source's.
+/// A lane's piece of a source's inner products: three ages. S::product_pieces adjacent lanes have
+/// all ages of a source, and a warp has group_slots sources.
 struct Products {
   float v[3];
 };
 
-/// One multiprocessor: a block of threads with whole units. Every function is inlined.
+/// One SM: a thread block with whole units. Every function is inlined. Parameters called `u` are
+/// local numbers of units. Functions whose comment says "one warp's work" are called by all lanes
+/// of a warp.
 template <class Precision, int Hidden, Home home>
 struct Multiprocessor : Blocks<Precision, Hidden, home> {
   using Base = Blocks<Precision, Hidden, home>;
@@ -54,7 +68,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ float activate(float v) const {
     return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
   }
-  /// Which derivative a step takes.
+  /// Which derivative this step takes: 0 compatible, 1 true, 2 logistic. Steps 0 and 1 never take
+  /// the true one, which is 0 for the all-ones past.
   __device__ __forceinline__ int derivative_kind() const {
     return a.activation == 1 && now().step < 2 ? 0 : a.activation;
   }
@@ -62,30 +77,32 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     if (kind == 0) return Fast::derivative(v);
     return kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v);
   }
-  /// Where a launch begins.
+  /// Sets the first ChipNow of a launch, except for `frame`.
   __device__ __forceinline__ void begin(unsigned long long step) const {
     ChipNow& n = now(0);
     n.step = step;
     n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
     n.lag = static_cast<int>(step % S::lags);
   }
-  /// Of the launch, in shared memory.
+  /// Pointers to the frames of the launch, and whether each of them is scored, by step of the
+  /// launch; in shared memory.
   __device__ __forceinline__ const std::uint8_t** frames() const {
     return reinterpret_cast<const std::uint8_t**>(shared + ChipAreas::frames);
   }
   __device__ __forceinline__ std::uint8_t* scored() const {
     return reinterpret_cast<std::uint8_t*>(shared + ChipAreas::scored);
   }
-  /// Tables of a unit's rates, by step.
+  /// Numbers of a unit's coefficient tables, by step of the launch.
   __device__ __forceinline__ std::uint16_t* rates(int u) const {
     return reinterpret_cast<std::uint16_t*>(area(u) + S::rates);
   }
-  /// Whether this step's row of a ring of so many in device memory is still there when the launch
-  /// ends: nobody reads such rows before.
+  /// Whether this step's row of a ring buffer of `rows` rows in device memory survives until the
+  /// launch ends. Only such rows of h, d0 and d1 are stored: nobody reads them before.
   __device__ __forceinline__ bool keeps_row(int rows) const {
     return now().frame + rows >= launch().count;
   }
-  /// Outputs of the last two steps, where this multiprocessor has them and where all are.
+  /// Output i of [2][out_count], the outputs of this SM in the last two steps: in shared memory,
+  /// and its place among all outputs in device memory.
   __device__ __forceinline__ float& own_output(int i) const { return floats(p.y)[i]; }
   __device__ __forceinline__ float& all_output(int i) const {
     const std::uint32_t o = static_cast<std::uint32_t>(i) % p.out_count;
@@ -93,17 +110,18 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     const std::uint32_t first = list<ChipTarget>(p.targets)[o / columns].out;
     return a.y[static_cast<std::size_t>(odd) * a.output_row + first + o % columns];
   }
-  /// Of the products of the primary sources, or of a patch, by age.
+  /// Inner products of A(step), the patch or the values of all primary sources, with A in the steps
+  /// of the listed gradients, by age, [sums]. The last two steps' are kept.
   __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
     return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * sums;
   }
   __device__ __forceinline__ static float4 four(const float* from) {
     return *reinterpret_cast<const float4*>(from);
   }
-  /// Whether a step is the first or the last of its launch.
+  /// Whether this step is the first or the last of its launch.
   __device__ __forceinline__ bool first() const { return now().frame == 0; }
   __device__ __forceinline__ bool last() const { return now().frame + 1 == launch().count; }
-  /// Calls work(u) for every step-th unit.
+  /// Calls work(u) for every step-th unit from first_unit on.
   template <class Work>
   __device__ __forceinline__ void each_unit(int first_unit, int step, Work work) const {
 #pragma unroll 1
@@ -112,179 +130,201 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- gates, where warps have roles
 
-  /// What one role makes and another waits for. Who waits at a gate does not wait for others who
-  /// wait.
+  /// A gate is an mbarrier: warps of one role (producers) arrive at it, warps of another role wait
+  /// at it. Unlike at a named barrier, a waiting warp does not wait for the other warps that wait.
   static constexpr int most_gates =
       (ChipAreas::score - ChipAreas::gates) * 4 / static_cast<int>(sizeof(CopyBarrier));
   __device__ __forceinline__ CopyBarrier* gate(int which) const {
     return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
   }
-  /// Roles do not begin a step all at once: there is room for what is known of four.
+  /// Moves this warp on to the next step. Roles do not begin a step at the same time, so there are
+  /// four ChipNow.
   __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
-  /// A gate opens once a step, when all warps who make what it stands for have said so.
+  /// Arrives at a gate, with all that this warp has written. A gate opens once a step, when all its
+  /// producer warps have arrived.
   __device__ __forceinline__ void open_gate(int which) const {
     __syncwarp();
     if (lane() == 0) barrier_arrive(gate(which));
   }
-  /// Of a step of this launch.
+  /// Waits until a gate has opened in step number `frame` of this launch.
   __device__ __forceinline__ void pass_gate(int which, int frame) const {
     barrier_wait(gate(which), static_cast<unsigned>(frame) & 1U);
     __syncwarp();
   }
 
-  /// The way through a warp's blocks of W1, unit by unit.
+  /// State of a warp's pass over its blocks of W1, unit by unit.
   struct WideWalk {
-    typename Base::Rows h{};
-    typename Base::Sums sum;
-    typename Base::ListSums more;
-    bool first = true;  ///< of its unit
+    typename Base::Rows h{};       ///< h of the unit, multiplied by the tiles for y
+    typename Base::Sums sum;       ///< W1^T d1 of the unit's blocks so far: the rows in tiles
+    typename Base::ListSums more;  ///< and the list rows, times their coefficients
+    bool first = true;             ///< the next block is the first of its unit
   };
 
   // -------------------------------------------------------------- launch.cuh
 
-  /// Where the launch stands among the staged frames: one thread's work.
+  /// Fills the ChipLaunch from the cursor and the staged block of frames: one thread's work.
   __device__ void begin_launch() const;
-  /// What steps need to know of their frames, to shared memory.
+  /// Loads to shared memory what the steps of the launch need: pointers to frames, table numbers,
+  /// pixel offsets of a patch.
   __device__ void load_launch() const;
-  /// The past from device memory to shared memory.
+  /// Loads the past from device memory to where steps use it. It calls the next four functions.
   __device__ void load_past() const;
-  /// Its parts: what starts as zeros, and the scores; what units did; their outputs; what patches
-  /// were.
+  /// Clears x and the warps' parts of sums, invalidates the coefficients, and loads the scores.
   __device__ void start_areas() const;
+  /// Loads h, d0 and c(h) of the last `history` steps before step t.
   __device__ void load_histories(unsigned long long t) const;
+  /// Loads y of the last two steps.
   __device__ void load_outputs() const;
+  /// Loads the patches of the last `history` steps before step t.
   __device__ void load_patches(unsigned long long t) const;
-  /// Where in a frame a patch begins.
+  /// Index in a frame of the first pixel of patch number `patch`.
   __device__ __forceinline__ std::uint32_t corner_of(std::uint32_t patch) const {
     const auto across = static_cast<std::uint32_t>(a.side / a.block_size);
     const auto down = static_cast<std::uint32_t>(a.block_size * a.channels);
     return patch / across * down * static_cast<std::uint32_t>(a.side) + patch % across * down;
   }
-  /// Number i, the last first, of the steps before step t that are kept.
+  /// Step t - 1 - i, plus a multiple of both ring sizes: steps before step 0 have rows, too.
   __device__ __forceinline__ static unsigned long long step_before(unsigned long long t, int i) {
     return t - 1 - static_cast<unsigned>(i) + 2 * ring;
   }
-  /// The rows beside the tiles of this warp's blocks of W0.
+  /// Loads the remainder rows of this warp's blocks of W0 to shared memory.
   __device__ void load_rests() const;
-  /// W1, its last rows, and the listed d1 beside them.
+  /// Loads this warp's blocks of W1 that stay in shared memory, and fills the lists of all its
+  /// blocks: remainder rows, bias and listed d1.
   __device__ void load_wide_weights() const;
-  /// Outputs and scores, to device memory.
+  /// Stores outputs and scores to device memory.
   __device__ void store_results() const;
-  /// Advances the cursor: one thread's work, when all have read it.
+  /// Advances the cursor: one thread's work, when all thread blocks have read it.
   __device__ void end_launch() const;
-  /// What follows the current step.
+  /// Sets `next` to the step after the current one.
   __device__ void prepare(ChipNow& next) const;
-  /// Prepares the next step, and counts that the current one has begun: one thread's work.
+  /// Prepares the next step, and counts that this SM has begun the current one: one thread's work.
   __device__ void prepare_step() const;
-  /// Nobody writes over what the slowest may still read: before step t all have begun step t -
-  /// ahead. How many have done so is counted here.
+  /// A row of the ring buffer in device memory is overwritten after `ring` steps. So that no SM
+  /// overwrites a row that the slowest SM may still read, it waits before step t until all SMs have
+  /// begun step t - ahead. `slowest_at` is the counter of SMs that have; `ask_slowest` loads it.
   __device__ const unsigned int* slowest_at(unsigned long long t) const;
   __device__ unsigned int ask_slowest(unsigned long long t) const;
-  /// `begun` is what has been asked for.
+  /// Waits; `begun` is what `ask_slowest` has loaded earlier.
   __device__ void wait_for_slowest(unsigned long long t, unsigned int begun) const;
   __device__ void wait_for_slowest(unsigned long long t) const;
 
   // -------------------------------------------------------------- gather.cuh
 
-  /// Values of sources of step `step` to x, in the places of even or odd steps; waits for them. The
-  /// work of `count` threads, of which this is number `me`.
+  /// Copies the values that all sources of this SM's units sent in step `step` to x, to the places
+  /// for odd or even steps; polls until they are there. The work of `count` threads, of which this
+  /// is number `me`.
   __device__ void gather_values(unsigned long long step, bool odd, int me, int count) const;
-  /// Where this lane's piece of a source's products is in a row.
+  /// Word, in a row of the past, of this lane's piece of a source's inner products.
   __device__ std::uint32_t products_at(const ChipSlot& slot) const;
-  /// Adds a piece that was received, times `w`.
+  /// Adds a received piece, each age times its coefficient w[0] to w[2].
   __device__ static void add_products(Products& sum, uint4 piece, const float* w);
-  /// Where in a row of the past this lane finds its piece of a group's, and when what its source
-  /// feeds folds.
+  /// This lane's element of `ChipUnit::products` for a group of sources: where its piece of the
+  /// inner products is in a row of the past, and the phase of what the source feeds.
   __device__ __forceinline__ std::uint32_t source_place(const ChipUnit& my,
                                                         std::uint32_t group) const {
     return shared[my.products + group * 32 + static_cast<unsigned>(lane())];
   }
-  /// What this lane has of the primary sources of a unit, from number `from` on: the products that
-  /// they sent in step `step`.
+  /// The inner products that the primary sources of a unit sent in step `step`, from source number
+  /// `from` on: this lane's piece, summed over the groups of sources. Polls until they are there.
   __device__ Products primary_products(int u, unsigned long long step, std::uint32_t from) const;
-  /// The sum over the sources; lane i gets that of age i.
+  /// Sums over the sources of a group, which are in different lanes; lane i gets the sum of age i.
   __device__ float over_sources(const Products& sum) const;
 
   // -------------------------------------------------------------- listed.cuh
 
-  /// The tables of this step's rates, where they are others than those that are there.
+  /// Copies this step's coefficients to a unit's area unless they are there: one warp's work.
   __device__ void open_tables(int u) const;
-  /// What the listed gradients add to a unit's W0 x, one warp's work: the sum over ages of T d0(j),
-  /// where T is the sum over the blocks that fold together of w(age) x(j-2).x(t).
+  /// What the listed gradients add to W0 x(t) of a unit: one warp's work. It is the sum over ages
+  /// of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
+  /// w(age) times the panel's part of x(j-2).x(t).
   __device__ void listed_share(int u) const;
-  /// The sum over the rows `what` of step `newest` and of those before it, times the weight of that
-  /// age, which lane i has of age i: two values a lane.
+  /// The sum over ages of weight(age) times the row of step newest - age of the ring buffer `what`
+  /// (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane and
+  /// 2 lane + 1, so rows have at most 64 elements.
   __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
                                float weight) const;
-  /// What W1's columns beside the tiles are multiplied by, for blocks by when they last folded: the
-  /// last hidden values, 1, and w r(j-2).r(t) of each listed gradient. `sum`: of lanes 16 and more.
+  /// Writes what the rows of W1's lists are multiplied by for y(t), S::listed, for blocks by the
+  /// number of steps since they last folded: the hidden values of the remainder rows, 1 for the
+  /// bias, and w r(j-2).r(t) for each listed gradient. `sum` is of `unit_products`; lanes 16 to 31
+  /// have the products of h.
   __device__ void list_representation(int u, float sum) const;
-  /// The same for y(t - 1), in step t, when others read h(t) already.
+  /// The same for y(t - 1), in step t, where h(t) is made before y(t - 1) (`pipelined`). Also
+  /// writes h(t - 1) to S::raw.
   __device__ void list_last_representation(int u) const;
 
   // -------------------------------------------------------------- patches.cuh
 
-  /// Pixels of a patch that a lane has under way, every 32nd.
+  /// Pixels of a patch that a lane has in flight: number `first` and every 32nd after it.
   static constexpr int pixels_at_once = 3;
   struct Pixels {
     std::uint32_t v[pixels_at_once];
   };
-  /// Asks for pixels from `first` on of what a unit sees in the frame `ahead_by` behind the current
-  /// one, if the launch has it.
+  /// Starts the loads of pixels `first`, first + 32 and so on of a unit's patch, in the frame
+  /// `ahead_by` steps after the current one. Loads nothing if the launch does not have that frame.
   __device__ Pixels ask_pixels(int u, int ahead_by, int first) const;
-  /// Those in A of the step of that frame, in the past, and in the patch's history.
+  /// Stores these pixels to A of that frame's step, to its row of the past, and to the history.
   __device__ void place_pixels(int u, int ahead_by, int first, const Pixels& pixels) const;
-  /// When all of a patch is there, its inner products with the listed past.
+  /// Makes the inner products of a complete patch with the listed past: one warp's work.
   __device__ void finish_patch(int u, int ahead_by) const;
-  /// All of these: one warp's work.
+  /// Loads, stores and finishes a patch: one warp's work.
   __device__ void read_patch(int u, int ahead_by) const;
-  /// The inner product of two patches of which `four_now(i)` and `four_then(i)` are four pixels,
-  /// and `now_at(i)` and `then_at(i)` one. Half a warp has every other four; both get the sum.
-  /// Explicit, so that all kernels round alike.
+  /// The inner product of two patches, of which `four_now(i)` and `four_then(i)` return pixels i to
+  /// i + 3, `now_at(i)` and `then_at(i)` pixel i. Each half of the warp sums every other four
+  /// pixels; both get the sum. Written with explicit fused multiply-adds, so that it is rounded
+  /// alike in all kernels.
   template <class FourNow, class FourThen, class NowAt, class ThenAt>
   __device__ float patch_product(FourNow four_now, FourThen four_then, NowAt now_at,
                                  ThenAt then_at) const;
 
   // -------------------------------------------------------------- hidden.cuh
 
-  /// h(t) of a unit, sent, and then its inner products: one warp's work.
+  /// Makes h(t) of a unit from the warps' parts of W0 x(t), sends c(h(t)), then makes and sends its
+  /// inner products: one warp's work.
   __device__ void finish_unit(int u) const;
-  /// Inner products of a unit's values in step t with the listed ones: of c(h) to the first sixteen
-  /// lanes, of h to the others, each that of an age.
+  /// Inner products of a unit's values in step t with those in the steps of the listed gradients:
+  /// lane i gets that of c(h) at age i, lane 16 + i that of h.
   __device__ float unit_products(int u, unsigned long long t) const;
-  /// The sum over a unit's values of a(i) b(i), of which `four_a(i)` are those from i on. Explicit,
-  /// so that all kernels round alike.
+  /// The sum over a unit's values of a(i) b(i), where `four_a(i)` returns a(i) to a(i + 3) and
+  /// `one_a(i)` returns a(i). Written with explicit fused multiply-adds, so that it is rounded
+  /// alike in all kernels.
   template <class FourA, class FourB, class OneA, class OneB>
   __device__ static float inner_product(FourA four_a, FourB four_b, OneA one_a, OneB one_b);
-  /// Word i of a unit's values, of which a lane has every 32nd.
+  /// Word i of the words that lanes have of a unit's values: lane l has words l, l + 32 and so on.
   static constexpr int lanes_times = (Hidden + 31) / 32;
   __device__ static std::uint32_t word_of_lanes(const std::uint32_t (&of_lane)[lanes_times], int i);
-  /// Sends `pieces` pieces of the words word(i), marked as of step t.
+  /// Sends the words word(0), word(1) and so on as `pieces` pieces (at most 32) with the tag of
+  /// step t. `word` is called by all lanes, also for indices behind the last value.
   template <class Word>
   __device__ void send_words(std::uint32_t* to, int pieces, Word word, unsigned long long t) const;
-  /// Behind the values of a unit's record, its inner products; lane i has that of age i.
+  /// Sends inner products to their place in a unit's record, behind the values; lane i has that of
+  /// age i.
   __device__ void send_products(std::uint32_t* record, float product, unsigned long long t) const;
 
   // -------------------------------------------------------------- errors.cuh
 
-  /// d1(t), beside W1 too, and the scores, of outputs `from`, `from + step` and so on, up to
-  /// `end`. Half a warp has sixteen outputs at a time. What does not change is read once: behind
-  /// each store to shared memory the compiler would read it again.
+  /// Makes d1(t), stores it to the row of W1's lists that belongs to this step as well, and adds up
+  /// the scores, for outputs `from`, from + step and so on, up to `end` (exclusive). Half a warp
+  /// has the 16 outputs of a block of W1 at a time. Invariant values are read to registers first:
+  /// the compiler would read them again after each store to shared memory.
   __device__ void errors(int from, int end, int step) const;
-  /// Adds a warp's to its scores.
+  /// Adds the lanes' sums to this warp's scores: `loss` is the squared error of all outputs;
+  /// `missed` and `moved` are the squared errors, in scored pixels, of the prediction and of
+  /// repeating the frame of two steps before.
   __device__ void add_score(float loss, float missed, float moved) const;
 
   // -------------------------------------------------------------- learn.cuh
 
-  /// In fp32: y(t) of a block whose tiles are in `w`, and what it has of W1^T d1 and of d1(j).d1,
-  /// the latter with its coefficients. `load_next` is called when the tiles have been multiplied:
-  /// others may come to their place while sums are added up.
+  /// In fp32: makes y(t) of a block of W1 whose tiles are in `w`, and adds up what the block
+  /// contributes to W1^T d1 and, times their coefficients, to the products d1(j).d1. `load_next()`
+  /// is called when the tiles have been multiplied: it may start to load the next tiles to `w`.
   template <class LoadNext>
   __device__ void learn_block(WideWalk& on, const ChipWideBlock& block, const Weights& w,
                               LoadNext load_next) const;
-  /// This warp's part of both of the latter, to the warp that makes d0 of it.
+  /// Writes this warp's sums to its part in the unit's area (S::part1), for `finish_gradient`, and
+  /// clears them.
   __device__ void hand_over(int u, typename Base::Sums& sum, typename Base::ListSums& more) const;
-  /// d0(t) of a unit: one warp's work.
+  /// Makes d0(t) of a unit from the warps' parts of W1^T d1(t): one warp's work.
   __device__ void finish_gradient(int u) const;
 };
 

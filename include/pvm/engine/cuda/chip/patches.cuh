@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The patches that units of the first layer see.
+/// The patches that units of layer 0 see: their pixels become A, and their inner products with the
+/// patches in the steps of the listed gradients take the place of those that sources send.
 
 #include <cuda_runtime.h>
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     int u, int ahead_by) const {
   const ChipUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
-  __syncwarp();  // the lanes read what all have written
+  __syncwarp();  // the lanes read pixels that other lanes have written
   const float* saw = seen(my, t);
   const int age = min(lane() & (sums - 1), S::terms - 1);
   const float* then = seen(my, t - 3 - static_cast<unsigned>(age) + history);

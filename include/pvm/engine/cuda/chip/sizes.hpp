@@ -2,16 +2,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How a unit's weights lie on the chip: the constants that plan, kernel and engine share.
+/// Constants and program structures that the host's plan, the kernels and the engine share: how
+/// the weights of a unit are laid out, what a unit keeps beside them, and where everything is in
+/// shared memory.
 ///
-/// Both matrices are cut into blocks of 16 columns of what they multiply, W0 by its inputs and W1,
-/// transposed, by its outputs. In a block, eight rows (hidden values) are one tile, as a lane of
-/// a tensor core's operand holds it: one row and two pairs of columns. In 16 bits two tiles are one
-/// word of 16 bytes of each of a warp's lanes; fp32 weights lie in the same order, two such words.
-/// 49 hidden values are six tiles and one row more. Of W0 that row is kept beside the tiles. Of W1
-/// it shares two more tiles, the list, with the bias and with the last gradients d1 of the block's
-/// outputs, so that one product gives both W1^T d1 and d1(j).d1, and another both W1 r and its
-/// correction.
+/// A block is Hidden rows (hidden values) by 16 columns of a unit's matrix: 16 inputs of W0, or 16
+/// outputs of W1, which is stored transposed. Eight rows of a block are a tile; two tiles are one
+/// 16 x 16 mma operand A, of which each lane holds one row of either tile and two pairs of columns.
+/// In 16 bits that is one 16-byte word for each lane; fp32 weights have the same order and take two
+/// such words. Rows beyond full tiles are the remainder rows: 49 = 6 * 8 + 1.
+///
+///     W0:  tiles, and apart from them the remainder rows
+///     W1:  tiles, and the list, two more tiles, 16 rows e by the block's 16 outputs:
+///          e < rest         remainder rows of W1^T
+///          e == rest        the bias
+///          e > rest         d1 of the last steps, a ring buffer of `lags` rows
+///
+/// The list lets one product give both W1^T d1 and the inner products d1(j).d1, and another one
+/// both W1 r and the correction for the listed gradients.
+///
+/// Terms: `phase` is the step number modulo the fold period R; a block folds in the steps of its
+/// own phase. The `age` in step t of the listed gradient of step j is t - 1 - j.
+/// A held block stays in registers for a whole launch; a streamed block is loaded from device
+/// memory in every step.
 
 #include <concepts>
 #include <cstddef>
@@ -22,44 +35,51 @@
 
 namespace pvm::inline v0::detail::chip {
 
-inline constexpr int most_warps = 16;     ///< of a block of threads
-inline constexpr int columns = 16;        ///< of a block
-inline constexpr int ring = 32;           ///< rows of the past in device memory, a power of two
-inline constexpr int history = 16;        ///< rows of a unit's past beside it, a power of two
-inline constexpr int sums = 16;           ///< room for one number for each listed gradient
-inline constexpr int ahead = 8;           ///< steps that a multiprocessor may be before another
-inline constexpr int rounds = 2 * ahead;  ///< steps that are counted at once
+inline constexpr int most_warps = 16;     ///< of a thread block, at most
+inline constexpr int columns = 16;        ///< of a block of weights
+inline constexpr int ring = 32;           ///< rows (steps) of the past in device memory; 2^k
+inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of its own past; 2^k
+inline constexpr int sums = 16;           ///< row length of tables by age, longer than `terms`
+inline constexpr int ahead = 8;           ///< steps that one SM may be ahead of another
+inline constexpr int rounds = 2 * ahead;  ///< counters of begun steps; step t uses t % rounds
 inline constexpr int launch_steps = 256;  ///< of one launch, at most
-/// Each step of a launch may have a table of rates for each layer, whose numbers have 16 bits.
+/// Each step of a launch may have its own table of rates for each layer, with a 16-bit number.
 inline constexpr std::size_t most_layers = (std::size_t{1} << 16) / (launch_steps + 1);
 inline constexpr int group_slots = 6;  ///< sources whose inner products a warp reads at once
 
-/// What a multiprocessor tells others lies in pieces of three words and a mark, the number of the
-/// step after it: whoever reads the mark has the words, and nobody waits for anything else. Word of
-/// value i of such a record, and its words when it has `count` values:
+/// SMs exchange data in pieces of 16 bytes, written and read whole: three words of data and a tag,
+/// the number of the step after the one the data belongs to. A reader that finds the expected tag
+/// also has the three words, so no other synchronisation is needed. A record is a sequence of
+/// pieces. `in_pieces(i)` is the word of value i in a record, `words_in_pieces(count)` the length
+/// in words of a record of `count` values.
 PVM_HOST_DEVICE constexpr std::uint32_t in_pieces(std::uint32_t i) { return i + i / 3; }
 constexpr std::size_t words_in_pieces(std::size_t count) { return (count + 2) / 3 * 4; }
 
-/// Whether units of `hidden` values can be cut into tiles.
+/// Whether units of `hidden` values can be cut into tiles: an even number of full tiles, and 1 to 4
+/// remainder rows.
 constexpr bool fits_tiles(int hidden) {
   return hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
 }
 
-/// Where weights and units are: on the chip, as far as there is room, with a warp for each unit; or
-/// in device memory, from which every step streams all of them, whatever their number.
+/// Where weights and unit areas are: `chip`, in registers and shared memory as far as there is
+/// room; or `memory`, in device memory, from which every step streams all weights, however many
+/// units there are.
 enum class Home { chip, memory };
 
 template <class Precision, int Hidden, Home home = Home::chip>
 struct Sizes {
+  /// Whether every step streams all weights from device memory.
   static constexpr bool streams = home == Home::memory;
-  /// Where all is streamed, two blocks of threads share a multiprocessor, so that one's weights
-  /// come while the other is between its passes. Each counts as a multiprocessor in what follows.
+  /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
+  /// two, so that one loads weights while the other is between its passes. Everything below counts
+  /// each thread block as one SM ("multiprocessor").
   static constexpr int together = streams ? 2 : 1;
-  /// Whether weights are fp32, which need no masters beside them.
+  /// Whether weights are fp32. Otherwise a weight is two 16-bit halves: the high half is the
+  /// working copy that is multiplied, the low half holds what rounding left out (masters.cuh).
   static constexpr bool whole = std::same_as<Precision, fp32>;
-  /// Whether each warp has one of three roles (specialised.cuh): some multiply, some finish units,
-  /// some fold. Or one of two (pipelined.cuh): some stream weights, and fold them, while the others
-  /// finish units. Otherwise all multiply and fold.
+  /// In `specialised` each warp has one of three roles (specialised.cuh): it multiplies, finishes
+  /// units, or folds. In `pipelined` it has one of two roles (pipelined.cuh): it streams weights
+  /// and folds them, or finishes units. If neither is set, all warps multiply and fold.
   static constexpr bool specialised = !streams && !whole;
   static constexpr bool pipelined = streams && !whole;
   static constexpr int multipliers = streams || specialised ? 8 : 12;
@@ -68,244 +88,285 @@ struct Sizes {
   static constexpr int warps = multipliers + finishers + folders;
   static constexpr int threads = warps * 32;
   static_assert(warps <= most_warps);
-  static constexpr int in_a_word = whole ? 1 : 2;  ///< weights
-  /// Registers of a thread of each role; all blocks of a multiprocessor have 65,536.
+  static constexpr int in_a_word = whole ? 1 : 2;  ///< weights in a 32-bit word
+  /// Registers per thread of each role (`setmaxnreg`); an SM has 65,536 for its thread blocks.
   static constexpr int multiplier_registers = pipelined ? 88 : 176;
   static constexpr int finisher_registers = pipelined ? 64 : 80, folder_registers = 80;
-  /// Blocks of W0 in the registers of each warp.
+  /// Blocks of W0 that each multiplying warp holds in registers.
   static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 8);
-  /// Of those that are streamed, how many are on their way to registers while one is multiplied.
+  /// Streamed blocks whose loads to registers are in flight while a warp multiplies another block.
   static constexpr int under_way = streams ? 1 : 2;
-  /// And how many beyond those are sent for to the second-level cache: 16-bit weights that do not
-  /// fit the chip are there already.
+  /// Streamed blocks behind those that a warp prefetches to the L2 cache. 16-bit weights that do
+  /// not fit on the chip are in the L2 cache anyway.
   static constexpr int sent_for = streams ? 1 : (whole ? 2 : 0);
-  /// Blocks of W1 that each warp streams although there is room: they come while errors are made,
-  /// when nothing else does, and what of W0 takes their place need not come while all wait for it.
+  /// Blocks of W1 that each warp streams although shared memory has room for them: they are loaded
+  /// while errors are computed, when no other loads are in flight. The blocks of W0 that take their
+  /// room need not be loaded while all warps wait for W0 x.
   static constexpr std::size_t wide_ahead = whole ? 1 : 0;
-  /// How long a block of W1 takes beside one of W0. In fp32 there is not room for all of it where
-  /// many of its blocks meet.
+  /// Time that a block of W1 takes, relative to a block of W0. It is larger in fp32, because there
+  /// not all of W1 fits on an SM that has many of its blocks.
   static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 1.3);
-  /// And a unit, whatever its blocks.
+  /// Time that a unit takes whatever its blocks, in blocks of W0.
   static constexpr double unit_cost = streams || whole ? 28 : 24;
-  /// How many blocks of W0 take a warp as long as to begin with those of another unit.
+  /// Time that a warp takes to begin with the blocks of another unit, in blocks of W0.
   static constexpr std::size_t another_unit = 4;
-  /// Blocks of fp32 W0 that warps get which finish a unit, read a patch, write factors, or nothing
-  /// of it: such that all warps are busy for as long.
+  /// Relative numbers of blocks of fp32 W0 for warps of each `Role` (plan_draft.hpp: finishes a
+  /// unit, reads a patch, writes factors, others), such that all warps are busy for the same time.
   static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
-  /// Of a multiprocessor: on the chip other warps write their factors, and where a step is
-  /// pipelined seven bits say which unit it is (`input_unit_shift`).
+  /// Units of an SM, at most. With fp32 weights on the chip each unit takes a warp that finishes it
+  /// and one that writes its factors; in `pipelined` unit numbers have 7 bits (input_unit_shift).
   static constexpr std::size_t most_units = pipelined ? 127
                                             : streams ? 255
                                                       : (specialised ? 8 : warps / 2);
-  /// Of fp32 weights that are streamed, the part that is marked to stay in that cache.
+  /// Percentage of the streamed fp32 weights that are marked to stay in the L2 cache, where only a
+  /// part of all weights is streamed.
   static constexpr int stays_percent = 20;
 
-  static constexpr int tiles = Hidden / 8;
-  static constexpr int rest = Hidden % 8;  ///< rows beside the tiles
-  static constexpr int pairs = tiles / 2;
+  static constexpr int tiles = Hidden / 8;  ///< of a block, eight rows each
+  static constexpr int rest = Hidden % 8;   ///< remainder rows
+  static constexpr int pairs = tiles / 2;   ///< of tiles: 16 rows, one mma operand A
   static_assert(fits_tiles(Hidden),
                 "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
                 " more, like 36, 49 or 81; use the engine for batches for others");
 
-  /// Columns for listed d1 in the two tiles that W1 has more, and gradients that are listed: one
-  /// column is being written while the others are used.
-  static constexpr int lags = 15 - rest;
-  static constexpr int terms = lags - 1;
+  static constexpr int lags = 15 - rest;  ///< rows for d1 in W1's list: a ring buffer by step
+  static constexpr int terms = lags - 1;  ///< listed gradients; one row of d1 is being written
   static constexpr int most_period = terms;
 
-  /// 32-bit words of a block's tiles, of the rows beside those of W0, and of W1's list.
+  /// Sizes in 32-bit words: the tiles of a block, the remainder rows of a block of W0, and the list
+  /// of a block of W1.
   static constexpr int block_words = tiles * 8 * columns / in_a_word;
   static constexpr int rest_words = rest * columns / in_a_word;
   static constexpr int list_words = 16 * columns / in_a_word;
-  /// Of the rows beside the tiles of W1 in device memory, which are one more. Tiles lie there apart
-  /// from such rows, so that they begin with a line of the second-level cache.
+  /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device
+  /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
   static constexpr int wide_rest_words = rest_words + columns / in_a_word;
   static constexpr int line_words = 32;
   static_assert(block_words % line_words == 0);
 
-  /// Words of a unit's values in a row, one more for the 1 of the bias.
+  /// Words of a row of a unit's values (h, c(h), d0 or a part of W0 x), rounded up to 16 bytes;
+  /// there is at least one word behind the values, which in rows of h holds the 1 of the bias.
   static constexpr int values = (Hidden + 4) / 4 * 4;
-  static constexpr int operands = pairs + 1;  ///< of 16 rows each, for all rows of a fold
-  /// Pieces of a unit's record: c(h), then the inner products with the listed past.
+  static constexpr int operands = pairs + 1;  ///< mma operands A for all rows of a fold
+  /// Pieces of a unit's record: c(h), then its inner products with the listed past, by age.
   static constexpr int value_pieces = (Hidden + 2) / 3;
   static constexpr int product_pieces = (terms + 2) / 3;
   static constexpr int record = 4 * (value_pieces + product_pieces);
-  // A fold reads the inputs of the oldest listed gradient and of the step before.
+  // A fold reads the inputs of the oldest listed gradient, and B those of the step before.
   static_assert(ahead + terms + 6 <= ring, "the fastest writes over what the slowest reads");
   static_assert(group_slots * product_pieces <= 32, "a warp reads the products of a group at once");
-  /// Context sources that fold together, at most: where some warps fold for others, fewer, so that
-  /// as much folds in one step as in another.
+  /// Context sources of one panel, which folds together, at most. With folder warps it is smaller,
+  /// so that about the same number of blocks folds in every step.
   static constexpr std::size_t panel_slots = specialised ? 4 : group_slots;
 
-  /// What a unit has beside weights and inputs, in words from its start: in shared memory, or,
-  /// where all is streamed, in device memory.
-  static constexpr std::uint32_t tables =
-      0;  ///< weight of listed gradients, [since a fold | folds]
+  // The area of a unit: what it has beside weights and inputs. The constants are word offsets from
+  // the start of the area, which is in shared memory or, if `streams`, in device memory.
+
+  /// Coefficients of the listed gradients by age: [steps since the block's last fold][sums], at
+  /// most `most_period` rows, then a row of what the blocks that fold in this step gain.
+  static constexpr std::uint32_t tables = 0;
+  /// [step parity][sums]: inner products of A with its past, by age. Those of B are A's of the
+  /// step before.
   static constexpr std::uint32_t primary = tables + (most_period + 1) * sums;
+  /// [steps since the last fold][16]: what the rows of W1's list are multiplied by for y
+  /// (`list_representation`), packed.
   static constexpr std::uint32_t listed = primary + 2 * sums;
-  static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), in two parts
-  /// Each warp's part of W0 x, and that of the listed gradients; then each warp's of W1^T d1.
+  static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), packed (Split)
+  /// [multipliers] rows: the part of W0 x that each warp has; then a row of what the listed
+  /// gradients add to it; then [multipliers][part1_words]: each warp's part of W1^T d1.
   static constexpr std::uint32_t part0 = raw + values;
   static constexpr std::uint32_t listed_part = part0 + multipliers * values;
   static constexpr std::uint32_t part1 = listed_part + values;
   static constexpr int part1_words = tiles * 8 + 16;
-  static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;  ///< [history] rows
+  /// Ring buffers of `history` rows, by step: h, d0 and c(h).
+  static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;
   static constexpr std::uint32_t d0 = hidden + history * values;
   static constexpr std::uint32_t squeezed = d0 + history * values;
-  /// Factors of the folds of W0 and W1, and whether there are any, of even and odd steps: of 16-bit
-  /// weights operands, made of some words more than a row has, of others the coefficients. Where
-  /// warps have roles those of a step are written over the last one's, when all have read these.
+  /// Factors of the folds of W0 (`fold0`) and W1 (`fold1`): with 16-bit weights mma operands A, for
+  /// which some words behind a row of values are read, too; with fp32 weights the coefficients.
+  /// There is one copy for even and one for odd steps; where warps have roles there is one copy
+  /// only, which is overwritten when all warps have read that of the step before.
   static constexpr std::uint32_t fold0 = squeezed + history * values;
   static constexpr int factor_words = whole ? sums : operands * 128;
   static constexpr int factor_turns = finishers > 0 ? 1 : 2;
   /// Held blocks that a folder folds in a step while they are multiplied, at most.
   static constexpr int early_folds = 6;
-  /// Of a warp that folds; those keep the rows beside their tiles there until nobody reads these.
+  /// Words of scratch memory of each warp that folds. In fp32 it holds the past inputs of a block's
+  /// columns. Folders keep the new remainder rows of held blocks there until the multipliers no
+  /// longer read the old ones.
   static constexpr int scratch_words =
       whole ? terms * columns + 4 : (specialised ? early_folds * rest_words : 0);
   static constexpr std::uint32_t fold1 = fold0 + factor_turns * factor_words;
-  /// Words of the last steps' hidden values and d0, and some that are read behind them.
+  /// Words of the ring buffers of h and d0, and some behind them that are read, too; and of c(h).
   static constexpr int past_words = 2 * history * values + 16, squeezed_words = history * values;
+  /// [2], by the low bit of `turn`: whether the folds of a step change anything (View::gains).
   static constexpr std::uint32_t gains = fold1 + factor_turns * factor_words;
-  static constexpr std::uint32_t opened = gains + 2;  ///< which tables are there, if any
-  static constexpr std::uint32_t corner = gains + 3;  ///< of its patch in a frame
-  /// Where y(t - 1) is made in step t: the weights of listed gradients for that, [since a fold],
-  /// and the inner products of h(t - 1) with its past, by age.
+  static constexpr std::uint32_t opened = gains + 2;  ///< number of the table in `tables`, or ~0
+  static constexpr std::uint32_t corner = gains + 3;  ///< first pixel of the patch in a frame
+  /// In `pipelined`, which makes y(t - 1) in step t: the coefficients for that, [steps since the
+  /// last fold][sums], and the inner products of h(t - 1) with its past, by age.
   static constexpr std::uint32_t tables_after = gains + 4;
   static constexpr std::uint32_t products = tables_after + (pipelined ? most_period * sums : 0);
-  /// Tables of a launch's steps, 16 bits each, and, for the last y, of the step after it.
+  /// Table numbers of the steps of a launch, 16 bits each; in `pipelined` also that of the step
+  /// after it, for the last y.
   static constexpr std::uint32_t rates = products + (pipelined ? sums : 0);
   static constexpr std::uint32_t unit_words = rates + launch_steps / 2 + (pipelined ? 4 : 0);
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
 };
 
-/// A unit as its multiprocessor sees it.
+// In the structures below "word" is a word offset from the start of shared memory, unless a comment
+// says otherwise. "A local number" counts within an SM, "a global number" within the network.
+
+/// A unit as its SM sees it. The SM keeps the unit's input x as two copies of A, padded to whole
+/// blocks, then the context and the 1 of the bias: A of even steps, A of odd steps. B(t) = A(t-1)
+/// is the copy of the other parity.
 struct ChipUnit {
-  std::uint32_t unit, layer;
-  std::uint32_t base, padded;  ///< P, and P in whole blocks
-  std::uint32_t x;    ///< word of [A of even steps | A of odd steps | context, 1], in whole blocks
-  std::uint32_t one;  ///< word of the 1 of the bias
-  std::uint32_t out;  ///< first of its 2 * padded outputs among this multiprocessor's
-  std::uint32_t all_out;              ///< and among all outputs
-  std::uint32_t first_slot, primary;  ///< its slots, of which so many, the first, are primary
-  std::uint32_t groups, products;     ///< [groups][32]: what each lane reads of inner products
-  std::uint32_t own_phase[3];         ///< when A, B and the bias fold
-  std::uint32_t patch;                ///< in layer 0: which, else not_a_patch
-  std::uint32_t seen;                 ///< word of the patch's own history, [history][patch_row]
-  /// Where all is streamed: words in shared memory where hidden values and d0 of the last steps
-  /// are, and squeezed ones, or `in_memory`: they are in its area there.
+  std::uint32_t unit, layer;          ///< global numbers
+  std::uint32_t base, padded;         ///< P, and P rounded up to whole blocks
+  std::uint32_t x;                    ///< word of [A even | A odd | context, 1]
+  std::uint32_t one;                  ///< word of the 1 of the bias
+  std::uint32_t out;                  ///< local number of the first of its 2 * padded outputs
+  std::uint32_t all_out;              ///< its global number
+  std::uint32_t first_slot, primary;  ///< index of its first slot; its first `primary` are primary
+  std::uint32_t groups, products;     ///< groups of sources; word of [groups][32], `source_place`
+  std::uint32_t own_phase[3];         ///< phases of A, B and the bias
+  std::uint32_t patch;                ///< in layer 0: number of its patch, else not_a_patch
+  std::uint32_t seen;                 ///< word of the patch's history, [history][patch_row]
+  /// If `streams`: words of the ring buffers of h and d0, and of c(h), if they are in shared
+  /// memory; `in_memory` if they are in the unit's area in device memory.
   std::uint32_t past, squeezed;
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
-/// Of what may be in shared memory: it is in device memory.
+/// Instead of a word in shared memory: the data is in device memory.
 inline constexpr std::uint32_t in_memory = ~0U;
-/// What a lane reads of a source's inner products: where, in a row of the past, and when what the
-/// source feeds folds.
+/// An element of a unit's `products`, which tells a lane where to find its piece of a source's
+/// inner products: a word in a row of the past | the phase of the panel that the source feeds <<
+/// phase_shift. `no_source`: the lane has none.
 inline constexpr int phase_shift = 24;
 inline constexpr std::uint32_t no_source = (1U << phase_shift) - 1;
 
-/// A source: where its record starts in a row of the past, and the word where its values go on even
-/// (low half) and odd steps.
+/// A source of a unit. `from`: word in a row of the past where its record starts. `to`: word in x
+/// where its values go, in even steps (low 16 bits) and in odd ones (high 16 bits).
 struct alignas(8) ChipSlot {
   std::uint32_t from, to;
 };
 
-/// A block of W0, as the warp that has it sees it. Its inputs are values of one or two records of a
-/// row of the past: column c is value `from` + c of the first, from column `cut` on value c - cut
-/// of the second.
+/// A block of W0. Its inputs are values of one or two records of a row of the past: column c is
+/// value `from` + c of the record at word `first`, and from column `cut` on value c - cut of the
+/// record at word `second` (both are offsets in the row).
 struct alignas(16) ChipBlock {
-  std::uint32_t x;      ///< word of its first input on even (low half) and odd steps
-  std::uint32_t what;   ///< unit of the multiprocessor | phase << 8 | blocks left of it << 20
-  std::uint32_t where;  ///< word in shared memory, or `in_memory`; held blocks come first
-  std::uint32_t block;  ///< among all
+  std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd steps
+  std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift
+  std::uint32_t where;  ///< word of its tiles; `in_memory` if they are held or streamed
+  std::uint32_t block;  ///< global number: its place in device memory
   std::uint32_t first, second, from;
   std::uint16_t cut;
-  std::uint16_t back;  ///< how many rows before the current one the last listed input is
+  /// The row of the past with the input of the newest listed gradient is that of step t - back.
+  std::uint16_t back;
 };
-/// In `what`: the unit of the multiprocessor, when the block folds, and how many blocks of its unit
-/// a warp has from here.
+/// The fields of `what`: the local number of the unit, the phase in which the block folds, and how
+/// many blocks of this unit the warp has from this one on (1: it is the last).
 inline constexpr int run_shift = 20;
 PVM_HOST_DEVICE constexpr int unit_in(std::uint32_t what) { return static_cast<int>(what & 0xffU); }
 PVM_HOST_DEVICE constexpr int phase_in(std::uint32_t what) { return unit_in(what >> 8); }
 PVM_HOST_DEVICE constexpr std::uint32_t left_in(std::uint32_t what) { return what >> run_shift; }
-/// In the list of blocks' inputs, where a step is pipelined.
+/// In `pipelined` an element of `ChipProgram::inputs` also has the local number of the block's unit
+/// (seven bits from `input_unit_shift`) and says whether the block is the warp's last of that unit.
 inline constexpr int input_unit_shift = 24;
 inline constexpr std::uint32_t last_of_unit = 1U << 31;
-/// Blocks of W0 of one unit that a warp has, one behind the other, where warps have roles.
+/// In `specialised`: the consecutive blocks of W0 that a warp has of one unit, by where their tiles
+/// are. A streamed block is early if it is loaded before x(t) is there, and late if it is loaded to
+/// the registers of an early one, while other blocks are multiplied.
 struct alignas(16) ChipRun {
-  std::uint32_t sums;   ///< word where this warp's part of the unit's W0 x goes
-  std::uint32_t block;  ///< number of the warp's first block that is streamed late
-  /// A bit for each block of those that are streamed early, then of those that are held; how many
-  /// lie in shared memory << 16.
+  std::uint32_t sums;   ///< word where the warp's part of the unit's W0 x goes
+  std::uint32_t block;  ///< global number of the warp's first late block
+  /// A bit for each early block of the warp (`under_way` bits), then for each held one: whether it
+  /// is in this run; | number of the run's blocks in shared memory << 16.
   std::uint32_t there;
-  /// Of the blocks that are streamed late: the first | the end << 8 | how many the warp has << 16;
-  /// `last_run`.
+  /// The run's late blocks, `first` to `end` among those of the warp: first | end << 8 | number of
+  /// all late blocks of the warp << 16; | last_run if the run is the warp's last.
   std::uint32_t late;
 };
 inline constexpr std::uint32_t last_run = 1U << 31;
-/// Among the blocks that fold: one of W1.
+/// Flag of an element of `ChipProgram::folding`: it is the index of a block of W1.
 inline constexpr std::uint32_t wide_fold = 1U << 31;
-/// Among the numbers of a warp's blocks: none.
+/// Instead of the index of a block of a warp: there is none.
 inline constexpr std::uint32_t no_block = ~0U;
 
 /// A block of W1.
 struct alignas(16) ChipWideBlock {
-  std::uint32_t what;   ///< like a ChipBlock's
-  std::uint32_t out;    ///< first of its outputs among this multiprocessor's
-  std::uint32_t where;  ///< word in shared memory, or, of fp32 weights, `in_memory`
-  std::uint32_t block;
+  std::uint32_t what;   ///< like that of a ChipBlock
+  std::uint32_t out;    ///< local number of its first output
+  std::uint32_t where;  ///< word of its tiles, or `in_memory` if they are streamed
+  std::uint32_t block;  ///< global number: its place in device memory
 };
 
-/// Sixteen outputs, and what they are to become.
+/// Sixteen outputs of a unit, and their targets, which are inputs of the unit itself.
 struct alignas(16) ChipTarget {
-  std::uint32_t x;      ///< word of the first target on even (low half) and odd steps
-  std::uint32_t count;  ///< outputs; the others are padding
-  std::uint32_t out;    ///< the first, among all outputs
-  std::uint32_t seen;   ///< word of its target in the first row of a patch's history, or `no_pixel`
+  std::uint32_t x;      ///< word in x of the first target, in even (low 16 bits) and odd steps
+  std::uint32_t count;  ///< outputs; the rest of the 16 is padding
+  std::uint32_t out;    ///< global number of the first output
+  std::uint32_t seen;   ///< word of the target in row 0 of a patch's history, or `no_pixel`
 };
 inline constexpr std::uint32_t no_pixel = ~0U;
 
-/// Shared memory, in words from its start: what all multiprocessors have at the same places, the
-/// areas of the units, then a multiprocessor's program and what it says is where.
+/// Layout of shared memory, in words from its start: first what all SMs have at the same places,
+/// then the areas of the units (unless `streams`), then the program of the SM and the areas that
+/// the program lists.
 struct ChipAreas {
-  static constexpr std::uint32_t now = 0;  ///< of a step and those after it
-  static constexpr std::uint32_t launch = now + 4 * 8;
-  static constexpr std::uint32_t gates = launch + 16;  ///< where warps have roles
-  static constexpr std::uint32_t score = gates + 2 * 4;
-  static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< of a launch's steps
-  static constexpr std::uint32_t scored = frames + 2 * launch_steps;
-  static constexpr std::uint32_t offsets = scored + launch_steps / 4;  ///< of a patch's pixels
-  std::uint32_t units;
-  std::uint32_t scratch;  ///< of all warps
+  static constexpr std::uint32_t now = 0;                ///< [4] ChipNow, 8 words each
+  static constexpr std::uint32_t launch = now + 4 * 8;   ///< ChipLaunch
+  static constexpr std::uint32_t gates = launch + 16;    ///< mbarriers, where warps have roles
+  static constexpr std::uint32_t score = gates + 2 * 4;  ///< [warps][3] doubles
+  static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< pointers, by step
+  static constexpr std::uint32_t scored = frames + 2 * launch_steps;   ///< bytes, by step
+  /// [patch]: offset of each pixel of a patch from the patch's first one in a frame.
+  static constexpr std::uint32_t offsets = scored + launch_steps / 4;
+  std::uint32_t units;    ///< areas of the units, [units][unit_words]
+  std::uint32_t scratch;  ///< scratch memory of the warps that fold, [warps][scratch_words]
 };
 
-/// Everything a multiprocessor's step consists of; lists follow it, at word offsets from the start
-/// of shared memory.
+/// The program of an SM: everything that its steps consist of. Its lists follow it; the fields
+/// without a comment are the words of lists or areas, or their sizes.
 struct ChipProgram {
-  std::uint32_t start, words;  ///< where it is in shared memory, and its words with its lists
+  std::uint32_t start, words;  ///< word of the program, and its length with its lists
   std::uint32_t unit_count, slot_count, out_count, x_words;
   std::uint32_t units, slots, blocks, wide_blocks, targets, products;
-  std::uint32_t folding, folding_start;  ///< a warp's blocks by phase; [warps][period + 1]
-  std::uint32_t first_in_pass;  ///< [warps][period]: the first that folds while it is streamed
-  /// Where some warps fold for others, `folding` has blocks of W1, too (`wide_fold`), and
-  /// `folding_start` tells held blocks of W0 from others and from those, [folders][period][3] and
-  /// the end; and a bit for each held block that folds in a phase, [multipliers][period].
+  /// Which blocks fold when:
+  ///     fp32, on the chip:  `folding` has indices of blocks within a warp, sorted by warp and
+  ///                         phase, without those that fold while they are streamed.
+  ///                         `folding_start`, [warps][period + 1], is where a phase starts.
+  ///     specialised:        `folding` has indices within the SM, sorted by folder and phase; in a
+  ///                         phase the held blocks of W0 that fold early, other blocks of W0, and
+  ///                         blocks of W1 (`wide_fold`). `folding_start`, [folders][period][3] and
+  ///                         the end, is where each of these starts.
+  ///     pipelined:          only `folding_start`, [warps][period + 1]; the list of blocks itself
+  ///                         is sorted by warp and phase.
+  std::uint32_t folding, folding_start;
+  /// In fp32 on the chip, [warps][period]: index of the warp's first block that folds while it is
+  /// streamed, or `no_block`.
+  std::uint32_t first_in_pass;
+  /// In `specialised`, [multipliers][period]: a bit for each held block that folds in a phase, and
+  /// has to be loaded again.
   std::uint32_t reload;
-  std::uint32_t inputs, input_count;  ///< words of blocks' first inputs, of even and of odd steps
+  /// Where warps have roles, [2][input_count]: words of the first inputs of all blocks, in even
+  /// and in odd steps.
+  std::uint32_t inputs, input_count;
+  /// Index of the first block of W0, and of W1, of each warp; element w + 1 is the end for warp w.
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
-  /// Of a warp's blocks the first are held; then come those that are not on the chip, up to
-  /// `streamed_to`, then others. Where warps have roles the first, up to `streamed_to`, are not on
-  /// the chip; then come those held, those in shared memory, and from `late_from` on such as the
-  /// first.
+  /// Order of a warp's blocks of W0, with indices from 0 for each warp:
+  ///     fp32, on the chip:  held | streamed, up to `streamed_to` | in shared memory
+  ///     specialised:        streamed early, up to `streamed_to` | held | in shared memory |
+  ///                         streamed late, from `late_from` on
   std::uint32_t streamed_to[most_warps], late_from[most_warps];
-  std::uint32_t rest_first[most_warps];  ///< where a warp's rows beside the tiles start
-  /// Areas whose sizes are each multiprocessor's own; `lists` are those of W1, block by block.
+  std::uint32_t rest_first[most_warps];  ///< word of the remainder rows of a warp's first block
+  /// Areas whose sizes differ from SM to SM. If `streams`, `lists` is an offset in the array of all
+  /// lists in device memory instead of a word.
   std::uint32_t x, y, d1, lists, seen;
-  /// Where warps have roles: the runs of blocks of each that multiplies, and where its blocks in
-  /// shared memory begin.
+  /// In `specialised`: word of all ChipRun; index of each multiplier's first one; word of the tiles
+  /// of its first block in shared memory.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
-  /// Where all is streamed: the first block of W0, among all. A warp's follow those of the one
-  /// before.
+  /// If `streams`: global number of the SM's first block of W0. The others follow it, warp by warp.
   std::uint32_t first_block;
 };
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the kernels of the engine whose weights stay on the chip are given, and what they keep: in
-/// device memory from launch to launch, in shared memory while one runs.
+/// The arguments of the kernels in this directory, which name the state in device memory that lives
+/// from launch to launch; and what a thread block knows of the launch and the step, in shared
+/// memory.
 
 #include <cuda_runtime.h>
 
@@ -17,55 +18,64 @@ namespace pvm::inline v0::detail::chip {
 
 struct ChipArguments {
   ChipAreas areas;
+  /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
+  /// in pixels.
   int units, layers, patches, patch, block_size, channels, side;
-  int period;
-  unsigned int row_words, first_patch, patch_record, patch_products;  ///< of a row of the past
+  int period;  ///< R: steps between two folds of a block
+  /// A row of the past, in words: its length, where the records of patches start, the length of
+  /// such a record, and where in it the inner products start.
+  unsigned int row_words, first_patch, patch_record, patch_products;
   unsigned int patch_row;               ///< words of a row of a patch's history in shared memory
-  unsigned int hidden_row, output_row;  ///< floats of a row of the others
+  unsigned int hidden_row, output_row;  ///< floats of a row of `hidden` and `d0`; of `d1` and `y`
   int activation;                       ///< 0 polynomial, 1 with the true derivative, 2 logistic
-  int sign_error;
+  int sign_error;                       ///< whether units learn from the sign of their error
   int staging, block_steps, table_stride;
-  int most_steps;  ///< of this launch
-  const std::uint32_t* programs;
-  const std::uint32_t* program_start;
-  std::uint32_t* weights;  ///< tiles of W0, of W1, then the rows beside them, in this order
-  unsigned long long wide, beside, wide_beside;  ///< where the latter three begin
-  unsigned long long masters;                    ///< and the same of the masters of 16-bit weights
-  std::uint32_t *lists, *unit_areas;             ///< where all is streamed: of W1, and of all units
-  std::uint32_t* past;                           ///< [ring]: units' records, patches' records, 0, 1
-  float* hidden;                                 ///< [ring][units][Hidden]
-  float* d0;                                     ///< [history][units][Hidden]
-  float* d1;                                     ///< [history][outputs]
-  float* y;                                      ///< [2][outputs]
-  double* score;                                 ///< [multiprocessors][warps][3]
-  Cursor* cursor;
-  unsigned int* barrier;  ///< multiprocessors that have ended
-  unsigned int* begun;    ///< [rounds]: how often step i, i + rounds and so on began, in all
+  int most_steps;                      ///< of this launch
+  const std::uint32_t* programs;       ///< the programs of all thread blocks
+  const std::uint32_t* program_start;  ///< word where that of each thread block starts
+  /// Tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1 with the bias. In 16 bits
+  /// these are the high halves, and the low halves follow in the same order.
+  std::uint32_t* weights;
+  unsigned long long wide, beside, wide_beside;  ///< words where the latter three parts start
+  unsigned long long masters;                    ///< word where the low halves start
+  std::uint32_t *lists, *unit_areas;  ///< if all weights are streamed: W1's lists, areas of units
+  /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.
+  std::uint32_t* past;
+  float* hidden;          ///< h, [ring][units][Hidden]
+  float* d0;              ///< [history][units][Hidden]
+  float* d1;              ///< [history][outputs]
+  float* y;               ///< [2][outputs]
+  double* score;          ///< [thread blocks][warps][3], see `errors`
+  Cursor* cursor;         ///< where the run stands
+  unsigned int* barrier;  ///< number of thread blocks that have ended their launch
+  /// [rounds]: entry i counts, over all SMs, how often steps i, i + rounds and so on have begun.
+  unsigned int* begun;
   const std::uint8_t* const* frames;  ///< [staging][block_steps]
   const float* squeezed;              ///< [staging][block_steps][...]
   const std::uint8_t* scored;         ///< [staging][block_steps]
   const std::uint32_t* index;         ///< see fused::StepArguments
-  const float* coefficients;
+  const float* coefficients;          ///< see CoefficientTables
 };
 
 inline constexpr unsigned int every_lane = 0xffffffffU;
 
-/// What a block of threads knows of the launch, in shared memory.
+/// What a thread block knows of the launch, in shared memory.
 struct ChipLaunch {
-  const std::uint32_t* index;  ///< tables of its steps, [steps][layers]
-  const float* coefficients;
-  const std::uint8_t* const* frames;
-  const std::uint8_t* scored;
-  const float* squeezed;
-  int count;  ///< of its steps
-  bool ends;  ///< the block of frames
+  const std::uint32_t* index;         ///< numbers of the tables of its steps, [steps][layers]
+  const float* coefficients;          ///< the tables
+  const std::uint8_t* const* frames;  ///< pixels, by step
+  const std::uint8_t* scored;         ///< whether a frame counts for the score, by step
+  const float* squeezed;              ///< frames as floats; null if they are pixels
+  int count;                          ///< steps of the launch
+  bool ends;                          ///< whether it uses up the staged block of frames
 };
-/// And of the step. There are several: warps do not begin a step all at once.
+/// What a thread block knows of a step. There are several of them, because warps do not begin a
+/// step at the same time.
 struct ChipNow {
   unsigned long long step;
-  int frame;  ///< of the launch's
+  int frame;  ///< number of the step in the launch
   int phase;  ///< step % period
-  int lag;    ///< step % lags: which column beside W1 is being written
+  int lag;    ///< step % lags: row S::rest + 1 + lag of W1's lists takes d1 of this step
 };
 static_assert(sizeof(ChipNow) <= 8 * sizeof(float), "the plan keeps 8 words for each");
 static_assert(sizeof(ChipLaunch) <= 16 * sizeof(float), "the plan keeps 16 words for it");

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Weights on the host as engines with whole units have them in device memory.
+/// All weights on the host, in the layout that the engines of this directory have in device memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,29 +15,29 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// All of them, as they are multiplied, and their masters.
+/// The array of all weights. In fp32 a word is a weight. In 16 bits a word is two high halves; the
+/// words of the low halves follow those of all high halves, in the same order (masters.cuh).
 template <class Precision, int Hidden, Home home>
 class StoredWeights {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// A word that is multiplied, and, of 16-bit weights, one of what rounding left out
-  /// (masters.cuh).
+  /// Words that are stored for each word that is multiplied.
   static constexpr std::size_t to_a_word = S::whole ? 1 : 2;
 
-  /// Zeros: `count` words are multiplied.
+  /// All weights are 0; `count` is the number of words that are multiplied.
   explicit StoredWeights(std::size_t count) : words_(count * to_a_word), count_(count) {
     if constexpr (!S::whole) {
       const WordPair zero = Halves<Precision>::split({0, 0});
       for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
     }
   }
-  /// What has been downloaded.
+  /// Takes over words downloaded from the device.
   explicit StoredWeights(std::vector<std::uint32_t> words)
       : words_(std::move(words)), count_(words_.size() / to_a_word) {}
   [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
 
-  /// Weight `at`, where Plan::visit_weights says it is.
+  /// The weight at index `at`, counted in weights, as Plan::visit_weights gives it.
   [[nodiscard]] float get(std::size_t at) const {
     if constexpr (S::whole) {
       return batch::Math<fp32>::value(words_[at]);
@@ -59,7 +59,7 @@ class StoredWeights {
   }
 
  private:
-  /// The lower half of `half` to where `at` has it in word k.
+  /// Stores the low 16 bits of `half` to the half of word k that belongs to weight `at`.
   void put_half(std::size_t k, std::size_t at, std::uint32_t half) {
     const unsigned shift = at % 2 == 0 ? 0 : 16;
     words_[k] = (words_[k] & ~(0xffffU << shift)) | (half & 0xffffU) << shift;
