@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How the benchmarks of this directory begin and end that are not Google Benchmark's: a command
-/// line, and one sentence where something fails.
+/// Shared by the benchmarks here that do not use Google Benchmark: parses the command line, and
+/// reports a failure in one sentence.
 
 #include <exception>
 #include <iostream>
@@ -14,8 +14,8 @@
 
 namespace pvm_bench {
 
-/// Reads the command line and calls `run`. Returns the exit code, as pvm's: 2 where what was asked
-/// for is impossible, 1 where anything else fails.
+/// Parses the command line and calls `run`. Returns the exit code, as `pvm` does: 0, 2 if the
+/// arguments or the spec are wrong, 1 for any other failure.
 template <class Run>
 int run_app(CLI::App& app, int argc, char** argv, Run&& run) {
   try {

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Full training steps of many sequences, frames up from pinned host memory: a JSON object a line.
-/// All layers learn from the start.
+/// Measures the rate of full training steps of many sequences on a GPU, including the upload of
+/// frames from pinned host memory. Writes a JSON object per line to stdout. All layers learn from
+/// the start.
 ///     bench_cuda_batch --spec model_zoo/small.json --batch 64,256 --precision bf16
 
 #include <algorithm>
@@ -51,7 +52,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Runs `steps` steps on frames that lie ready in the pinned staging memory.
+/// Runs `steps` steps and returns the seconds they took. The frames are those that the pinned
+/// staging blocks hold already.
 template <class E>
 double seconds(E& engine, int steps) {
   engine.synchronize();
@@ -65,7 +67,8 @@ double seconds(E& engine, int steps) {
   return seconds_since(start);
 }
 
-/// Frames a second that pinned memory alone can send up.
+/// The rate at which frames of `frame` bytes can be copied from pinned host memory to the device,
+/// in frames per second.
 double upload_rate(std::size_t frame) {
   constexpr std::size_t bytes = 64U << 20;
   pvm::detail::PinnedBytes host(bytes);
@@ -96,7 +99,8 @@ void measure(const Choices& choices, const pvm::Spec& spec, int batch) {
     w = 0.03F * (static_cast<float>(random() >> 8) * 0x1p-24F - 0.5F);
   }
   engine.restore(start);
-  for (int i = 0; i < 2; ++i) {  // fills both staging blocks; they are sent again and again
+  for (int i = 0; i < 2;
+       ++i) {  // fills both staging blocks once; `seconds` uploads them repeatedly
     const pvm::FrameBlock block = engine.stage(engine.block_steps());
     for (auto& pixel : block.pixels) pixel = static_cast<std::uint8_t>(random());
     std::fill(block.scored.begin(), block.scored.end(), std::uint8_t{1});

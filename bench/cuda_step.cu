@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Full training steps a second, frames up from pinned host memory: one JSON object on stdout.
+/// Measures the rate of full training steps on a GPU, including the upload of frames from pinned
+/// host memory. Writes one JSON object to stdout.
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
-/// All layers learn from the start. One sequence is run by the engine whose weights stay on the
-/// chip where the network fits it, else by the one that streams whole units.
+/// All layers learn from the start. The engine is CudaChipEngine if the network fits it, else
+/// CudaStreamEngine; in fp32, CudaEngine for networks that fit neither, for several sequences, and
+/// with --off-chip.
 
 #include <algorithm>
 #include <chrono>
@@ -48,7 +50,8 @@ void describe(CLI::App& app, Choices& c) {
   app.add_flag("--off-chip", c.off_chip, "fp32 as where whole units fit no multiprocessor");
 }
 
-/// Runs `steps` steps on frames that lie ready; copying one into the staging block is part of it.
+/// Runs `steps` steps and returns the seconds they took. Includes copying each frame from `frames`
+/// into the staging block.
 template <class Engine>
 double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& frames, int steps) {
   engine.synchronize();
@@ -107,12 +110,13 @@ void measure(const Choices& choices) {
       engine.description().c_str());
 }
 
+/// Whether the network fits CudaChipEngine or CudaStreamEngine in fp32.
 bool fit_units(const std::string& spec) {
   std::string why;
   return pvm::CudaChipEngine<pvm::fp32>::fits(pvm::load_spec(spec), why) ||
          pvm::CudaStreamEngine<pvm::fp32>::fits(pvm::load_spec(spec), why);
 }
-/// With the weights on the chip where they fit, else streamed.
+/// Measures CudaChipEngine if the network fits it, else CudaStreamEngine.
 template <class Precision>
 void measure_units(const Choices& choices) {
   std::string why;

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Frames a second of training from a file: on the first pass, which decodes, and on later ones,
-/// beside the same training on frames that are in memory already.
+/// Measures the frames per second of training from a file, on the first pass, which decodes, and on
+/// later passes, and compares them with the same training on frames that are in memory already.
 ///     bench_feed [FILE] [--spec SPEC] [--precision bf16] [--batch 1,64] [--seconds 3]
 ///                [--decode auto] [--json OUT]
 ///
-/// Without FILE: a generated zip of 2,000 JPEGs of 640 x 480. "Kept": as later passes, from the
-/// engine's store; "handed over": every frame of every step from host memory.
+/// Without FILE, a zip of 2,000 JPEGs of 640 x 480 is generated. In the output, "kept" are frames
+/// from memory that go into the engine's store, as those of later passes do; "handed over" are
+/// frames that are copied from host memory in every step.
 
 #include <algorithm>
 #include <array>
@@ -51,16 +52,16 @@ struct Choices {
   double seconds = 3;
 };
 
-/// Frames of the network's size in host memory.
+/// Decoded frames of the network's size in host memory.
 struct Memory {
-  std::vector<std::uint8_t> pixels;
+  std::vector<std::uint8_t> pixels;  ///< [frames][bytes of a frame]
   std::size_t frames = 0;
 };
 
-/// Plays them from a place on. Model of FrameSource.
+/// Plays the frames of a Memory. Model of FrameSource.
 class Player {
  public:
-  /// With `kept`, they may go into the engine's store.
+  /// Begins at frame `first`. `kept`: the frames may go into the engine's store.
   Player(std::shared_ptr<const Memory> memory, std::size_t first, bool kept)
       : memory_(std::move(memory)), kept_(kept) {
     at_.frame = first;
@@ -85,32 +86,35 @@ class Player {
   io::Position at_;
 };
 
-/// Notes when steps were done. Callback.
+/// A callback that records the times at which certain steps are done.
 class Laps {
  public:
+  /// `steps`: ascending.
   explicit Laps(std::vector<std::uint64_t> steps) : steps_(std::move(steps)) {}
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
     const auto later = std::upper_bound(steps_.begin(), steps_.end(), step);
     return later == steps_.end() ? pvm::never : *later;
   }
   void at(const pvm::Moment& moment) { seconds_.push_back(moment.seconds); }
+  /// Seconds between the steps with index `a` and `b` in the list.
   [[nodiscard]] double between(std::size_t a, std::size_t b) const {
     return seconds_.at(b) - seconds_.at(a);
   }
+  /// Seconds from the start to the step with index `a` in the list.
   [[nodiscard]] double until(std::size_t a) const { return seconds_.at(a); }
 
  private:
-  std::vector<std::uint64_t> steps_;  // ascending
+  std::vector<std::uint64_t> steps_;
   std::vector<double> seconds_;
 };
 
 struct Rates {
-  double first = 0, later = 0;  ///< frames per second of the passes
+  double first = 0, later = 0;  ///< frames per second of the first pass and of later ones
   std::string report;
 };
 
-/// Trains on the streams that `open` makes: the first pass, another one, in which what was on the
-/// way ends, and `later` steps.
+/// Trains on the streams that `open` returns: a first pass, a second one that is not measured (work
+/// of the first pass that is still in flight ends there), and then `later` steps.
 template <class Precision, class Open>
 Rates train(const pvm::Spec& spec, const Open& open, std::size_t frames, std::uint64_t later) {
   auto streams = open();
@@ -124,7 +128,8 @@ Rates train(const pvm::Spec& spec, const Open& open, std::size_t frames, std::ui
           pvm::report_text(trainer.report())};
 }
 
-/// The first pass is the median of three, because it is short.
+/// Measures the later passes over about `seconds` seconds, and takes the median of three first
+/// passes, because these are short.
 template <class Precision, class Open>
 Rates measure(const pvm::Spec& spec, const Open& open, std::size_t frames, std::size_t batch,
               double seconds) {
@@ -187,7 +192,7 @@ nlohmann::ordered_json compare(const Choices& c, const pvm::Spec& spec, std::siz
           {"memory", kept.later}, {"handed_over", handed.later}, {"share_of_memory", share}};
 }
 
-/// 2,000 JPEGs of 640 x 480: a hundred pictures, again and again.
+/// Generates a zip of 2,000 JPEGs of 640 x 480, a hundred pictures repeated; returns its path.
 std::string generate(const fs::path& directory) {
   constexpr std::size_t pictures = 100, files = 2000;
   fs::create_directories(directory);

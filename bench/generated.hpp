@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Pictures that the benchmarks of the loaders make themselves.
+/// Generates the pictures that benchmarks read if no file is given.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,8 @@
 
 namespace pvm_bench {
 
-/// A directory of this process's own for generated files, which goes with it.
+/// The path of a temporary directory for this process, which is removed with this object. The
+/// caller creates it.
 class Scratch {
  public:
   explicit Scratch(const std::string& prefix)
@@ -38,7 +39,7 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-/// What is seen in a generated set: noise in patches, so that JPEGs are as large as a camera's.
+/// A generated frame with noise added, so that JPEGs of it are about as large as a camera's.
 inline cv::Mat generated_picture(int frame, cv::Size size) {
   cv::Mat picture(size, CV_8UC3);
   pvm::io::Synthetic source({.seed = 7, .frames = 100});
@@ -51,8 +52,8 @@ inline cv::Mat generated_picture(int frame, cv::Size size) {
   return picture;
 }
 
-/// Writes `count` files 0.jpg, 1.jpg, ... into the zip, `jpegs` again and again; a copy of each
-/// lies in the directory `files`.
+/// Writes `count` entries 0.jpg, 1.jpg, ... into a zip; entry i is jpegs[i % jpegs.size()]. Also
+/// writes each element of `jpegs` as a file into the directory `files`.
 inline void write_jpegs(const std::string& zip, const std::filesystem::path& files,
                         const std::vector<std::vector<std::uint8_t>>& jpegs, std::size_t count) {
   pvm::io::detail::ZipWriter archive(zip);

@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Steps a second of the host engine, beside the memory bandwidth of the same machine.
+/// Measures the rate of training steps of the host engine, and compares it with the memory
+/// bandwidth of the same machine.
 ///     bench_host_step [SPEC.json ...] [--benchmark_format=json] [--benchmark_filter=...]
 ///
-/// Counters of a step: `fps` (frames, all sequences), `MB/step` (bytes of weights that a step must
-/// move: all of them read, and 1/period of them written), `GB/s` (that, times the steps), and
-/// `of memory` (over the rate at which plain reading of as many bytes goes, measured beside it).
+/// Counters: `fps` (frames per second of all sequences), `MB/step` (bytes of weights that a step
+/// must move: all are read, and 1/period of them written), `GB/s` (these bytes per second), `memory
+/// GB/s` (the measured bandwidth of reading an array with as many floats as there are weights), and
+/// `of memory` (the ratio of these two).
 
 #include <chrono>
 #include <cstddef>
@@ -27,7 +29,7 @@
 
 namespace {
 
-/// Reads all of the array once.
+/// Reads an array of `n` floats once.
 struct ReadAll {
   const float* data;
   std::size_t n;
@@ -41,8 +43,8 @@ struct ReadAll {
   }
 };
 
-/// Bytes a second that all cores together read from an array of `floats`, every other pass
-/// backwards in blocks, as the engine goes through its weights.
+/// The bandwidth in bytes per second at which all cores together read an array of `floats` floats.
+/// Every other pass goes through the array's blocks backwards, as the engine does with its weights.
 double read_bandwidth(std::size_t floats) {
   pvm::HugeArray array(floats);
   pvm::Team team(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Frames a second that come out of files, by every way there is to read them.
+/// Measures how many frames per second can be read from files, for each of the ways to read them.
 ///     bench_loader [FILE ...] [--side N] [--seconds N] [--json OUT]
 ///
-/// Without a file, sets are generated: zips of JPEGs and Motion JPEG videos of four sizes.
+/// Without a file, zips of JPEGs and Motion JPEG videos of four sizes are generated.
 
 #include <algorithm>
 #include <chrono>
@@ -47,25 +47,28 @@ struct Options {
   std::string json;
 };
 
+/// A way to read files. `open` opens a path and returns a function that reads the next frame, or
+/// null if this way cannot read the file.
 struct Way {
   std::string name;
-  std::function<std::function<void()>(const std::string&)> open;  ///< what reads the next frame
+  std::function<std::function<void()>(const std::string&)> open;
 };
 
 struct Measured {
   std::string way;
   double frames_per_second = 0;
-  double videos_per_second = 0;  ///< passes
+  double videos_per_second = 0;  ///< whole passes per second
 };
 
 bool is_video(const std::string& path) {
   return !fs::is_directory(path) && !io::is_zip_name(path) && !io::has_zip_magic(path);
 }
 
-/// Whether a source that was opened decodes on a GPU.
+/// Whether an open source decodes on a GPU.
 bool is_gpu(const io::AnySource& source) { return source.replay_id().starts_with("GPU "); }
 
-/// What a loop without this library does: one picture after another, decoded and resized.
+/// The baseline without this library's decoders: decodes and resizes one picture after another with
+/// OpenCV.
 template <class Store>
 std::function<void()> plain_pictures(const std::string& path, io::FrameShape shape) {
   struct State {
@@ -87,6 +90,7 @@ std::function<void()> plain_pictures(const std::string& path, io::FrameShape sha
   };
 }
 
+/// The same for videos.
 std::function<void()> plain_video(const std::string& path, io::FrameShape shape) {
   ::setenv("OPENCV_FFMPEG_CAPTURE_OPTIONS", "threads;1", 1);
   auto capture = std::make_shared<cv::VideoCapture>(path);
@@ -108,7 +112,7 @@ std::function<void()> frames_of(S source, io::FrameShape shape) {
   return [held, pixels, shape] { held->next(shape, *pixels); };
 }
 
-/// Read ahead as a stream of a batch is.
+/// Makes a source read ahead, as `io::deal` does.
 io::AnySource ahead_of(io::AnySource source) {
   constexpr std::size_t frames = 128;
   if (source.read_ahead(frames)) return source;
@@ -142,7 +146,7 @@ std::vector<Way> ways(io::FrameShape shape) {
   return all;
 }
 
-/// Frames per second over `seconds`, after a start that fills queues and caches.
+/// Frames per second, measured over `seconds` after a warm-up that fills queues and caches.
 double measure(const std::function<void()>& next, double seconds) {
   using Clock = std::chrono::steady_clock;
   for (int i = 0; i < 50; ++i) next();
@@ -162,10 +166,11 @@ std::uint64_t frames_in(const std::string& path) {
   return source.count_frames().value_or(0);
 }
 
-/// A zip and a video of each size, in `directory`.
+/// Generates a zip and a video of each size in `directory`; returns their paths.
 std::vector<std::string> generate(const fs::path& directory) {
   constexpr int frames = 100;
-  constexpr std::size_t files = 600;  // more than are read ahead: each is decoded on every pass
+  // More than are read ahead, so that each is decoded again on every pass.
+  constexpr std::size_t files = 600;
   std::vector<std::string> paths;
   for (const cv::Size size : {cv::Size{320, 240}, {640, 480}, {1280, 720}, {1920, 1080}}) {
     const std::string name = std::to_string(size.width) + "x" + std::to_string(size.height);
@@ -188,7 +193,7 @@ std::vector<std::string> generate(const fs::path& directory) {
   return paths;
 }
 
-/// The way that `open_source` takes by itself, with the reason.
+/// Which way `open_source` chooses by default, and why.
 std::string choice(const std::string& path) {
   if (is_gpu(io::open_source(path))) {
     return is_video(path) ? "gpu: there is one, and its decoders take this video side by side"
@@ -205,7 +210,7 @@ nlohmann::ordered_json run(const std::string& path, const Options& options) {
   std::vector<Measured> results;
   for (const Way& way : ways(shape)) {
     const auto next = way.open(path);
-    if (!next) continue;  // it does not take this file
+    if (!next) continue;  // this way cannot read the file
     const double rate = measure(next, options.seconds);
     results.push_back({way.name, rate, frames > 0 ? rate / static_cast<double>(frames) : 0});
   }
@@ -238,7 +243,7 @@ void describe(CLI::App& app, Options& options) {
 }
 
 void run_all(Options options) {
-  cv::setNumThreads(1);  // threads are ours, and the comparison has one
+  cv::setNumThreads(1);  // the library has its own threads, and the baseline is to use only one
   const Scratch scratch("pvm_bench_loader_");
   if (options.files.empty()) options.files = generate(scratch.path());
   nlohmann::ordered_json json = nlohmann::ordered_json::array();

@@ -18,12 +18,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 WEIGHTS = 17_538_806  # small.json
-MEMORY = 4e12  # bytes a second, read and written
-UPLOAD = 5.1e6  # frames a second
-COUNTED_BF16 = {64: 1.8e6, 256: 4.7e6}  # all bytes that must pass device memory
+MEMORY = 4e12  # device memory: bytes a second, reads and writes together
+UPLOAD = 5.1e6  # host to device: frames a second
+COUNTED_BF16 = {64: 1.8e6, 256: 4.7e6}  # bounds by all bytes that device memory must move
 LOOKS = {"bf16": ("C0", "o"), "fp16": ("C1", "x"), "tf32": ("C2", "^"), "fp32": ("C3", "s")}
 BATCHES = [16, 32, 64, 128, 256]
-KNEE = UPLOAD * 8 * WEIGHTS / MEMORY  # where the two bounds of all precisions meet
+KNEE = UPLOAD * 8 * WEIGHTS / MEMORY  # the batch at which the two terms of bound() are equal
 
 
 def bound(batch):

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// How good the prediction is after how many frames and seconds: every precision named, with every
-/// batch and every rate, on one clip that is decoded once.
+/// Measures the quality of the prediction over frames and seconds of training, for every
+/// combination of the given precisions, batches and learning rates, on one clip that is decoded
+/// once.
 ///     bench_quality --spec model_zoo/small.json -f CLIP --precision fp32,bf16 --batch 1,16,64
 ///                   --rate 0.05 --no-delays --frames 500000 --until-ratio 0.75 --json OUT.jsonl
 
@@ -85,7 +86,7 @@ struct Clip {
   std::string name;
   io::FrameShape shape;
   std::size_t frames = 0;
-  std::vector<std::uint8_t> pixels;
+  std::vector<std::uint8_t> pixels;  ///< [frames][shape.size()]
 };
 
 std::shared_ptr<const Clip> read_clip(const std::string& path, io::FrameShape shape) {
@@ -127,24 +128,25 @@ class Player {
 
 static_assert(io::FrameSource<Player>);
 
-/// Where a run stands. PSNR and ratio are of the steps in which its sequences together have last
-/// seen each frame of the clip once; the errors are of all steps so far.
+/// A measurement during a run. `psnr` and `ratio` are of the window: the latest steps in which the
+/// sequences together have seen each frame of the clip once.
 struct Row {
-  std::uint64_t frames = 0;
-  std::uint64_t step = 0;
-  double seconds = 0;  ///< of training, without those of looking at it
-  double psnr = 0;
+  std::uint64_t frames = 0;   ///< of all sequences, since the start
+  std::uint64_t step = 0;     ///< steps done
+  double seconds = 0;         ///< of training, without the time spent on measurements
+  double psnr = 0;            ///< of the prediction, in dB
   double ratio = 0;           ///< the prediction's error over that of repeating the frame
-  double largest_weight = 0;  ///< of all magnitudes
-  double largest_error = 0;   ///< of all outputs' root mean square between two looks
+  double largest_weight = 0;  ///< the largest magnitude
+  double largest_error = 0;   ///< largest RMS error of all outputs, of all calls of `at` so far
   std::string trouble;        ///< why this run went wrong; empty if it did not
 };
 
-/// Makes the rows of a run. Callback.
+/// A callback that makes the rows of a run.
 class Quality {
  public:
-  /// A row at every `every` frames counted back from the end; the run ends early where the ratio is
-  /// at most `until`, or where something has gone wrong.
+  /// Makes a row every `every` frames, but at most one for each pass of the clip, counted back from
+  /// the end of the run. The run ends early if the ratio is at most `until`, or if something has
+  /// gone wrong.
   Quality(std::size_t clip_frames, int batch, std::uint64_t every, double until)
       : batch_(static_cast<std::uint64_t>(batch)),
         window_((clip_frames + batch_ - 1) / batch_),
@@ -153,7 +155,7 @@ class Quality {
 
   void begin(const pvm::Moment& moment) { target_ = moment.target; }
 
-  /// The next row, or the step at which the pass before it begins.
+  /// The step of the next row, or the step at which its window begins.
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
     if (step >= target_) return pvm::never;
     const std::uint64_t row = target_ - (target_ - step - 1) / gap_ * gap_;
@@ -161,7 +163,7 @@ class Quality {
   }
 
   void at(const pvm::Moment& moment) {
-    finite_ = finite_ && std::isfinite(moment.score.loss);  // between rows, too
+    finite_ = finite_ && std::isfinite(moment.score.loss);  // checked between rows as well
     if (moment.score.outputs > 0) {
       largest_error_ = std::max(largest_error_, std::sqrt(pvm::mean_loss(moment.score)));
     }
@@ -197,11 +199,11 @@ class Quality {
     return row;
   }
 
-  std::uint64_t batch_, window_, gap_;
+  std::uint64_t batch_, window_, gap_;  // window_, gap_: in steps
   double until_;
   std::function<void(const Row&)> report_ = [](const Row&) {};
   std::uint64_t target_ = 0;
-  double examined_ = 0;  // seconds
+  double examined_ = 0;  // seconds spent on measurements
   double largest_error_ = 0;
   bool finite_ = true;
   std::optional<Row> row_;
@@ -209,7 +211,7 @@ class Quality {
 
 static_assert(pvm::Callback<Quality>);
 
-/// One run of the table.
+/// The settings of one run.
 struct Case {
   std::string precision;
   int batch = 1;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Trains on a zip of frames, and compares what the network predicts with what came.
+/// Trains on a zip of frames, and compares the prediction with the frames that followed.
 ///     01_zip SPEC.json SEQUENCE.zip [STEPS]
 
 #include <cstdio>

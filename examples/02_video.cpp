@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Trains on a video in several places at once: four sequences share the weights.
+/// Trains on a video at several places at once: four sequences share the weights.
 ///     02_video SPEC.json VIDEO [STEPS]
 
 #include <cstdio>
@@ -19,7 +19,8 @@ int main(int argc, char** argv) try {
   pvm::set_log_sink(pvm::log_to_stderr);
   pvm::Trainer<pvm::fp32, 4> trainer{pvm::load_spec(arguments[1])};
 
-  // Four readers of one file, a quarter of it apart, each decoding ahead on its own thread.
+  // Four readers of one file, which begin a quarter of it apart. Each decodes ahead on its own
+  // thread.
   auto open_video = [path = arguments[2]] { return pvm::io::AnySource(pvm::io::Video(path)); };
   auto streams = pvm::io::deal({open_video}, 4);
 

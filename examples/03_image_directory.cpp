@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Trains on a directory of pictures with a callback of its own: stop once the prediction is good.
+/// Trains on a directory of pictures, with a callback of its own that stops the run once the
+/// prediction is good enough.
 ///     03_image_directory SPEC.json DIRECTORY [DECIBELS]
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 #include "arguments.hpp"
 
-/// Looks every 1,000 steps, and ends the run when the prediction's PSNR has reached `decibels`.
+/// Checks every 1,000 steps, and ends the run when the prediction's PSNR has reached `decibels`.
 struct StopWhenGood {
   double decibels;
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// The network as a type: its sizes are constants, and a mistake in it does not compile. Products
-/// in bf16.
+/// A network as a type: its sizes are compile-time constants, and a mistake in it does not compile.
+/// Trains in bf16.
 ///     04_compiled_network [STEPS]
 
 #include <cstdio>
@@ -13,7 +13,8 @@
 
 #include "arguments.hpp"
 
-// A part that is left out has the value of model_zoo/small.json. Try Input<48, ...>.
+// A part that is left out has the value of model_zoo/small.json. Try Input<48, ...>: it is refused
+// with a sentence, because the sides do not match.
 using Net = pvm::Network<pvm::Input<40, 3, 5>, pvm::Layers<8, 4, 2, 1>, pvm::Hidden<6>,
                          pvm::FanIn<2>, pvm::Feedback<2>, pvm::TopToAll,
                          pvm::Activation<pvm::PolynomialTrue>, pvm::LearningRate<0.02>,
@@ -22,7 +23,8 @@ using Net = pvm::Network<pvm::Input<40, 3, 5>, pvm::Layers<8, 4, 2, 1>, pvm::Hid
 int main(int argc, char** argv) try {
   const Arguments arguments{argc, argv, 0, 1, "04_compiled_network [STEPS]"};
   pvm::set_log_sink(pvm::log_to_stderr);
-  pvm::Trainer<pvm::bf16, 1, Net, pvm::host> trainer;  // the same as with this spec from a file
+  pvm::Trainer<pvm::bf16, 1, Net, pvm::host>
+      trainer;  // gives the same results as its spec in a file
   pvm::io::Synthetic frames;
   pvm::LastPass last{500};
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// An activation and a kernel of one's own, from outside the library's namespace.
+/// Adds an activation and a kernel of the program's own, from outside the library's namespace.
 ///     05_own_activation_and_kernel [STEPS]
 
 #include <cstddef>

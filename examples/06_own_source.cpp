@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// A source and a learning rule of one's own.
+/// Adds a source and a learning rule of the program's own.
 ///     06_own_source [STEPS]
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 #include "arguments.hpp"
 
-/// A bright bar that wanders to the right and starts over at the left, for ever.
+/// A bright bar that moves to the right and starts over at the left, without end.
 class Bar {
  public:
   pvm::io::FrameInfo next(pvm::io::FrameShape shape, std::span<std::uint8_t> pixels) {
@@ -59,7 +59,7 @@ using Net = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden
 int main(int argc, char** argv) try {
   const Arguments arguments{argc, argv, 0, 1, "06_own_source [STEPS]"};
   pvm::Trainer<pvm::fp32, 1, Net, pvm::host> trainer;
-  pvm::io::Prefetch frames{Bar{}};  // made ahead, on a thread of its own
+  pvm::io::Prefetch frames{Bar{}};  // makes frames ahead, on a thread of its own
   pvm::LastPass last{120};
   trainer.fit(frames, pvm::Steps{arguments.steps(1, 10'000)}, last);
   std::printf("prediction %.1f dB, repeating the last frame %.1f dB\n",

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Many sequences at once: they share the weights, and nothing else.
+/// Trains on many sequences at once, which share the weights and nothing else.
 ///     07_many_sequences SPEC.json STEPS [FILE ...]
 
 #include <cstdio>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// What a trained network predicts, without learning on: a picture and a score. On the command line
-/// that is pvm -L RUN.safetensors -f FILE --freeze --preview predicted.png
+/// Runs a trained network without learning, and writes a picture and a score of its prediction. The
+/// same with the command line: pvm -L RUN.safetensors -f FILE --freeze --preview predicted.png
 ///     09_predict RUN.safetensors FILE [STEPS]
 
 #include <cstdio>

@@ -17,12 +17,12 @@ def main():
         import matplotlib
     except ImportError:
         sys.exit("10_learning_curve.py: matplotlib is missing; apt-get install python3-matplotlib")
-    matplotlib.use("Agg")  # a file, no window
+    matplotlib.use("Agg")  # draws into a file, without a window
     from matplotlib import pyplot
 
     with open(sys.argv[1], encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
-    # What could not be measured is null.
+    # Values that could not be measured are null.
     lines = [line for line in lines if None not in (line["psnr"], line["persistence_psnr"])]
     steps = [line["step"] for line in lines]
     pyplot.figure(figsize=(8, 4), layout="constrained")

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The arguments of the numbered examples, which are words and numbers in a fixed order.
+/// Parses the arguments of the numbered examples: words and numbers in a fixed order.
 
 #include <charconv>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 class Arguments {
  public:
-  /// `usage` names the program and its `least` to `most` arguments. Ends the program where they are
-  /// others, or where --help is asked for.
+  /// `usage`: a line with the program's name and its `least` to `most` arguments. If the number of
+  /// arguments is wrong, or for --help, prints it and ends the program.
   Arguments(int argc, char** argv, int least, int most, const char* usage)
       : argc_(argc), argv_(argv), usage_(usage) {
     if (argc > 1 && (argv[1] == std::string_view("--help") || argv[1] == std::string_view("-h"))) {
@@ -27,8 +27,8 @@ class Arguments {
   const char* operator[](int at) const { return argv_[at]; }
   int count() const { return argc_ - 1; }
 
-  /// Argument `at`, a whole number, or `otherwise` where it is not given. A prediction can be
-  /// scored from the third step on.
+  /// Argument number `at` (from 1), a number of steps, or `otherwise` if it is not given. At least
+  /// 3, because predictions can be scored from the third step on.
   std::uint64_t steps(int at, std::uint64_t otherwise) const {
     return number<std::uint64_t>(at, otherwise, 3, " is no number of steps (3 or more)");
   }

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: 2026 The pvm authors
 # SPDX-License-Identifier: Apache-2.0
 
-# The main job: installs what is missing, builds the program, and trains for about a minute on
+# Installs missing packages, builds the program, and trains for about a minute on
 # generated frames, or on the zip, video or image directory that is given.
 #     examples/first_steps.sh [FILE] [more flags of pvm ...]
 set -euo pipefail
@@ -15,7 +15,7 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
 fi
 
 .ci/install-packages run
-# Kernels take minutes to compile: only where there is a GPU, and for that GPU.
+# CUDA kernels take minutes to compile: compile them only if there is a GPU, and only for that GPU.
 if nvidia-smi >/dev/null 2>&1; then
   backends=(-DPVM_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native) takes="about five minutes"
 else

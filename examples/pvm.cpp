@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// The command line: trains a Predictive Vision Model on anything that gives frames.
+/// The command line program `pvm`: trains a Predictive Vision Model on any source of frames.
 
 #include <algorithm>
 #include <array>
@@ -37,11 +37,12 @@
 
 namespace {
 
-/// What was said on the command line. Numbers are signed so that a negative one can be named.
+/// The values of the command line's options. Numbers are signed, so that an error message can name
+/// a negative one.
 struct Arguments {
   std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string of_runs;  ///< an option that only runs have, if any was given
+  std::string of_runs;  ///< the name of an option given that is for training runs only, if any
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
   double seconds = 0, rate = 0;
@@ -65,7 +66,7 @@ Examples:
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
-/// Decimal digits alone: zeros in front make no octal number of them.
+/// Accepts decimal digits only, and removes leading zeros, so that the number is not read as octal.
 CLI::Validator whole_number() {
   return CLI::Validator(
       [](std::string& text) {
@@ -90,7 +91,8 @@ CLI::Validator number() {
 
 void describe(CLI::App& app, Arguments& a) {
   app.option_defaults()
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)  // so that scripts can be overridden
+      ->multi_option_policy(
+          CLI::MultiOptionPolicy::TakeLast)  // a later option overrides a script's
       ->group("Model");
   app.add_option("-S,--spec", a.spec, "model spec; needed unless -L holds one")->type_name("FILE");
   app.add_option("-L,--load", a.load, "continue from a checkpoint (.safetensors, .bin, .zip)")
@@ -182,7 +184,7 @@ constexpr std::int64_t unlimited = std::int64_t{1} << 62;
 
 void check_range(const char* option, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return;
-  if (value > most) {  // a number too large for its type comes as the largest one
+  if (value > most) {  // not named: CLI11 passes the largest value if a number is out of range
     refuse(std::string(option) + " is too large; allowed: " + std::to_string(least) + " to " +
            std::to_string(most));
   }
@@ -194,15 +196,15 @@ bool names_sources(const Arguments& a) {
   return !(a.file.empty() && a.dataset.empty() && a.path.empty()) && a.file != "synthetic";
 }
 
-/// The paths that are named on the command line for frames to be read from.
+/// The paths named on the command line from which frames are read.
 std::vector<std::string> sources_of(const Arguments& a) {
   if (!names_sources(a)) return {};
   if (!a.file.empty()) return {a.file};
   return pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset);
 }
 
-/// No output may take the place of another one, nor of what is read, nor be read itself the next
-/// time, as a picture or the labels of a directory.
+/// Refuses outputs that would overwrite another output or an input, or that would be read as a
+/// picture or as labels of the input directory the next time.
 void check_outputs(const Arguments& a) {
   namespace fs = std::filesystem;
   const auto same = [](const std::string& x, const std::string& y) {
@@ -285,8 +287,9 @@ void check(const Arguments& a) {
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
-/// The streams of a video have a decoder each, and a GPU has few: many are left to the processor.
-/// Those of pictures share one.
+/// Where to decode `path`, which `streams` streams read. Each stream of a video needs decoders of
+/// its own, of which a GPU has few, so many streams of a video are decoded on the CPU. Streams of
+/// pictures share one decoder.
 pvm::io::Decode decoding(const Arguments& a, const std::string& path, int streams) {
   constexpr int most_decoders = 4;
   if (a.decode == "gpu") return pvm::io::Decode::gpu;
@@ -295,7 +298,7 @@ pvm::io::Decode decoding(const Arguments& a, const std::string& path, int stream
   return on_cpu ? pvm::io::Decode::cpu : pvm::io::Decode::automatic;
 }
 
-/// The sequences named on the command line; `otherwise` where none is.
+/// Openers for the sequences named on the command line, or for `otherwise` if none is named.
 std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string& otherwise,
                                           int streams) {
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
@@ -306,7 +309,7 @@ std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string&
   return openers;
 }
 
-/// Whether a signal has come, and the run that it is to stop, if any.
+/// Whether a signal has been received, and the run that it should stop, if any.
 std::atomic<bool> stop_asked = false;
 std::atomic<pvm::TrainerBase*> running = nullptr;
 
@@ -315,7 +318,7 @@ extern "C" void on_signal(int) {
   if (auto* const trainer = running.load()) trainer->request_stop();
 }
 
-/// The first signal asks to stop, a second one ends the program.
+/// Installs signal handlers: the first signal stops the run, a second one ends the program at once.
 class StopOnSignals {
  public:
   explicit StopOnSignals(pvm::TrainerBase* trainer = nullptr) {
@@ -323,12 +326,12 @@ class StopOnSignals {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
-      if (action.sa_handler == SIG_IGN) continue;  // nohup
+      if (action.sa_handler == SIG_IGN) continue;  // ignored on purpose, by nohup for example
       action.sa_handler = on_signal;
       action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
       sigaction(signal, &action, nullptr);
     }
-    ::signal(SIGXFSZ, SIG_IGN);  // a file size limit is to be an error like a full disk
+    ::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit is an error, like a full disk
   }
   ~StopOnSignals() { running = nullptr; }
   StopOnSignals(const StopOnSignals&) = delete;
@@ -343,8 +346,8 @@ int write_zip(const Arguments& a) {
   }
   auto streams =
       pvm::io::deal(find_sources(a, generated_frames(static_cast<std::uint64_t>(a.seed)), 1), 1);
-  std::optional<std::uint64_t> frames;  // none: a pass
-  // Frames that nobody can ask for again are made up as they come, or a camera's.
+  std::optional<std::uint64_t> frames;  // no value: one pass
+  // Only generated frames and cameras have no replay id.
   const bool never_ends = pvm::io::replay_id(streams.front()).empty();
   if (a.frames_given || never_ends) {
     frames = a.frames_given ? static_cast<std::uint64_t>(a.frames) : 1000;
@@ -367,11 +370,11 @@ int write_zip(const Arguments& a) {
 
 using Streams = std::vector<pvm::io::AnySource>;
 
-/// What a run is made of, once the spec and the checkpoint are read.
+/// The settings of a run, after the spec and the checkpoint have been read.
 struct Plan {
   pvm::Spec spec;
   std::uint64_t target = 0;
-  std::string generated;  ///< the source where none is named
+  std::string generated;  ///< the source to use if none is named
   std::optional<pvm::io::Checkpoint> checkpoint;
   pvm::TrainerOptions options;
 };
@@ -423,7 +426,7 @@ Plan make_plan(const Arguments& a) {
     const std::string& source = plan.checkpoint->streams.front().source;
     const bool has_seen_none = source.empty();
     if (!has_seen_none && !source.starts_with("synthetic:")) {
-      // Generated frames would silently take its place.
+      // Otherwise the run would silently continue with generated frames.
       refuse("the checkpoint's frames came from " + pvm::quote(source) +
              "; name it with -f or -d (or -f synthetic for generated frames)");
     }
@@ -453,7 +456,7 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
   }
 }
 
-/// Trains, with everything that was asked for beside it.
+/// Trains, with the callbacks that the arguments ask for, and prints a summary.
 int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
   const std::uint64_t pass = streams.front().length().value_or(0);
@@ -495,7 +498,7 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams) {
   std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
     trainer.emplace(*plan.checkpoint, plan.options);
-    plan.checkpoint.reset();  // as large as the network itself
+    plan.checkpoint.reset();  // frees memory: it is as large as the network itself
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
@@ -526,24 +529,24 @@ int run(const Arguments& a) {
   return train_in<pvm::fp32>(a, plan, streams);
 }
 
-/// Whether an option says something about how a run goes on, not about its frames.
+/// Whether an option is for training runs only, so that it makes no sense with --write-zip.
 bool is_of_runs(const CLI::Option* option) {
   const std::string& group = option->get_group();
   const std::string name = option->get_name();
-  if (name == "--backend" || name == "--quiet") return false;  // the former decides who decodes
+  if (name == "--backend" || name == "--quiet") return false;  // --backend also affects decoding
   return group == "Run" || group == "Output" || name == "--load" || name == "--rate" ||
          name == "--cache-mb";
 }
 
-/// One line, whatever the exception's text looks like.
+/// Prints the first line of a failure and returns `code`.
 int fail(const std::string& sentence, int code) {
   std::string line = sentence.substr(0, sentence.find('\n'));
   std::cerr << "pvm: " << line << '\n';
   return code;
 }
 
-/// Each warning is said once, also where several sequences come from one damaged file. Messages do
-/// not land in the middle of the progress line.
+/// The log sink. Prints each warning only once, even if several sequences read the same damaged
+/// file, and clears the progress line first, so that a message does not appear in the middle of it.
 void log_line(pvm::Severity severity, const std::string& message) {
   static std::set<std::string> warnings;
   if (severity == pvm::Severity::warning && !warnings.insert(message).second) return;
@@ -566,7 +569,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see pvm --help)", 2);
   }
-  for (const CLI::Option* option : app.get_options()) {  // an unset variable of a script
+  // An empty value is most likely an unset variable in a script.
+  for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0 && option->get_expected_max() > 0 &&
         option->results().front().empty()) {
       return fail(option->get_name() + " is empty; give it a value or leave it out", 2);

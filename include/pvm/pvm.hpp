@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The library but for what needs OpenCV or libzip: frame sources and pictures are in
-/// pvm/io/<what>.hpp.
+/// Includes the whole library except for the headers that need OpenCV or libzip: for frame sources
+/// and previews include pvm/io/<what>.hpp as well.
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/error.hpp>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the library needs of the compiler, said in one line instead of in five hundred.
+/// Checks what the library needs of the compiler, so that an unsuitable one gives one clear error
+/// instead of hundreds.
 
 #include <pvm/core/version.hpp>
 
@@ -15,14 +16,15 @@
 #error "pvm needs CUDA 12.2 or later: older compilers cannot read C++20 or nlohmann_json"
 #endif
 
-/// A function that host and device code both call; plain C++ where there is no CUDA.
+/// Marks a function that host and device code both call; empty if the compiler is not nvcc.
 #if defined(__CUDACC__)
 #define PVM_HOST_DEVICE __host__ __device__
 #else
 #define PVM_HOST_DEVICE
 #endif
 
-/// A function whose code a program has once: neither inlined nor copied for some arguments.
+/// Marks a function that the compiler must neither inline nor clone for particular arguments, so
+/// that a program has its code only once.
 #if defined(__clang__)
 #define PVM_ONE_COPY [[gnu::noinline]]
 #else

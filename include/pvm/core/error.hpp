@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The one exception of the library: a stable id and a sentence that says what to do.
+/// The library's only exception type: a stable id and a sentence that says what to do.
 
 #include <stdexcept>
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace pvm::inline v0 {
 
-/// What kind of thing went wrong. The values are stable: scripts may rely on them.
+/// The kind of a failure. The values are stable: scripts may rely on them.
 enum class Fault : int {
-  usage = 1,       ///< an argument no run could work with
+  usage = 1,       ///< an argument that no run could work with
   spec = 2,        ///< a model spec that is wrong
   source = 3,      ///< frames that cannot be read
   checkpoint = 4,  ///< a checkpoint that cannot be read or written
@@ -22,7 +22,8 @@ enum class Fault : int {
   memory = 6,      ///< not enough memory for what was asked
 };
 
-/// Every failure the library reports. `what()` is one sentence: what, where, what to do.
+/// Thrown for every failure that the library reports. `what()` is one sentence: what went wrong,
+/// where, and what to do.
 class Error : public std::runtime_error {
  public:
   Error(Fault fault, const std::string& sentence) : std::runtime_error(sentence), fault_(fault) {}
@@ -33,8 +34,8 @@ class Error : public std::runtime_error {
   Fault fault_;
 };
 
-/// Text from outside (a file name, a key, a value), quoted, without control characters, and cut
-/// so that a message stays one readable line.
+/// Quotes a text from outside (a file name, a key, a value) for a message: replaces control
+/// characters by `?` and cuts it after `most` bytes, so that a message stays one readable line.
 inline std::string quote(std::string_view text, std::size_t most = 120) {
   std::string out = "'";
   for (const char c : text.substr(0, most)) {

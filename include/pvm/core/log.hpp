@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The library never prints: it hands its messages to the sink the program has set.
+/// Logging. The library never prints; it passes its messages to the sink that the program has set.
 
 #include <functional>
 #include <iostream>
@@ -29,9 +29,9 @@ inline LogState& log_state() {
 }
 }  // namespace detail
 
-/// Messages go to `sink` from now on; it may be called from any thread, one call at a time.
-/// Without a sink (the default) they are dropped. So is what a sink itself logs; it must not set
-/// another one.
+/// Sends all messages to `sink` from now on. It may be called from any thread, but only one call at
+/// a time. Without a sink (the default) messages are dropped. Messages logged by a sink itself are
+/// dropped too; a sink must not call set_log_sink.
 inline void set_log_sink(LogSink sink) {
   auto& state = detail::log_state();
   const std::lock_guard lock(state.mutex);
@@ -43,6 +43,7 @@ inline void log_to_stderr(Severity severity, const std::string& message) {
   std::cerr << (severity == Severity::warning ? "warning: " : "") << message << '\n';
 }
 
+/// Passes a message to the sink, if there is one. May be called from any thread.
 inline void log(Severity severity, const std::string& message) {
   thread_local bool in_sink = false;
   if (in_sink) return;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Counter-based random numbers: a number is a function of a seed and an index, so there is no
-/// state to save, and any thread can compute any of them.
+/// Counter-based random numbers: each number is a function of a seed and an index, so there is no
+/// state to save, and any thread can compute any number.
 
 #include <array>
 #include <cstdint>
@@ -27,7 +27,7 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
   return counter;
 }
 
-/// The index-th number of the sequence `seed`: uniform in [0, 1), a multiple of 2^-24.
+/// Number `index` of the random sequence `seed`: uniform in [0, 1), a multiple of 2^-24.
 constexpr float uniform(std::uint64_t seed, std::uint64_t index) noexcept {
   const std::uint64_t block = index / 4;
   const auto bits =

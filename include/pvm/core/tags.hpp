@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The tags a program composes a Trainer from: precision, batch, backend.
+/// The tags with which a program chooses a Trainer: precision, batch, backend.
 
 #include <concepts>
 #include <string_view>
@@ -11,45 +11,45 @@
 
 namespace pvm::inline v0 {
 
-/// 32-bit floating point everywhere.
+/// fp32 weights and arithmetic.
 struct fp32 {
   static constexpr std::string_view name = "fp32";
 };
 
-/// tf32: fp32 with products on tensor cores in 19 bits (GPUs only).
+/// fp32 weights; products read them in 19 bits on tensor cores. GPUs only.
 struct tf32 {
   static constexpr std::string_view name = "tf32";
 };
 
-/// bfloat16 products, fp32 master weights.
+/// fp32 master weights; products read a bfloat16 working copy.
 struct bf16 {
   static constexpr std::string_view name = "bf16";
 };
 
-/// IEEE half products, fp32 master weights.
+/// fp32 master weights; products read a working copy in IEEE half precision.
 struct fp16 {
   static constexpr std::string_view name = "fp16";
 };
 
-/// One of the four.
+/// One of the four precisions above.
 template <class P>
 concept PrecisionTag = std::same_as<P, fp32> || std::same_as<P, tf32> || std::same_as<P, bf16> ||
     std::same_as<P, fp16>;
 
-/// "Decided at run time", for the batch and for the network.
+/// The value of a template argument that is decided at run time: the batch, or the hidden size.
 inline constexpr int dynamic = -1;
 
-/// Backends: the CPU, an NVIDIA GPU, or the GPU if one is there and the CPU otherwise.
+/// Backends: the CPU, an NVIDIA GPU, or the GPU if one can be used and the CPU otherwise.
 struct host {};
 struct cuda {};
 struct automatic {};
 
-/// How the updates of the sequences of a batch become one: their mean (the default: the rates of
-/// a spec keep their meaning) or their sum.
+/// How the updates of a batch's sequences are combined: their mean (the default, with which the
+/// rates of a spec keep their meaning) or their sum.
 enum class Reduce { mean, sum };
 
-/// An activation or a learning rule of a program's own that kernels run: it says so by
-/// `static constexpr bool on_gpu = true`, and its functions are PVM_HOST_DEVICE.
+/// An activation or learning rule of a program's own that GPU kernels can run: it has `static
+/// constexpr bool on_gpu = true`, and its functions are marked PVM_HOST_DEVICE.
 template <class T>
 concept RunsOnGpu = requires {
   requires T::on_gpu;
@@ -57,7 +57,8 @@ concept RunsOnGpu = requires {
 
 namespace detail {
 
-/// The name under which a type of the program's own is kept with a spec.
+/// The name that a spec holds for an activation or learning rule that is a type: `T::name`, or
+/// "unnamed".
 template <class T>
 constexpr std::string_view own_name() {
   if constexpr (requires {

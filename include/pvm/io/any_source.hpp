@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One type for all frame sources, for programs that choose one at run time.
+/// A type-erased frame source, for programs that choose the source at run time.
 
 #include <concepts>
 #include <cstddef>
@@ -22,11 +22,12 @@
 
 namespace pvm::inline v0::io {
 
-/// Owns a source of any type. Movable; after a move only destruction and assignment are left to
-/// the source moved from. Model of FrameSource.
+/// Owns a source of any type, and offers all the optional functions of sources: those that the held
+/// source lacks do what the free functions in source.hpp and usage.hpp do then. Movable; a
+/// moved-from object may only be destroyed or assigned to. Model of FrameSource.
 class AnySource {
  public:
-  /// Implicit, so that an opener can return whatever it has opened.
+  /// Implicit, so that an opener can return a source of any type.
   template <class S>
   requires(!std::same_as<std::remove_cvref_t<S>, AnySource>) &&
       FrameSource<std::remove_cvref_t<S>> AnySource(S&& source)
@@ -46,19 +47,19 @@ class AnySource {
   }
   void prepare(const FrameShape& shape) { held_->prepare(shape); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return held_->usage(); }
-  /// Whether the source reads ahead by itself, see `io::read_ahead`.
+  /// Whether the source reads ahead by itself: see `io::read_ahead`.
   bool read_ahead(std::size_t frames) { return held_->read_ahead(frames); }
   void expect_once(bool once) { held_->expect_once(once); }
 
-  /// Another reader of the same file, at its beginning, which shares its decoder and what that has
-  /// made; nothing where the source does not offer that.
+  /// Another reader of the same file, at its first frame, which shares the decoder and the decoded
+  /// frames; nothing if the source does not offer `share`.
   [[nodiscard]] std::optional<AnySource> share() { return held_->share(); }
 
-  /// The exact number of frames of a pass, reading through a video if it must; none where a
-  /// source has no end.
+  /// The exact number of frames of a pass; a video may be decoded to its end for this. Nothing if
+  /// the source has no end.
   std::optional<std::uint64_t> count_frames() { return held_->count_frames(); }
 
-  /// The frames found unreadable so far, where the source keeps them; else null.
+  /// The record of unreadable frames if the source keeps one, else null. Owned by the source.
   [[nodiscard]] Unreadable* unreadable() { return held_->unreadable(); }
 
  private:
@@ -142,11 +143,12 @@ concept OpensSource =
     !std::same_as<Open, Opener> && std::convertible_to<Open, std::function<AnySource()>>;
 }  // namespace detail
 
-/// Opens a source anew each time it is called; throws pvm::Error where it cannot.
+/// A function that opens a source, a new one each time it is called; throws pvm::Error if it
+/// cannot.
 class Opener {
  public:
-  /// Implicit, for any function that gives a source. `name`: the source's, so that it is known
-  /// before it is opened; may be empty.
+  /// Implicit, from any function that returns a source. `name`: the source's name, so that it is
+  /// known before the source is opened; may be empty.
   template <detail::OpensSource Open>
   Opener(Open open, std::string name = {}) : open_(std::move(open)), name_(std::move(name)) {}
 

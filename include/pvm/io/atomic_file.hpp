@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Files that appear whole or not at all.
+/// Writes files atomically: a file appears under its name complete or not at all.
+///
+/// A file is written as PATH.PID@HOST.tmp and renamed when it is complete. The writer's process
+/// number and host in the name tell whether a temporary file was left behind by a killed process.
 
 #include <algorithm>
 #include <cerrno>
@@ -27,7 +30,7 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// What ends the name of a temporary file: who writes it, so that others can tell if he still does.
+/// The name of this host, for temporary names: at most 64 characters, without `/` and `@`.
 inline std::string host_name() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
@@ -39,12 +42,13 @@ inline std::string host_name() {
 
 inline constexpr std::string_view temporary_ending = ".tmp";
 
+/// The temporary name for `path`: PATH.PID@HOST.tmp.
 inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   return path.string() + "." + std::to_string(::getpid()) + "@" + host_name() +
          std::string(temporary_ending);
 }
 
-/// Whether the writer of the temporary file `name` is known to be gone.
+/// Whether `name` is a temporary file of this host whose writing process does not exist any more.
 inline bool is_abandoned(std::string_view name) {
   std::string host = "@";
   host += host_name();
@@ -60,8 +64,8 @@ inline bool is_abandoned(std::string_view name) {
   return ::kill(writer, 0) != 0 && errno == ESRCH;
 }
 
-/// Flushes the directory of `path`, so that a rename in it outlives a power cut. File systems that
-/// cannot are left alone.
+/// Flushes the directory of `path`, so that a rename in it survives a power cut. Failures are
+/// ignored: not every file system supports this.
 inline void flush_directory_of(const std::filesystem::path& path) {
   const auto directory = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   const int handle = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -72,8 +76,8 @@ inline void flush_directory_of(const std::filesystem::path& path) {
 
 }  // namespace detail
 
-/// Removes the temporary files of killed processes among those whose name starts with `prefix`
-/// (a path and the start of a file name). A file whose writer may still live is kept.
+/// Removes temporary files of killed processes. `prefix`: a directory and the beginning of a file
+/// name; only files that match are considered. A file whose writer may still be alive is kept.
 inline void remove_abandoned_temporaries(const std::filesystem::path& prefix) {
   namespace fs = std::filesystem;
   const fs::path directory = prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
@@ -87,8 +91,9 @@ inline void remove_abandoned_temporaries(const std::filesystem::path& prefix) {
   }
 }
 
-/// Why `path` cannot be written, its directories included where they are not there yet; empty if it
-/// can. Tries, because permissions alone do not tell: a disk may be full or read-only.
+/// Why `path` cannot be written; empty if it can. If directories of `path` are missing, checks
+/// whether the first missing one could be created. Creates a file as a test, because permissions
+/// alone do not tell: the disk may be full or read-only.
 inline std::string why_not_writable(std::filesystem::path path) {
   std::error_code ignored;
   while (path.has_parent_path() && path.parent_path() != path &&
@@ -103,17 +108,19 @@ inline std::string why_not_writable(std::filesystem::path path) {
   return {};
 }
 
-/// Makes the directories `path` lies in. Where that fails, writing `path` will say so.
+/// Creates the missing directories of `path`. Failures are ignored, since writing `path` will fail
+/// then and say why.
 inline void make_directories_of(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
 }
 
-/// A file being written under a temporary name beside its own. `commit` gives it its name, in one
-/// step and over whatever had that name; without it nothing stays behind. Not copyable.
+/// A file being written under a temporary name in the same directory. `commit` renames it, which
+/// atomically replaces a file of that name. Without `commit`, the temporary file is removed. Not
+/// copyable.
 class AtomicFile {
  public:
-  /// Throws Error (Fault::checkpoint) where no file can be made.
+  /// Throws Error (Fault::checkpoint) if no file can be created.
   explicit AtomicFile(std::filesystem::path path)
       : path_(std::move(path)), temporary_(detail::temporary_name(path_)) {
     handle_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -126,7 +133,8 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Throws Error (Fault::checkpoint) where it cannot be written, on a full disk for example.
+  /// Appends `bytes` bytes. Throws Error (Fault::checkpoint) if that fails, on a full disk for
+  /// example; then the temporary file is gone.
   void write(const void* data, std::size_t bytes) {
     constexpr std::size_t most_at_once = std::size_t{1} << 30;
     const char* next = static_cast<const char*>(data);
@@ -139,8 +147,9 @@ class AtomicFile {
     }
   }
 
-  /// Gives the file its name. `durable`: it and its name are on the disk when this returns. Throws
-  /// Error (Fault::checkpoint); then the file that had the name before is untouched.
+  /// Gives the file its name. `durable`: flushes the file and its directory, so that both are on
+  /// the disk when this returns. Throws Error (Fault::checkpoint) if that fails; then an existing
+  /// file of that name is untouched.
   void commit(bool durable = true) {
     if (durable && ::fsync(handle_) != 0) fail(errno);
     if (::close(std::exchange(handle_, -1)) != 0) fail(errno);
@@ -154,7 +163,8 @@ class AtomicFile {
     throw Error(Fault::checkpoint, quote(path_.string()) + " cannot be written: " +
                                        std::generic_category().message(code));
   }
-  /// Here, not in the destructor, because the program may catch the error and look.
+  /// Removes the temporary file and throws. It is not left to the destructor, because a program
+  /// that catches the error may look at the directory while this object still exists.
   [[noreturn]] void fail(int code) {
     if (handle_ >= 0) ::close(std::exchange(handle_, -1));
     ::unlink(temporary_.c_str());

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A queue between two threads that is bounded by what its items weigh.
+/// A queue between two threads that is bounded by the bytes of its items.
 
 #include <condition_variable>
 #include <cstddef>
@@ -15,13 +15,14 @@
 
 namespace pvm::inline v0::io {
 
+/// First in, first out, for one producer and one consumer.
 template <class Item>
 class ByteQueue {
  public:
   explicit ByteQueue(std::size_t most_bytes) : most_(most_bytes) {}
 
-  /// Waits for room; an empty queue has room for any item. False, with the item dropped, once the
-  /// queue is closed.
+  /// Adds an item that counts as `bytes` bytes. Waits for room; an empty queue has room for any
+  /// item. Returns false and drops the item if the queue is closed.
   bool put(Item item, std::size_t bytes) {
     std::unique_lock lock(mutex_);
     freed_.wait(lock, [&] { return closed_ || items_.empty() || bytes_ + bytes <= most_; });
@@ -33,7 +34,7 @@ class ByteQueue {
     return true;
   }
 
-  /// Waits for an item; nothing once the queue is closed.
+  /// Waits for an item and removes it; nothing if the queue is closed.
   std::optional<Item> take() {
     std::unique_lock lock(mutex_);
     filled_.wait(lock, [&] { return closed_ || !items_.empty(); });
@@ -46,7 +47,7 @@ class ByteQueue {
     return item;
   }
 
-  /// Wakes and sends away everybody who waits, now and later.
+  /// Ends the waiting of `put` and `take`: both return immediately from now on, without effect.
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -58,7 +59,7 @@ class ByteQueue {
 
  private:
   const std::size_t most_;
-  std::mutex mutex_;  // over what follows
+  std::mutex mutex_;  // guards the members below
   std::deque<std::pair<Item, std::size_t>> items_;
   std::size_t bytes_ = 0;
   bool closed_ = false;

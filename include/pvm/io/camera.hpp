@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A live camera.
+/// A live camera as a source.
 
 #include <cstdint>
 #include <optional>
@@ -24,25 +24,26 @@
 
 namespace pvm::inline v0::io {
 
-/// The frames of a camera as they come; unlabelled and without an end. What a camera saw cannot be
-/// seen again: `seek` restores the counters only, and the next frame starts a sequence. Model of
+/// The frames of a camera as they arrive, without labels and without an end. Earlier frames cannot
+/// be read again: `seek` only restores the counters, and the next frame starts a sequence. Model of
 /// FrameSource.
 class Camera {
  public:
-  /// So many failures in a row mean that the camera is gone.
+  /// After this many failures in a row the camera is considered gone.
   static constexpr int most_failures = 5;
 
-  /// The camera with this number. Throws Fault::source where there is none.
+  /// Opens camera number `index`, from 0. Throws Fault::source if it cannot be opened.
   explicit Camera(int index)
       : Camera((quiet_opencv(), cv::VideoCapture(index, interface)),
                "camera " + std::to_string(index)) {}
 
-  /// The camera at a device path such as /dev/video0. Throws Fault::source where there is none.
+  /// Opens the camera at a device path such as /dev/video0. Throws Fault::source if it cannot be
+  /// opened.
   explicit Camera(const std::string& device)
       : Camera((quiet_opencv(), cv::VideoCapture(device, interface)), device) {}
 
-  /// Any live stream that OpenCV has opened, under a name for messages. Throws Fault::source where
-  /// it is closed.
+  /// Takes any live stream that OpenCV has opened; `name` is used in messages. Throws Fault::source
+  /// if it is closed.
   Camera(cv::VideoCapture capture, std::string name)
       : name_(std::move(name)), capture_(std::move(capture)) {
     if (!capture_.isOpened()) {
@@ -51,6 +52,8 @@ class Camera {
     }
   }
 
+  /// Waits for a frame. Throws Fault::source if `most_failures` frames in a row cannot be read,
+  /// Fault::usage if `shape` is impossible or `pixels` is not `shape.size()` bytes.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     for (int failures = 0; failures < most_failures; ++failures) {
@@ -60,8 +63,7 @@ class Camera {
       log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +
                                  " cannot be read; it is skipped");
     }
-    throw Error(Fault::source,
-                pvm::quote(name_) + " has stopped giving frames; was it unplugged?");
+    throw Error(Fault::source, pvm::quote(name_) + " has stopped giving frames; was it unplugged?");
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -77,7 +79,8 @@ class Camera {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
-  // Named, because OpenCV would else ask every interface it knows, photo cameras among them.
+  // Given explicitly, because otherwise OpenCV tries every interface it knows, such as that of
+  // photo cameras.
 #if defined(__linux__)
   static constexpr int interface = cv::CAP_V4L2;
 #else

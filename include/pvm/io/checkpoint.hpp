@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Checkpoints: everything a run needs to continue bit by bit, as a safetensors file. The format
-/// is described in docs/checkpoints.md.
+/// Saves and loads checkpoints: everything a run needs to continue with bit-identical results, in a
+/// safetensors file. docs/checkpoints.md describes the format.
 
 #include <algorithm>
 #include <array>
@@ -42,22 +42,23 @@
 
 namespace pvm::inline v0::io {
 
-/// Where one sequence of a batch stands.
+/// How far training has got in the source of one sequence of the batch.
 struct StreamState {
   Position position;                     ///< of the next frame to be used
-  std::uint64_t frames_since_start = 0;  ///< frames used of the current sequence
-  std::string source;                    ///< file name (without directories) the frames came from
+  std::uint64_t frames_since_start = 0;  ///< frames used since the current sequence began
+  std::string source;                    ///< the source's name without directories
   bool operator==(const StreamState&) const = default;
 };
 
-/// A run at rest. One made from weights alone has no streams and its state is not resumable().
+/// A run between two steps. A checkpoint that holds only weights has no streams, and its state is
+/// not resumable().
 struct Checkpoint {
   Spec spec;
   EngineState state;
-  std::vector<StreamState> streams;  ///< one per sequence of the batch
-  std::string precision = "fp32";
-  Reduce reduce = Reduce::mean;
-  std::uint64_t seed = 0;
+  std::vector<StreamState> streams;  ///< one for each sequence of the batch
+  std::string precision = "fp32";    ///< fp32, tf32, bf16 or fp16
+  Reduce reduce = Reduce::mean;      ///< how the updates of the sequences are combined
+  std::uint64_t seed = 0;            ///< of the initial weights
 };
 
 namespace detail {
@@ -75,7 +76,7 @@ bool all_finite(const std::vector<T>& values) {
   return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
 }
 
-/// The arrays that every state which is resumable has, by their names in the file.
+/// The arrays that every resumable state has, with their names in the file.
 template <class State>  // an EngineState, const or not
 auto resumable_arrays(State& state) {
   using Array = decltype(&state.folded);
@@ -89,7 +90,8 @@ auto resumable_arrays(State& state) {
        {"output_gradients", &state.output_gradients}}};
 }
 
-/// What of `state` holds values that are not finite, by its name in the file; empty: nothing.
+/// The name (as in the file) of the first array of `state` with a value that is not finite; empty
+/// if all values are finite.
 inline std::string not_finite_in(const EngineState& state) {
   if (!all_finite(state.weights)) return "weights";
   if (!all_finite(state.dweights)) return "dweights";
@@ -103,7 +105,8 @@ inline std::string not_finite_in(const EngineState& state) {
   return all_finite(state.coefficients) ? "" : "coefficients";
 }
 
-/// The published spec with so many weights, to guess where a file that does not fit came from.
+/// The name of the published spec that has `weights` weights, or empty: to guess in an error
+/// message which spec a file belongs to.
 inline std::string_view published_spec_with(std::size_t weights) {
   struct Known {
     std::size_t weights;
@@ -118,8 +121,8 @@ inline std::string_view published_spec_with(std::size_t weights) {
   return {};
 }
 
-/// Throws unless `weights` values are what `spec` needs; `theirs` is the spec's name if the file
-/// says it.
+/// Throws Fault::checkpoint unless `spec` has `weights` weights. `where` begins the message;
+/// `theirs` is the name of the file's own spec, if it says.
 inline void check_weight_count(const std::string& where, std::size_t weights, const Spec& spec,
                                std::string_view theirs = {}) {
   const std::size_t needed = make_connectome(spec).weights;
@@ -138,7 +141,8 @@ inline void check_weight_count(const std::string& where, std::size_t weights, co
                                      "continue from an earlier checkpoint");
 }
 
-/// `spec` without what may differ between two parts of one run: its name, length, rule and rates.
+/// `spec` with defaults for everything that may change when a run is continued: name, number of
+/// steps, learning rule and rates.
 inline Spec network_of(Spec spec) {
   Spec network;
   spec.name = network.name;
@@ -154,7 +158,7 @@ inline Spec network_of(Spec spec) {
   return spec;
 }
 
-/// The first key in which the networks of two specs differ, for messages.
+/// The first key in which the networks of two specs differ, for error messages.
 inline std::string differing_key(const Spec& a, const Spec& b) {
   const auto left = nlohmann::json::parse(to_json_text(network_of(a)));
   const auto right = nlohmann::json::parse(to_json_text(network_of(b)));
@@ -164,7 +168,9 @@ inline std::string differing_key(const Spec& a, const Spec& b) {
   return "polynomial";
 }
 
-/// The spec to continue with: the caller's, if it describes the same network as the file's.
+/// The spec to continue with: the caller's `named` if there is one, else the file's `stored`.
+/// Throws Fault::usage if there is neither, Fault::checkpoint if they describe different networks.
+/// Logs a warning if they differ in their learning rule or rates.
 inline Spec agreed_spec(const std::string& where, const Spec* named, std::optional<Spec> stored) {
   if (named == nullptr && !stored) {
     throw Error(Fault::usage, where + ": it holds no spec; name the spec it was made with");
@@ -194,6 +200,7 @@ inline Spec agreed_spec(const std::string& where, const Spec* named, std::option
   return *named;
 }
 
+/// The whole number under `key` in the file's metadata. Throws Fault::checkpoint if there is none.
 template <class T>
 T parse_number(const SafetensorsReader& file, const char* key) {
   const auto found = file.metadata().find(key);
@@ -232,7 +239,7 @@ inline std::optional<Spec> stored_spec(const SafetensorsReader& file) {
   return spec;
 }
 
-/// Weights may also come as doubles: a reference implementation's, for example.
+/// Reads the tensor `weights`, which may be F32, or F64 as other implementations write it.
 inline std::vector<float> read_weights(SafetensorsReader& file) {
   const auto found = file.tensors().find("weights");
   if (found == file.tensors().end() || found->second.dtype != "F64") {
@@ -280,7 +287,8 @@ inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
   }
 }
 
-/// A text of the metadata, the first of `allowed` where there is none.
+/// The text under `key` in the file's metadata, or the first of `allowed` if it is missing. Throws
+/// Fault::checkpoint if it is not one of `allowed`.
 inline std::string one_of(const SafetensorsReader& file, const char* key,
                           std::initializer_list<std::string_view> allowed) {
   std::string value = text_or(file.metadata(), key, std::string(*allowed.begin()));
@@ -303,7 +311,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                      stored ? stored->name : "");
   checkpoint.state.weights = read_weights(file);
   if (!all_finite(checkpoint.state.weights)) refuse_not_finite(file.where(), "weights");
-  if (!file.has("folded") && !file.has("hidden")) return checkpoint;  // weights to start from
+  if (!file.has("folded") && !file.has("hidden")) return checkpoint;  // the file has only weights
 
   if (text_or(file.metadata(), "format_version", "") != checkpoint_version) {
     file.refuse("its format version is " +
@@ -320,7 +328,8 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
 
 inline constexpr std::uint32_t native_magic = 0x50564D43;
 
-/// The native backend's .bin: magic, int64 step, int32 count, float32 weights; packed.
+/// Loads a .bin file of the native backend: magic, int64 step, int32 count, float32 weights, packed
+/// and little-endian.
 inline Checkpoint load_native(const std::filesystem::path& path, const Spec* spec) {
   const std::string where = "checkpoint " + quote(path.string());
   constexpr std::size_t header_bytes = 16;
@@ -373,7 +382,8 @@ inline CheckpointKind kind_of(const std::filesystem::path& path) {
   return zip ? CheckpointKind::zip : CheckpointKind::safetensors;
 }
 
-/// [rows][batch][rest], where the sizes are those of an EngineState.
+/// The shape [rows][batch][rest] of a history of `size` values; [size] if it does not divide
+/// evenly.
 inline std::vector<std::uint64_t> history_shape(std::size_t size, int rows, int batch) {
   const auto outer = static_cast<std::uint64_t>(rows);
   const auto inner = static_cast<std::uint64_t>(batch);
@@ -381,7 +391,8 @@ inline std::vector<std::uint64_t> history_shape(std::size_t size, int rows, int 
   return {outer, inner, size / (outer * inner)};
 }
 
-/// The name of a source as a checkpoint gives it back: what is no UTF-8 in it is replaced.
+/// The name of a source as it will be read back from a checkpoint: bytes that are not valid UTF-8
+/// are replaced.
 inline std::string as_saved(const std::string& name) {
   constexpr auto replace = nlohmann::json::error_handler_t::replace;
   return nlohmann::json::parse(nlohmann::json(name).dump(-1, ' ', false, replace));
@@ -410,9 +421,9 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
 
 }  // namespace detail
 
-/// Writes a checkpoint, all of it or nothing: a file that had the name before stays until the new
-/// one is on the disk. The same run at the same step gives the same bytes. Throws Error
-/// (Fault::checkpoint) where it cannot be written, or has values that are not finite.
+/// Writes a checkpoint atomically: an existing file of that name is replaced only once the new one
+/// is on the disk. The same run at the same step gives the same bytes. Throws Error
+/// (Fault::checkpoint) if the file cannot be written, or if a value is not finite.
 inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const EngineState& state = checkpoint.state;
   if (const auto what = detail::not_finite_in(state); !what.empty()) {
@@ -420,7 +431,7 @@ inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint&
                                        " have become infinite: the rates are too high for these " +
                                        "frames; earlier checkpoints are untouched");
   }
-  const int ring = state.plan.terms + 4;
+  const int ring = state.plan.terms + 4;  // rows of a history, see EngineState
   std::vector<std::uint64_t> positions, since;
   for (const StreamState& stream : checkpoint.streams) {
     const Position& p = stream.position;
@@ -456,11 +467,12 @@ inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint&
   write_safetensors(path, detail::metadata_of(checkpoint), tensors);
 }
 
-/// Reads a checkpoint: a safetensors file, or the native backend's .bin. `spec`, where given, must
-/// describe the file's network; it is needed where the file holds none. A safetensors file with
-/// only `weights` gives a start at step 0, a .bin one at its step with a fresh past. Throws Error
-/// (Fault::checkpoint) for files that are damaged or another spec's, Fault::usage where a spec is
-/// needed.
+/// Reads a checkpoint: a safetensors file, or a .bin file of the native backend. `spec` may be null
+/// if the file holds a spec; otherwise it must describe the file's network, and its rates, learning
+/// rule and number of steps apply from there on. A safetensors file with only `weights` is a start
+/// at step 0; a .bin file is one at its own step, with the past of a new run. Throws Error with
+/// Fault::checkpoint if the file cannot be read, is damaged, or belongs to another spec,
+/// Fault::usage if a spec is needed and none was given.
 inline Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr) {
   switch (detail::kind_of(path)) {
     case detail::CheckpointKind::native:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The streams of a batch from one source or from many.
+/// Makes the streams of a batch (one source for each of its sequences) from one file or several.
 
 #include <algorithm>
 #include <cstddef>
@@ -30,8 +30,8 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// A source that is first read from a frame other than its first one. It looks for that frame
-/// when it is first read, because finding it in a video takes time. Model of FrameSource.
+/// A source whose first frame delivered is `frame`, not frame 0. It seeks there on the first read,
+/// because seeking in a video takes time. Model of FrameSource.
 class StartingAt {
  public:
   StartingAt(AnySource source, std::uint64_t frame)
@@ -80,11 +80,12 @@ class StartingAt {
 
 static_assert(FrameSource<StartingAt>);
 
-/// Opens each once, so that a bad file shows before a run and not hours into it, and says which
-/// can be read.
+/// For each opener whether it succeeds: every file is opened once, so that a bad file is noticed
+/// before a run and not hours into it. Logs a warning for each that fails. Throws Fault::source if
+/// all of them fail.
 inline std::vector<bool> try_all(const std::vector<Opener>& openers) {
   std::vector<bool> readable;
-  std::shared_ptr<DecodePool> pool;  // one for all of them
+  std::shared_ptr<DecodePool> pool;  // keeps the threads alive from one file to the next
   for (const Opener& opener : openers) {
     try {
       static_cast<void>(opener());
@@ -112,8 +113,8 @@ inline std::vector<Opener> readable_ones(const std::vector<Opener>& openers,
   return ones;
 }
 
-/// A name for sequences that others do not have, by the names of the files in their order: how a
-/// checkpoint knows its own again.
+/// A name for a list of files, made of the file names (without directories) in their order, so that
+/// a checkpoint can tell whether it is continued with the same files.
 inline std::string name_of(const std::vector<Opener>& openers) {
   std::uint32_t hash = 2'166'136'261;  // FNV-1a
   const auto add = [&hash](char c) { hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619; };
@@ -128,8 +129,9 @@ inline std::string name_of(const std::vector<Opener>& openers) {
   return std::to_string(openers.size()) + " sequences (" + digits + ")";
 }
 
-/// Stream k plays files k, k + streams, ..., numbered as they are, also those that cannot be read
-/// now: a later run, which may be able to, finds its place all the same.
+/// Deals files to streams: stream k plays files k, k + streams, ... Files that cannot be read now
+/// keep their numbers, so that the positions in a checkpoint stay valid if a later run can read
+/// them.
 inline std::vector<Sequences> hand_out(const std::vector<Opener>& openers,
                                        const std::vector<bool>& readable, std::size_t streams) {
   std::vector<Sequences> hands;
@@ -145,7 +147,7 @@ inline std::vector<Sequences> hand_out(const std::vector<Opener>& openers,
   return hands;
 }
 
-/// Whether there are more files than streams, and one for each that can be read.
+/// Whether there are more files than streams, and each stream would get a readable file.
 inline bool enough_for(const std::vector<bool>& readable, std::size_t streams) {
   std::set<std::size_t> served;
   for (std::size_t i = 0; i < readable.size(); ++i) {
@@ -154,8 +156,9 @@ inline bool enough_for(const std::vector<bool>& readable, std::size_t streams) {
   return readable.size() > streams && served.size() == streams;
 }
 
-/// `streams` readers of one source, spread evenly over its frames. They share the file and its
-/// decoder if the source can do that.
+/// `streams` readers of one source, whose first frames are spread evenly over it. They share the
+/// open file and its decoder if the source offers `share`. Throws Fault::usage if several readers
+/// are wanted of a source without an end.
 inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) {
   std::vector<AnySource> spread;
   spread.push_back(opener());
@@ -169,13 +172,15 @@ inline std::vector<AnySource> spread(const Opener& opener, std::size_t streams) 
     const std::uint64_t start = k * *frames / streams;
     auto shared = spread.front().share();
     if (shared)
-      shared->seek({.sequence = 0, .frame = start, .pass = 0});  // the others see it there
+      // Seeks right away, so that the other readers know where this one stands before they read
+      // ahead.
+      shared->seek({.sequence = 0, .frame = start, .pass = 0});
     spread.emplace_back(StartingAt(shared ? std::move(*shared) : opener(), start));
   }
   return spread;
 }
 
-/// Read ahead by itself, or else on a thread of its own.
+/// Makes `source` read `frames` frames ahead: by itself if it can, else on a thread of its own.
 inline AnySource ahead_of(AnySource source, std::size_t frames) {
   if (source.read_ahead(frames)) return source;
   return Prefetch(std::move(source), frames);
@@ -183,19 +188,19 @@ inline AnySource ahead_of(AnySource source, std::size_t frames) {
 
 }  // namespace detail
 
-/// Makes `streams` sources, each read ahead by up to `ahead` frames: more than an engine takes at
-/// once, so that it need not wait (0: 256, and fewer for many streams). Zips and directories share
-/// the threads of the DecodePool, and streams of one of them its decoder; any other stream has a
-/// thread of its own.
+/// Makes `streams` sources, each of which reads up to `ahead` frames ahead. 0 chooses 2048 /
+/// streams, at least 16 and at most 256: more frames than an engine takes at once, so that it need
+/// not wait. Zips and directories share the threads of the DecodePool, and the streams of one zip
+/// or directory share its decoder; every other stream has a thread of its own.
 ///
-/// More files than streams are dealt out: stream k plays files k, k + streams, ... one after the
-/// other, under a name that these files give it. Else stream k loops over file k modulo the number
-/// of files; the c streams that share a file of n frames set out at frames 0, n/c, 2n/c, ... of it,
-/// for which a video is read through once. Of several files those that cannot be opened are
-/// reported and left out beforehand.
+/// If there are more files than streams, stream k plays files k, k + streams, ... one after
+/// another, and its name is made of the names of these files. Otherwise stream k loops over file k
+/// modulo the number of files; the c streams that share a file of n frames begin at its frames 0,
+/// n/c, 2n/c, ... To find n, a video is decoded once. If there are several files, those that cannot
+/// be opened are reported in the log and left out beforehand.
 ///
-/// Throws Fault::usage for no streams, no files, or a live source to be shared; Fault::source
-/// where nothing can be opened.
+/// Throws Fault::usage if there are no streams or no files, or if several streams are wanted of a
+/// live source; Fault::source if no file can be opened.
 inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t streams,
                                    std::size_t ahead = 0) {
   if (streams == 0 || openers.empty()) {

@@ -20,11 +20,12 @@
 
 namespace pvm::inline v0::io {
 
-/// Runs tasks first come, first served. Tasks must not throw, and must not wait for tasks behind
-/// them.
+/// A thread pool that runs tasks in the order of their submission. Tasks must not throw, and must
+/// not wait for tasks that were submitted after them.
 class DecodePool {
  public:
-  /// The program's pool, one thread per core; it goes with the last one who holds it.
+  /// The program's pool, with one thread per core. It is created if nobody holds it, and destroyed
+  /// with its last shared_ptr. Throws Fault::memory if no thread can be started.
   static std::shared_ptr<DecodePool> shared() {
     const std::lock_guard lock(program().mutex);
     auto held = program().pool.lock();
@@ -35,19 +36,21 @@ class DecodePool {
     return held;
   }
 
-  /// The same if somebody holds it, else null. For whoever opens file after file: threads that
-  /// start and end with each leave memory behind in libraries.
+  /// The program's pool if somebody holds it, else null. Code that opens one file after another
+  /// keeps the pool alive with it: libraries leak memory when threads are started and ended for
+  /// each file.
   static std::shared_ptr<DecodePool> running() {
     const std::lock_guard lock(program().mutex);
     return program().pool.lock();
   }
 
-  /// Throws Error (Fault::memory) where not even one thread can be started.
+  /// `threads`: how many to start, at least 1; fewer if the system refuses some. Throws
+  /// Fault::memory if not even one can be started.
   explicit DecodePool(std::size_t threads) {
     try {
       while (threads_.size() < threads) threads_.emplace_back([this] { serve(); });
     } catch (const std::system_error& fault) {
-      if (!threads_.empty()) return;  // fewer will do
+      if (!threads_.empty()) return;  // work with fewer
       throw Error(Fault::memory,
                   std::string("no thread can be started to decode frames (") + fault.what() + ")");
     }
@@ -63,6 +66,7 @@ class DecodePool {
   DecodePool(const DecodePool&) = delete;
   DecodePool& operator=(const DecodePool&) = delete;
 
+  /// The number of threads.
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }
 
   void submit(std::function<void()> task) {
@@ -96,7 +100,7 @@ class DecodePool {
     }
   }
 
-  std::mutex mutex_;  // over the two below
+  std::mutex mutex_;  // guards tasks_ and stopping_
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
   std::condition_variable ready_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a file is by its name: a picture, labels, a video, an archive.
+/// Recognises files by their names: pictures, labels, videos, archives.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// The name's extension in lower case, without the dot.
+/// The extension of a file name in lower case, without the dot; empty if there is none.
 inline std::string extension(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos) return {};
@@ -33,8 +33,9 @@ inline bool has_extension(std::string_view name, auto const& extensions) {
   return std::find(extensions.begin(), extensions.end(), extension(name)) != extensions.end();
 }
 
-/// A file by a name that FFmpeg takes for one: what stands before a colon is a protocol to it, but
-/// not in an absolute path. Names of no file (a stream's address) stay as they are.
+/// A name for a file that FFmpeg does not misread: it takes the part before a colon for a protocol,
+/// except in absolute paths, so the absolute path is returned. A name that is not a file (a
+/// stream's address) is returned unchanged.
 inline std::string path_for_ffmpeg(const std::string& name) {
   std::error_code fault;
   if (!std::filesystem::exists(name, fault)) return name;
@@ -44,8 +45,9 @@ inline std::string path_for_ffmpeg(const std::string& name) {
 
 }  // namespace detail
 
-/// Files that systems leave behind: anything in `__MACOSX`, and whatever begins with a dot, or lies
-/// in what does. `.` and `..` are ways, not names.
+/// Whether `path` is a file that systems leave behind: anything in `__MACOSX`, and anything whose
+/// name, or that of a directory in the path, begins with a dot. The components "." and ".." do not
+/// count.
 inline bool is_litter(std::string_view path) {
   for (;;) {
     const std::size_t slash = path.find('/');

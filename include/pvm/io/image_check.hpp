@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether bytes are one whole picture, decided before a decoder sees them: decoders fill what a
-/// cut-off file lacks with grey and report it, if at all, on standard error.
+/// Checks whether bytes are one complete picture before a decoder sees them: decoders fill the
+/// missing part of a truncated file with grey and report it, if at all, on standard error.
 
 #include <charconv>
 #include <cstddef>
@@ -17,13 +17,14 @@
 
 namespace pvm::inline v0::io {
 
-/// Pictures of more pixels are not decoded: a few bytes of a hostile file can claim billions.
+/// Pictures with more pixels are not decoded: a few bytes of a malicious file can claim billions.
 inline constexpr std::uint64_t most_pixels = 1ULL << 27;
 
 namespace detail {
 
 using Bytes = std::span<const std::uint8_t>;
 
+/// The number stored in `count` bytes (at most 4) from offset `at` on; they must exist.
 constexpr std::uint32_t big_endian(Bytes bytes, std::size_t at, std::size_t count) noexcept {
   std::uint32_t value = 0;
   for (std::size_t i = 0; i < count; ++i) value = value << 8 | bytes[at + i];
@@ -36,6 +37,7 @@ constexpr std::uint32_t little_endian(Bytes bytes, std::size_t at, std::size_t c
   return value;
 }
 
+/// Whether both sides are positive and there are at most `most_pixels` pixels.
 constexpr bool sensible_size(std::uint64_t width, std::uint64_t height) noexcept {
   return width > 0 && height > 0 && width <= most_pixels && height <= most_pixels / width;
 }
@@ -45,7 +47,8 @@ inline bool starts_with(Bytes bytes, std::string_view magic, std::size_t at = 0)
          std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
-/// Moves `at` to the code of the next JPEG marker, over stuffed bytes and restarts.
+/// Moves `at` to the code byte (after FF) of the next JPEG marker, skipping stuffed bytes (FF 00),
+/// fill bytes and restart markers. False if there is none.
 inline bool next_jpeg_marker(Bytes bytes, std::size_t& at) noexcept {
   while (at + 1 < bytes.size()) {
     const void* found = std::memchr(bytes.data() + at, 0xFF, bytes.size() - at - 1);
@@ -58,8 +61,8 @@ inline bool next_jpeg_marker(Bytes bytes, std::size_t& at) noexcept {
   return false;
 }
 
-/// Walks the markers up to the end of the image. Looking for the bytes FF D9 alone would find
-/// the end of a thumbnail inside the header.
+/// Walks from marker to marker up to the end of the image. A search for the bytes FF D9 alone could
+/// find the end of a thumbnail inside the header.
 inline bool whole_jpeg(Bytes bytes) noexcept {
   bool scanned = false;
   for (std::size_t at = 2; next_jpeg_marker(bytes, at);) {
@@ -80,6 +83,7 @@ inline bool whole_jpeg(Bytes bytes) noexcept {
   return false;
 }
 
+/// Walks from chunk to chunk up to IEND.
 inline bool whole_png(Bytes bytes) noexcept {
   if (bytes.size() < 33 || !starts_with(bytes, "IHDR", 12) ||
       !sensible_size(big_endian(bytes, 16, 4), big_endian(bytes, 20, 4))) {
@@ -94,6 +98,7 @@ inline bool whole_png(Bytes bytes) noexcept {
   return false;
 }
 
+/// Compares the size of the file with that of the pixels, unless they are run-length encoded.
 inline bool whole_bmp(Bytes bytes) noexcept {
   if (bytes.size() < 34 || little_endian(bytes, 14, 4) < 40) return false;
   const auto signed_height = static_cast<std::int32_t>(little_endian(bytes, 22, 4));
@@ -101,12 +106,13 @@ inline bool whole_bmp(Bytes bytes) noexcept {
   const auto height = static_cast<std::uint64_t>(signed_height < 0 ? -std::int64_t{signed_height}
                                                                    : std::int64_t{signed_height});
   if (!sensible_size(width, height)) return false;
-  if (little_endian(bytes, 30, 4) % 3 != 0) return true;  // run lengths: no size to hold it to
+  if (little_endian(bytes, 30, 4) % 3 != 0) return true;  // compressed: the size is not known
   const std::uint64_t row = (width * little_endian(bytes, 28, 2) + 31) / 32 * 4;
   return little_endian(bytes, 10, 4) + row * height <= bytes.size();
 }
 
-/// One number of a PNM header, after blanks and comments; 0 where there is none.
+/// The next number of a PNM header from offset `at` on, after blanks and comments; 0 if there is
+/// none. Moves `at` behind it.
 inline std::uint64_t pnm_number(Bytes bytes, std::size_t& at) noexcept {
   for (bool comment = false; at < bytes.size(); ++at) {
     const char c = static_cast<char>(bytes[at]);
@@ -121,7 +127,7 @@ inline std::uint64_t pnm_number(Bytes bytes, std::size_t& at) noexcept {
   return fault == std::errc{} ? value : 0;
 }
 
-/// Binary PGM and PPM.
+/// Binary PGM and PPM: compares the size of the file with that of the pixels.
 inline bool whole_pnm(Bytes bytes) noexcept {
   std::size_t at = 2;
   const std::uint64_t width = pnm_number(bytes, at);
@@ -134,9 +140,10 @@ inline bool whole_pnm(Bytes bytes) noexcept {
 
 }  // namespace detail
 
-/// Whether `bytes` look like one whole JPEG, PNG, BMP, TIFF, WebP, PGM or PPM picture of at most
-/// `most_pixels`. TIFF and WebP are known by their first bytes only; their decoders notice a
-/// missing end. Other formats are refused, whatever decoders OpenCV was built with.
+/// Whether `bytes` look like one complete JPEG, PNG, BMP, TIFF, WebP, PGM or PPM picture of at most
+/// `most_pixels` pixels. TIFF and WebP are recognised by their first bytes only, since their
+/// decoders notice a missing end. Other formats are refused, whatever decoders OpenCV was built
+/// with.
 inline bool whole_image(std::span<const std::uint8_t> bytes) noexcept {
   using detail::starts_with;
   using namespace std::string_view_literals;

@@ -22,7 +22,7 @@ namespace pvm::inline v0::io {
 /// The files directly in a directory. Model of FileStore.
 class DirectoryStore {
  public:
-  /// Throws Fault::source where `path` is no directory or may not be read.
+  /// Throws Fault::source if `path` is not a directory.
   explicit DirectoryStore(std::filesystem::path path) : path_(std::move(path)) {
     std::error_code fault;
     if (!std::filesystem::is_directory(path_, fault)) {
@@ -30,6 +30,7 @@ class DirectoryStore {
     }
   }
 
+  /// The files, without subdirectories. Throws Fault::source if the directory cannot be read.
   [[nodiscard]] std::vector<StoredFile> files() const {
     std::vector<StoredFile> files;
     std::error_code fault;
@@ -45,7 +46,8 @@ class DirectoryStore {
     return files;
   }
 
-  /// False for a file that is gone, may not be read, or is larger than `most_frame_bytes`.
+  /// Replaces `bytes` by the content of a file. False if the file has been removed, may not be
+  /// read, or is larger than `most_frame_bytes`.
   bool read(const StoredFile& file, std::vector<std::uint8_t>& bytes) const {
     const std::filesystem::path path = path_ / file.name;
     std::error_code fault;
@@ -62,7 +64,8 @@ class DirectoryStore {
   std::filesystem::path path_;
 };
 
-/// The pictures directly in a directory. See ImageList.
+/// The pictures directly in a directory as a source. See ImageList for the constructor and the
+/// functions.
 class ImageDirectory : public ImageList<DirectoryStore> {
  public:
   using ImageList::ImageList;

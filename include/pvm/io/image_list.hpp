@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a zip and a directory of pictures share: everything but how the bytes of a picture are
-/// read.
+/// Sources made of picture files, in a zip or a directory. Everything is shared here except how the
+/// bytes of a file are read, which is the FileStore's part.
 
 #include <algorithm>
 #include <concepts>
@@ -29,17 +29,17 @@
 
 namespace pvm::inline v0::io {
 
-/// A file that holds more is not read as one frame.
+/// Files with more bytes are not read as pictures.
 inline constexpr std::uint64_t most_frame_bytes = 256ULL << 20;
 
-/// A named file in an archive or directory; `id` means something to its store only.
+/// A file in an archive or directory.
 struct StoredFile {
   std::string name;
-  std::uint64_t id = 0;
+  std::uint64_t id = 0;  ///< for the store's own use
 };
 
-/// Where files are kept. `files` lists them in any order, `read` replaces `bytes` by one file's
-/// content and says whether it could.
+/// Read access to a collection of files, opened from a path. `files` lists the files in any order.
+/// `read` replaces `bytes` by the content of a file; false if it cannot be read.
 template <class S>
 concept FileStore = std::movable<S> && std::constructible_from<S, std::filesystem::path> &&
     requires(S store, const S constant, const StoredFile& file, std::vector<std::uint8_t>& bytes) {
@@ -47,11 +47,11 @@ concept FileStore = std::movable<S> && std::constructible_from<S, std::filesyste
   { store.read(file, bytes) } -> std::same_as<bool>;
 };
 
-/// What a store holds: its pictures, and the labels of the one text file beside them.
+/// The content of a store: its pictures, and the labels of the one text file beside them.
 struct PictureList {
-  std::string name;                          ///< of the store
+  std::string name;                          ///< the path of the store, as it was given
   std::vector<StoredFile> pictures{};        ///< in natural order of their names
-  std::vector<std::optional<Box>> labels{};  ///< one for each picture, or none at all
+  std::vector<std::optional<Box>> labels{};  ///< one for each picture; empty if unlabelled
 };
 
 namespace detail {
@@ -76,8 +76,8 @@ void read_labels(Store& store, const std::vector<StoredFile>& texts, PictureList
 
 }  // namespace detail
 
-/// Looks through `store`, which was opened from `path`. Throws Fault::source where it cannot be
-/// read or holds no pictures.
+/// Lists the pictures of `store`, which was opened from `path`, and reads their labels. Throws
+/// Fault::source if the store cannot be read or holds no pictures.
 template <FileStore Store>
 PictureList list_pictures(Store& store, const std::filesystem::path& path) {
   PictureList list{.name = path.string()};
@@ -101,12 +101,13 @@ PictureList list_pictures(Store& store, const std::filesystem::path& path) {
   return list;
 }
 
-/// Where a reader of a list of pictures stands, and what it has met: all of a source but the
-/// pixels.
+/// The state of one reader of a PictureList: its position, and the unreadable pictures it has met.
+/// It implements everything of a source except making the pixels.
 class PictureCursor {
  public:
   explicit PictureCursor(std::shared_ptr<const PictureList> list) : list_(std::move(list)) {}
-  /// For another reader, at the beginning.
+  /// A cursor at the first picture, for another reader of the list of `other`. An unreadable
+  /// picture is reported only by the reader that meets it first.
   static PictureCursor beside(const PictureCursor& other) {
     PictureCursor fresh(other.list_);
     fresh.unreadable_ = Unreadable::beside(other.unreadable_);
@@ -114,11 +115,12 @@ class PictureCursor {
   }
 
   [[nodiscard]] const PictureList& list() const noexcept { return *list_; }
-  /// The index of the picture that is next.
+  /// The index of the next picture.
   [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(position_.frame); }
 
-  /// Moves on behind the picture at `index()`. The facts of its frame; nothing where it was not
-  /// readable. Throws Fault::source where a whole pass was unreadable.
+  /// Moves on to the next picture. `readable`: whether the picture at `index()` was. Returns what
+  /// is known about its frame, or nothing if it was not readable. Throws Fault::source if as many
+  /// pictures in a row as there are were unreadable.
   std::optional<FrameInfo> settle(bool readable) {
     const auto& pictures = list_->pictures;
     const std::size_t index = this->index();
@@ -153,20 +155,22 @@ class PictureCursor {
  private:
   std::shared_ptr<const PictureList> list_;
   Position position_;
-  std::size_t failures_ = 0;  // unreadable ones in a row
-  bool starting_ = true;
+  std::size_t failures_ = 0;  // unreadable pictures in a row
+  bool starting_ = true;      // the next readable picture starts a sequence
   Unreadable unreadable_;
 };
 
-/// The pictures of a store as a FrameSource: read and decoded one after the other, when they are
-/// asked for. Model of FrameSource.
+/// The pictures of a store as a source. Each picture is read and decoded when it is asked for, on
+/// the caller's thread; PictureReader does it ahead, on many threads. Model of FrameSource.
 template <FileStore Store>
 class ImageList {
  public:
-  /// Throws Fault::source where `path` cannot be opened or holds no pictures.
+  /// Throws Fault::source if `path` cannot be opened or holds no pictures.
   explicit ImageList(const std::filesystem::path& path)
       : store_(path), cursor_(std::make_shared<const PictureList>(list_pictures(store_, path))) {}
 
+  /// Throws Fault::source if none of the pictures can be read, Fault::usage if `shape` is
+  /// impossible or `pixels` is not `shape.size()` bytes.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     for (;;) {
@@ -183,13 +187,13 @@ class ImageList {
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
   [[nodiscard]] std::string replay_id() const { return "file " + name(); }
 
-  /// What is known to be unreadable, to be handed on when the source is opened again.
+  /// The pictures found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
 
  private:
   Store store_;
   PictureCursor cursor_;
-  std::vector<std::uint8_t> bytes_;
+  std::vector<std::uint8_t> bytes_;  // of a picture's file
 };
 
 }  // namespace pvm::inline v0::io

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One decoder that likes many JPEGs at a time, for all files of a program.
+/// Collects JPEGs from all files of a program into batches, for a decoder that is efficient only on
+/// many pictures at a time.
 
 #include <algorithm>
 #include <array>
@@ -29,43 +30,51 @@
 
 namespace pvm::inline v0::io {
 
-/// A JPEG to be decoded.
+/// A JPEG to be decoded: its file's bytes and what its header says.
 struct JpegItem {
   std::span<const std::uint8_t> bytes;
   PlainJpeg facts;
 };
 
-/// Collects the pictures that threads have read, of any files, into batches for `Device`; the
-/// thread whose picture completes a batch has it decoded while others read on, and while one of
-/// them stages the next batch. Pictures that are no plain JPEGs (`plain_jpeg`), and those that the
-/// device refuses, are decoded on the CPU. What frames there will be does not depend on how batches
-/// fall. Memory: the bytes of 4 batches, where threads read faster than the device decodes, of
-/// three more that are staged, decoded or told of, and of one picture for each thread.
+/// Collects the pictures that threads have read, from any files, into batches for `Device`. There
+/// is no thread of its own: the thread whose picture completes a batch drives it through three
+/// stages (stage, decode, deliver the frames by calling `Done`), while other threads go on reading
+/// and one of them may already stage the next batch. Pictures that are no plain JPEGs
+/// (`plain_jpeg`), and those that the device refuses, are decoded on the CPU. The resulting frames
+/// do not depend on how pictures are grouped into batches. Memory: the bytes of up to 4 batches
+/// that wait (if threads read faster than the device decodes), of three more that are in the three
+/// stages, and of one picture for each thread.
 ///
-/// `Device` has two places for a batch. `stage(items, place)` may bring the bytes of JpegItems to
-/// where it reads them, and changes the items then. `start(items, place, shape)` decodes them and
-/// says whether it could, `wait(place)` gives their frames, one behind the other. Each is called
-/// by one thread at a time, but the three at the same time, of which two for one place never.
+/// `Device` has two places, 0 and 1, that each hold one batch. `stage(items, place)` may copy the
+/// bytes of the items to memory of the device's choice, and then changes the items to refer to it.
+/// `start(items, place, shape)` begins to decode them and returns false if it refuses any of them.
+/// `wait(place)` waits for the frames and returns them one after another. `stage` is called by one
+/// thread at a time, and so is `start`. Otherwise calls may overlap if they are for different
+/// places; calls for the same place never do.
 template <class Device>
 class JpegBatches {
  public:
-  static constexpr std::size_t batch = 64;
+  static constexpr std::size_t batch = 64;  ///< most pictures of a batch
   static constexpr std::size_t most_pixels = batch
-                                             << 20;  ///< of a batch with more than one picture
-  /// Called once the frame is made, or cannot be: whether it was `readable`, what has failed
-  /// instead, and the `seconds` of decoding.
+                                             << 20;  ///< most pixels, unless it is one picture
+  /// Called once for each picture: `readable` says whether its frame was made, `failure` is set if
+  /// the decoder failed, and `seconds` is the picture's share of the time spent decoding.
   using Done = std::function<void(bool readable, std::exception_ptr failure, double seconds)>;
 
   template <class... Arguments>
   explicit JpegBatches(Arguments&&... arguments) : device_(std::forward<Arguments>(arguments)...) {}
 
-  /// Says that a picture is about to be read: batches wait for it. `decode` must follow.
+  /// Announces that a picture is about to be read, so that an incomplete batch waits for it. A call
+  /// of `decode` must follow.
   void expect() noexcept {
     const std::lock_guard lock(mutex_);
     ++expected_;
   }
 
-  /// Makes a frame of the picture in `bytes` (none: it could not be read), whose content is lost.
+  /// Turns the picture in `bytes` (empty if it could not be read) into a frame of `shape` in
+  /// `pixels`, then calls `done`, now or later, on any thread. `pixels` must stay valid until then.
+  /// The content of `bytes` is lost. Waits while too many pictures are waiting already, and may
+  /// decode a whole batch of other pictures before it returns.
   void decode(std::vector<std::uint8_t>& bytes, const FrameShape& shape,
               std::span<std::uint8_t> pixels, Done done) noexcept {
     const auto facts = plain_jpeg(bytes);
@@ -84,9 +93,10 @@ class JpegBatches {
     drive();
   }
 
-  /// Decodes the first of `pictures` pictures, that `read(i)` gives, and forgets them, for each of
-  /// the device's places, so that what a device does once is not part of a run. Only until it has
-  /// succeeded. Throws what the device throws.
+  /// Warms the device up: decodes a batch of the first of `pictures` pictures, whose bytes
+  /// `read(i)` returns, for each of the device's places, and drops the frames. So one-time costs of
+  /// the device do not fall into a run. Does nothing once it has succeeded. Throws what the device
+  /// throws.
   template <class Read>
   void try_out(std::size_t pictures, const Read& read) {
     for (std::size_t place = 0; place < places && !tried_; ++place) try_batch(pictures, read);
@@ -94,6 +104,7 @@ class JpegBatches {
   }
 
  private:
+  /// A picture that waits for its batch or is in one.
   struct Job {
     std::vector<std::uint8_t> bytes;
     PlainJpeg facts;
@@ -129,18 +140,20 @@ class JpegBatches {
     }
   }
 
-  /// A batch is full, or nothing more is on its way to it, or what is takes too long.
+  /// Whether a batch should be started: it is full; or no announced picture is still being read; or
+  /// `batch` pictures of any kind have arrived since the last batch was taken, so waiting for the
+  /// rest would take too long.
   [[nodiscard]] bool due() const {
     return !ready_.empty() && (ready_.size() >= batch || arrived_ >= batch || expected_ == 0);
   }
 
-  /// One batch is staged at a time, while the one before it is decoded and readers are told of
-  /// another.
+  /// Whether this thread may take the next batch: no other batch is being staged, the next place is
+  /// free, and fewer than three batches are under way (staged, decoded, delivered).
   [[nodiscard]] bool may_drive() const {
     return !staging_ && !taken_places_[next_place_] && under_way_ < 3;
   }
 
-  /// Decodes batches until none is due or another thread does so.
+  /// Takes batches and decodes them until none is due or another thread is staging one.
   void drive() noexcept {
     for (Batch batch = next_batch(); !batch.jobs.empty(); batch = next_batch()) {
       const std::vector<Job>& jobs = batch.jobs;
@@ -186,8 +199,8 @@ class JpegBatches {
     return nullptr;
   }
 
-  /// Pictures of one shape, for the device to decode; only this thread stages until
-  /// `begin_decoding`. None where none is due, another thread drives, or too many are under way.
+  /// Takes the next batch: waiting pictures of one shape. Until `begin_decoding`, only this thread
+  /// stages. The batch is empty if none is due or `may_drive` says no.
   Batch next_batch() {
     const std::lock_guard lock(mutex_);
     Batch next;
@@ -212,6 +225,7 @@ class JpegBatches {
     return next;
   }
 
+  /// Copies the frames of a batch to the pictures' buffers.
   static void hand_out(std::span<const std::uint8_t> frames, const std::vector<Job>& jobs) {
     const std::size_t size = jobs.front().shape.size();
     for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -219,8 +233,8 @@ class JpegBatches {
     }
   }
 
-  /// For pictures in a batch that was refused: whether one is decoded on the device must not depend
-  /// on the pictures beside it.
+  /// Decodes a picture of a refused batch by itself, on the CPU if the device refuses it again:
+  /// whether a picture is decoded on the device must not depend on the rest of its batch.
   bool run_alone(const Job& job, const JpegItem& item, std::size_t place) {
     if (!device_.start({&item, 1}, place, job.shape)) {
       return decode_image(job.bytes, job.shape, job.pixels);
@@ -230,6 +244,7 @@ class JpegBatches {
     return true;
   }
 
+  /// A buffer of an earlier picture, or a new one. The caller holds mutex_.
   std::vector<std::uint8_t> spare() {
     if (spare_.empty()) return {};
     auto bytes = std::move(spare_.back());
@@ -237,7 +252,8 @@ class JpegBatches {
     return bytes;
   }
 
-  /// Waits for the batch before; from here on the next one may be staged.
+  /// Waits until the previous batch has been started on the device. From then on the next batch may
+  /// be staged.
   void begin_decoding() {
     std::unique_lock lock(mutex_);
     decoded_.wait(lock, [this] { return !decoding_; });
@@ -250,7 +266,7 @@ class JpegBatches {
     decoding_ = false;
     decoded_.notify_one();
   }
-  /// Gives its place back and keeps its buffers.
+  /// Frees the batch's place and keeps the buffers of its pictures for reuse.
   void leave(Batch& done) {
     const std::lock_guard lock(mutex_);
     taken_places_[done.place] = false;
@@ -260,27 +276,28 @@ class JpegBatches {
     }
   }
 
+  /// The frames of a batch have been delivered.
   void all_told() {
     const std::lock_guard lock(mutex_);
     --under_way_;
     taken_.notify_all();
   }
 
-  static constexpr std::size_t most_ready = 4 * batch;
+  static constexpr std::size_t most_ready = 4 * batch;  // `decode` waits while so many wait
   static constexpr std::size_t places = 2;
 
   Device device_;
   std::atomic<bool> tried_ = false;
-  std::mutex mutex_;  // over what follows
-  std::deque<Job> ready_;
-  std::size_t expected_ = 0;
-  std::size_t arrived_ = 0;  // since the last batch was taken
-  bool staging_ = false, decoding_ = false;
+  std::mutex mutex_;                         // guards the members below
+  std::deque<Job> ready_;                    // pictures that wait for a batch
+  std::size_t expected_ = 0;                 // announced pictures that have not arrived yet
+  std::size_t arrived_ = 0;                  // pictures that arrived since the last batch was taken
+  bool staging_ = false, decoding_ = false;  // a thread is in that stage
   std::array<bool, places> taken_places_{};
   std::size_t next_place_ = 0;
-  int under_way_ = 0;  // batches that are staged, decoded or told of
-  std::condition_variable taken_, decoded_;
-  std::vector<std::vector<std::uint8_t>> spare_;  // buffers
+  int under_way_ = 0;                        // batches in the stages: staged, decoded, delivered
+  std::condition_variable taken_, decoded_;  // `may_drive` or `ready_` changed; `decoding_` ended
+  std::vector<std::vector<std::uint8_t>> spare_;  // buffers to be reused
 };
 
 }  // namespace pvm::inline v0::io

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which JPEGs a GPU may decode: plain ones, of which it makes the same picture as the CPU.
+/// Recognises the JPEGs that a GPU may decode: plain ones, for which its picture is the CPU's (up
+/// to small differences of rounding).
 
 #include <cstddef>
 #include <cstdint>
@@ -14,19 +15,20 @@
 
 namespace pvm::inline v0::io {
 
-/// A baseline JPEG: grey, or YCbCr with full chroma (4:4:4) or half of it across (4:2:2) or both
-/// ways (4:2:0).
+/// The header of a baseline JPEG: grey, or YCbCr with full chroma resolution (4:4:4), half the
+/// columns (4:2:2), or half the columns and rows (4:2:0).
 struct PlainJpeg {
-  int width = 0;
-  int height = 0;
-  int components = 3;  ///< 1 or 3
-  int halved_x = 0;    ///< 1 where chroma has half the columns
-  int halved_y = 0;    ///< 1 where chroma has half the rows
+  int width = 0;       ///< in pixels
+  int height = 0;      ///< in pixels
+  int components = 3;  ///< 1 (grey) or 3 (YCbCr)
+  int halved_x = 0;    ///< 1 if chroma has half the columns, else 0
+  int halved_y = 0;    ///< 1 if chroma has half the rows, else 0
 };
 
 namespace detail {
 
-/// The frame header at `at` (its length); nothing where it is of another kind.
+/// Parses the frame header (SOF0) whose length field is at offset `at` and has the value `length`.
+/// Nothing if the JPEG is not plain.
 inline std::optional<PlainJpeg> plain_frame(Bytes bytes, std::size_t at, std::size_t length) {
   PlainJpeg jpeg;
   jpeg.height = static_cast<int>(big_endian(bytes, at + 3, 2));
@@ -45,7 +47,8 @@ inline std::optional<PlainJpeg> plain_frame(Bytes bytes, std::size_t at, std::si
   return jpeg;
 }
 
-/// Whether a segment says that the picture is turned (EXIF) or not YCbCr (Adobe).
+/// Whether a segment may say that the picture is rotated (EXIF), or says that its colours are not
+/// YCbCr (Adobe).
 inline bool unusual_segment(Bytes bytes, std::uint8_t code, std::size_t at, std::size_t length) {
   if (code == 0xE1) return starts_with(bytes, "Exif", at + 2);
   return code == 0xEE && length >= 14 && starts_with(bytes, "Adobe", at + 2) && bytes[at + 13] != 1;
@@ -53,14 +56,14 @@ inline bool unusual_segment(Bytes bytes, std::uint8_t code, std::size_t at, std:
 
 }  // namespace detail
 
-/// The facts of a whole, plain JPEG; nothing for all else, which is left to the CPU.
+/// The header of a complete, plain JPEG; nothing for anything else, which the CPU must decode.
 inline std::optional<PlainJpeg> plain_jpeg(std::span<const std::uint8_t> bytes) {
   using namespace std::string_view_literals;
   if (!detail::starts_with(bytes, "\xFF\xD8\xFF"sv) || !whole_image(bytes)) return std::nullopt;
   std::optional<PlainJpeg> jpeg;
   for (std::size_t at = 2; detail::next_jpeg_marker(bytes, at);) {
     const std::uint8_t code = bytes[at++];
-    const std::size_t length = detail::big_endian(bytes, at, 2);  // it is whole
+    const std::size_t length = detail::big_endian(bytes, at, 2);  // exists: the JPEG is complete
     if (code == 0xDA) return jpeg;
     if (detail::unusual_segment(bytes, code, at, length)) return std::nullopt;
     const bool frame = code >= 0xC0 && code <= 0xCF && code != 0xC4 && code != 0xC8 && code != 0xCC;

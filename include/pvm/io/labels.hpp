@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The text file of a published PVM set: a line `x,y,w,h` for each frame.
+/// Reads the label file of a published PVM data set: a text file with a line `x,y,w,h` for each
+/// frame.
 
 #include <algorithm>
 #include <charconv>
@@ -21,13 +22,15 @@
 
 namespace pvm::inline v0::io {
 
-/// One line of labels: malformed, or a box, or (an x of -1 or an empty box) none.
+/// One line of a label file. `box` has no value if the line is malformed or says that there is no
+/// object (an x of -1, or an empty box).
 struct Label {
   bool malformed = false;
   std::optional<Box> box;
 };
 
-/// Reads `x,y,w,h`: four numbers parted by commas or blanks; a line of `-1` alone says none too.
+/// Parses `x,y,w,h`: four numbers separated by commas, semicolons or blanks. A line that begins
+/// with -1 says that there is no object, even if it has no more numbers.
 inline Label parse_label(std::string_view line) {
   constexpr std::string_view blanks = " \t\r,;";
   float values[4] = {};
@@ -51,8 +54,9 @@ inline Label parse_label(std::string_view line) {
   return {.malformed = false, .box = Box{x, y, width, height}};
 }
 
-/// The boxes of `frames` frames, line by line. What does not fit (a malformed line, a line too
-/// few or too many) is logged once, as the labels of `name`; frames without a line have no box.
+/// Parses a label file for `frames` frames; the result has `frames` elements. Frames without a
+/// well-formed line have no box. If any line is malformed, or the number of lines is not `frames`,
+/// logs one warning that calls the file "the labels of `name`".
 inline std::vector<std::optional<Box>> parse_labels(std::string_view text, std::size_t frames,
                                                     const std::string& name) {
   std::vector<std::optional<Box>> boxes(frames);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where in an H.264 or HEVC stream decoding may begin as if nothing had been before.
+/// Finds the places in an H.264 or HEVC stream at which a fresh decoder may start: the packets that
+/// need no earlier packet. Streams consist of NAL units, of which a packet holds one or more.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,9 @@ namespace pvm::inline v0::io {
 
 enum class NalCodec { h264, hevc };
 
-/// What a packet holds that matters for that.
+/// What a packet contains that decides whether decoding may start with it.
 struct NalFacts {
-  bool refresh = false;     ///< an IDR picture: none behind it refers to one before it
+  bool refresh = false;     ///< an IDR picture: no later picture refers to one before it
   bool parameters = false;  ///< parameter sets, which later pictures may need
 
   NalFacts& operator|=(const NalFacts& other) {
@@ -29,6 +30,7 @@ struct NalFacts {
 
 namespace detail {
 
+/// The facts of one NAL unit, from its first header byte.
 inline NalFacts nal_facts(NalCodec codec, std::uint8_t first) {
   if (codec == NalCodec::h264) {
     const int type = first & 31;
@@ -38,7 +40,8 @@ inline NalFacts nal_facts(NalCodec codec, std::uint8_t first) {
   return {type == 19 || type == 20, type >= 32 && type <= 34};  // IDR; VPS, SPS, PPS
 }
 
-/// Units that begin with their length in `length_bytes` bytes, as in mp4.
+/// A packet whose units are each preceded by their length as a big-endian number of `length_bytes`
+/// bytes, as in mp4.
 inline NalFacts nal_facts_by_length(NalCodec codec, std::span<const std::uint8_t> packet,
                                     std::size_t length_bytes) {
   NalFacts facts;
@@ -47,13 +50,13 @@ inline NalFacts nal_facts_by_length(NalCodec codec, std::span<const std::uint8_t
     for (std::size_t i = 0; i < length_bytes; ++i) length = length << 8 | packet[at + i];
     at += length_bytes;
     facts |= nal_facts(codec, packet[at]);
-    if (length > packet.size() - at) break;  // damaged
+    if (length > packet.size() - at) break;  // the packet is damaged
     at += length;
   }
   return facts;
 }
 
-/// Units behind start codes 0 0 1 ("Annex B").
+/// A packet whose units are each preceded by the start code 0 0 1 ("Annex B").
 inline NalFacts nal_facts_by_code(NalCodec codec, std::span<const std::uint8_t> packet) {
   NalFacts facts;
   for (std::size_t at = 0; at + 3 < packet.size(); ++at) {
@@ -66,28 +69,30 @@ inline NalFacts nal_facts_by_code(NalCodec codec, std::span<const std::uint8_t> 
 
 }  // namespace detail
 
-/// How many bytes tell the length of a unit, by the stream's header; 0 where units lie behind
-/// start codes.
+/// The number of bytes in which a unit's length is stored (1 to 4), from the stream's header
+/// (`extradata`); 0 if units are preceded by start codes instead.
 inline std::size_t nal_length_bytes(NalCodec codec, std::span<const std::uint8_t> header) {
   const std::size_t at = codec == NalCodec::h264 ? 4 : 21;
   if (header.size() <= at || header[0] != 1) return 0;
   return std::size_t{1} + (header[at] & 3);
 }
 
+/// The facts of all units of a packet. `length_bytes`: see `nal_length_bytes`.
 inline NalFacts nal_facts(NalCodec codec, std::span<const std::uint8_t> packet,
                           std::size_t length_bytes) {
   return length_bytes > 0 ? detail::nal_facts_by_length(codec, packet, length_bytes)
                           : detail::nal_facts_by_code(codec, packet);
 }
 
-/// Cuts a stream into segments that can be decoded apart from one another: at IDR pictures that
-/// bring along whatever parameter sets the stream has shown since its header.
+/// Cuts a stream into segments that can be decoded independently of one another: at IDR pictures
+/// whose packet also contains parameter sets, or at any IDR picture as long as no packet has
+/// contained parameter sets, so that those of the header still apply.
 class NalSegments {
  public:
   NalSegments(NalCodec codec, std::span<const std::uint8_t> header)
       : codec_(codec), length_bytes_(nal_length_bytes(codec, header)) {}
 
-  /// To be asked of every packet, in order: whether a segment begins with it.
+  /// Whether a segment begins with this packet. Must be called for every packet, in order.
   bool begins(std::span<const std::uint8_t> packet) {
     const NalFacts facts = nal_facts(codec_, packet, length_bytes_);
     const bool whole = facts.refresh && (facts.parameters || !parameters_);
@@ -99,14 +104,14 @@ class NalSegments {
   }
 
  private:
-  /// Packets: to begin a segment, FFmpeg makes NVDEC's decoder anew, which takes a GPU the time of
-  /// a hundred pictures.
+  /// Least number of packets in a segment. FFmpeg creates a new NVDEC decoder at the beginning of a
+  /// segment, which takes a GPU as long as decoding a hundred pictures.
   static constexpr int shortest = 250;
 
   NalCodec codec_;
   std::size_t length_bytes_;
-  bool parameters_ = false;  // met in packets
-  int packets_ = 0;
+  bool parameters_ = false;  // a packet so far has contained parameter sets
+  int packets_ = 0;          // packets of the current segment so far
 };
 
 }  // namespace pvm::inline v0::io

@@ -15,7 +15,7 @@ namespace detail {
 
 constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-/// Takes the run of digits that `text` begins with off its front, without its leading zeros.
+/// Removes the digits at the front of `text` and returns them without leading zeros.
 constexpr std::string_view take_number(std::string_view& text) noexcept {
   std::size_t end = 0;
   while (end < text.size() && is_digit(text[end])) ++end;
@@ -27,9 +27,9 @@ constexpr std::string_view take_number(std::string_view& text) noexcept {
 
 }  // namespace detail
 
-/// Whether `a` comes before `b`: runs of digits compare by value (of any length), everything else
-/// byte by byte. Names that differ in leading zeros only are told apart by their bytes, so that
-/// the order is total and the same everywhere.
+/// Whether `a` comes before `b`: runs of digits (of any length) compare by their value, everything
+/// else byte by byte. Names that differ only in leading zeros compare by their bytes, so that the
+/// order is total and the same on every system.
 constexpr bool natural_less(std::string_view a, std::string_view b) noexcept {
   std::string_view left = a;
   std::string_view right = b;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From what a user names to frame sources.
+/// Opens frame sources from what a user names: a path, a camera, a data set.
 
 #include <algorithm>
 #include <atomic>
@@ -37,13 +37,14 @@
 
 namespace pvm::inline v0::io {
 
-/// Where pictures and videos are decoded: on a GPU if the program can and one is there, or as
-/// named. Without a GPU, and what a GPU cannot decode, is decoded on the CPU in any case, and one
-/// line of the log says why.
+/// Where pictures and videos are decoded. `automatic` and `gpu` use a GPU if the program was built
+/// for it and there is one. Whatever cannot be decoded there is decoded on the CPU, and one line in
+/// the log says why; only `gpu` says so if the program was built without GPU decoding.
 enum class Decode { automatic, cpu, gpu };
 
-/// What GPU decoding is compiled in. Types of their own, so that a program may link files of all
-/// kinds.
+/// Which GPU decoding is compiled in. `open_source` has it as a template parameter, so that a
+/// program may link object files that were compiled with different GPU decoding (one definition
+/// rule).
 template <bool Pictures, bool Videos>
 struct GpuDecoders {
   static constexpr bool pictures = Pictures;
@@ -61,7 +62,7 @@ using GpuDecoding = GpuDecoders<false, false>;
 
 namespace detail {
 
-/// All of `text` as a decimal number.
+/// Parses all of `text` as a decimal number; false if it is none.
 template <class Number>
 bool parse_whole(std::string_view text, Number& number) {
   const char* const last = text.data() + text.size();
@@ -78,7 +79,8 @@ inline AnySource open_synthetic(std::string_view seed) {
   return Synthetic(options);
 }
 
-/// The camera `number`, of which `path` consists.
+/// Opens camera `number`; `path` is that number as the user wrote it. If there is no such camera
+/// but a file of that name, the error says how to name the file.
 inline AnySource open_camera(int number, const std::string& path) {
   try {
     return Camera(number);
@@ -99,7 +101,8 @@ inline bool has_images(const std::filesystem::path& directory) {
   return false;
 }
 
-/// The paths in `directory` that `wanted` takes, in natural order of their names.
+/// The paths in `directory` for which `wanted(entry)` is true, in natural order. Throws
+/// Fault::source if the directory cannot be read.
 template <class Wanted>
 std::vector<std::string> paths_in(const std::filesystem::path& directory, Wanted wanted) {
   std::vector<std::string> paths;
@@ -123,7 +126,8 @@ inline bool is_sequence(const std::filesystem::directory_entry& entry) {
   return is_zip_name(name) || is_video_name(name);
 }
 
-/// Once for `what`, however many files there are.
+/// Logs a warning that `what` are decoded on the CPU, unless `said` is set already: once for each
+/// kind, however many files there are.
 inline void say_decoding_on_cpu(std::atomic<bool>& said, const char* what, const std::string& why) {
   if (said.exchange(true)) return;
   log(Severity::warning, std::string(what) + " are decoded on the CPU: " + why);
@@ -137,7 +141,7 @@ inline void say_videos_on_cpu(const std::string& why) {
   say_decoding_on_cpu(said, "videos", why);
 }
 
-/// A zip or a directory of pictures.
+/// Opens a zip or a directory of pictures.
 template <class Store, class Gpu>
 AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode) {
   if constexpr (Gpu::pictures) {
@@ -155,6 +159,7 @@ AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode)
   return PictureReader<Store>(path);
 }
 
+/// Opens a video.
 template <class Gpu>
 AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode decode) {
   if constexpr (Gpu::videos) {
@@ -174,17 +179,18 @@ AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode dec
 
 }  // namespace detail
 
-/// Whether `path` is what `open_source` takes for pictures: a directory, or a zip archive (by its
-/// content or name). The streams of one share its decoder.
+/// Whether `open_source` opens `path` as a collection of pictures: it is a directory, or a zip
+/// archive by its content or name. Streams of one such collection share its decoder.
 inline bool holds_pictures(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ||
          is_zip_name(std::filesystem::path(path).filename().string()) || has_zip_magic(path);
 }
 
-/// Opens what `path` names: `synthetic` or `synthetic:SEED`; a number or /dev/videoN, a camera; a
-/// directory of pictures; a zip archive (by its content or name); anything else as a video. Throws
-/// Fault::source where it is not there or cannot be read, Fault::usage for a malformed seed.
+/// Opens what `path` names: `synthetic` or `synthetic:SEED` for generated frames; a number or
+/// /dev/videoN for a camera; a directory of pictures; a zip archive (known by its content or name);
+/// anything else is opened as a video. Throws Fault::source if it does not exist or cannot be read,
+/// Fault::usage for a malformed seed.
 template <class Gpu = GpuDecoding>
 AnySource open_source(const std::string& path, Decode decode = Decode::automatic) {
   constexpr std::string_view synthetic = "synthetic";
@@ -210,16 +216,17 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   return detail::open_video_source<Gpu>(path, decode);
 }
 
-/// An opener of the same, for `deal` and `Sequences`.
+/// An opener that calls `open_source(path, decode)`, for `deal` and `Sequences`.
 template <class Gpu = GpuDecoding>
 Opener opener(std::string path, Decode decode = Decode::automatic) {
   return {[path, decode] { return open_source<Gpu>(path, decode); }, path};
 }
 
-/// The paths of a data set's sequences, in natural order: where DIRECTORY/NAME is a directory, its
-/// zips, videos and directories of pictures, or itself if it holds pictures; where it is a file,
-/// that one; else the zips in DIRECTORY whose names begin with NAME. Throws Fault::source where
-/// there are none.
+/// The paths of the sequences of data set `name` in `directory` (empty: the current one), in
+/// natural order. If DIRECTORY/NAME is a directory: the zips, videos and directories of pictures in
+/// it, or the directory itself if it has none of these but holds pictures. If it is a file: that
+/// file. Otherwise: the zips in DIRECTORY whose names begin with NAME. Throws Fault::source if
+/// there are none or a directory cannot be read.
 inline std::vector<std::string> find_dataset(const std::string& directory,
                                              const std::string& name) {
   const std::filesystem::path root = directory.empty() ? "." : directory;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A video file or stream, opened by OpenCV.
+/// Opens a video file or stream with OpenCV.
 
 #include <string>
 
@@ -17,8 +17,9 @@
 
 namespace pvm::inline v0::io {
 
-/// Opens a video file with FFmpeg where OpenCV has it, else with whatever else reads files; never
-/// as a pattern for the names of single pictures. The result may be closed.
+/// Opens a video with OpenCV's FFmpeg backend if there is one, else with the first other backend
+/// that can; never with the backend that takes a name as a pattern for numbered pictures. If it
+/// cannot be opened, the result is closed (`isOpened()` is false).
 inline cv::VideoCapture open_video(const std::string& name) {
   quiet_opencv();
   const std::string path = detail::path_for_ffmpeg(name);

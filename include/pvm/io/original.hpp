@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Weights from the checkpoints of the original Python implementation: zip archives. Needs libzip.
+/// Loads weights from checkpoints of the original Python implementation, which are zip archives.
+/// Needs libzip.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,10 +28,11 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// One archive of the original's, open for reading. Only the weights are ever read: the pickles
-/// beside them could run code.
+/// A checkpoint archive of the original implementation, open for reading. Only the weights are ever
+/// read, because unpickling the other entries could run code.
 class OriginalArchive {
  public:
+  /// Throws Fault::checkpoint if the archive cannot be opened.
   explicit OriginalArchive(const std::filesystem::path& path)
       : where_("checkpoint " + quote(path.string())) {
     int code = 0;
@@ -44,7 +46,8 @@ class OriginalArchive {
     }
   }
 
-  /// The entry's values. `most_bytes`: an entry that claims to be larger is not taken in.
+  /// The bytes of the entry with the weights. Throws Fault::checkpoint if there is none, if it is
+  /// damaged, or if it claims to be larger than `most_bytes`.
   [[nodiscard]] std::vector<std::uint8_t> read_weights(std::uint64_t most_bytes) const {
     zip_stat_t status;
     const zip_uint64_t index = find_weights();
@@ -67,7 +70,7 @@ class OriginalArchive {
       if (got <= 0) refuse("its weights are damaged or cut off");
       done += static_cast<std::size_t>(got);
     }
-    std::uint8_t beyond = 0;  // at the end libzip compares the checksum
+    std::uint8_t beyond = 0;  // at the end libzip verifies the checksum
     if (zip_fread(entry.get(), &beyond, 1) != 0) refuse("its weights are damaged");
     return bytes;
   }
@@ -78,7 +81,7 @@ class OriginalArchive {
   [[nodiscard]] const std::string& where() const noexcept { return where_; }
 
  private:
-  /// `pvm/weight_memory_main.npy`, whatever folders lie before it.
+  /// The index of the entry `pvm/weight_memory_main.npy`, in whatever folder.
   [[nodiscard]] zip_uint64_t find_weights() const {
     constexpr std::string_view wanted = "pvm/weight_memory_main.npy";
     const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
@@ -102,8 +105,8 @@ class OriginalArchive {
   std::unique_ptr<zip_t, Discard> archive_;
 };
 
-/// Where the values begin: after the header if there is one (the original writes none). Throws
-/// where the header names anything but little-endian float32 in row order.
+/// The offset of the values: behind the npy header if there is one (the original writes none), else
+/// 0. Throws Fault::checkpoint if the header says anything but little-endian float32 in C order.
 inline std::size_t skip_npy_header(const std::string& where, std::span<const std::uint8_t> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   constexpr std::string_view magic = "\x93NUMPY";
@@ -122,12 +125,13 @@ inline std::size_t skip_npy_header(const std::string& where, std::span<const std
 
 }  // namespace detail
 
-/// Weights to start from at step 0 out of a checkpoint of the original's. Throws Error
-/// (Fault::checkpoint) for archives that are damaged or another spec's.
+/// Loads the weights of a checkpoint of the original implementation, as a start at step 0. Throws
+/// Error (Fault::checkpoint) if the archive is damaged or belongs to another spec.
 inline Checkpoint load_original(const std::filesystem::path& path, const Spec& spec) {
   const detail::OriginalArchive archive(path);
   constexpr std::uint64_t room_for_header = 1 << 16;
-  // A little more than fits, so that a file of another published spec is called by its name.
+  // Allow more weights than `spec` has (any published spec fits), so that check_weight_count sees
+  // the real number and can name the spec that the file belongs to.
   const std::uint64_t most_weights =
       std::max<std::uint64_t>(make_connectome(spec).weights, 1 << 28);
   const auto bytes = archive.read_weights(most_weights * sizeof(float) + room_for_header);
@@ -148,7 +152,8 @@ inline Checkpoint load_original(const std::filesystem::path& path, const Spec& s
   return checkpoint;
 }
 
-/// Any checkpoint: `load_checkpoint`, or `load_original` where the file is a zip.
+/// Loads any checkpoint: `load_original` if the file is a zip, else `load_checkpoint`. Throws what
+/// these throw, and Fault::usage for a zip if `spec` is null.
 inline Checkpoint load_any_checkpoint(const std::filesystem::path& path,
                                       const Spec* spec = nullptr) {
   if (detail::kind_of(path) != detail::CheckpointKind::zip) return load_checkpoint(path, spec);

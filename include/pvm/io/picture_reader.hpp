@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The pictures of a zip or a directory, decoded ahead, for one reader or many.
+/// The pictures of a zip or a directory, decoded ahead on many threads, for one reader or several.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,20 +25,23 @@
 
 namespace pvm::inline v0::io {
 
-/// Hands on exactly what ImageList<Store> would, in the same order, from frames that the threads of
-/// the DecodePool make ahead. `share` gives further readers of the same open file: they have one
-/// decoder, and a frame that several of them have ahead is decoded once. Each reader may be used on
-/// a thread of its own. Failures are thrown where they lie in the order. Movable; after a move only
-/// destruction and assignment are left to what was moved from. Model of FrameSource.
+/// Delivers exactly the frames that ImageList<Store> would, in the same order, but the threads of
+/// the DecodePool make them ahead. `share` returns further readers of the same open file: they have
+/// one decoder, and a frame that several of them need soon is decoded once. Each reader may be used
+/// on a thread of its own. A failure is thrown by the `next` that should have delivered that frame.
+/// Movable; a moved-from object may only be destroyed or assigned to. Model of FrameSource.
 template <FileStore Store, class Decoder = CpuPictureDecoder>
 class PictureReader {
  public:
-  /// Work begins with the first `next` or `prepare`, which give the shape. Throws Fault::source
-  /// where `path` cannot be opened or holds no pictures, and what the decoder throws.
+  /// Reading ahead begins with the first `next` or `prepare`, which give the shape. Throws
+  /// Fault::source if `path` cannot be opened or holds no pictures, Fault::memory if no thread can
+  /// be started, and what the decoder throws.
   explicit PictureReader(const std::filesystem::path& path)
       : PictureReader(std::make_shared<Service>(path)) {}
 
-  /// A shape other than that of the call before discards what was made ahead.
+  /// If the shape differs from that of the previous call, the frames made ahead are discarded.
+  /// Throws Fault::source if none of the pictures can be read, Fault::usage if `shape` is
+  /// impossible or `pixels` is not `shape.size()` bytes, and what the decoder throws.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     shape_ = shape;
@@ -59,14 +62,14 @@ class PictureReader {
   [[nodiscard]] std::optional<std::uint64_t> length() const { return cursor_.length(); }
   [[nodiscard]] std::uint64_t skipped() const { return cursor_.unreadable().count(); }
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
-  /// Decoders whose frames differ have marks of their own.
+  /// Contains the decoder's id, because the frames of different decoders differ.
   [[nodiscard]] std::string replay_id() const { return Decoder::id + ("file " + name()); }
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     return seat_->service->usage(*seat_->reader);
   }
 
-  /// Seeks, and begins to make frames there at once, if it is known of what shape.
+  /// Seeks, and starts making frames there at once if the shape is known.
   void seek_ahead(const Position& position) {
     seek(position);
     if (shape_) seat_->service->prepare(seat_->reader, *shape_);
@@ -85,8 +88,8 @@ class PictureReader {
   /// See `io::expect_once`.
   void expect_once(bool once) { seat_->service->expect_once(*seat_->reader, once); }
 
-  /// Another reader of the same open file, at its beginning. An unreadable picture is reported by
-  /// the one that meets it first.
+  /// Another reader of the same open file, at its first picture. An unreadable picture is reported
+  /// only by the reader that meets it first.
   [[nodiscard]] PictureReader share() const {
     PictureReader fresh(seat_->service);
     fresh.cursor_ = PictureCursor::beside(cursor_);
@@ -96,7 +99,7 @@ class PictureReader {
  private:
   using Service = detail::PictureService<Store, Decoder>;
 
-  /// Among the readers of the service.
+  /// Registers a reader with the service for as long as it lives.
   struct Seat {
     explicit Seat(std::shared_ptr<Service> of) : service(std::move(of)), reader(service->add()) {}
     ~Seat() { service->remove(*reader); }
@@ -112,7 +115,7 @@ class PictureReader {
 
   std::unique_ptr<Seat> seat_;
   PictureCursor cursor_;
-  std::optional<FrameShape> shape_;
+  std::optional<FrameShape> shape_;  // of the latest `next` or `prepare`
 };
 
 }  // namespace pvm::inline v0::io

@@ -2,8 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What all readers of one file of pictures share: the open file, the decoder, and the frames that
-/// are on their way.
+/// The shared part behind all PictureReaders of one zip or directory: the open file, the decoder,
+/// and the frames that are queued or being decoded.
+///
+/// Each reader has a queue of the next frames it will deliver. `take` refills the queue, which adds
+/// frames that are not known yet to a priority queue (`wanted_`). `dispatch` moves them from there
+/// to the DecodePool, where `make` reads the file and passes its bytes to the decoder; the decoder
+/// calls `finish`, which wakes the reader that waits in `take`. A frame that several readers have
+/// in their queues is one shared Frame object and is decoded once.
 
 #include <algorithm>
 #include <condition_variable>
@@ -30,19 +36,23 @@
 
 namespace pvm::inline v0::io {
 
-/// Makes frames of pictures on the thread that has read them. What a decoder of pictures is:
-/// `expect` says that a picture is about to be read; `decode`, once for each of these, makes a
-/// frame of its bytes (none at all where it could not be read) and calls `done(readable, failure,
-/// seconds)`, at once or later, on any thread.
+/// Decodes pictures on the CPU, on the thread that has read them.
+///
+/// It is also the reference for the interface of a picture decoder: `expect` announces that a
+/// picture is about to be read. One call of `decode` follows each `expect`; it turns the picture's
+/// bytes (empty if the picture could not be read) into a frame and then calls `done(readable,
+/// failure, seconds)`, immediately or later, on any thread. `seconds` is the time spent decoding.
 class CpuPictureDecoder {
  public:
-  static constexpr const char* id = "";  ///< its frames' mark, see `replay_id`
+  /// Prefix of `replay_id`, different for decoders whose frames differ.
+  static constexpr const char* id = "";
   static constexpr const char* stage_name = "decode and resize";
-  static constexpr std::size_t ahead = 32;  ///< what it needs to be busy
-  /// How many pictures should be in work at once.
+  static constexpr std::size_t ahead = 32;  ///< frames a reader reads ahead by default
+  /// How many pictures should be read or decoded at once, given `threads` threads in the pool.
   static std::size_t in_work(std::size_t threads) { return 2 * threads; }
 
-  /// Called once a file is open. `read(i)` gives the bytes of its picture `i`.
+  /// Called once after a file was opened. `read(i)` returns the bytes of its picture `i`, where i <
+  /// `pictures`.
   template <class Read>
   void prepare(std::size_t /*pictures*/, const Read& /*read*/) {}
   void expect() noexcept {}
@@ -64,9 +74,9 @@ class CpuPictureDecoder {
 
 namespace detail {
 
-/// An open file for several threads: handles that are lent to those that read. At first there is
-/// one; threads of a pool open others, which takes milliseconds with a large file, so that no
-/// picture waits for it.
+/// A pool of open handles of one file, so that several threads can read it at once; each read
+/// borrows a handle. It starts with one handle. Pool threads open further ones, up to `most`, in
+/// the background: opening a large zip takes milliseconds, and no picture should wait for that.
 template <FileStore Store>
 class StoreHandles {
  public:
@@ -82,19 +92,20 @@ class StoreHandles {
   StoreHandles(const StoreHandles&) = delete;
   StoreHandles& operator=(const StoreHandles&) = delete;
 
-  /// Opens all that there may be, before they are needed.
+  /// Begins to open all handles that are allowed, before they are needed.
   void open_all() {
     const std::lock_guard lock(mutex_);
     while (open_ < most_) open_another();
   }
 
-  /// Replaces `bytes` by the content of `file`; by nothing where it cannot be read.
+  /// Replaces `bytes` by the content of `file`, or clears it if the file cannot be read.
   void read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
     const Borrowed store(*this);
     if (!store.handle->read(file, bytes)) bytes.clear();
   }
 
  private:
+  /// A handle borrowed for the lifetime of this object.
   struct Borrowed {
     explicit Borrowed(StoreHandles& from) : handles(from), handle(from.take()) {}
     ~Borrowed() { handles.give_back(std::move(handle)); }
@@ -105,7 +116,7 @@ class StoreHandles {
     std::unique_ptr<Store> handle;
   };
 
-  void open_another() {  // under the lock
+  void open_another() {  // the caller holds mutex_
     pool_.submit([this] { open_one(); });
     ++open_;
     ++opening_;
@@ -114,11 +125,11 @@ class StoreHandles {
     std::unique_ptr<Store> store;
     try {
       store = std::make_unique<Store>(path_);
-    } catch (const std::exception&) {  // it is gone or another by now: those open will do
+    } catch (const std::exception&) {  // the file has been removed or replaced: use what is open
     }
     const std::lock_guard lock(mutex_);
     if (store) {
-      idle_.push_back(std::move(store));  // has room
+      idle_.push_back(std::move(store));  // does not allocate: `most` were reserved
     } else {
       most_ = --open_;
     }
@@ -138,56 +149,57 @@ class StoreHandles {
   void give_back(std::unique_ptr<Store> store) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      idle_.push_back(std::move(store));  // has room
+      idle_.push_back(std::move(store));  // does not allocate: `most` were reserved
     }
     returned_.notify_one();
   }
 
   const std::filesystem::path path_;
   DecodePool& pool_;
-  std::mutex mutex_;  // over what follows
-  std::vector<std::unique_ptr<Store>> idle_;
-  std::size_t open_ = 1;     // or being opened
-  std::size_t opening_ = 0;  // of these
-  std::size_t most_;
+  std::mutex mutex_;                          // guards the members below
+  std::vector<std::unique_ptr<Store>> idle_;  // handles that are not borrowed
+  std::size_t open_ = 1;                      // handles open or being opened
+  std::size_t opening_ = 0;                   // handles being opened
+  std::size_t most_;                          // upper limit of open_
   std::condition_variable returned_;
 };
 
-/// Decodes the pictures that readers ask for, those that are needed first before others, on the
-/// threads of the DecodePool. A frame that several readers have ahead of them is decoded once.
-/// Memory: the frames that readers have ahead, and the bytes of the pictures in work. Its readers
-/// may be used on different threads.
+/// Decodes the pictures that readers ask for on the threads of the DecodePool, the most urgent
+/// first. A frame that is in the queues of several readers is decoded once. Memory: the frames in
+/// the readers' queues, and the bytes of the pictures being read or decoded. Its readers may be
+/// used on different threads.
 template <FileStore Store, class Decoder>
 class PictureService {
  public:
   struct Frame {
-    std::size_t index = 0;
+    std::size_t index = 0;  ///< of its picture in `list()`
     FrameShape shape{};
     std::vector<std::uint8_t> pixels{};
     bool readable = false;
-    std::exception_ptr failure{};  ///< instead of a frame
+    std::exception_ptr failure{};  ///< set if making the frame failed; `take` throws it
 
-    std::size_t queues = 0;  // how often it is in readers' queues
-    void* owner = nullptr;   // the reader it was begun for, while it is in its queue
-    bool done = false;
-    bool awaited = false;
+    std::size_t queues = 0;  // number of readers' queues that hold it
+    void* owner = nullptr;   // the Reader that requested it, while it is in that reader's queue
+    bool done = false;       // decoded, or failed
+    bool awaited = false;    // a reader waits for it in `take`
   };
 
-  /// Where a reader stands. The service's own, but for making one.
+  /// The state of one reader. PictureReader holds it, but only the service accesses its members.
   struct Reader {
-    std::size_t at = 0;                          // the picture that is handed on next
+    std::size_t at = 0;                          // index of the picture it delivers next
     std::size_t ahead = Decoder::ahead;          // most frames in its queue
-    std::deque<std::shared_ptr<Frame>> queue{};  // from `at` on, picture by picture
-    std::size_t ready = 0;                       // of those it owns
-    std::uint64_t handed = 0;                    // frames it has handed on
-    bool once = false;                           // see `expect_once`
-    std::size_t asked_again = 0;                 // in a row, in spite of that
+    std::deque<std::shared_ptr<Frame>> queue{};  // frames of consecutive pictures from `at` on
+    std::size_t ready = 0;                       // frames it owns that are done
+    std::uint64_t handed = 0;                    // number of frames it has delivered
+    bool once = false;                           // see `io::expect_once`
+    std::size_t asked_again = 0;  // times in a row that a delivered frame was asked for again
+                                  // although `once` is set
     StageUsage reading{.name = "read"};
     StageUsage decoding{.name = Decoder::stage_name};
   };
 
-  /// Throws Fault::source where `path` cannot be opened or holds no pictures, and what the decoder
-  /// throws.
+  /// Throws Fault::source if `path` cannot be opened or holds no pictures, and whatever the
+  /// decoder's constructor or `prepare` throws.
   explicit PictureService(const std::filesystem::path& path) : PictureService(path, Store(path)) {}
   ~PictureService() {
     std::unique_lock lock(mutex_);
@@ -199,7 +211,7 @@ class PictureService {
 
   [[nodiscard]] const std::shared_ptr<const PictureList>& list() const noexcept { return list_; }
 
-  /// A new reader, at the first picture.
+  /// Adds a reader that stands at the first picture.
   std::shared_ptr<Reader> add() {
     auto reader = std::make_shared<Reader>();
     reader->reading.threads = reader->decoding.threads = pool_->size();
@@ -215,8 +227,9 @@ class PictureService {
     --standing_[reader.at];
   }
 
-  /// The frame of the picture where `reader` stands, which moves on. Throws what has failed
-  /// instead of it, again and again until `seek`.
+  /// Returns the frame of the picture at which the reader stands and moves the reader on by one.
+  /// Waits until the frame is decoded. If making the frame failed, throws that failure, and throws
+  /// it again on every call until `seek`.
   std::shared_ptr<const Frame> take(const std::shared_ptr<Reader>& shared,
                                     const FrameShape& shape) {
     Reader& reader = *shared;
@@ -248,7 +261,7 @@ class PictureService {
     stand(reader, index);
   }
 
-  /// Begins to read ahead.
+  /// Starts reading ahead, without waiting for a frame.
   void prepare(const std::shared_ptr<Reader>& reader, const FrameShape& shape) {
     const std::lock_guard lock(mutex_);
     drop_others(*reader, shape);
@@ -275,12 +288,14 @@ class PictureService {
   }
 
  private:
+  /// A frame to be decoded. All readers of a batch deliver one frame per step, so the frame whose
+  /// reader delivers the fewest frames before it is the most urgent.
   struct Wanted {
-    std::uint64_t step = 0;   // how many frames its reader hands on before it
-    std::uint64_t order = 0;  // of asking, among the same steps
-    std::shared_ptr<Frame> frame{};
-    std::shared_ptr<Reader> reader{};
-    bool operator<(const Wanted& other) const {  // the less, the later
+    std::uint64_t step = 0;                      // number of frames its reader delivers before it
+    std::uint64_t order = 0;                     // request number: breaks ties between equal steps
+    std::shared_ptr<Frame> frame{};              // where the pixels go
+    std::shared_ptr<Reader> reader{};            // the reader it is decoded for
+    bool operator<(const Wanted& other) const {  // less: decoded later
       return step != other.step ? step > other.step : order > other.order;
     }
   };
@@ -307,21 +322,23 @@ class PictureService {
     reader.at = index;
   }
 
-  /// Its readers were not to be asked twice for a frame. Where that happens all the same it is
-  /// no use to leave frames out when reading ahead.
+  /// With `once` set, no frame should be asked for after some reader has delivered it. If that
+  /// happens twice in a row, leaving frames out of reading ahead is pointless and is turned off.
   void notice_if_asked_again(Reader& reader) {
     const bool again = reader.once && reader.queue.empty() && handed_on_[reader.at];
     reader.asked_again = again ? reader.asked_again + 1 : 0;
     if (reader.asked_again > 1) reader.once = false;
   }
 
-  /// Whether another reader hands that frame on, or one has done so, and that is enough.
+  /// Whether this reader need not read picture `index` ahead, because a reader has delivered it or
+  /// is going to, and one delivery is enough (see `io::expect_once`).
   [[nodiscard]] bool left_out(const Reader& reader, std::size_t index) const {
     return reader.once &&
            (handed_on_[index] || standing_[index] > 0 || on_the_way_.contains(index));
   }
 
-  /// Many frames at a time, for the sake of decoders that like to have many.
+  /// Fills the reader's queue, but only once it is at most half full: requests then come in groups,
+  /// which suits decoders that work on batches.
   void refill(const std::shared_ptr<Reader>& shared, const FrameShape& shape) {
     Reader& reader = *shared;
     if (reader.queue.size() > reader.ahead / 2) return;
@@ -334,6 +351,8 @@ class PictureService {
     dispatch();
   }
 
+  /// Appends the frame of picture `index` to the reader's queue; requests it if no reader has it in
+  /// its queue yet.
   void want(const std::shared_ptr<Reader>& reader, std::size_t index, const FrameShape& shape) {
     auto& known = on_the_way_[index];
     auto frame = known;
@@ -348,7 +367,7 @@ class PictureService {
     reader->queue.push_back(frame);
   }
 
-  /// Frames of another shape.
+  /// Empties the reader's queue if its frames have another shape.
   void drop_others(Reader& reader, const FrameShape& shape) noexcept {
     if (!reader.queue.empty() && reader.queue.front()->shape != shape) drop_queue(reader);
   }
@@ -358,6 +377,8 @@ class PictureService {
     reader.queue.clear();
   }
 
+  /// Updates the counters for a frame that leaves the reader's queue, and forgets the frame once it
+  /// is in no queue.
   void leave(Reader& reader, Frame& frame) noexcept {
     if (frame.owner == &reader) {
       frame.owner = nullptr;
@@ -368,18 +389,20 @@ class PictureService {
     if (known != on_the_way_.end() && known->second.get() == &frame) on_the_way_.erase(known);
   }
 
+  /// Submits the most urgent frames to the pool, up to the number the decoder wants in work.
   void dispatch() {
     while (in_work_ < Decoder::in_work(pool_->size()) && !wanted_.empty()) {
       Wanted wanted = wanted_.top();
       wanted_.pop();
-      if (wanted.frame->queues == 0) continue;  // nobody asks for it any more
+      if (wanted.frame->queues == 0) continue;  // it has left all queues: no longer needed
       ++in_work_;
       decoder_.expect();
       pool_->submit([this, wanted = std::move(wanted)] { make(wanted); });
     }
   }
 
-  /// The service may be gone when it returns.
+  /// Reads and decodes a picture, on a pool thread. The service may have been destroyed by the time
+  /// `decode` returns, so nothing may be accessed after it.
   void make(const Wanted& wanted) noexcept {
     thread_local std::vector<std::uint8_t> bytes;
     Stopwatch watch;
@@ -417,23 +440,26 @@ class PictureService {
   }
 
   static constexpr std::size_t most_handles = 8;
-  static constexpr std::size_t many_ahead = 128;  ///< frames for which all handles are needed
+  /// If readers read at least this many frames ahead in total, all handles are opened at once.
+  static constexpr std::size_t many_ahead = 128;
 
   std::shared_ptr<DecodePool> pool_ = DecodePool::shared();
   std::shared_ptr<const PictureList> list_;
   StoreHandles<Store> handles_;
   Decoder decoder_;
-  mutable std::mutex
-      mutex_;  // over what follows, the readers, and their frames until they are done
-  std::vector<std::uint32_t> standing_;  // by picture: how many readers hand it on next
-  std::vector<bool> handed_on_;          // by picture: to one who will not ask for it again
-  std::unordered_map<std::size_t, std::shared_ptr<Frame>> on_the_way_;  // in somebody's queue
-  std::priority_queue<Wanted> wanted_;                                  // not begun
-  std::uint64_t asked_ = 0;
-  std::size_t in_work_ = 0;
-  std::size_t ahead_ = 0;  // frames that readers were told to have ahead, in all
-  std::condition_variable ready_;
-  std::condition_variable idle_;
+  // Guards the members below, the Readers, and Frames that are not done. The fields `pixels`,
+  // `readable` and `failure` are written without it by the thread that makes the frame.
+  mutable std::mutex mutex_;
+  std::vector<std::uint32_t> standing_;  // for each picture: number of readers at it
+  std::vector<bool> handed_on_;          // for each picture: delivered by a reader with `once`
+  // The frames that are in at least one queue, by the index of their picture.
+  std::unordered_map<std::size_t, std::shared_ptr<Frame>> on_the_way_;
+  std::priority_queue<Wanted> wanted_;  // frames requested but not submitted to the pool yet
+  std::uint64_t asked_ = 0;             // number of requests so far
+  std::size_t in_work_ = 0;             // frames submitted to the pool and not done
+  std::size_t ahead_ = 0;               // sum of all `read_ahead` requests, in frames
+  std::condition_variable ready_;       // a frame that is awaited is done
+  std::condition_variable idle_;        // in_work_ is 0
 };
 
 }  // namespace detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Reads a source ahead of its consumer, on a thread of its own.
+/// Reads any source ahead of its consumer, on a thread of its own.
 
 #include <algorithm>
 #include <condition_variable>
@@ -26,11 +26,11 @@
 
 namespace pvm::inline v0::io {
 
-/// Hands on exactly what `S` would, in the same order, but up to `capacity` frames are decoded
-/// before they are asked for. `position`, `length` and `skipped` are those of the consumer's place
-/// in the order, however far ahead the thread is. A failure of the source is thrown where it lies
-/// in that order, and again at every `next` after it until `seek`. Movable; after a move only
-/// destruction and assignment are left to what was moved from. Model of FrameSource.
+/// Delivers exactly the frames that `S` would, in the same order, but decodes up to `capacity`
+/// frames before they are asked for. `position`, `length` and `skipped` are those of the consumer's
+/// place in the order, however far ahead the thread is. A failure of the source is thrown by the
+/// `next` that should have delivered that frame, and by every `next` after it until `seek`.
+/// Movable; a moved-from object may only be destroyed or assigned to. Model of FrameSource.
 template <class S>
 class Prefetch {
   static_assert(FrameSource<S>,
@@ -38,12 +38,14 @@ class Prefetch {
                 "next, position, seek, length, skipped, name)");
 
  public:
-  /// Reading ahead begins with the first `next` or `prepare`, which give the shape. Throws
-  /// Fault::usage for a capacity of 0.
+  /// `capacity`: most frames that are ready at once. Reading ahead begins with the first `next` or
+  /// `prepare`, which give the shape. Throws Fault::usage for a capacity of 0.
   explicit Prefetch(S source, std::size_t capacity = 16)
       : worker_(std::make_unique<Worker>(std::move(source), capacity)) {}
 
-  /// A shape other than that of the call before discards what was read ahead.
+  /// If the shape differs from that of the previous call, the frames read ahead are discarded and
+  /// read again. Throws what the source throws, and Fault::usage if `shape` is impossible or
+  /// `pixels` is not `shape.size()` bytes, Fault::memory if no thread can be started.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     return worker_->next(shape, pixels);
@@ -56,11 +58,12 @@ class Prefetch {
   [[nodiscard]] const std::string& name() const { return worker_->name(); }
   [[nodiscard]] std::string replay_id() const { return worker_->replay_id(); }
 
-  /// The source's stages, and this one's queue.
+  /// The source's stages, followed by the stage "ahead" for the queue of this object.
   [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
 
-  /// As `seek`, but the source is sought on the thread, which goes on reading from there at once:
-  /// no more than `frames` before others are asked for. Where it cannot be, the next `next` throws.
+  /// As `seek`, but returns at once: the thread seeks in the source and starts reading ahead from
+  /// there, at most `frames` frames unless more are asked for. If seeking fails, the next `next`
+  /// throws.
   void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
     worker_->seek_ahead(position, frames);
   }
@@ -72,7 +75,7 @@ class Prefetch {
   }
 
  private:
-  /// What the source said about itself between two frames.
+  /// The state of the source between two frames.
   struct Place {
     Position position;
     std::optional<std::uint64_t> length;
@@ -82,11 +85,12 @@ class Prefetch {
   struct Slot {
     std::vector<std::uint8_t> pixels;
     FrameInfo info;
-    Place after;
-    std::exception_ptr failure;  ///< instead of a frame
+    Place after;                 ///< the source's state behind this frame
+    std::exception_ptr failure;  ///< set if there is no frame: `next` throws it
   };
 
-  /// At an address of its own, because the thread refers to it.
+  /// The part that the thread refers to. It is allocated separately, so that its address stays the
+  /// same when a Prefetch is moved.
   class Worker {
    public:
     Worker(S source, std::size_t capacity)
@@ -122,7 +126,7 @@ class Prefetch {
     }
 
     void seek_ahead(const Position& position, std::uint64_t frames) {
-      if (shape_ == FrameShape{}) return seek(position);  // nobody knows yet what to read
+      if (shape_ == FrameShape{}) return seek(position);  // the shape to read is not known yet
       stop();
       to_read_ = frames;
       sought_ = position;
@@ -178,7 +182,7 @@ class Prefetch {
       }
     }
 
-    /// Ends the thread, and with it what was read ahead.
+    /// Ends the thread and discards the frames that were read ahead.
     void stop() {
       if (!thread_.joinable()) return;
       {
@@ -194,6 +198,7 @@ class Prefetch {
       to_read_ = unlimited;
     }
 
+    /// The thread: fills slots until it is stopped or the source fails.
     void read_ahead() {
       for (bool going = true; going;) {
         Slot* const slot = wait_for_room();
@@ -225,6 +230,7 @@ class Prefetch {
       }
     }
 
+    /// Waits until a slot is free and frames are still to be read; null if the thread is to stop.
     Slot* wait_for_room() {
       std::unique_lock lock(mutex_);
       freed_.wait(lock,
@@ -236,7 +242,7 @@ class Prefetch {
       std::unique_lock lock(mutex_);
       usage_.queued += static_cast<double>(filled_count_);
       if (filled_count_ == 0) {
-        if (to_read_ == 0) {  // there are more than were expected
+        if (to_read_ == 0) {  // more frames are asked for than `seek_ahead` announced
           to_read_ = unlimited;
           freed_.notify_one();
         }
@@ -257,21 +263,22 @@ class Prefetch {
       freed_.notify_one();
     }
 
-    S source_;                                   // the thread's while it runs
-    StageUsage source_usage_{.name = "source"};  // where it tells of no stages itself
-    std::optional<Position> sought_;             // where it is to begin; the thread's too
+    S source_;                                   // used by the thread only, while it runs
+    StageUsage source_usage_{.name = "source"};  // reported if the source reports no stages itself
+    std::optional<Position>
+        sought_;  // the thread seeks there first; used by it only, while it runs
     const std::string name_;
     const std::string replay_id_;
-    Place place_;
+    Place place_;  // the consumer's place
     FrameShape shape_{};
-    std::vector<Slot> slots_;  // a ring: from first_ on, filled_count_ of them are the consumer's
+    std::vector<Slot> slots_;  // ring buffer: filled_count_ slots from first_ on hold frames
     std::size_t first_ = 0;
     std::size_t filled_count_ = 0;
-    std::uint64_t to_read_ = unlimited;
+    std::uint64_t to_read_ = unlimited;  // frames the thread may still read
     bool stopping_ = false;
     StageUsage usage_{.name = "ahead"};
-    mutable std::mutex mutex_;         // over the five above
-    mutable std::mutex source_mutex_;  // over the source, for those who ask while it is read
+    mutable std::mutex mutex_;         // guards first_ to usage_
+    mutable std::mutex source_mutex_;  // guards source_ and source_usage_, for `usage`
     std::condition_variable filled_;
     std::condition_variable freed_;
     std::thread thread_;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A picture of what a network sees, predicts and does inside. Needs OpenCV.
+/// Draws a picture of what a network sees, what it predicts, and the activity of its layers. Needs
+/// OpenCV.
 
 #include <algorithm>
 #include <array>
@@ -33,20 +34,21 @@
 
 namespace pvm::inline v0::io {
 
-/// One moment of a run, as a preview shows it.
+/// What a preview shows: one moment of a run, of one sequence.
 struct PreviewContent {
-  std::span<const std::uint8_t> frame;   ///< [side][side][channels]
-  std::span<const float> prediction;     ///< of that frame, in [0, 1]
+  std::span<const std::uint8_t> frame;   ///< the newest frame, [side][side][channels]
+  std::span<const float> prediction;     ///< of that frame, same order, in [0, 1]
   std::span<const std::uint8_t> before;  ///< the frame two steps before it; empty if there is none
   std::span<const float> hidden;         ///< [units][hidden], in [0, 1]
-  std::string title;
+  std::string title;                     ///< a line of ASCII text
 };
 
 namespace detail {
 
-/// Labelled squares on a dark sheet, four in a row.
+/// A dark sheet with labelled square pictures, four in a row.
 class Sheet {
  public:
+  // All in pixels, but `columns`.
   static constexpr int side = 192;
   static constexpr int columns = 4;
   static constexpr int gap = 12;
@@ -58,8 +60,8 @@ class Sheet {
 
   void title(const std::string& words) { text({gap, 24}, words, 0.5, 230); }
 
-  /// Puts `picture` (8-bit, 1 or 3 channels) at the next place, as large as the square allows,
-  /// with a label and a smaller line above it.
+  /// Adds `picture` (8-bit, 1 or 3 channels, square) at the next free place, scaled to the size of
+  /// the square, with `label` and a smaller line `detail` above it.
   void add(const cv::Mat& picture, const std::string& label, const std::string& detail) {
     const int x = gap + next_ % columns * (side + gap);
     const int y = title_height + next_ / columns * (label_height + side + gap);
@@ -89,8 +91,9 @@ class Sheet {
   int next_ = 0;
 };
 
-/// A layer's hidden values as one picture, blue for 0 to yellow for 1: every unit a block, with
-/// dark lines between the units where there is room for them.
+/// A layer's hidden values as one picture, from blue for 0 to yellow for 1. Every unit is a block
+/// of `hidden_block_size`^2 values, with dark lines between units if there is room for them.
+/// `hidden`: [units][hidden] of the whole network.
 inline cv::Mat layer_picture(const Spec& spec, const Connectome& net, std::size_t layer,
                              std::span<const float> hidden) {
   const int block = spec.hidden_block_size;
@@ -115,7 +118,7 @@ inline cv::Mat layer_picture(const Spec& spec, const Connectome& net, std::size_
   return sheet;
 }
 
-/// `values` as a picture of the network's frames.
+/// A frame as an 8-bit picture; `scale` takes `values` to the range 0 to 255.
 template <class Value>
 cv::Mat frame_picture(const Spec& spec, std::span<const Value> values, float scale) {
   cv::Mat picture(spec.frame_side(), spec.frame_side(), CV_8UC(spec.input_channels));
@@ -125,7 +128,8 @@ cv::Mat frame_picture(const Spec& spec, std::span<const Value> values, float sca
   return picture;
 }
 
-/// PSNR in dB of what was expected for a frame; `scale` takes its values to [0, 1].
+/// The PSNR in dB between `frame` and `expected`, as a label; `scale` takes the values of
+/// `expected` to [0, 1].
 template <class Value>
 std::string psnr_text(std::span<const std::uint8_t> frame, std::span<const Value> expected,
                       double scale) {
@@ -141,6 +145,7 @@ std::string psnr_text(std::span<const std::uint8_t> frame, std::span<const Value
   return text;
 }
 
+/// The absolute difference, times 4.
 inline cv::Mat magnified_difference(const cv::Mat& a, const cv::Mat& b) {
   cv::Mat difference;
   cv::absdiff(a, b, difference);
@@ -149,8 +154,8 @@ inline cv::Mat magnified_difference(const cv::Mat& a, const cv::Mat& b) {
 
 }  // namespace detail
 
-/// Input, prediction, its error and that of repeating the frame of two steps before, then every
-/// layer's activity: an 8-bit BGR picture, 828 pixels wide.
+/// Draws the input, the prediction, its error, the error of repeating the frame of two steps
+/// before, and then the activity of every layer. Returns an 8-bit BGR picture, 828 pixels wide.
 inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
                             const PreviewContent& content) {
   const std::size_t layers = spec.layer_shapes.size();
@@ -179,15 +184,16 @@ inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
   return sheet.picture();
 }
 
-/// A Callback (see train/callback.hpp) that draws the batch's first sequence into a PNG file at
-/// every multiple of `every` steps (at least 2) and at the target. The file is always whole. A run
-/// of less than 2 steps has nothing to show.
+/// A callback (see train/callback.hpp) that draws the first sequence of the batch into a PNG file
+/// at every multiple of `every` steps (at least 2) and at the end of the run. The file is replaced
+/// atomically. A run of fewer than 2 steps draws nothing.
 class Preview {
  public:
   explicit Preview(std::filesystem::path path, std::uint64_t every = 1000)
       : path_(std::move(path)), every_(std::max<std::uint64_t>(2, every)) {}
 
-  /// Throws Error (Fault::usage) where no picture can be written.
+  /// Throws Error (Fault::usage) if the path does not end in .png, holds a file that is no preview,
+  /// or cannot be written.
   template <class Moment>
   void begin(const Moment& moment) {
     if (path_.extension() != ".png") refuse("its name must end in .png");
@@ -206,7 +212,8 @@ class Preview {
     foresee(moment);
   }
 
-  /// A picture at step m compares the frame of step m - 1 with the prediction of two steps before.
+  /// The steps at which `at` is called: m - 2 and m for a picture at step m, because the prediction
+  /// that it shows is made two steps before.
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
     const std::uint64_t picture = next_picture(step);
     return picture != none && picture - step > 2 ? picture - 2 : picture;
@@ -218,16 +225,18 @@ class Preview {
     foresee(moment);
   }
 
-  /// Whether there is a picture by now.
+  /// Whether a picture has been written.
   [[nodiscard]] bool drawn() const noexcept { return drawn_; }
 
  private:
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
+  /// The step of the first picture after `step`; `none` if there is no more.
   [[nodiscard]] std::uint64_t next_picture(std::uint64_t step) const {
     return step >= target_ ? none : std::min(target_, (step / every_ + 1) * every_);
   }
 
+  /// Two steps before a picture, keeps the prediction and the frame that it will show.
   template <class Moment>
   void foresee(const Moment& moment) {
     if (next_picture(moment.step) - moment.step != 2) return;
@@ -249,7 +258,7 @@ class Preview {
                             "   (activity: 0 is blue, 1 is yellow)"}));
   }
 
-  /// A picture that cannot be written is no reason to end a run.
+  /// Writes the PNG. A failure does not end the run: it is logged once.
   void write(const cv::Mat& picture) {
     try {
       std::vector<std::uint8_t> png;
@@ -269,7 +278,7 @@ class Preview {
   /// Whether the file is empty, or a PNG as wide as previews are.
   [[nodiscard]] bool holds_preview() const {
     constexpr std::string_view png = "\x89PNG\r\n\x1a\n";
-    constexpr std::size_t width_at = 16;  // four bytes, the first the highest
+    constexpr std::size_t width_at = 16;  // offset of the width: four bytes, big-endian
     std::ifstream file(path_, std::ios::binary);
     if (!file) refuse("it exists and cannot be read; choose another name");
     std::array<char, width_at + 4> start{};
@@ -290,8 +299,8 @@ class Preview {
   std::filesystem::path path_;
   std::uint64_t every_;
   std::uint64_t target_ = 0;
-  std::vector<float> foreseen_;       // predictions made at foreseen_step_, for two steps later
-  std::vector<std::uint8_t> before_;  // the frame of that step
+  std::vector<float> foreseen_;       // the prediction made at foreseen_step_, all sequences
+  std::vector<std::uint8_t> before_;  // the newest frame at foreseen_step_
   std::uint64_t foreseen_step_ = 0;
   bool drawn_ = false;
   bool failed_ = false;

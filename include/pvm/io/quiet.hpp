@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// OpenCV and FFmpeg print to standard error on their own; a source reports what it finds itself.
+/// Keeps OpenCV and FFmpeg from printing to standard error: sources report failures themselves.
 
 #include <cstdlib>
 
@@ -14,8 +14,9 @@
 
 namespace pvm::inline v0::io {
 
-/// Called by every source that uses OpenCV, before it does. Once per process, and only where the
-/// user has not chosen otherwise in the environment; a level the program sets later stays.
+/// Turns off the messages of OpenCV and FFmpeg. Every source that uses OpenCV calls this first. It
+/// acts once per process, so a level that the program sets later stays, and not where the user has
+/// set OPENCV_LOG_LEVEL or OPENCV_FFMPEG_LOGLEVEL in the environment.
 inline void quiet_opencv() {
   static const bool once = [] {
     if (std::getenv("OPENCV_LOG_LEVEL") == nullptr) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The checks every frame source makes of what it is asked for.
+/// The argument checks that every frame source makes.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace pvm::inline v0::io {
 
-/// Throws Fault::usage unless `shape` is one a frame can have.
+/// Throws Fault::usage unless `shape` has positive sides and 1 or 3 channels.
 inline void check_shape(const FrameShape& shape) {
   if (shape.height <= 0 || shape.width <= 0 || (shape.channels != 1 && shape.channels != 3)) {
     throw Error(Fault::usage, "a frame cannot be " + std::to_string(shape.height) + " x " +
@@ -24,7 +24,8 @@ inline void check_shape(const FrameShape& shape) {
   }
 }
 
-/// Throws Fault::usage unless `shape` is one a frame can have and `pixels` holds exactly one.
+/// Throws Fault::usage unless `shape` is valid (`check_shape`) and `pixels` has `shape.size()`
+/// bytes.
 inline void check_request(const FrameShape& shape, std::span<const std::uint8_t> pixels) {
   check_shape(shape);
   if (pixels.size() != shape.size()) {
@@ -34,8 +35,8 @@ inline void check_request(const FrameShape& shape, std::span<const std::uint8_t>
   }
 }
 
-/// Throws Fault::source unless `position` lies in the source `name`, which is one sequence of
-/// `length` frames (of an unknown number where there is no value).
+/// Throws Fault::source unless `position` exists in the source `name`, which has one sequence of
+/// `length` frames (no value: the number is not known).
 inline void check_position(const Position& position, std::optional<std::uint64_t> length,
                            const std::string& name) {
   if (position.sequence != 0) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From a picture of any size, encoded or decoded, to the pixels a model asks for.
+/// Turns a picture of any size, encoded or decoded, into the frame that a model asks for.
 
 #include <climits>
 #include <cstdint>
@@ -24,7 +24,8 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// `picture` (8-bit, 1, 3 or 4 channels) with `channels` (1 or 3); shares its pixels if it can.
+/// Converts `picture` (8-bit; 1, 3 or 4 channels) to `channels` (1 or 3). The result shares the
+/// pixels if nothing must be converted.
 inline cv::Mat with_channels(const cv::Mat& picture, int channels) {
   if (picture.channels() == channels) return picture;
   cv::Mat converted;
@@ -40,9 +41,10 @@ inline cv::Mat with_channels(const cv::Mat& picture, int channels) {
 
 }  // namespace detail
 
-/// Writes `picture` (8-bit; grey, BGR or BGRA; not empty) into `pixels` in the shape asked for:
-/// first to grey if one channel is wanted, then resized with 8-bit cubic interpolation. Throws
-/// Fault::usage for an impossible shape and cv::Exception for a picture that is not as said.
+/// Writes `picture` (8-bit; grey, BGR or BGRA; not empty) into `pixels` as a frame of `shape`: its
+/// channels are converted first, then it is resized with 8-bit cubic interpolation, whatever its
+/// proportions. Throws Fault::usage if `shape` is impossible or `pixels` is not `shape.size()`
+/// bytes, cv::Exception if the picture is of another kind.
 inline void resize_picture(const cv::Mat& picture, const FrameShape& shape,
                            std::span<std::uint8_t> pixels) {
   check_request(shape, pixels);
@@ -51,8 +53,9 @@ inline void resize_picture(const cv::Mat& picture, const FrameShape& shape,
   cv::resize(source, target, target.size(), 0, 0, cv::INTER_CUBIC);
 }
 
-/// Decodes one whole picture (see `whole_image`) and resizes it into `pixels`. False, with
-/// `pixels` unspecified, where the bytes are none; throws Fault::usage for an impossible shape.
+/// Decodes one complete picture (see `whole_image`) and resizes it into `pixels`. False if `bytes`
+/// are no such picture; the content of `pixels` is unspecified then. Throws Fault::usage if `shape`
+/// is impossible or `pixels` is not `shape.size()` bytes.
 inline bool decode_image(std::span<const std::uint8_t> bytes, const FrameShape& shape,
                          std::span<std::uint8_t> pixels) {
   check_request(shape, pixels);

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Tensors in a file, in the safetensors format: an 8-byte little-endian header length, a JSON
-/// header, raw little-endian values. A file is input from outside: all of its header is checked
-/// against the file's size before any memory is taken for a tensor.
+/// Reads and writes files in the safetensors format: an 8-byte little-endian header length, a JSON
+/// header, raw little-endian values. Files are untrusted input: the whole header is checked against
+/// the file's size before memory is allocated for a tensor.
 
 #include <algorithm>
 #include <array>
@@ -37,24 +37,24 @@ namespace pvm::inline v0::io {
 static_assert(std::endian::native == std::endian::little,
               "safetensors files hold little-endian values; big-endian machines are not supported");
 
-/// Strings that come with the tensors.
+/// The strings stored beside the tensors, by their keys.
 using Metadata = std::map<std::string, std::string>;
 
-/// A tensor to be written; the values stay the caller's.
+/// A tensor to be written. It refers to the caller's values.
 struct TensorView {
   std::string name;
-  std::vector<std::uint64_t> shape;  ///< row-major, the slowest first
+  std::vector<std::uint64_t> shape;  ///< row-major: the slowest dimension first
   std::variant<std::span<const float>, std::span<const double>, std::span<const std::uint64_t>,
                std::span<const std::int64_t>, std::span<const std::uint8_t>>
       values;
 };
 
-/// Where a tensor lies in a file.
+/// Type, shape and location of a tensor in a file.
 struct TensorInfo {
-  std::string dtype;  ///< as the format names it: F32, F64, ...
-  std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0;  ///< first byte, from the start of the file
-  std::uint64_t bytes = 0;
+  std::string dtype;                 ///< as the format names it: F32, F64, ...
+  std::vector<std::uint64_t> shape;  ///< row-major: the slowest dimension first
+  std::uint64_t begin = 0;           ///< offset of the first byte from the start of the file
+  std::uint64_t bytes = 0;           ///< size of all values
 };
 
 namespace detail {
@@ -74,7 +74,7 @@ inline constexpr std::string_view dtype_name<std::int64_t> = "I64";
 template <>
 inline constexpr std::string_view dtype_name<std::uint8_t> = "U8";
 
-/// Bytes of one value; 0 for types this reader does not know.
+/// The size of one value in bytes; 0 if the type is not known.
 inline std::uint64_t dtype_bytes(std::string_view dtype) {
   struct Size {
     std::string_view dtype;
@@ -89,7 +89,7 @@ inline std::uint64_t dtype_bytes(std::string_view dtype) {
   return found == sizes.end() ? 0 : found->bytes;
 }
 
-/// The product of `shape` and `unit`; nothing where it does not fit 64 bits.
+/// The product of all elements of `shape` and `unit`; nothing if it does not fit into 64 bits.
 inline std::optional<std::uint64_t> product(std::span<const std::uint64_t> shape,
                                             std::uint64_t unit) {
   if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return 0;
@@ -105,7 +105,8 @@ inline std::optional<std::uint64_t> product(std::span<const std::uint64_t> shape
 /// A safetensors file open for reading.
 class SafetensorsReader {
  public:
-  /// Reads and checks the header. Throws Error (Fault::checkpoint) saying what is wrong with it.
+  /// Opens the file, reads its header and checks it. Throws Error (Fault::checkpoint) if the file
+  /// cannot be read or its header is not valid; the message says what is wrong.
   explicit SafetensorsReader(const std::filesystem::path& path)
       : where_("checkpoint " + quote(path.string())) {
     std::error_code fault;
@@ -125,8 +126,8 @@ class SafetensorsReader {
   }
   [[nodiscard]] bool has(const std::string& name) const { return tensors_.contains(name); }
 
-  /// The values of a tensor. Throws Error (Fault::checkpoint) if there is none of this name, or it
-  /// is of another type.
+  /// The values of a tensor, in the file's order. Throws Error (Fault::checkpoint) if there is no
+  /// tensor of this name, if its type is not `T`, or if it cannot be read.
   template <class T>
   [[nodiscard]] std::vector<T> read(const std::string& name) {
     const auto found = tensors_.find(name);
@@ -141,10 +142,11 @@ class SafetensorsReader {
     return values;
   }
 
-  /// Throws Error (Fault::checkpoint): the file's name, then `why`.
+  /// Throws Error (Fault::checkpoint) with the message `where()`: `why`.
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(Fault::checkpoint, where_ + ": " + why);
   }
+  /// The word "checkpoint" and the file's path, for messages.
   [[nodiscard]] const std::string& where() const noexcept { return where_; }
 
  private:
@@ -261,9 +263,9 @@ class SafetensorsReader {
   std::map<std::string, TensorInfo> tensors_;
 };
 
-/// Writes a safetensors file, all of it or nothing (see AtomicFile). Give tensors of 8-byte values
-/// first: values then lie at multiples of their size. Throws Error (Fault::checkpoint) where it
-/// cannot be written.
+/// Writes a safetensors file atomically (see AtomicFile), the tensors in the given order. Put
+/// tensors of 8-byte values first, so that every value lies at a multiple of its size. Throws Error
+/// (Fault::checkpoint) if the file cannot be written.
 inline void write_safetensors(const std::filesystem::path& path, const Metadata& metadata,
                               std::span<const TensorView> tensors) {
   nlohmann::ordered_json header;
@@ -283,7 +285,7 @@ inline void write_safetensors(const std::filesystem::path& path, const Metadata&
   }
   constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
   std::string text = header.dump(-1, ' ', false, replace);
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the values are aligned
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the values to 8 bytes
   const std::uint64_t length = text.size();
 
   AtomicFile file(path);

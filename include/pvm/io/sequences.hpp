@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Several sources as one: one after the other, then from the first again.
+/// Several sources as one: they are played one after another, over and over.
 
 #include <atomic>
 #include <cstddef>
@@ -24,12 +24,12 @@
 
 namespace pvm::inline v0::io {
 
-/// Plays one pass of each source in turn. Only one of them is open at a time, and not before it
-/// is needed. A source that cannot be opened or read is reported once and left out;
-/// `position().sequence` counts it all the same. Model of FrameSource.
+/// Plays one pass of each source in turn. Only one source is open at a time, and it is opened when
+/// it is needed. A source that cannot be opened or read is reported once and left out, but keeps
+/// its number in `position().sequence`. Model of FrameSource.
 class Sequences {
  public:
-  /// Throws Fault::usage where there are no openers.
+  /// `name`: of this object as a source. Throws Fault::usage if there are no openers.
   explicit Sequences(std::vector<Opener> openers, std::string name = "sequences")
       : name_(std::move(name)) {
     if (openers.empty()) {
@@ -38,9 +38,11 @@ class Sequences {
     for (Opener& opener : openers) files_.push_back({.open = std::move(opener)});
   }
 
-  /// Takes the sequence `index` as reported to be unreadable.
+  /// Marks sequence `index` as reported already, so that no message is logged if it cannot be read.
   void expect_left_out(std::size_t index) { files_[index].left_out = true; }
 
+  /// Throws Fault::source if none of the sequences can be read, Fault::usage if `shape` is
+  /// impossible or `pixels` is not `shape.size()` bytes.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     for (std::size_t failed = 0; failed < files_.size();) {
@@ -60,8 +62,8 @@ class Sequences {
     return {index_, source_ ? source_->position().frame : 0, pass_};
   }
 
-  /// Throws Fault::source where there is no such sequence, or where it has no such frame or
-  /// cannot be opened to continue in its middle.
+  /// Throws Fault::source if there is no such sequence, or if it has no such frame or cannot be
+  /// opened (which is tried only for frames other than 0).
   void seek(const Position& position) {
     if (position.sequence >= files_.size()) {
       throw Error(Fault::source, pvm::quote(name_) + " has " + std::to_string(files_.size()) +
@@ -78,7 +80,7 @@ class Sequences {
     inside_ = true;
   }
 
-  /// Not known: the sources are opened one at a time.
+  /// Never known, because the sources are opened one at a time.
   [[nodiscard]] std::optional<std::uint64_t> length() const { return std::nullopt; }
 
   [[nodiscard]] std::uint64_t skipped() const {
@@ -90,7 +92,7 @@ class Sequences {
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// No other object's: its files are known to their openers only.
+  /// Different for every object, because only the openers know which files these are.
   [[nodiscard]] const std::string& replay_id() const { return replay_id_; }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     auto sum = usage_;
@@ -101,16 +103,17 @@ class Sequences {
  private:
   struct File {
     Opener open;
-    std::vector<std::uint64_t> unreadable{};  ///< frames, so that they are reported once only
-    std::uint64_t skipped = 0;                ///< at the latest visit
-    bool left_out = false;                    ///< reported as unreadable
+    std::vector<std::uint64_t> unreadable{};  ///< its unreadable frames, not to be reported again
+    std::uint64_t skipped = 0;                ///< its `skipped()` when it was closed last
+    bool left_out = false;                    ///< was reported as unreadable
   };
 
-  /// Nothing where the file turned out to have ended.
+  /// The next frame of the current file, or nothing if it turned out to have no more.
   std::optional<FrameInfo> next_of_file(const FrameShape& shape, std::span<std::uint8_t> pixels) {
     if (!source_) open();
     const FrameInfo info = source_->next(shape, pixels);
-    if (info.starts_sequence && inside_) {  // unreadable to its end, it has started over by itself
+    // All frames to the file's end were unreadable, so the source has started over by itself.
+    if (info.starts_sequence && inside_) {
       leave();
       return std::nullopt;
     }
@@ -123,7 +126,7 @@ class Sequences {
     File& file = files_[index_];
     source_.emplace(file.open());
     if (!pool_) pool_ = DecodePool::running();
-    source_->expect_once(true);  // it is closed behind its last frame
+    source_->expect_once(true);  // it plays one pass only and is then closed
     inside_ = false;
     if (Unreadable* known = source_->unreadable()) known->expect(file.unreadable);
   }
@@ -137,7 +140,7 @@ class Sequences {
     source_.reset();
   }
 
-  /// On to the next file.
+  /// Closes the current file and moves on to the next one.
   void leave() {
     close();
     if (++index_ == files_.size()) {
@@ -164,8 +167,8 @@ class Sequences {
   std::vector<File> files_;
   std::size_t index_ = 0;
   std::uint64_t pass_ = 0;
-  std::shared_ptr<DecodePool> pool_;  // if a file needs it: it is to outlive each of them
-  std::vector<StageUsage> usage_;     // of the files that are closed
+  std::shared_ptr<DecodePool> pool_;  // keeps the threads alive from one file to the next
+  std::vector<StageUsage> usage_;     // of the files that have been closed
   std::optional<AnySource> source_;   // files_[index_], while it is open
   bool inside_ = false;               // the next frame of source_ is not its first
 };

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a frame source is. Needs neither OpenCV nor libzip: those are in the sources' own headers.
+/// The concept of a frame source, and the optional functions a source may offer. Needs neither
+/// OpenCV nor libzip; the headers of the sources that do include them.
 
 #include <compare>
 #include <concepts>
@@ -17,13 +18,14 @@
 
 namespace pvm::inline v0::io {
 
-/// The size a model asks for. Pixels are 8-bit, row by row, channels interleaved (BGR for 3,
-/// grey for 1).
+/// The shape of a frame. Pixels are 8-bit, [height][width][channels], the channels in the order
+/// blue, green, red.
 struct FrameShape {
-  int height = 0;
-  int width = 0;
-  int channels = 3;
+  int height = 0;    ///< in pixels, at least 1 in a request
+  int width = 0;     ///< in pixels, at least 1 in a request
+  int channels = 3;  ///< 3 (BGR) or 1 (grey)
 
+  /// The number of bytes of a frame.
   [[nodiscard]] constexpr std::size_t size() const noexcept {
     return static_cast<std::size_t>(height) * static_cast<std::size_t>(width) *
            static_cast<std::size_t>(channels);
@@ -31,47 +33,58 @@ struct FrameShape {
   bool operator==(const FrameShape&) const = default;
 };
 
-/// The labelled object's box in pixels of the original frame.
+/// The bounding box of the labelled object, in pixels of the original picture (before resizing). x
+/// and y are the left and upper edge.
 struct Box {
   float x = 0, y = 0, width = 0, height = 0;
   bool operator==(const Box&) const = default;
 };
 
-/// Where a source stands: the next frame to be read. Restoring it continues with that frame.
+/// The position of a source: the next frame to be read. `seek` to it continues with that frame.
 struct Position {
-  std::uint64_t sequence = 0;  ///< which of the source's sequences (files), 0 for single files
-  std::uint64_t frame = 0;     ///< index inside the sequence, counting unreadable frames too
+  std::uint64_t sequence = 0;  ///< index of the source's sequence (file); 0 if there is only one
+  std::uint64_t frame = 0;     ///< index in the sequence, unreadable frames counted
   std::uint64_t pass = 0;      ///< how often the source has started over
   auto operator<=>(const Position&) const = default;
 };
 
-/// What comes with a frame besides its pixels.
+/// What a source says about a frame besides its pixels.
 struct FrameInfo {
-  bool starts_sequence = false;  ///< does not continue the frame delivered before it
-  std::optional<Box> box;        ///< the label, where there is one
+  bool starts_sequence = false;  ///< the frame does not continue the one delivered before it
+  std::optional<Box> box;        ///< the label, if there is one
 };
 
-/// Frames, one after another, for ever: a source starts over when it reaches its end.
+/// An endless sequence of frames: a source starts over when it reaches its end.
 ///
-/// `next` writes the next readable frame, resized to `shape`, into `pixels` (`shape.size()`
-/// bytes); unreadable frames are logged once each, skipped and counted in `skipped()`. It throws
-/// pvm::Error (Fault::source) when a whole pass holds no readable frame. The order of frames is a
-/// function of the source alone, never of timing. A source is used by one thread at a time.
+/// - `next` writes the next readable frame, resized to `shape`, into `pixels` (`shape.size()`
+///   bytes). Unreadable frames are logged once each, skipped, and counted. It throws pvm::Error
+///   with Fault::source if a whole pass has no readable frame, or if nothing can be read any more.
+/// - `position` is the position of the frame that `next` would read.
+/// - `seek` makes the source continue with the frame at a position; throws Fault::source if there
+///   is no such frame.
+/// - `length` is the number of frames of one pass, unreadable ones counted, or none if it is not
+///   known (yet) or there is no end.
+/// - `skipped` is the number of different frames found unreadable so far.
+/// - `name` names the source in messages and checkpoints.
+///
+/// The order of frames depends on the source alone, never on timing. A source is used by one thread
+/// at a time.
 template <class S>
 concept FrameSource = requires(S source, const S constant, FrameShape shape,
                                std::span<std::uint8_t> pixels, const Position& position) {
   { source.next(shape, pixels) } -> std::same_as<FrameInfo>;
   { constant.position() } -> std::same_as<Position>;
   {source.seek(position)};
-  { constant.length() } -> std::same_as<std::optional<std::uint64_t>>;  // frames of one pass
+  { constant.length() } -> std::same_as<std::optional<std::uint64_t>>;
   { constant.skipped() } -> std::same_as<std::uint64_t>;
   { constant.name() } -> std::convertible_to<std::string>;
 };
 
-/// What a source may offer besides: `replay_id()`, a text that is not empty and says that its
-/// frames can be kept. It promises that from a position always the same frame and next position
-/// follow, whatever the pass and whichever source of the same id is asked. Empty for sources
-/// without it: a camera, or frames made up as they come.
+/// The source's `replay_id()`, or an empty text if the source does not offer one.
+///
+/// An id that is not empty promises that frames may be cached: reading at a given sequence and
+/// frame index always yields the same frame and the same next position, in every pass and from
+/// every source with the same id. Cameras and generated frames have no id.
 template <FrameSource S>
 std::string replay_id(const S& source) {
   if constexpr (requires { source.replay_id(); }) {
@@ -81,12 +94,13 @@ std::string replay_id(const S& source) {
   }
 }
 
-/// Of frames, where nobody knows how many.
+/// A number of frames: no limit.
 inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
-/// `seek`, but where the source offers `seek_ahead` (one that is read on a thread of its own) it
-/// returns at once, and a failure is thrown by the next `next`. `frames`: how many will be asked
-/// for from there, so that it need not read ahead any further.
+/// Seeks, and lets the source start reading ahead from there. If the source offers `seek_ahead`
+/// (sources read on threads of their own do), this may return at once, and the next `next` throws a
+/// failure. `frames`: how many frames will be asked for from there; the source need not read ahead
+/// further.
 template <FrameSource S>
 void seek_ahead(S& source, const Position& position, std::uint64_t frames = unlimited) {
   if constexpr (requires { source.seek_ahead(position, frames); }) {
@@ -98,15 +112,15 @@ void seek_ahead(S& source, const Position& position, std::uint64_t frames = unli
   }
 }
 
-/// Has a source that offers `prepare` begin to make frames of `shape` from where it stands, before
-/// it is asked for one: the sources of a batch work side by side from the start.
+/// Lets a source that offers `prepare` start reading ahead frames of `shape` before the first
+/// `next`: so the sources of a batch work in parallel from the start. Does nothing for others.
 template <FrameSource S>
 void prepare(S& source, const FrameShape& shape) {
   if constexpr (requires { source.prepare(shape); }) source.prepare(shape);
 }
 
-/// Has a source that offers `read_ahead` make up to `frames` frames before they are asked for, from
-/// now on. False where it cannot: `Prefetch` reads any source ahead.
+/// Tells a source that reads ahead by itself how many frames to keep ready from now on. False if
+/// the source does not offer `read_ahead`; `Prefetch` reads any source ahead.
 template <FrameSource S>
 bool read_ahead(S& source, std::size_t frames) {
   if constexpr (requires { source.read_ahead(frames); }) {
@@ -116,9 +130,10 @@ bool read_ahead(S& source, std::size_t frames) {
   }
 }
 
-/// Says whether the consumer keeps what it is given, so that neither this source nor another one
-/// of the same `replay_id` need be ready to give a frame twice. It is asked for frames as before;
-/// but a source that offers `expect_once` reads ahead only what none of them has given or will.
+/// Tells a source whether the consumer keeps every frame it is given (in the frame cache), so that
+/// no frame will be asked for twice, neither from this source nor from another one that shares its
+/// file. A source that offers `expect_once` then does not read ahead frames that one of these
+/// sources has delivered already or is about to deliver. Which frames it delivers does not change.
 template <FrameSource S>
 void expect_once(S& source, bool once) {
   if constexpr (requires { source.expect_once(once); }) source.expect_once(once);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Notices when a video gives the same picture again and again.
+/// Notices when a video repeats the same picture, which OpenCV also does after a change of size.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +17,13 @@
 
 namespace pvm::inline v0::io {
 
+/// Counts how long a video's picture has not changed.
 class StillPicture {
  public:
-  /// To be shown every picture; says when to look closer: once a picture has been the same for
-  /// `patience` frames, and so rarely that looking from the start of the video costs no more than
-  /// reading it.
+  /// Must be called with every decoded picture and its frame index. True if the video should be
+  /// checked now: the picture has not changed for `patience` frames, and the index is at least
+  /// twice that of the previous check, so that checks that decode the video from its start cost no
+  /// more than reading it.
   bool looks_stuck(const cv::Mat& picture, std::uint64_t index) {
     if (!same_rows(picture)) {
       since_ = index + 1;
@@ -32,13 +34,14 @@ class StillPicture {
     return true;
   }
 
-  /// The first frame that was the same as the one before it.
+  /// The index of the first frame that equals the one before it, in the latest run of such frames.
   [[nodiscard]] std::uint64_t since() const noexcept { return since_; }
 
  private:
   static constexpr std::uint64_t patience = 8;
-  static constexpr int every = 16;  // rows: a picture that moves shows in some of them
+  static constexpr int every = 16;  // only every 16th row is compared: enough to notice motion
 
+  /// Whether the compared rows equal those of the picture before; remembers them.
   bool same_rows(const cv::Mat& picture) {
     const std::size_t row = static_cast<std::size_t>(picture.cols) * picture.elemSize();
     const auto rows = static_cast<std::size_t>((picture.rows + every - 1) / every);
@@ -52,9 +55,9 @@ class StillPicture {
     return same;
   }
 
-  std::vector<std::uint8_t> rows_;  // of the picture before
+  std::vector<std::uint8_t> rows_;  // the compared rows of the picture before
   std::uint64_t since_ = 0;
-  std::uint64_t looked_at_ = 0;
+  std::uint64_t looked_at_ = 0;  // the frame of the latest check
 };
 
 }  // namespace pvm::inline v0::io

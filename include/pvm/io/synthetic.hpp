@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Generated frames: a green ball bouncing in front of a textured background, with labels. Needs
-/// no files and no other library.
+/// Generates frames: a green ball bounces in front of a textured background, with labels. Needs no
+/// files and no other library.
 
 #include <algorithm>
 #include <array>
@@ -22,13 +22,13 @@
 namespace pvm::inline v0::io {
 
 struct SyntheticOptions {
-  std::uint64_t seed = 0;       ///< chooses the texture and where the ball sets out
-  std::uint64_t frames = 1000;  ///< frames of one pass, 1 to 2^32-1; the last joins the first
+  std::uint64_t seed = 0;       ///< determines the texture and the ball's first position
+  std::uint64_t frames = 1000;  ///< frames of one pass, 1 to 2^32-1; it loops without a jump
 };
 
 namespace detail {
 
-/// A well-mixed function of its argument (the finaliser of splitmix64).
+/// A hash of 64 bits (splitmix64).
 constexpr std::uint64_t mix(std::uint64_t value) noexcept {
   value += 0x9E3779B97F4A7C15ULL;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -36,8 +36,8 @@ constexpr std::uint64_t mix(std::uint64_t value) noexcept {
   return value ^ (value >> 31);
 }
 
-/// Smooth noise in 0..255 at a point given in 1/256 of a cell: random values at the corners of
-/// the cells, blended between them.
+/// Value noise, 0 to 255, at the point (x, y) in units of 1/256 of a cell: random values at the
+/// corners of the cells, bilinearly interpolated.
 constexpr std::uint32_t noise(std::uint64_t seed, std::uint32_t x, std::uint32_t y) noexcept {
   const auto corner = [seed](std::uint32_t column, std::uint32_t row) {
     return static_cast<std::uint32_t>(mix(seed ^ mix(std::uint64_t{row} << 32 | column)) & 0xFF);
@@ -54,13 +54,13 @@ constexpr std::uint32_t noise(std::uint64_t seed, std::uint32_t x, std::uint32_t
 
 }  // namespace detail
 
-/// A ball a quarter as wide as the frame's smaller side crosses it at constant speed (about 1.6
-/// pixels a frame at 60 x 60 and 1000 frames a pass) and bounces off its edges. Rendered at the
-/// shape asked for, in integers: the same bytes on every machine. Boxes are in pixels of the
-/// shape rendered. Model of FrameSource.
+/// A ball, a quarter as wide as the frame's smaller side, crosses the frame at constant speed
+/// (about 1.6 pixels a frame at 60 x 60 and 1000 frames a pass) and bounces off its edges. Frames
+/// are rendered at the shape asked for, in integer arithmetic: the same bytes on every machine.
+/// Boxes are in pixels of that shape. Model of FrameSource.
 class Synthetic {
  public:
-  /// Throws Fault::usage where `options.frames` is out of its range.
+  /// Throws Fault::usage if `options.frames` is out of its range.
   explicit Synthetic(SyntheticOptions options = {}) : options_(options) {
     if (options.frames == 0 || options.frames > UINT32_MAX) {
       throw Error(Fault::usage, "a generated sequence cannot have " +
@@ -69,6 +69,7 @@ class Synthetic {
     }
   }
 
+  /// Throws Fault::usage if `shape` is impossible or `pixels` is not `shape.size()` bytes.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     if (shape != shape_) paint_background(shape);
@@ -95,15 +96,15 @@ class Synthetic {
   [[nodiscard]] std::string name() const { return "synthetic:" + std::to_string(options_.seed); }
 
  private:
-  static constexpr std::int64_t unit = 256;  // of a pixel
+  static constexpr std::int64_t unit = 256;  // units of length in a pixel
 
-  /// In units; the centre is measured from the frame's upper left corner.
+  /// In units of 1/256 pixel; the centre is measured from the frame's upper left corner.
   struct Ball {
     std::int64_t x, y, radius;
   };
 
-  /// Where the ball is along an axis it can move `range` units on: to and fro `cycles` times in a
-  /// pass, setting out at a point of its own.
+  /// The ball's position along one axis in frame `frame`, 0 to `range` (units): a triangle wave
+  /// that goes to and fro `cycles` times in a pass. Its phase depends on the seed and `salt`.
   [[nodiscard]] std::int64_t bounce(std::uint64_t frame, std::uint64_t cycles, std::uint64_t salt,
                                     std::int64_t range) const {
     constexpr std::uint64_t turn = 1U << 16;
@@ -130,7 +131,7 @@ class Synthetic {
             pixels(2 * ball.radius)};
   }
 
-  /// One colour as `channels` bytes: blue, green, red, or their luminance.
+  /// A colour (0 to 255 each) as `channels` bytes: blue, green and red, or their luminance.
   static std::array<std::uint8_t, 3> colour(std::uint32_t blue, std::uint32_t green,
                                             std::uint32_t red, int channels) {
     const std::uint32_t grey = (29 * blue + 150 * green + 77 * red) / 256;
@@ -138,7 +139,8 @@ class Synthetic {
             static_cast<std::uint8_t>(green), static_cast<std::uint8_t>(red)};
   }
 
-  /// A coarse and a fine texture in shades of brown, in cells that scale with the frame.
+  /// Renders the background for frames of `shape`: a coarse and a fine texture in shades of brown,
+  /// in cells whose size scales with the frame.
   void paint_background(const FrameShape& shape) {
     shape_ = shape;
     background_.resize(shape.size());
@@ -158,8 +160,8 @@ class Synthetic {
     }
   }
 
-  /// How much of a pixel at these distances from its centre the ball covers, 0..256: the distance
-  /// to the edge is (r^2 - d^2) / 2r there, to first order.
+  /// How much of a pixel the ball covers, 0 to 256. (dx, dy): from the ball's centre to that of the
+  /// pixel, in units. To first order, the pixel's distance to the edge is (r^2 - d^2) / 2r.
   static std::int64_t coverage(const Ball& ball, std::int64_t dx, std::int64_t dy) {
     const std::int64_t inside = ball.radius * ball.radius - dx * dx - dy * dy;
     return std::clamp<std::int64_t>(inside / (2 * ball.radius) + unit / 2, 0, unit);

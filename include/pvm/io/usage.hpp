@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where the time goes on the way from a file to a step.
+/// Time measurements of the stages that a frame passes on the way from a file to a step.
 
 #include <algorithm>
 #include <chrono>
@@ -17,16 +17,16 @@ namespace pvm::inline v0::io {
 
 /// What one stage has done so far.
 struct StageUsage {
-  std::string name;          ///< "read", "decode, resize", ...
-  std::uint64_t frames = 0;  ///< that went through it, unreadable ones included
-  double busy = 0;           ///< seconds of work, all threads together
-  double waiting = 0;        ///< seconds the stage behind it stood still for it
-  double queued = 0;         ///< frames ready behind it, summed over the times one was taken
-  std::size_t threads = 1;   ///< how many can work at once
-  std::size_t capacity = 0;  ///< most frames that can be ready; 0: it has no queue
+  std::string name;          ///< "read", "decode and resize", ...
+  std::uint64_t frames = 0;  ///< frames processed, unreadable ones included
+  double busy = 0;           ///< seconds of work, summed over all threads
+  double waiting = 0;        ///< seconds that the next stage has waited for this one
+  double queued = 0;         ///< sum, over all frames taken from its queue, of the queue's length
+  std::size_t threads = 1;   ///< number of threads that can work at once
+  std::size_t capacity = 0;  ///< most frames in its queue; 0 if it has no queue
 };
 
-/// Adds `more` to `sum`: stages of one name are one.
+/// Adds the stages of `more` to those of the same name in `sum`, or appends them.
 inline void add_usage(std::vector<StageUsage>& sum, const std::vector<StageUsage>& more) {
   for (const StageUsage& stage : more) {
     const auto same = std::find_if(sum.begin(), sum.end(),
@@ -44,7 +44,7 @@ inline void add_usage(std::vector<StageUsage>& sum, const std::vector<StageUsage
   }
 }
 
-/// What was done since `before`, which is of the same source.
+/// The difference of two measurements of the same source: `now` minus `before`.
 inline std::vector<StageUsage> usage_since(const std::vector<StageUsage>& before,
                                            std::vector<StageUsage> now) {
   for (StageUsage& stage : now) {
@@ -59,7 +59,7 @@ inline std::vector<StageUsage> usage_since(const std::vector<StageUsage>& before
   return now;
 }
 
-/// What `source` tells of itself; nothing where it does not.
+/// The stages of `source`; empty if it does not offer `usage()`.
 template <class S>
 std::vector<StageUsage> usage(const S& source) {
   if constexpr (requires { source.usage(); }) {
@@ -69,9 +69,10 @@ std::vector<StageUsage> usage(const S& source) {
   }
 }
 
-/// Seconds since it was made or last asked.
+/// Measures wall time.
 class Stopwatch {
  public:
+  /// Seconds since the previous call, or since construction.
   double lap() {
     const auto now = std::chrono::steady_clock::now();
     const std::chrono::duration<double> passed = now - last_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A sequence in a video file, of any kind OpenCV can read.
+/// A sequence in a video file, in any format that OpenCV can read.
 
 #include <cstdint>
 #include <filesystem>
@@ -30,13 +30,15 @@
 
 namespace pvm::inline v0::io {
 
-/// The frames of a video file, in the order they are decoded in; unlabelled. Model of FrameSource.
+/// The frames of a video file in the order in which they are decoded, without labels. Model of
+/// FrameSource.
 ///
-/// It is read from front to back only, because seeking in a video is not exact: continuing at a
-/// position decodes everything before it. Where decoding ends, the pass ends.
+/// The file is only decoded from front to back, because seeking in videos is not exact: `seek`
+/// decodes everything before the position. A pass ends where decoding ends. If the video changes
+/// its size midway, `next` throws Fault::source (see video_size.hpp).
 class Video {
  public:
-  /// Throws Fault::source where `path` is no video or has no frames.
+  /// Throws Fault::source if `path` is not a video or has no frames.
   explicit Video(const std::filesystem::path& path)
       : name_(path.string()), of_one_size_(OfOneSize::holds(name_)) {
     std::error_code ignored;
@@ -52,6 +54,9 @@ class Video {
     reopen();
   }
 
+  /// Throws Fault::source if none of the frames can be read, if the file has been removed, or if
+  /// the video changes its size; Fault::usage if `shape` is impossible or `pixels` is not
+  /// `shape.size()` bytes.
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     check_request(shape, pixels);
     for (;;) {
@@ -68,7 +73,8 @@ class Video {
 
   [[nodiscard]] Position position() const { return position_; }
 
-  /// Exact, and as slow as decoding from the start (or from here, if that is nearer) to there.
+  /// Exact, and as slow as decoding up to that position, from the current one if it lies before,
+  /// else from the start. Throws Fault::source if there is no such frame.
   void seek(const Position& position) {
     check_position(position, found_length_, name_);
     if (ended_ || position.frame < taken_.frame) reopen();
@@ -83,10 +89,10 @@ class Video {
     starting_ = position.frame == 0;
   }
 
-  /// Known once the video was read to its end: what files say themselves is often wrong.
+  /// Known once the video has been read to its end; the number stored in the file is often wrong.
   [[nodiscard]] std::optional<std::uint64_t> length() const { return length_; }
 
-  /// The exact number of frames of a pass; decodes the whole video unless that is known.
+  /// The exact number of frames of a pass. Decodes the whole video unless the number is known.
   std::uint64_t count_frames() {
     if (!found_length_) {
       cv::VideoCapture capture = open_video(name_);
@@ -102,14 +108,15 @@ class Video {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
-  /// Whether the file says that its pictures are to be turned, which OpenCV does.
+  /// Whether the file says that its pictures must be rotated, which OpenCV does.
   [[nodiscard]] bool turned() const { return capture_.get(cv::CAP_PROP_ORIENTATION_META) != 0; }
 
-  /// What is known to be unreadable, to be handed on when the source is opened again.
+  /// The frames found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
 
  private:
-  /// From here on, unless the video has ended, the frame at `taken_` is the one last grabbed.
+  /// Opens the file and grabs its first frame. From then on, as long as `ended_` is false, the
+  /// frame at `taken_` has been grabbed (demuxed and decoded) but not retrieved.
   void reopen() {
     capture_ = open_video(name_);
     std::error_code ignored;
@@ -127,19 +134,22 @@ class Video {
                                      " has no video frames that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
-    retrieve(picture_);  // all others are made by its size, wherever reading goes on
+    retrieve(picture_);  // OpenCV gives all later pictures the size of the first one retrieved
     taken_.frame = 0;
     ended_ = false;
   }
 
-  /// On the first pass, at frames ever further apart, so that little is learned from what is no
-  /// picture of the video, and at the last one, so that the pass counts.
+  /// Whether the size must be checked at frame `index`: on the first pass at frames 1024, 2048,
+  /// 4096, ..., so that little is learned from wrong pictures, and at the last frame, so that the
+  /// size is known for the whole pass.
   bool is_size_due(std::uint64_t index) {
     if (of_one_size_ || (!ended_ && index < look_at_)) return false;
     look_at_ = 2 * index;
     return true;
   }
 
+  /// Throws Fault::source if frame `index` has another size than the first one. `stuck`: the check
+  /// is made because the picture has not changed for some frames.
   void check_size(std::uint64_t index, bool stuck) {
     const bool from_start = stuck || index < (ended_ ? most_decoded_again : 4'097);
     if (is_of_other_size(name_, index, picture_, from_start)) {
@@ -153,6 +163,7 @@ class Video {
     OfOneSize::add(name_);
   }
 
+  /// Grabs the next frame; at the end of the file sets `ended_` and begins the next pass.
   void advance() {
     ++taken_.frame;
     if (capture_.grab()) return;
@@ -163,7 +174,8 @@ class Video {
     ended_ = true;
   }
 
-  /// What files say themselves is not always right, but a tenth is much.
+  /// Warns if more than a tenth of the frames that the file claims to have are missing; smaller
+  /// differences are common.
   void warn_if_cut_off() const {
     const double said = capture_.get(cv::CAP_PROP_FRAME_COUNT);
     if (!(static_cast<double>(taken_.frame) < 0.9 * said)) return;
@@ -173,7 +185,7 @@ class Video {
                                " can be decoded, which are used; is it cut off?");
   }
 
-  /// False where it is no 8-bit grey or colour.
+  /// False if the picture is not 8-bit grey or colour.
   bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) const {
     try {
       resize_picture(picture_, shape, pixels);
@@ -183,8 +195,8 @@ class Video {
     }
   }
 
-  /// The facts of the frame at `index`, nothing where it was not readable. Throws Fault::source
-  /// where a whole pass was unreadable.
+  /// Makes the position behind frame `index` visible. Returns what is known about that frame, or
+  /// nothing if it was not readable. Throws Fault::source if a whole pass was unreadable.
   std::optional<FrameInfo> settle(std::uint64_t index, bool readable) {
     if (index == 0) starting_ = true;
     position_ = taken_;
@@ -212,16 +224,16 @@ class Video {
   std::string name_;
   cv::VideoCapture capture_;
   StillPicture still_;
-  Position taken_;     // the next frame that is decoded
-  Position position_;  // the next frame to be handed on: other than taken_ while one is decoded
-  bool starting_ = true;
-  bool ended_ = false;
-  bool of_one_size_;  // as far as it can be read
-  static constexpr std::uint64_t most_decoded_again = 1 << 16;
-  std::uint64_t look_at_ = 1'024;  // the next frame whose size is looked at, if it is not known
-  std::optional<std::uint64_t> found_length_;  // as soon as the end was met
-  std::optional<std::uint64_t> length_;        // once it was handed on
-  std::uint64_t failures_ = 0;                 // unreadable ones in a row
+  Position taken_;        // the next frame to be retrieved
+  Position position_;     // the next frame to be delivered; differs from taken_ only inside `next`
+  bool starting_ = true;  // the next frame starts a sequence
+  bool ended_ = false;    // the file must be reopened
+  bool of_one_size_;      // all frames that can be read are known to have the same size
+  static constexpr std::uint64_t most_decoded_again = 1 << 16;  // frames, for a check at the end
+  std::uint64_t look_at_ = 1'024;              // the next frame at which the size is checked
+  std::optional<std::uint64_t> found_length_;  // known as soon as grabbing meets the end
+  std::optional<std::uint64_t> length_;        // what `length` reports: known after the last frame
+  std::uint64_t failures_ = 0;                 // unreadable frames in a row
   Unreadable unreadable_;
   cv::Mat picture_;
 };

@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether a video keeps its size.
+/// Detects videos that change their size midway.
 ///
-/// OpenCV makes every picture by the size of the one it made first, and says nothing where a video
-/// changes its size. A larger one leaves the last picture as it was, of a smaller one some part is
-/// left. Both show beside a capture that has made other pictures before; one that is narrower only,
-/// beside a capture that has made none.
+/// A cv::VideoCapture converts every picture as if it had the size of the first one it converted,
+/// and does not report that a video changes its size. If the new size is larger, the previous
+/// picture is repeated; if it is smaller, part of the previous picture remains. So the picture of a
+/// frame then depends on what the capture has converted before. The check decodes the same frame
+/// with other captures and compares the pictures. A capture that has converted the first two frames
+/// before gives another picture if the new size is larger or smaller. If the new pictures are only
+/// narrower, it gives the same one, but a capture that has converted nothing before does not.
 
 #include <cstdint>
 #include <filesystem>
@@ -29,8 +32,8 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// Nothing where there is no picture, an empty one where OpenCV cannot make one because its size
-/// does not fit the one that the file begins with.
+/// The picture of the grabbed frame. Nothing if there is none; an empty picture if OpenCV cannot
+/// convert it because its size differs from that of the first frame.
 inline std::optional<cv::Mat> retrieved(cv::VideoCapture& capture) {
   cv::Mat picture;
   try {
@@ -46,11 +49,11 @@ inline bool same_picture(const cv::Mat& a, const cv::Mat& b) {
          cv::norm(a, b, cv::NORM_INF) == 0;
 }
 
-/// What a capture has made before the picture that it is asked for.
+/// The pictures that a capture converts before the one that it is asked for.
 enum class Made { first_two, none };
 
-/// The picture at frame `index` of a file that can be sought. Decodes no more than lies between two
-/// key pictures. None or another one where seeking is not exact.
+/// The picture of frame `index`, found by seeking, which decodes only from the key frame before it.
+/// If seeking in this file is not exact, the result is nothing or the picture of another frame.
 inline std::optional<cv::Mat> picture_sought(const std::string& name, std::uint64_t index,
                                              Made made) {
   cv::VideoCapture capture = open_video(name);
@@ -61,7 +64,7 @@ inline std::optional<cv::Mat> picture_sought(const std::string& name, std::uint6
   return retrieved(capture);
 }
 
-/// The same, decoded from the start.
+/// The picture of frame `index`, found by decoding the file from its start.
 inline std::optional<cv::Mat> picture_decoded(const std::string& name, std::uint64_t index,
                                               Made made) {
   cv::VideoCapture capture = open_video(name);
@@ -74,16 +77,17 @@ inline std::optional<cv::Mat> picture_decoded(const std::string& name, std::uint
 
 }  // namespace detail
 
-/// Whether frame `index` of the video `name`, of which a capture that began with the first frame
-/// has made `picture`, is of another size than that one. Fast where the file can be sought and
-/// nothing is wrong; else `from_start` says whether all before that frame may be decoded again, up
-/// to three times.
+/// Whether frame `index` of the video `name` has another size than the first frame. `picture` is
+/// that frame as it was converted by a capture that began with the first frame. Fast if seeking in
+/// the file is exact. Otherwise `from_start` says whether the file may be decoded from its start up
+/// to that frame, up to three times; if not, the answer is false.
 inline bool is_of_other_size(const std::string& name, std::uint64_t index, const cv::Mat& picture,
                              bool from_start) {
   using namespace detail;
   for (const auto find : {picture_sought, picture_decoded}) {
     if (find == picture_decoded && !from_start) return false;
     const auto like_it = find(name, index, Made::first_two);
+    // If these differ, seeking is not exact or the size has changed: try the other way.
     if (!like_it || !same_picture(picture, *like_it)) continue;
     const auto by_itself = find(name, index, Made::none);
     return by_itself && !same_picture(picture, *by_itself);
@@ -91,14 +95,16 @@ inline bool is_of_other_size(const std::string& name, std::uint64_t index, const
   const auto once = picture_decoded(name, index, Made::first_two);
   const auto again = picture_decoded(name, index, Made::first_two);
   if (!once || !again) return false;
+  // Reproducible, but not like `picture`: the size has changed.
   if (same_picture(*once, *again)) return true;
-  // Not even twice the same: most likely damage, which is decoded now this way, now that.
+  // Two identical captures give different pictures: most likely the file is damaged, and the
+  // decoder's result varies.
   const auto by_itself = picture_decoded(name, index, Made::none);
   return by_itself && by_itself->empty();
 }
 
-/// The videos that are known to keep their size to their last frame, so that one that is opened
-/// again, for another pass or stream, is not looked through again.
+/// The process-wide set of videos that are known to keep their size to the last frame, so that a
+/// video that is opened again, for another pass or stream, is not checked again.
 class OfOneSize {
  public:
   static bool holds(const std::string& name) {
@@ -119,7 +125,7 @@ class OfOneSize {
     static std::set<std::string> files;
     return files;
   }
-  /// Another one where the file is replaced.
+  /// A key made of path, size and modification time, so that it changes if the file is replaced.
   static std::string identity(const std::string& name) {
     std::error_code ignored;
     const auto changed = std::filesystem::last_write_time(name, ignored).time_since_epoch();

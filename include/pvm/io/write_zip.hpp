@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Writes a sequence the way the published PVM sets are kept.
+/// Writes a sequence as a zip archive in the layout of the published PVM data sets.
 
 #include <cmath>
 #include <cstdint>
@@ -41,7 +41,7 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
-/// A file beside the one to be written, gone when this is, whatever happens.
+/// The name of a temporary file, which is removed when this object is destroyed.
 class Scratch {
  public:
   explicit Scratch(std::filesystem::path path) : path_(std::move(path)) {}
@@ -58,6 +58,7 @@ class Scratch {
   std::filesystem::path path_;
 };
 
+/// Throws Fault::source.
 [[noreturn]] inline void cannot_write(const std::filesystem::path& path, const std::string& why) {
   throw Error(Fault::source, pvm::quote(path.string()) + " cannot be written: " + why);
 }
@@ -77,7 +78,8 @@ inline std::string label_line(const std::optional<Box>& box) {
          '\n';
 }
 
-/// A zip archive being written; nothing of it is on the disk before `close`.
+/// A zip archive being written. Nothing is on the disk before `close`. All functions throw
+/// Fault::source if that fails.
 class ZipWriter {
  public:
   explicit ZipWriter(const std::filesystem::path& path) : path_(path) {
@@ -86,14 +88,15 @@ class ZipWriter {
     if (!archive_) cannot_write(path, "libzip's error is number " + std::to_string(code));
   }
 
-  /// `length` bytes from `start` on of a file that must stay until `close`.
+  /// Adds an entry with `length` bytes of `file`, from offset `start` on. The file must exist until
+  /// `close`.
   void add_part(const std::string& name, const std::filesystem::path& file, std::uint64_t start,
                 std::uint64_t length) {
     add(name, zip_source_file(archive_.get(), file.string().c_str(), start,
                               static_cast<zip_int64_t>(length)));
   }
 
-  /// Text that must stay until `close`.
+  /// Adds an entry with a text, which must live until `close`.
   void add_text(const std::string& name, const std::string& text) {
     add(name, zip_source_buffer(archive_.get(), text.data(), text.size(), 0));
   }
@@ -108,8 +111,8 @@ class ZipWriter {
     void operator()(zip_t* archive) const noexcept { zip_discard(archive); }
   };
 
-  /// Stored as it is, since JPEGs do not get smaller, and dated 1980, so that the same frames make
-  /// the same file.
+  /// Adds an entry: not compressed, since JPEGs do not get smaller, and with a date in 1980, so
+  /// that the same frames make the same file. Takes ownership of `content`.
   void add(const std::string& name, zip_source_t* content) {
     const zip_int64_t index =
         content == nullptr ? -1
@@ -131,8 +134,9 @@ class ZipWriter {
   std::unique_ptr<zip_t, Discard> archive_;
 };
 
-/// Gives the file `made` the name `path` unless something has that name by now: `made` may keep its
-/// own, too. File systems without hard links leave a moment in which that is not noticed.
+/// Gives the file `made` the name `path`, as a hard link if possible, so that `made` may keep its
+/// name as well. Throws Fault::source if a file named `path` exists by now. On file systems without
+/// hard links, a file created between the check and the renaming is overwritten.
 inline void publish(const std::filesystem::path& made, const std::filesystem::path& path) {
   std::error_code fault;
   std::filesystem::create_hard_link(made, path, fault);
@@ -146,7 +150,7 @@ inline void publish(const std::filesystem::path& made, const std::filesystem::pa
   if (fault) cannot_write(path, fault.message());
 }
 
-/// So that a file is on the disk before it gets its name.
+/// Flushes a file, so that its content is on the disk before it gets its final name.
 inline void flush_to_disk(const std::filesystem::path& path) {
 #if !defined(_WIN32)
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -160,15 +164,15 @@ inline void flush_to_disk(const std::filesystem::path& path) {
 
 }  // namespace detail
 
-/// Writes the next `frames` frames of `source`, or where none are named those up to the end of its
-/// pass, at `shape`, as 0000.jpg, 0001.jpg, ... (quality 95) and labels.txt (a line x,y,w,h for
-/// each, -1,-1,-1,-1 where there is no box) into a new zip archive. Boxes are written as the source
-/// gives them, rounded. The pictures pass through a file beside `path`, so that memory does not
-/// limit how many there are. Before frame i `before(i)` is called, for whoever shows how far it is;
-/// what it throws ends the writing. Returns how many there are.
+/// Writes frames of `source` at `shape` into a new zip archive: as 0000.jpg, 0001.jpg, ... (quality
+/// 95), and labels.txt with a line x,y,w,h for each frame, -1,-1,-1,-1 if it has no box. Boxes are
+/// written as the source gives them, rounded to whole pixels. `frames`: how many; without a value,
+/// all up to the end of the source's pass. The pictures are collected in a temporary file beside
+/// `path`, so their number is not limited by memory. `before(i)` is called before frame i, for
+/// showing progress; an exception it throws ends the writing. Returns the number of frames written.
 ///
-/// Throws Fault::usage for no frames, an impossible shape, or a `path` that exists already,
-/// Fault::source where reading or writing fails; then nothing is left behind.
+/// Throws Fault::usage if `frames` is 0, `shape` is impossible, or `path` exists already;
+/// Fault::source if reading or writing fails. Then nothing is left behind.
 template <FrameSource S>
 std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
                                   const FrameShape& shape, std::optional<std::uint64_t> frames,
@@ -194,7 +198,8 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
   for (std::uint64_t i = 0; i != frames && !ended() && stream; ++i) {
     if (before) before(i);
     const FrameInfo info = source.next(shape, pixels);
-    // Some sources know only now that the frame before was the last, and have begun again.
+    // Some sources notice only now that the frame before was the last of the pass, and have
+    // delivered the first frame of the next pass: drop it.
     const Position next = source.position();
     if (ended() && (next.sequence != 0 || next.frame != 0)) break;
     const auto jpeg = detail::encode_jpeg(shape, pixels);

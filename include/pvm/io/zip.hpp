@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A sequence in a zip archive, as the published PVM sets are kept: numbered pictures and one
-/// text file of labels, read inside the archive.
+/// A sequence in a zip archive, which is how the published PVM data sets are stored: numbered
+/// pictures and one text file of labels. The archive is not unpacked.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace pvm::inline v0::io {
 
-/// Whether the file begins as zip archives do. What is no file is not looked into: opening a pipe
-/// would wait for somebody to write into it.
+/// Whether the file begins with the magic number of zip archives. Only regular files are opened:
+/// opening a pipe would block until somebody writes to it.
 inline bool has_zip_magic(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
@@ -40,7 +40,7 @@ inline bool has_zip_magic(const std::filesystem::path& path) {
 /// An open archive, read only. Model of FileStore.
 class ZipStore {
  public:
-  /// Throws Fault::source where `path` is not a whole zip archive.
+  /// Throws Fault::source if `path` is not a complete zip archive that can be opened.
   explicit ZipStore(const std::filesystem::path& path) : name_(path.string()) {
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) {
@@ -51,9 +51,9 @@ class ZipStore {
     if (!archive_) throw Error(Fault::source, why_not(path, code));
   }
 
-  /// All entries, directories among them, under the names as they are stored. Throws Fault::source
-  /// where there are pictures and all of them are encrypted or packed in a way that libzip does not
-  /// know, which is not to be said for each.
+  /// All entries, directories included, with their names as stored. Throws Fault::source if there
+  /// are pictures and all of them are encrypted or use a compression method that libzip does not
+  /// support: one error instead of a message for each picture.
   [[nodiscard]] std::vector<StoredFile> files() const {
     const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
     std::vector<StoredFile> files;
@@ -67,9 +67,9 @@ class ZipStore {
     return files;
   }
 
-  /// False for an entry that is encrypted, damaged (by its checksum too), packed in a way that
-  /// libzip does not know, or larger than `most_frame_bytes`. Never allocates by what an entry
-  /// claims its size to be.
+  /// Replaces `bytes` by the content of an entry. False if it is encrypted, damaged (its checksum
+  /// is verified), compressed by a method that libzip does not support, or larger than
+  /// `most_frame_bytes`. The size that the entry claims is never allocated in advance.
   bool read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
     zip_stat_t facts;
     constexpr zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_ENCRYPTION_METHOD;
@@ -79,7 +79,7 @@ class ZipStore {
       return false;
     }
     const char* name = zip_get_name(archive_.get(), file.id, ZIP_FL_ENC_RAW);
-    if (name == nullptr || file.name != name) return false;  // opened again, and another by now
+    if (name == nullptr || file.name != name) return false;  // the archive has been replaced
     const Entry entry(zip_fopen_index(archive_.get(), file.id, 0));
     return entry && read_to_end(entry.get(), static_cast<std::size_t>(facts.size), bytes);
   }
@@ -112,8 +112,8 @@ class ZipStore {
     if (why != nullptr) throw Error(Fault::source, "the pictures in " + pvm::quote(name_) + why);
   }
 
-  /// Reads `size` bytes and then the end, which is when libzip compares the checksum. The buffer
-  /// grows with what is really there.
+  /// Reads `size` bytes, then tries to read one more: at the end libzip verifies the checksum. The
+  /// buffer grows with the data that is really there.
   static bool read_to_end(zip_file_t* entry, std::size_t size, std::vector<std::uint8_t>& bytes) {
     for (std::size_t used = 0; used < size;) {
       bytes.resize(std::min(size, std::max<std::size_t>(2 * used, std::size_t{1} << 20)));
@@ -151,7 +151,7 @@ class ZipStore {
   std::unique_ptr<zip_t, Discard> archive_;
 };
 
-/// The frames of a zip archive. See ImageList.
+/// The pictures in a zip archive as a source. See ImageList for the constructor and the functions.
 class Zip : public ImageList<ZipStore> {
  public:
   using ImageList::ImageList;

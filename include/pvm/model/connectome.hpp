@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From a spec to flat tables: which units there are, who feeds whom, where the weights lie.
+/// Turns a spec into flat tables: the units, their sources, and the offsets of their weights.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,49 +14,56 @@
 
 namespace pvm::inline v0 {
 
-/// One unit. Its input row is x = [ A (base) | B (base) | context | 1 ], its outputs predict
-/// [ A | B ], its representation row is r = [ hidden | 1 | raw context, if fed ].
+/// One unit. Its input vector is x = [ A (base) | B (base) | context | 1 ]; its outputs predict [ A
+/// | B ]; its representation vector is r = [ hidden | 1 | context, not squeezed ], the last part
+/// only with `feed_context_in_complex_layer`. docs/model.md defines them.
 struct Unit {
   int layer = 0;
-  int row = 0;             ///< the image row, the outer coordinate
-  int column = 0;          ///< the image column
-  int base = 0;            ///< P: pixels of the patch, or hidden values of the primary sources
+  int row = 0;             ///< in the layer's grid, from the top of the picture
+  int column = 0;          ///< in the layer's grid, from the left
+  int base = 0;            ///< P: values of the patch, or hidden values of all primary sources
   int inputs = 0;          ///< length of x, the bias included
   int outputs = 0;         ///< D = 2P
   int representation = 0;  ///< length of r, the bias included
-  std::size_t w0 = 0;      ///< where W0 (hidden x inputs, row-major) starts in reference order
-  std::size_t w1 = 0;      ///< where W1 (outputs x representation, row-major) starts
+  std::size_t w0 = 0;      ///< index of the first value of W0 (hidden x inputs) in reference order
+  std::size_t w1 = 0;      ///< index of the first value of W1 (outputs x representation), likewise
 };
 
-/// Lists of unit numbers, one for every unit, one behind the other.
+/// For every unit a list of unit numbers, all lists concatenated.
 struct SourceLists {
-  std::vector<std::uint32_t> start{0};  ///< list of unit u: ids[start[u]] to ids[start[u + 1]]
+  std::vector<std::uint32_t> start{0};  ///< unit u has ids[start[u]] up to ids[start[u + 1] - 1]
   std::vector<std::uint32_t> ids;
 
+  /// The list of unit `unit`.
   [[nodiscard]] std::span<const std::uint32_t> operator[](std::size_t unit) const {
     return std::span(ids).subspan(start[unit], start[unit + 1] - start[unit]);
   }
+  /// Adds the list of the next unit.
   void append(std::span<const std::uint32_t> list) {
     ids.insert(ids.end(), list.begin(), list.end());
     start.push_back(static_cast<std::uint32_t>(ids.size()));
   }
 };
 
-/// The wiring of a network. Units are numbered layer by layer, row outer, column inner.
+/// The wiring of a network. Units are numbered layer by layer, and in a layer row by row.
+///
+/// Reference order of weights: W0 of all units, then W1 of all units, each unit by unit and
+/// row-major.
 struct Connectome {
-  int hidden = 0;
-  std::vector<Unit> units;
+  int hidden = 0;                        ///< hidden values of a unit
+  std::vector<Unit> units;               ///< by unit number
   std::vector<std::size_t> layer_start;  ///< first unit of each layer, then the number of units
-  SourceLists primary;                   ///< units below; empty lists in layer 0
-  SourceLists context;                   ///< in slot order; a source can repeat
-  std::size_t weights = 0;               ///< length of the weights in reference order
-  std::size_t outputs = 0;               ///< sum of the units' outputs
+  SourceLists primary;                   ///< primary sources, ascending; none in layer 0
+  SourceLists context;                   ///< context sources in the order of x; they may repeat
+  std::size_t weights = 0;               ///< number of weights
+  std::size_t outputs = 0;               ///< sum of all units' outputs
 };
 
 namespace detail {
 
-/// Grid coordinate in the layer below of the k-th place of a unit's square, along one axis.
-/// In double and truncated, as the original computes it.
+/// Along one axis: the coordinate, in the layer below with side `below`, of place `k` (0 to square
+/// - 1) in the square of the unit at `position` of a layer with side `here`. Computed in double and
+/// truncated, as the original implementation does.
 inline int fan_in_coordinate(int position, int below, int here, int square, int k) {
   if (here > 1) {
     const double factor = ((below - 1) - (square - 1)) / static_cast<double>(here - 1);
@@ -65,6 +72,7 @@ inline int fan_in_coordinate(int position, int below, int here, int square, int 
   return static_cast<int>((below - square) / 2.0 + k);
 }
 
+/// Builds the source lists of all units.
 class Wiring {
  public:
   explicit Wiring(const Spec& spec) : spec_(spec) {
@@ -111,6 +119,7 @@ class Wiring {
   }
 
  private:
+  /// Calls f(unit, layer, row, column) for all units in order.
   template <class F>
   void for_each_unit(F&& f) const {
     std::uint32_t unit = 0;
@@ -163,7 +172,7 @@ class Wiring {
     const auto& up = above_[unit];
     sources.insert(sources.end(), up.begin(), up.end());
     if (spec_.send_context_two_layers_back) {
-      // Once per path: a source can repeat, and every repeat has weights of its own.
+      // Once for every path, so a source can repeat; every repetition has weights of its own.
       for (const auto d : up) sources.insert(sources.end(), above_[d].begin(), above_[d].end());
     }
   }
@@ -195,12 +204,13 @@ class Wiring {
 
   const Spec& spec_;
   std::vector<std::size_t> layer_start_;
+  // By unit: its primary sources, the units that have it as a primary source, its context sources.
   std::vector<std::vector<std::uint32_t>> primary_, above_, context_;
 };
 
 }  // namespace detail
 
-/// The wiring of a validated spec; docs/model.md has the rules.
+/// The wiring of `spec`, which must be valid (see `validate`). docs/model.md has the rules.
 inline Connectome make_connectome(const Spec& spec) { return detail::Wiring(spec).tables(); }
 
 }  // namespace pvm::inline v0

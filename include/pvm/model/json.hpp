@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Specs from JSON and back. The only header of the room that needs nlohmann_json.
+/// Reads and writes specs as JSON. The only header in model/ that needs nlohmann_json.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ namespace pvm::inline v0 {
 
 namespace detail {
 
-/// Keys that decide something.
+/// The keys of a spec that have an effect.
 inline constexpr std::array effective_keys = {"layer_shapes",
                                               "input_block_size",
                                               "input_channels",
@@ -57,7 +57,8 @@ inline constexpr std::array effective_keys = {"layer_shapes",
                                               "intermediate_learning_rate",
                                               "steps"};
 
-/// Keys of the published specs that have no effect in the GPU implementations: no complaint.
+/// Keys that occur in the published specs but have no effect in the GPU implementations. They are
+/// ignored without a warning.
 inline constexpr std::array ignored_keys = {"autoencoder",
                                             "backpropagate_readout_error",
                                             "bias_free",
@@ -110,9 +111,10 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// A key further from a known one than this is not a misspelling of it.
+/// The largest edit distance at which a key is taken for a misspelling of a known one.
 inline constexpr std::size_t most_slips = 4;
 
+/// The element of `keys` with the smallest edit distance to `key`; empty if there are no keys.
 template <class Keys>
 [[nodiscard]] std::string nearest_key(std::string_view key, const Keys& keys) {
   std::string best;
@@ -131,7 +133,9 @@ template <class Keys>
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-/// Reads values out of a JSON object; numbers may be JSON strings or JSON numbers.
+/// Reads values from a JSON object. Numbers may be JSON numbers or numbers in JSON strings. All
+/// functions throw Fault::spec if a value is not as expected, or missing and without a default
+/// (`absent`).
 class SpecReader {
  public:
   SpecReader(const nlohmann::json& object, std::string where)
@@ -148,7 +152,7 @@ class SpecReader {
   [[nodiscard]] T number(const char* key, T absent) const {
     return has(key) ? number<T>(key) : absent;
   }
-  /// A switch is on when its integer value is > 0; an absent switch is off.
+  /// Whether a switch is on: `true`, or a whole number greater than 0. A missing switch is off.
   [[nodiscard]] bool is_on(const char* key) const {
     if (has(key) && object_.at(key).is_boolean()) return object_.at(key).get<bool>();
     return number<std::int64_t>(key, 0) > 0;
@@ -254,8 +258,9 @@ class SpecReader {
   std::string where_;
 };
 
-/// Parses with a bound on the depth: a file of brackets must not become a gigabyte of arrays. A key
-/// that is there twice is logged as a warning.
+/// Parses JSON of limited depth, so that a small file of brackets does not become a gigabyte of
+/// arrays. Throws `fault` if the text is not such JSON. Logs a warning for a repeated key of the
+/// outermost object; the last one counts. `where` begins the messages.
 inline nlohmann::json parse_shallow(std::string_view text, const std::string& where, Fault fault) {
   constexpr int most_depth = 8;
   using Event = nlohmann::json::parse_event_t;
@@ -282,8 +287,8 @@ inline nlohmann::json parse_shallow(std::string_view text, const std::string& wh
 
 }  // namespace detail
 
-/// The spec a JSON text describes, validated. `where` names the text in messages. Unknown keys are
-/// logged as warnings. Throws Error (Fault::spec).
+/// Parses and validates a spec. `where` names the text in messages. Logs a warning for each unknown
+/// key. Throws Error (Fault::spec) if the text is not JSON, or a value is missing or not allowed.
 inline Spec parse_spec(std::string_view text, const std::string& where) {
   const auto json = detail::parse_shallow(text, where, Fault::spec);
   if (!json.is_object()) throw Error(Fault::spec, where + ": a spec is a JSON object, { ... }");
@@ -324,8 +329,8 @@ inline Spec parse_spec(std::string_view text, const std::string& where) {
   return spec;
 }
 
-/// Reads a spec file. Throws Error (Fault::spec) naming the file, the key, the value and what is
-/// allowed.
+/// Reads and validates a spec file; the spec's name is the file's without extension. Throws Error
+/// (Fault::spec) with a sentence that names the file, the key, the value and what is allowed.
 inline Spec load_spec(const std::filesystem::path& path) {
   const std::string where = "spec " + quote(path.string());
   constexpr std::uintmax_t most_bytes = 1 << 20;
@@ -351,8 +356,9 @@ inline Spec load_spec(const std::filesystem::path& path) {
   return spec;
 }
 
-/// The keys of `spec` that decide something, as JSON text; `parse_spec` gives the same spec back
-/// (but for the name, which is the file's).
+/// The spec as JSON text, with all keys that have an effect. `parse_spec` turns it into the same
+/// spec again, except for the name, which is not in the text. `indent`: spaces per level; -1 for
+/// one line.
 inline std::string to_json_text(const Spec& spec, int indent = -1) {
   nlohmann::ordered_json json;
   json["layer_shapes"] = spec.layer_shapes;

@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Networks as types: composed of named parts, checked when the program is compiled, and the same
-/// Spec as a JSON file with these values. The hidden size is then a constant in the host's kernels,
-/// and in the GPU's for one sequence in fp32.
+/// Networks as types: composed of named parts and checked at compile time. Such a type is
+/// equivalent to a JSON spec with the same values, but the hidden size is a compile-time constant
+/// in the host's kernels, and in the GPU's for one sequence in fp32.
 ///
 ///     using Net = pvm::Network<pvm::Input<60, 3, 5>, pvm::Layers<12, 8, 6, 4, 2, 1>,
 ///                              pvm::Hidden<7>, pvm::FanIn<2>, pvm::Lateral<2>, pvm::Feedback<2>,
 ///                              pvm::TopToAll>;
 ///
-/// Parts come in any order, each at most once. A part that has a value and is left out has that of
-/// model_zoo/small.json; one that is only a name (TopToAll, ...) is off. docs/spec.md says what the
-/// key of each part does.
+/// Parts may come in any order, each at most once. A part with arguments that is left out has the
+/// value of model_zoo/small.json; a part without arguments (TopToAll, ...) that is left out is off.
+/// docs/spec.md explains the key of each part.
 
 #include <array>
 #include <bit>
@@ -30,13 +30,13 @@
 
 namespace pvm::inline v0 {
 
-/// A number with a fraction as a template argument: `LearningRate<0.002>`. (Not every compiler
-/// takes a double there.)
+/// A floating-point number as a template argument, as in `LearningRate<0.002>`. Not every compiler
+/// accepts a double there.
 struct Real {
   std::uint64_t bits;
   consteval Real(double v) : bits(std::bit_cast<std::uint64_t>(v)) {}
   consteval Real(int v) : Real(static_cast<double>(v)) {}
-  /// Of the bits: so nvcc writes a Real in the host code it makes.
+  /// From the bits: nvcc writes a Real like this in the host code that it generates.
   template <std::unsigned_integral Bits>
   explicit consteval Real(Bits raw) : bits(raw) {}
   constexpr operator double() const { return std::bit_cast<double>(bits); }
@@ -44,7 +44,8 @@ struct Real {
 
 namespace detail {
 
-/// As many sides as a network may have layers, without memory of its own: a constant.
+/// The sides of all layers, in an array of fixed capacity, so that it can be a compile-time
+/// constant.
 struct LayerSides {
   std::array<int, Limits::layers + 1> side{};
   std::size_t count = 0;
@@ -55,7 +56,7 @@ struct LayerSides {
   [[nodiscard]] constexpr int back() const { return side[count - 1]; }
 };
 
-/// What the parts say, under the names of Spec. The defaults are the values of small.json.
+/// The values of all parts, under the names that Spec uses. The defaults are those of small.json.
 struct NetworkValues {
   int frame_side = 60;
   LayerSides layer_shapes{{12, 8, 6, 4, 2, 1}, 6};
@@ -81,7 +82,7 @@ struct NetworkValues {
   std::uint64_t steps = 100'000'000;
 };
 
-/// Which part a type is; a network has each at most once.
+/// The kind of a part; a network has each kind at most once.
 enum class Part {
   input,
   layers,
@@ -112,8 +113,9 @@ concept NetworkPart = requires(NetworkValues& values) {
 
 }  // namespace detail
 
-/// Frames of `Side` x `Side` pixels with `Channels` channels (1 grey, 3 BGR), of which each unit of
-/// the first layer sees a square of `Block` x `Block`.
+/// Frames have `Side` x `Side` pixels and `Channels` channels (1 grey, 3 BGR). Each unit of the
+/// first layer sees a patch of `Block` x `Block` pixels, so `Side` must be the first layer's side
+/// times `Block`.
 template <int Side, int Channels = 3, int Block = 5>
 struct Input {
   static constexpr auto part = detail::Part::input;
@@ -124,7 +126,8 @@ struct Input {
   }
 };
 
-/// The side of every layer's square of units, the input layer first.
+/// Layer l has Sides[l] x Sides[l] units; the input layer comes first. 1 to 64 layers with sides of
+/// 1 to 512.
 template <int... Sides>
 struct Layers {
   static_assert(sizeof...(Sides) >= 1 && sizeof...(Sides) <= detail::Limits::layers,
@@ -137,15 +140,15 @@ struct Layers {
   }
 };
 
-/// Units have `Side` x `Side` hidden values.
+/// Units have `Side` x `Side` hidden values; `Side` is 1 to 64.
 template <int Side>
 struct Hidden {
   static constexpr auto part = detail::Part::hidden;
   static constexpr void set(detail::NetworkValues& v) { v.hidden_block_size = Side; }
 };
 
-/// A unit is fed by the units below in a square of `Square` x `Square`, as far as they lie within
-/// `Radius` of its centre.
+/// The primary sources of a unit: of the `Square` x `Square` units below it, those within `Radius`
+/// of the square's centre. The distance is measured in units.
 template <int Square, Real Radius = Real(Square)>
 struct FanIn {
   static constexpr auto part = detail::Part::fan_in;
@@ -155,14 +158,15 @@ struct FanIn {
   }
 };
 
-/// Neighbours of the same layer within `Radius` are context.
+/// Units of the same layer within a distance of `Radius` units are context.
 template <int Radius>
 struct Lateral {
   static constexpr auto part = detail::Part::lateral;
   static constexpr void set(detail::NetworkValues& v) { v.lateral_radius = Radius; }
 };
 
-/// Context from above: 1, from the units a unit feeds; 2, also from the layer above those.
+/// Context from above: 1, from the units that have this unit as a primary source; 2, also from the
+/// units above those.
 template <int LayersBack>
 struct Feedback {
   static constexpr auto part = detail::Part::feedback;
@@ -184,13 +188,13 @@ struct TopToAll {
   static constexpr void set(detail::NetworkValues& v) { v.last_layer_context_to_all = true; }
 };
 
-/// The context also feeds the outputs.
+/// The context also feeds the outputs, not only the hidden values.
 struct FeedContext {
   static constexpr auto part = detail::Part::feed_context;
   static constexpr void set(detail::NetworkValues& v) { v.feed_context_in_complex_layer = true; }
 };
 
-/// The function of every unit: Polynomial, PolynomialTrue, Logistic, or a type of your own that
+/// The activation of every unit: Polynomial, PolynomialTrue, Logistic, or a type of your own that
 /// satisfies ActivationFunction.
 template <class Function>
 struct Activation {
@@ -210,7 +214,8 @@ struct SignOfError {
 
 namespace detail {
 
-/// A spec that names a rule of the library would be trained with that.
+/// Whether a rule of the program's own has a name that differs from the library's rules. A spec
+/// holds only the name, so otherwise it would be trained by the library's rule.
 template <class Rule>
 constexpr bool rule_name_is_its_own() {
   if (std::same_as<Rule, Momentum> || std::same_as<Rule, Sgd> || std::same_as<Rule, Adam>) {
@@ -237,28 +242,28 @@ struct LearningRule {
   static constexpr void set(detail::NetworkValues&) {}
 };
 
-/// The rate of a layer from when it is switched on.
+/// The learning rate of a layer from the step at which it is switched on; 0 to 1000.
 template <Real Rate>
 struct LearningRate {
   static constexpr auto part = detail::Part::rate;
   static constexpr void set(detail::NetworkValues& v) { v.initial_learning_rate = Rate; }
 };
 
-/// The momentum of a layer from when it is switched on.
+/// The momentum of a layer from the step at which it is switched on; at least 0 and less than 1.
 template <Real Factor>
 struct MomentumFactor {
   static constexpr auto part = detail::Part::momentum;
   static constexpr void set(detail::NetworkValues& v) { v.momentum = Factor; }
 };
 
-/// Layer l is switched on at step l * `Steps`.
+/// Layer l is switched on at step l * `Steps`; `Steps` is at least 1.
 template <std::uint64_t Steps>
 struct LayerDelay {
   static constexpr auto part = detail::Part::delay;
   static constexpr void set(detail::NetworkValues& v) { v.delay_each_layer_learning = Steps; }
 };
 
-/// At step `At` the rate of all layers becomes `Rate`.
+/// At step `At` the learning rate of all layers becomes `Rate`.
 template <std::uint64_t At, Real Rate>
 struct FinalRate {
   static constexpr auto part = detail::Part::final_rate;
@@ -277,7 +282,8 @@ struct NoFinalRate {
   }
 };
 
-/// At step `At` the rate of all layers becomes `Rate`; it wins over a final rate of the same step.
+/// At step `At` the learning rate of all layers becomes `Rate`; it overrides a final rate of the
+/// same step.
 template <std::uint64_t At, Real Rate>
 struct IntermediateRate {
   static constexpr auto part = detail::Part::intermediate_rate;
@@ -296,7 +302,7 @@ struct NoIntermediateRate {
   }
 };
 
-/// Length of a run that names none.
+/// The step at which a run ends that has no `Steps` argument; at least 1.
 template <std::uint64_t Steps>
 struct RunLength {
   static constexpr auto part = detail::Part::length;
@@ -305,7 +311,7 @@ struct RunLength {
 
 namespace detail {
 
-/// The first thing that is wrong with a network; each has its sentence in Network.
+/// The first thing that is wrong with a network; CheckedParts has an error message for each.
 enum class NetworkFault {
   none,
   twice,
@@ -350,6 +356,7 @@ constexpr bool fan_in_reaches(const NetworkValues& v) {
          v.fan_in_radius * v.fan_in_radius >= nearest;
 }
 
+/// The same checks as those of `validate` for a Spec.
 constexpr NetworkFault fault_of(const NetworkValues& v) {
   using enum NetworkFault;
   if (!sides_fit(v.layer_shapes)) return layer_side;
@@ -390,7 +397,7 @@ constexpr NetworkValues values_of() {
   return values;
 }
 
-/// The type that the part `P` of a network names, or `Default`.
+/// The type given by the part of kind `P`, or `Default` if there is no such part.
 template <Part P, class Default, class... Parts>
 struct FindType {
   using type = Default;
@@ -402,7 +409,7 @@ requires(First::part == P) struct FindType<P, Default, First, Rest...> {
   using type = typename First::type;
 };
 
-/// Says what is wrong with a network, once and before anything else is looked at.
+/// Reports what is wrong with a network in one compile error, before the network is used.
 template <NetworkPart... Parts>
 struct CheckedParts {
   static constexpr NetworkValues values = values_of<Parts...>();
@@ -446,14 +453,15 @@ struct CheckedParts {
 
 }  // namespace detail
 
-/// The network is a Spec known at run time.
+/// Stands for a network that is given as a Spec at run time.
 struct RuntimeNetwork {
   static constexpr int hidden = dynamic;
-  using activation = void;  ///< what the spec says
-  using rule = void;
+  using activation = void;  ///< as the spec says
+  using rule = void;        ///< as the spec says
 };
 
-/// A network of the named parts. What is wrong with it is said when it is compiled.
+/// A network composed of the given parts. A network that cannot exist does not compile, with a
+/// sentence that says why.
 template <class... Parts>
 class Network {
   static_assert((detail::NetworkPart<Parts> && ...),
@@ -470,14 +478,15 @@ class Network {
 
  public:
   static constexpr detail::NetworkValues values = values_of_parts();
-  static constexpr int hidden = values.hidden_block_size * values.hidden_block_size;
-  static constexpr int frame_side = values.frame_side;
+  static constexpr int hidden = values.hidden_block_size * values.hidden_block_size;  ///< of a unit
+  static constexpr int frame_side = values.frame_side;                                ///< in pixels
   static constexpr int channels = values.input_channels;
   using activation =
       typename detail::FindType<detail::Part::activation, Polynomial, Parts...>::type;
   using rule = typename detail::FindType<detail::Part::rule, Momentum, Parts...>::type;
 
-  /// The same network as a Spec, as load_spec gives it for a file with these values.
+  /// The same network as a Spec, named "network": what load_spec returns for a file with these
+  /// values, but for the name.
   static constexpr Spec spec() {
     Spec s;
     s.name = "network";

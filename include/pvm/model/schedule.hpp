@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which layer learns at which rate at which step.
+/// The schedule of rates: the learning rate and momentum of each layer at each step.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Rates {
   bool operator==(const Rates&) const = default;
 };
 
-/// `spec` with one learning rate from the start to the end, layer l learning from step l.
+/// `spec` with the same learning rate from start to end; layer l learns from step l on.
 inline Spec at_constant_rate(Spec spec, double rate) {
   spec.initial_learning_rate = rate;
   spec.delay_each_layer_learning = 1;
@@ -31,24 +31,25 @@ inline Spec at_constant_rate(Spec spec, double rate) {
   return spec;
 }
 
-/// The rates of every layer. They are a state, not a function of the step: a layer that is switched
-/// on late overwrites a final rate that came before.
+/// The rates of every layer. They are a state, not a function of the step: if a layer is switched
+/// on after the final rate was set, it gets the initial rate again.
 class RateSchedule {
  public:
   explicit RateSchedule(const Spec& spec)
       : spec_(spec), rates_(spec.layer_shapes.size()), on_(rates_.size()) {}
 
-  /// Makes `layers()` the rates of step `step`; call it once before each step, in order.
+  /// Makes `layers()` the rates of step `step`. Call it once before each step, in order.
   void begin_step(std::uint64_t step) {
     if (std::exchange(restored_, false)) skip_to(step);
     change_at(step);
   }
 
+  /// The current rates, one for each layer.
   [[nodiscard]] const std::vector<Rates>& layers() const noexcept { return rates_; }
-  /// Whether the layer has had rates by now, be they 0: before that it has nothing to update.
+  /// Whether the layer's rates have been set, even to 0. Before that it has nothing to update.
   [[nodiscard]] bool is_on(std::size_t layer) const { return on_[layer]; }
 
-  /// Makes `layers()` the rates before step `step`, as if all steps before it had begun.
+  /// Makes `layers()` the rates that a run from step 0 has just before step `step`.
   void skip_to(std::uint64_t step) {
     std::fill(rates_.begin(), rates_.end(), Rates{});
     for (const std::uint64_t change : changes()) {
@@ -56,8 +57,9 @@ class RateSchedule {
     }
   }
 
-  /// Restores the rates of the last step of a checkpoint that has made `step` steps. Those of the
-  /// next are the spec's, which may be another one than the checkpoint's.
+  /// Sets the rates that a checkpoint has after `step` steps, as `layers()` shows them until the
+  /// next `begin_step`. From then on the rates are those of this object's spec, which may differ
+  /// from the checkpoint's.
   void restore(std::vector<Rates> rates, std::uint64_t step) {
     skip_to(step);
     rates_ = std::move(rates);
@@ -79,6 +81,7 @@ class RateSchedule {
     return steps;
   }
 
+  /// Applies the changes of step `step`, if there are any.
   void change_at(std::uint64_t step) {
     const std::uint64_t delay = spec_.delay_each_layer_learning;
     if (step % delay == 0 && step / delay < rates_.size()) {
@@ -91,18 +94,18 @@ class RateSchedule {
     if (spec_.delay_intermediate_learning_rate == step) set_all(spec_.intermediate_learning_rate);
   }
 
-  void set_all(double learning_rate) {  // momentum is not touched
+  void set_all(double learning_rate) {  // leaves the momentum unchanged
     for (Rates& rates : rates_) rates.learning_rate = static_cast<float>(learning_rate);
     on_.assign(on_.size(), true);
   }
 
   Spec spec_;
   std::vector<Rates> rates_;
-  std::vector<bool> on_;
-  bool restored_ = false;
+  std::vector<bool> on_;   // see is_on
+  bool restored_ = false;  // the next begin_step computes all rates anew
 };
 
-/// The rates before step `step` of a run of `spec`.
+/// The rates that a run of `spec` has just before step `step`, one for each layer.
 inline std::vector<Rates> rates_before(const Spec& spec, std::uint64_t step) {
   RateSchedule schedule(spec);
   schedule.skip_to(step);

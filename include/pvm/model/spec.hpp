@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A model spec as a plain value, and the check that it describes a network that can exist.
+/// A model spec as a plain value, and the check that it describes a possible network.
 
 #include <cmath>
 #include <cstdint>
@@ -15,57 +15,60 @@
 
 namespace pvm::inline v0 {
 
-/// The function every unit applies to its sums.
+/// The activation that every unit applies to its sums a.
 enum class ActivationKind {
   polynomial,  ///< a / (2(|a|+1)) + 1/2, spec key `polynomial` = 1
   logistic,    ///< 1 / (1 + exp(-a)), spec key `polynomial` = 0
 };
 
-/// Everything that decides what a step computes. Field names follow the spec's keys; docs/model.md
-/// gives the formulas. A default-constructed Spec is not valid: it has no layers.
+/// Everything that determines what a step computes. Fields have the names of the keys in JSON
+/// specs, which docs/spec.md explains; docs/model.md has the formulas; `validate` has the ranges. A
+/// default-constructed Spec is not valid, since it has no layers.
 struct Spec {
-  std::string name = "unnamed";  ///< the file's stem; names the checkpoints
+  std::string name = "unnamed";  ///< the spec file's name without extension; names checkpoints
 
   // The network.
-  std::vector<int> layer_shapes;  ///< side of every layer's square of units, the input layer first
-  int input_block_size = 0;       ///< side of a layer-0 unit's patch, in pixels
+  std::vector<int> layer_shapes;  ///< layer l has layer_shapes[l] x layer_shapes[l] units
+  int input_block_size = 0;       ///< side of the patch that a layer-0 unit sees, in pixels
   int input_channels = 3;         ///< 3 (BGR) or 1 (grey)
   int hidden_block_size = 0;      ///< a unit has this number squared of hidden values
-  int fan_in_square_size = 0;     ///< side of the square of units below that feed a unit
-  double fan_in_radius = 0;       ///< ... kept where they lie within this distance of its centre
-  int lateral_radius = 0;         ///< neighbours of the same layer within this distance
-  bool context_exclude_self = false;
-  bool send_context_two_layers_back = false;
-  bool last_layer_context_to_all = false;
-  bool feed_context_in_complex_layer = false;
+  int fan_in_square_size = 0;     ///< side of the square of units below that may feed a unit
+  double fan_in_radius = 0;       ///< those within this distance of the square's centre do feed it
+  int lateral_radius = 0;         ///< units of the same layer within this distance are context
+  bool context_exclude_self = false;           ///< a unit is not part of its own context
+  bool send_context_two_layers_back = false;   ///< context also from two layers above
+  bool last_layer_context_to_all = false;      ///< the last layer is context of every unit
+  bool feed_context_in_complex_layer = false;  ///< the context also feeds the outputs
 
   // The unit.
   ActivationKind activation = ActivationKind::logistic;
   bool true_derivative = false;  ///< polynomial only: the true derivative, not the compatible one
-  /// Name of a program's own activation, a type given to a Network; empty: `activation` counts.
+  /// The name of a program's own activation, a type given to a Network; if empty, `activation`
+  /// applies.
   std::string own_activation;
   bool opt_abs_diff = false;  ///< learn from the sign of the error
 
   // The rates (see RateSchedule).
   std::string learning_rule = "momentum";  ///< or sgd, adam, or the name of a program's own type
-  double initial_learning_rate = 0;
-  double momentum = 0;
-  std::uint64_t delay_each_layer_learning = 1;
-  std::optional<std::uint64_t> delay_final_learning_rate;
-  double final_learning_rate = 0;
-  std::optional<std::uint64_t> delay_intermediate_learning_rate;
+  double initial_learning_rate = 0;        ///< of a layer from when it is switched on
+  double momentum = 0;                     ///< of a layer from when it is switched on
+  std::uint64_t delay_each_layer_learning = 1;  ///< layer l is switched on at step l times this
+  std::optional<std::uint64_t> delay_final_learning_rate;  ///< step of the final rate, if any
+  double final_learning_rate = 0;                          ///< of all layers, from that step on
+  std::optional<std::uint64_t> delay_intermediate_learning_rate;  ///< likewise; it overrides a
+                                                                  ///< final rate of the same step
   double intermediate_learning_rate = 0;
-  std::uint64_t steps = 100'000'000;  ///< length of a run that names none
+  std::uint64_t steps = 100'000'000;  ///< the step at which a run ends that has no `Steps` argument
 
   /// Number of hidden values of a unit.
   [[nodiscard]] constexpr int hidden() const noexcept {
     return hidden_block_size * hidden_block_size;
   }
-  /// Side of the square frame the network sees, in pixels.
+  /// Side of the square frame that the network sees, in pixels.
   [[nodiscard]] constexpr int frame_side() const noexcept {
     return layer_shapes.empty() ? 0 : layer_shapes.front() * input_block_size;
   }
-  /// Values of one frame.
+  /// Number of values of a frame: pixels times channels.
   [[nodiscard]] std::size_t frame_size() const noexcept {
     const auto side = static_cast<std::size_t>(frame_side());
     return side * side * static_cast<std::size_t>(input_channels);
@@ -75,21 +78,22 @@ struct Spec {
 
 namespace detail {
 
-/// What a network can be, for specs and for networks as types.
+/// The largest values allowed, for specs and for networks as types.
 struct Limits {
   static constexpr int layers = 64;
-  static constexpr int side = 512;  ///< of a layer, in units
-  static constexpr int block = 256;
-  static constexpr int hidden = 64;
-  static constexpr int frame = 8192;
-  static constexpr int lateral = 512;
-  static constexpr double fan_in_radius = 1024;
-  static constexpr double rate = 1000;
-  static constexpr double weights = 4e9;
+  static constexpr int side = 512;               ///< side of a layer, in units
+  static constexpr int block = 256;              ///< input_block_size
+  static constexpr int hidden = 64;              ///< hidden_block_size
+  static constexpr int frame = 8192;             ///< side of a frame, in pixels
+  static constexpr int lateral = 512;            ///< lateral_radius
+  static constexpr double fan_in_radius = 1024;  ///< in units
+  static constexpr double rate = 1000;           ///< learning rates
+  static constexpr double weights = 4e9;         ///< number of weights, by weight_bound
   static constexpr std::uint64_t steps = 1ULL << 62;
 };
 
-/// Collects nothing, throws at the first thing that is wrong: file, key, value, what is allowed.
+/// Throws Fault::spec at the first value that is wrong, with a sentence that names the file
+/// (`where`), the key, the value and what is allowed.
 class SpecCheck {
  public:
   explicit SpecCheck(std::string where) : where_(std::move(where)) {}
@@ -137,7 +141,8 @@ inline void check_sizes(const Spec& spec, const SpecCheck& check) {
                        " has a side of " + std::to_string(spec.layer_shapes[l - 1]));
     }
   }
-  // The unit nearest the square's centre lies 0 (odd squares) or sqrt(1/2) (even ones) from it.
+  // The unit nearest to the square's centre has a distance of 0 (odd side) or sqrt(1/2) (even
+  // side).
   const double nearest = spec.fan_in_square_size % 2 == 1 ? 0.0 : 0.5;
   if (spec.fan_in_radius * spec.fan_in_radius < nearest) {
     check.refuse("fan_in_radius", spec.fan_in_radius,
@@ -145,8 +150,8 @@ inline void check_sizes(const Spec& spec, const SpecCheck& check) {
   }
 }
 
-/// An upper bound of the weights, in double: it must be known before any memory is taken.
-/// `Network` is a Spec, or what a Network type collects under the same names.
+/// An upper bound of the number of weights, computed before any memory is allocated; in double,
+/// where it cannot overflow. `Network`: a Spec, or NetworkValues, which has the same names.
 template <class Network>
 constexpr double weight_bound(const Network& spec) {
   const auto square = [](double v) { return v * v; };
@@ -155,7 +160,7 @@ constexpr double weight_bound(const Network& spec) {
   const double patch = square(spec.input_block_size) * spec.input_channels;
   const double top = spec.last_layer_context_to_all ? square(spec.layer_shapes.back()) : 0;
   const std::size_t layers = spec.layer_shapes.size();
-  // How many units above read one unit, on average: those above times the fan-in, over those here.
+  // The average number of units above that have a unit of layer l as a primary source.
   const auto above = [&](std::size_t l) {
     return l + 1 < layers ? square(spec.layer_shapes[l + 1]) * fan_in / square(spec.layer_shapes[l])
                           : 0.0;
@@ -184,7 +189,8 @@ inline void check_rate(const SpecCheck& check, const char* key, double rate) {
 }  // namespace detail
 
 /// Throws Error (Fault::spec) unless `spec` describes a network that can be built and trained.
-/// `where` (a file name, usually) starts the sentence. Takes no memory worth speaking of.
+/// `where` (usually a file name) begins the message. Allocates almost no memory, however large the
+/// network would be.
 inline void validate(const Spec& spec, const std::string& where) {
   const detail::SpecCheck check(where);
   detail::check_sizes(spec, check);
@@ -196,7 +202,7 @@ inline void validate(const Spec& spec, const std::string& where) {
   detail::check_rate(check, "initial_learning_rate", spec.initial_learning_rate);
   detail::check_rate(check, "final_learning_rate", spec.final_learning_rate);
   detail::check_rate(check, "intermediate_learning_rate", spec.intermediate_learning_rate);
-  if (!(spec.momentum >= 0 && static_cast<float>(spec.momentum) < 1)) {  // as engines have it
+  if (!(spec.momentum >= 0 && static_cast<float>(spec.momentum) < 1)) {  // engines use a float
     check.refuse("momentum", spec.momentum, "allowed: at least 0 and, as a float, less than 1");
   }
   constexpr std::uint64_t most_steps = detail::Limits::steps;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What happens beside the steps: callbacks, given to `fit` behind the source.
+/// The concept of a callback, which `fit` calls between steps, and functions that callbacks use.
 
 #include <cmath>
 #include <concepts>
@@ -16,37 +16,40 @@ namespace pvm::inline v0 {
 
 class TrainerBase;
 
-/// What a callback is shown.
+/// The state of a run when a callback is called.
 struct Moment {
   TrainerBase& trainer;      ///< for weights, predictions, checkpoints
-  std::uint64_t step = 0;    ///< steps done
-  std::uint64_t begin = 0;   ///< steps that were done when `fit` was called
-  std::uint64_t target = 0;  ///< steps `fit` is to reach
-  double seconds = 0;        ///< of wall time since `fit` was called
-  Score score{};             ///< of the steps since this callback was last called
-  bool cut_short = false;    ///< at the end: whether it comes before the target
+  std::uint64_t step = 0;    ///< the step counter: steps done, those before `fit` included
+  std::uint64_t begin = 0;   ///< the step counter when `fit` was called
+  std::uint64_t target = 0;  ///< the step counter at which `fit` returns
+  double seconds = 0;        ///< wall time since `fit` was called
+  Score score{};             ///< of the steps since this callback was called last
+  bool cut_short = false;    ///< in `end`: the run ends before its target
 };
 
-/// A callback is called once it has asked for a step: `next(step)` names the first step after
-/// `step` it wants to be called at (or `never`; any other is refused), `at` is the call. Blocks of
-/// steps are cut there, which changes no result. Where it has them, `begin` is called before the
-/// first step, and `end` after the last one, with the score of the steps since the last call.
-/// Called in the order given.
+/// `next(step)` returns the first step after `step` at which the callback wants to be called, or
+/// `never` (anything not after `step` is refused with Fault::usage); `at(moment)` is that call.
+/// Blocks of steps are cut there, which changes no result. Two functions are optional:
+/// `begin(moment)` is called before the first step, and `end(moment)` after the last one, with the
+/// score of the steps since the last call of `at`. Callbacks are called in the order given to
+/// `fit`.
 template <class C>
 concept Callback = requires(C callback, std::uint64_t step, const Moment& moment) {
   { callback.next(step) } -> std::same_as<std::uint64_t>;
   {callback.at(moment)};
 };
 
+/// A step that is never reached: a callback returns it if it need not be called again.
 inline constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
-/// The first multiple of `every` after `step`; `never` for 0.
+/// The first multiple of `every` after `step`; `never` if `every` is 0.
 constexpr std::uint64_t next_multiple(std::uint64_t step, std::uint64_t every) noexcept {
   return every == 0 || step > never - every ? never : (step / every + 1) * every;
 }
 
-/// The step counter at which `fit` returns (it counts on from a checkpoint); without one it is the
-/// spec's `steps`. Given like a callback, but never called.
+/// The target of a `fit`: the value of the step counter at which it returns, counted from the start
+/// of the run, not from a checkpoint it continues. Without it the target is the spec's `steps`.
+/// Given like a callback, but never called.
 struct Steps {
   std::uint64_t count = 0;
 
@@ -54,7 +57,8 @@ struct Steps {
   static void at(const Moment&) noexcept {}
 };
 
-/// A callback that may be absent, for programs that choose at run time.
+/// A callback that may be absent, for programs that choose at run time. Without a value it is never
+/// called.
 template <class C>
 struct Optionally {
   static_assert(Callback<C>,
@@ -79,16 +83,20 @@ struct Optionally {
   }
 };
 
-/// Peak signal-to-noise ratio in dB of a mean squared error on [0, 1]; infinite for 0, NaN for NaN.
+/// The peak signal-to-noise ratio in dB for a mean squared error of values in [0, 1]; infinite for
+/// 0, NaN for NaN.
 inline double psnr(double mse) { return -10.0 * std::log10(mse); }
 
-/// Means of a Score; NaN where nothing was measured.
+/// The mean squared error of the prediction, on pixels in [0, 1]; NaN if nothing was measured.
 inline double prediction_mse(const Score& score) {
   return score.prediction / static_cast<double>(score.pixels);
 }
+/// The same for repeating the frame of two steps before instead of predicting.
 inline double persistence_mse(const Score& score) {
   return score.persistence / static_cast<double>(score.pixels);
 }
+/// The mean squared error of all outputs of all units, on squeezed values; NaN if nothing was
+/// measured.
 inline double mean_loss(const Score& score) {
   return score.loss / static_cast<double>(score.outputs);
 }

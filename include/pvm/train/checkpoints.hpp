@@ -20,22 +20,22 @@
 
 namespace pvm::inline v0 {
 
-/// PREFIX_000100000.safetensors at every multiple of `every` steps (0: never) and where a run
-/// ends. A file of the same name is replaced, in one step. Directories are made as needed.
+/// A callback that saves PREFIX_000100000.safetensors (the step, with at least 9 digits) at every
+/// multiple of `every` steps (0: never) and where a run ends. A file of the same name is replaced
+/// atomically. Missing directories are created.
 class Checkpoints {
  public:
   explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000)
       : prefix_(std::move(prefix)), every_(every) {}
 
-  /// The name of the checkpoint at `step`.
+  /// The path of the checkpoint at `step`.
   [[nodiscard]] static std::string path_at(const std::string& prefix, std::uint64_t step) {
     char digits[24];
     std::snprintf(digits, sizeof digits, "%09llu", static_cast<unsigned long long>(step));
     return prefix + "_" + digits + ".safetensors";
   }
 
-  /// Throws Error (Fault::checkpoint) where the files could not be written, before any work is
-  /// done for them.
+  /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after.
   void begin(const Moment& moment) {
     if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
       throw Error(Fault::checkpoint, "no checkpoint can be written as " +
@@ -43,7 +43,7 @@ class Checkpoints {
                                          "; choose another place");
     }
     io::remove_abandoned_temporaries(prefix_ + "_");
-    saved_step_ = moment.begin;  // nothing new yet
+    saved_step_ = moment.begin;  // there is nothing new to save yet
   }
 
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }
@@ -52,10 +52,11 @@ class Checkpoints {
     if (moment.step != saved_step_) save(moment);
   }
 
-  /// The latest checkpoint's path; empty before the first.
+  /// The path of the latest checkpoint saved; empty before the first.
   [[nodiscard]] const std::string& latest() const noexcept { return latest_; }
 
  private:
+  /// Throws Error (Fault::checkpoint) if it cannot be written or a value is not finite.
   void save(const Moment& moment) {
     const std::filesystem::path path = path_at(prefix_, moment.step);
     const io::Checkpoint checkpoint = moment.trainer.checkpoint();
@@ -67,7 +68,7 @@ class Checkpoints {
     latest_ = path.string();
     log(Severity::info,
         "checkpoint saved: " + latest_ + (replaces ? " (it replaces an earlier file)" : ""));
-    if (replaces && !std::exchange(replaced_, true)) {  // once, but also where no news is wanted
+    if (replaces && !std::exchange(replaced_, true)) {  // once, for logs that show only warnings
       log(Severity::warning, "checkpoints replace those of an earlier run: " + latest_ +
                                  " is the first; another name keeps both");
     }

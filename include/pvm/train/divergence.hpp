@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Says when a run learns nothing any more because its rates are too high.
+/// Detects runs that do not learn any more because their learning rates are too high.
 
 #include <algorithm>
 #include <cmath>
@@ -17,28 +17,31 @@
 
 namespace pvm::inline v0 {
 
-/// Mean squared error, on [0, 1], of predicting `frame` as grey everywhere.
+/// The mean squared error, on pixels in [0, 1], of predicting 0.5 everywhere for `frame`, which
+/// must not be empty.
 inline double grey_mse(std::span<const std::uint8_t> frame) {
   double sum = 0;
   for (const std::uint8_t pixel : frame) sum += std::pow(pixel / 255.0 - 0.5, 2);
   return sum / static_cast<double>(frame.size());
 }
 
-/// Steps after which a run can be judged by its prediction. The first learn from a past of all ones
-/// (docs/model.md), and at a high rate it takes them some steps to unlearn that.
+/// The number of steps after which a run can be judged by its prediction. The first two steps learn
+/// from a past of all ones (docs/model.md), and at a high rate it takes some steps to unlearn that.
 inline constexpr std::uint64_t steps_to_settle = 50;
 
-/// Why steps that gave this score are those of a run gone wrong; empty if they are not. `frame` is
-/// one of theirs, `step` how many the run has made. An untrained network predicts grey. One whose
-/// units have been driven to the ends of their range by updates that are too large does worse, and
-/// hardly learns: its weights and errors stay finite, because units bound them.
+/// Why a run has diverged, as part of a sentence; empty if it has not. `score`: of the latest
+/// steps; `frame`: one of their frames, 8-bit; `step`: the number of steps the run has done. An
+/// untrained network predicts grey. If updates that are too large have driven the units to the ends
+/// of their range, the network predicts worse than that and hardly learns any more, but its weights
+/// and errors stay finite, because units bound their outputs.
 inline std::string divergence(const Score& score, std::span<const std::uint8_t> frame,
                               std::uint64_t step = steps_to_settle) {
   if (!std::isfinite(score.loss) || !std::isfinite(score.prediction)) {
     return "the errors are no longer numbers";
   }
   if (score.pixels == 0 || frame.empty() || step < steps_to_settle) return {};
-  constexpr double margin = 1.25;  // frames differ, and an untrained network is not quite grey
+  // Frames differ from one another, and an untrained network does not predict exactly grey.
+  constexpr double margin = 1.25;
   const double grey = grey_mse(frame);
   if (prediction_mse(score) <= margin * grey) return {};
   char text[120];
@@ -48,8 +51,8 @@ inline std::string divergence(const Score& score, std::span<const std::uint8_t> 
   return text;
 }
 
-/// Logs one warning in a run that learns and diverges, looking at every multiple of `every` steps
-/// and at the end.
+/// A callback that logs one warning if a run that learns has diverged. It checks at every multiple
+/// of `every` steps and at the end.
 class DivergenceWarning {
  public:
   explicit DivergenceWarning(std::uint64_t every = 1000)

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From sources to blocks of frames: decoded the first time, from the engine's store after that.
+/// Fills the engine's blocks with frames from sources. A frame is decoded the first time; later
+/// passes take it from the engine's store.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,16 +25,22 @@
 
 namespace pvm::inline v0 {
 
-/// Fills blocks with the frames of `streams`, one for every sequence of the batch. Sources that
-/// repeat themselves (`io::replay_id`) are read once: their frames go into the engine's store, and
-/// blocks then hold indices. Streams of one id share their frames. What blocks hold, and where the
-/// run stands after each, is the same without a store; where the sources themselves stand is not.
+/// Fills blocks with the frames of `streams`, one source for every sequence of the batch. Sources
+/// with a replay id (`io::replay_id`) are read once: their frames go into the engine's store, and
+/// later blocks hold indices into the store (`FrameBlock::stored`). Streams with the same id share
+/// their frames.
+///
+/// The run has a place in each stream (a StreamState), which is not always the position of the
+/// source: while frames come from the store the source stays behind, and it may seek ahead to the
+/// next frame that is not stored. The frames of the blocks and the places of the run are the same
+/// with and without a store.
 template <io::FrameSource S>
 class Feed {
  public:
   using Places = std::vector<io::StreamState>;
 
-  /// `cache_bytes`: see FrameCache.
+  /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache. The
+  /// streams and the engine must outlive this object.
   Feed(std::span<S> streams, const io::FrameShape& shape, AnyEngine& engine,
        std::size_t cache_bytes)
       : shape_(shape), engine_(engine), cache_(engine, shape.size(), cache_bytes) {
@@ -52,13 +59,14 @@ class Feed {
     say_what_is_kept();
   }
 
-  /// Sources may keep a block waiting for so many seconds.
+  /// A block waits for sources for at most this many seconds, and for the frames of one more step.
   static constexpr double patience = 0.1;
 
-  /// Fills `block`, and moves `places`, one for each stream, behind its frames. Returns how many of
-  /// its steps there are: at least one, and not all where sources are slow, as a camera is. What
-  /// has come is learned then, and a run can be stopped, before more comes. A source is sought
-  /// where it does not stand at its place. Throws what sources throw.
+  /// Fills `block`, and moves `places`, one for each stream, behind the frames used. Returns the
+  /// number of steps filled: at least 1, and fewer than the block has room for if sources are slow,
+  /// like a camera: so the run learns from the frames that are there, and can be stopped, before
+  /// further frames arrive. Seeks in a source that does not stand at its place. Throws what sources
+  /// throw.
   int fill(const FrameBlock& block, Places& places) {
     if (!std::exchange(begun_, true)) {
       for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
@@ -82,7 +90,7 @@ class Feed {
     return steps;
   }
 
-  /// Adds what it has done so far to `report`.
+  /// Adds the times and counts since construction to `report`.
   void tell(Report& report) const {
     report.waiting += waiting_;
     report.replayed += replayed_;
@@ -91,10 +99,11 @@ class Feed {
     io::add_usage(report.stages, io::usage_since(usage_before_, std::move(stages)));
   }
 
-  /// Whether `fill` has thrown what a source threw.
+  /// Whether an exception thrown by `fill` came from a source.
   [[nodiscard]] bool source_failed() const noexcept { return in_source_; }
 
-  /// Unreadable frames met so far, each counted once, however many streams share a source.
+  /// The number of unreadable frames met so far. Frames of streams with the same replay id count
+  /// once.
   [[nodiscard]] std::uint64_t skipped() const {
     std::uint64_t sum = 0;
     for (const Stream& stream : streams_) {
@@ -109,19 +118,23 @@ class Feed {
 
   struct Stream {
     S* source;
-    FrameTable* table;                       ///< null: its frames are not kept
-    io::Position at;                         ///< where the source stands
-    std::uint64_t skips;                     ///< what it says of unreadable frames
-    Unreadable* unreadable = nullptr;        ///< those of its id, if it has one
-    std::uint32_t entry = FrameTable::none;  ///< of the next frame, while it replays
+    FrameTable* table;                       ///< null if its frames are not kept
+    io::Position at;                         ///< the source's position
+    std::uint64_t skips;                     ///< the source's `skipped()` when last asked
+    Unreadable* unreadable = nullptr;        ///< unreadable frames of its id; null without an id
+    std::uint32_t entry = FrameTable::none;  ///< entry of the next frame, if it is stored
   };
 
+  /// A frame of the current block that goes into the store.
   struct Stored {
-    std::size_t row;
-    std::uint32_t slot;
+    std::size_t row;     ///< in the block: step * batch + stream
+    std::uint32_t slot;  ///< in the store
   };
 
-  /// Whether the frame starts a sequence.
+  // `take`, `replay` and `decode` supply the frame for `row` of `block`, move `position` behind it
+  // and return whether it starts a sequence. `first`: the run has used no frame of this stream yet.
+
+  /// From the store if the frame is there, else from the source.
   bool take(Stream& stream, const FrameBlock& block, std::size_t row, io::Position& position,
             bool first) {
     if (stream.table == nullptr) return decode(stream, block, row, position, first);
@@ -159,15 +172,17 @@ class Feed {
     return info.starts_sequence;
   }
 
-  /// Gives the frame in `row` a place in the store, if it is to have one.
+  /// Allocates a slot in the store for the frame in `row`, which was read at `before`, unless it is
+  /// stored already or must not be kept.
   void remember(Stream& stream, std::size_t row, const io::Position& before, bool starts,
                 bool first) {
     if (stream.table == nullptr || stream.table->find(before) != FrameTable::none) return;
     const io::Position& after = stream.at;
     const bool at_start =
         before.frame == 0 || before.sequence != after.sequence || before.pass != after.pass;
-    // The first frame of a stream is a start wherever it lies in its file, and no start when it
-    // comes again. Where that cannot be told apart it is not kept.
+    // A stream's first frame starts a sequence even in the middle of its file (see io::deal), but
+    // not when it comes again in the next pass. `at_start` says whether the frame may be the first
+    // of its file. If that cannot be told, the frame is not kept.
     if (first && before.frame != 0 && at_start) return;
     const auto slot = cache_.take_slot();
     if (!slot) return;
@@ -175,7 +190,7 @@ class Feed {
     new_.push_back({row, *slot});
   }
 
-  /// Notes the frames between `before` and the one that was delivered from there.
+  /// Records the frames that the source skipped between `before` and the frame it delivered.
   static void note_unreadable(Stream& stream, const io::Position& before) {
     const io::Position& after = stream.at;
     const std::uint64_t skips = std::exchange(stream.skips, stream.source->skipped());
@@ -186,7 +201,8 @@ class Feed {
       stream.unreadable->emplace(after.sequence, i);
     }
     if (!moved_on) return;
-    std::uint64_t tail = stream.skips - std::min(skips, stream.skips);  // of the one before
+    // The number of frames skipped from `before` to the end of its pass or sequence.
+    std::uint64_t tail = stream.skips - std::min(skips, stream.skips);
     tail -= std::min(tail, end);
     if (const auto length = stream.source->length()) {
       tail = *length - before.frame - (after.frame == 0 ? 1 : 0);
@@ -196,7 +212,8 @@ class Feed {
     }
   }
 
-  /// A frame that is kept is decoded once, whichever of its streams came to it first.
+  /// Tells the sources whether their frames are kept: then each is decoded once only, by whichever
+  /// of the streams of its file reaches it first.
   void say_what_is_kept() {
     keeping_ = !cache_.full();
     for (Stream& stream : streams_) {
@@ -204,8 +221,8 @@ class Feed {
     }
   }
 
-  /// Sends the source ahead to what comes behind the stored frames, so that it is there in time,
-  /// and no further than up to what is stored again.
+  /// Lets the source seek to the next frame that is not stored, and read ahead from there up to the
+  /// next stored one, so that these frames are ready when the stored ones have been used.
   void prepare(Stream& stream, std::uint64_t pass) {
     auto missing = stream.table->first_missing(stream.entry);
     if (!missing) return;
@@ -216,10 +233,10 @@ class Feed {
     stream.at = *missing;
   }
 
-  /// Puts the new frames of the block into the store, many at a time.
+  /// Copies the new frames of the block into the store, adjacent ones together.
   void store(const FrameBlock& block) {
     for (std::size_t i = 0; i < new_.size();) {
-      std::size_t n = 1;  // slots follow one another, rows only where all streams are decoded
+      std::size_t n = 1;  // slots are consecutive; rows are so only if all streams were decoded
       while (i + n < new_.size() && new_[i + n].row == new_[i].row + n) ++n;
       engine_.store_frames(new_[i].slot,
                            block.pixels.subspan(new_[i].row * shape_.size(), n * shape_.size()));
@@ -228,7 +245,7 @@ class Feed {
     new_.clear();
   }
 
-  /// One line, once it is known how much of the sources is stored.
+  /// Logs one line as soon as it is known whether all frames fit into the store.
   void tell() {
     if (!cache_.full() && (decoded_ > 0 || !complete())) return;
     told_ = true;
@@ -240,6 +257,7 @@ class Feed {
                             : "frame cache: all " + what + "; nothing is decoded any more");
   }
 
+  /// Whether no stream needs its source any more.
   [[nodiscard]] bool complete() {
     return std::all_of(streams_.begin(), streams_.end(), [](Stream& stream) {
       return stream.table != nullptr && stream.entry != FrameTable::none &&
@@ -252,14 +270,14 @@ class Feed {
   FrameCache cache_;
   std::map<std::string, Unreadable> unreadable_;  // by replay_id
   std::vector<Stream> streams_;
-  std::vector<Stored> new_;    // of the block in hand
-  std::uint64_t decoded_ = 0;  // frames of the block in hand
-  bool begun_ = false;
-  bool in_source_ = false;  // what a source throws leaves it so
-  bool told_ = false;
-  bool keeping_ = false;        // new frames, as far as they can be kept
-  double waiting_ = 0;          // seconds for sources
-  std::uint64_t replayed_ = 0;  // frames from the store
+  std::vector<Stored> new_;     // frames of the current block that go into the store
+  std::uint64_t decoded_ = 0;   // frames of the current block that came from sources
+  bool begun_ = false;          // `fill` has been called
+  bool in_source_ = false;      // a call of a source is in progress, or has thrown
+  bool told_ = false;           // the log line was written, or there is nothing to say
+  bool keeping_ = false;        // the store has room for new frames
+  double waiting_ = 0;          // seconds spent in sources
+  std::uint64_t replayed_ = 0;  // frames taken from the store
   std::vector<io::StageUsage> usage_before_;
 };
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How good the prediction is at the end of a run.
+/// Measures how good the prediction is at the end of a run.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace pvm::inline v0 {
 
-/// Keeps the score of a run's last `window` steps: of a whole pass of a source, for example. If the
-/// run is stopped early, of the last whole window before, or of everything if there was none.
+/// A callback that keeps the score of a run's last `window` steps (at least 1), for example of one
+/// whole pass of a source. If the run is stopped early, it has the score of the latest complete
+/// window, or of all steps if there was none.
 class LastPass {
  public:
   explicit LastPass(std::uint64_t window) : window_(std::max<std::uint64_t>(1, window)) {}
@@ -23,13 +24,13 @@ class LastPass {
     previous_ = moment.begin;
     first_ = kept_ = {};
   }
-  /// Windows are counted back from the target.
+  /// The next end of a window; windows are counted back from the target.
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
     if (step >= target_) return never;
     return target_ - (target_ - step - 1) / window_ * window_;
   }
   void at(const Moment& moment) {
-    if (moment.step - previous_ < window_) {  // the first, where the run is no whole windows
+    if (moment.step - previous_ < window_) {  // the first window, which may be incomplete
       first_ = {moment.score, moment.step - previous_};
     } else {
       kept_ = {moment.score, window_};
@@ -44,7 +45,7 @@ class LastPass {
   }
 
   [[nodiscard]] const Score& score() const noexcept { return kept_.score; }
-  /// The steps it is of; 0 if there were none.
+  /// The number of steps that `score` covers; 0 if there were none.
   [[nodiscard]] std::uint64_t steps() const noexcept { return kept_.steps; }
 
  private:
@@ -55,7 +56,7 @@ class LastPass {
 
   std::uint64_t window_;
   std::uint64_t target_ = 0;
-  std::uint64_t previous_ = 0;  // step of the call before
+  std::uint64_t previous_ = 0;  // the step of the previous call
   Scored first_, kept_;
 };
 

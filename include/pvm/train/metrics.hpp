@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Measurements, a JSON object per line.
+/// Writes measurements of a run to a file, as a JSON object per line.
 
 #include <algorithm>
 #include <array>
@@ -31,18 +31,21 @@
 
 namespace pvm::inline v0 {
 
-/// Appends a line to a file at every multiple of `every` steps and at the end, over the steps since
-/// the line before: step, fps (frames of all sequences per second), loss (mean squared error of all
-/// outputs of all units), mse and psnr of the prediction, persistence_mse and persistence_psnr of
-/// repeating the last frame, seconds (of training; a resumed run counts on). Unmeasured is null.
+/// A callback that appends a line at every multiple of `every` steps and at the end of the run. A
+/// line covers the steps since the line before: step, fps (frames of all sequences per second of
+/// wall time), loss (mean squared error of all outputs of all units), mse and psnr (dB) of the
+/// prediction, persistence_mse and persistence_psnr of repeating the frame of two steps before,
+/// seconds (of training so far, those of the run's parts before a resume included). Values that
+/// were not measured are null.
 ///
-/// A run that begins at step k keeps the lines up to k of a file that is there and drops later
-/// ones: those steps are run again. One that begins at 0 keeps the whole old file as FILE.old, or
-/// FILE.old2 and so on, whatever name is free. A file that is something else is refused.
+/// If the file exists: a run that begins at step k > 0 keeps its lines up to step k and drops later
+/// ones, because those steps are run again. A run that begins at step 0 renames the file to
+/// FILE.old, or FILE.old2 and so on, whichever name is free. A file that holds something else is
+/// refused.
 class Metrics {
  public:
-  /// `own`: metrics of the program's own (see MetricType), behind the others in each line. Throws
-  /// Error (Fault::usage) for a name that a line has already.
+  /// `every`: at least 1. `own`: metrics of the program's own (see MetricType), appended to each
+  /// line. Throws Error (Fault::usage) if one has the name of another key of the line.
   template <class... M>
   explicit Metrics(std::filesystem::path path, std::uint64_t every = 1000, M... own)
       : path_(std::move(path)), every_(std::max<std::uint64_t>(1, every)) {
@@ -52,7 +55,7 @@ class Metrics {
     if constexpr ((MetricType<M> && ...)) (add(std::move(own)), ...);
   }
 
-  /// Throws Error (Fault::usage) where no metrics can be written.
+  /// Throws Error (Fault::usage) if the file cannot be written or holds something else.
   void begin(const Moment& moment) {
     file_.reset();
     last_step_ = moment.begin;
@@ -96,6 +99,7 @@ class Metrics {
     });
   }
 
+  /// A line of metrics; nothing if it is none, or incomplete.
   static std::optional<nlohmann::json> parse(const std::string& line) {
     auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned()) {
@@ -104,6 +108,7 @@ class Metrics {
     return json;
   }
 
+  /// Whether the file is empty or its first line is a line of metrics.
   [[nodiscard]] bool holds_metrics() const {
     std::ifstream file(path_);
     if (!file) refuse("it exists and cannot be read; choose another name");
@@ -134,7 +139,8 @@ class Metrics {
     last_seconds_ = moment.seconds;
   }
 
-  /// Not before there is something to write, so that a run that fails at once changes nothing.
+  /// Opens the file for a run that begins at step `begin`. Called only when there is something to
+  /// write, so that a run that fails at once changes nothing.
   void open(std::uint64_t begin) {
     std::error_code ignored;
     io::make_directories_of(path_);
@@ -151,7 +157,7 @@ class Metrics {
     if (is_ready) file_->open(path_, std::ios::app);
   }
 
-  /// Whether the name is free now.
+  /// Renames the file to FILE.old or the like, unless it is empty. False if that fails.
   [[nodiscard]] bool set_aside() const {
     std::error_code fault;
     if (std::filesystem::file_size(path_, fault) == 0) return true;
@@ -164,14 +170,15 @@ class Metrics {
     return !fault;
   }
 
-  /// Whether lines can be appended: a full disk is no reason to end a run.
+  /// Drops the lines of steps after `begin` and reads how many seconds the run has trained already.
+  /// False if the file cannot be rewritten; a full disk is no reason to end the run.
   [[nodiscard]] bool drop_after(std::uint64_t begin) {
     std::ifstream file(path_);
     std::string kept, line;
     while (std::getline(file, line)) {
       const auto json = parse(line);
       if (!json || (*json)["step"] > begin)
-        continue;  // or a line that a killed run left unfinished
+        continue;  // a later step, or a line that a killed run left incomplete
       kept += line + "\n";
       const auto& seconds = (*json)["seconds"];
       if (seconds.is_number()) seconds_before_ = seconds.get<double>();
@@ -192,8 +199,8 @@ class Metrics {
   std::optional<std::ofstream> file_;
   std::uint64_t last_step_ = 0;
   double last_seconds_ = 0;
-  double seconds_before_ = 0;  // of the run's earlier parts
-  bool failed_ = false;
+  double seconds_before_ = 0;  // seconds of training in the run's earlier parts
+  bool failed_ = false;        // a warning about the file has been logged
 };
 
 static_assert(Callback<Metrics>);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The progress line.
+/// Prints the progress of a run.
 
 #include <algorithm>
 #include <cmath>
@@ -20,14 +20,14 @@
 
 namespace pvm::inline v0 {
 
-/// What a progress line says.
+/// The content of a progress line.
 struct ProgressReport {
-  std::uint64_t step = 0;
-  std::uint64_t target = 0;
-  double average_fps = 0;    ///< frames per second (of all sequences) since the run began
-  double immediate_fps = 0;  ///< ... since the last line
-  double seconds_left = 0;
-  std::optional<double> psnr{};  ///< of the prediction, in dB, where it was measured
+  std::uint64_t step = 0;        ///< the step counter
+  std::uint64_t target = 0;      ///< the step counter at the end of the run
+  double average_fps = 0;        ///< frames per second (of all sequences) since `fit` began
+  double immediate_fps = 0;      ///< frames per second since the previous line
+  double seconds_left = 0;       ///< estimated time to the end
+  std::optional<double> psnr{};  ///< of the prediction, in dB; none if it was not measured
 };
 
 /// `12500000/100000000 (12.5%) | fps: 318.2 avg / 321.4 inst | ETA: 77h12m04s | psnr: 24.3`
@@ -52,10 +52,11 @@ inline std::string progress_line(const ProgressReport& report) {
   return text;
 }
 
-/// Prints how far a run is: one line rewritten twice a second on a terminal, else a line at every
-/// multiple of `every` steps. Where the run has a TimeLimit, `most_seconds` tells it, for the ETA.
+/// A callback that prints the progress of a run: on a terminal one line that is rewritten about
+/// twice a second, else a line at every multiple of `every` steps.
 class Progress {
  public:
+  /// `out`: an open file. `most_seconds`: the limit of a TimeLimit if the run has one, for the ETA.
   explicit Progress(std::uint64_t every = 1000, std::FILE* out = stdout,
                     double most_seconds = std::numeric_limits<double>::infinity())
       : every_(std::max<std::uint64_t>(1, every)),
@@ -108,7 +109,7 @@ class Progress {
   }
 
   void write(std::string line) {
-    if (terminal_) {  // over the line before, also where that was longer
+    if (terminal_) {  // overwrites the previous line, which may have been longer
       const std::size_t width = line.size();
       line.insert(line.begin(), '\r');
       if (width < width_) line.append(width_ - width, ' ');
@@ -127,7 +128,7 @@ class Progress {
   std::uint64_t last_step_ = 0;
   double last_seconds_ = 0;
   std::uint64_t stride_ = 1;  // steps until the next line on a terminal
-  std::size_t width_ = 0;     // of the line on the terminal
+  std::size_t width_ = 0;     // characters of the line on the terminal
 };
 
 static_assert(Callback<Progress>);

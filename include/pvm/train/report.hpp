@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where a run's time went, from the file to the step.
+/// Reports where the time of a run went, from the file to the step.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,23 +15,25 @@
 
 namespace pvm::inline v0 {
 
-/// Of one `fit`. Seconds are of wall time, but for the stages' busy ones, which all threads add to.
+/// The times and counts of one `fit`. All times are seconds of wall time, except the stages'
+/// `busy`, which is summed over threads.
 struct Report {
-  double seconds = 0;
+  double seconds = 0;                    ///< the whole `fit`
   double engine = 0;                     ///< in the engine; with a GPU, waiting for it
   std::optional<double> gpu{};           ///< the GPU ran steps, by its own clock; if there is one
-  double waiting = 0;                    ///< for frames from sources
-  double other = 0;                      ///< callbacks, and handing frames over
-  std::uint64_t frames = 0;              ///< of all sequences
-  std::uint64_t replayed = 0;            ///< of these, from the engine's store
-  std::vector<io::StageUsage> stages{};  ///< of the sources, in the order frames go through them
+  double waiting = 0;                    ///< waiting for frames from sources
+  double other = 0;                      ///< callbacks, and copying frames into blocks
+  std::uint64_t frames = 0;              ///< frames of all sequences
+  std::uint64_t replayed = 0;            ///< frames of these that came from the engine's store
+  std::vector<io::StageUsage> stages{};  ///< of the sources, in the order frames pass them
 
-  /// Frames per second, from end to end.
+  /// Frames per second over the whole `fit`.
   [[nodiscard]] double rate() const {
     return seconds > 0 ? static_cast<double>(frames) / seconds : 0;
   }
-  /// The part of the time that the engine computed, 0 to 1.
+  /// The fraction of the time during which the engine computed, 0 to 1.
   [[nodiscard]] double engine_share() const { return share(gpu.value_or(engine)); }
+  /// `part` seconds as a fraction of the whole time, 0 to 1.
   [[nodiscard]] double share(double part) const {
     return seconds > 0 ? std::min(1.0, part / seconds) : 0;
   }
@@ -45,7 +47,7 @@ inline std::string percent(double share) {
   return text;
 }
 
-/// The stage whose threads had the least rest; null where sources tell of none.
+/// The stage whose threads were busiest; null if the sources report no stages.
 inline const io::StageUsage* busiest_stage(const Report& report) {
   const auto load = [](const io::StageUsage& stage) {
     return stage.busy / static_cast<double>(std::max<std::size_t>(1, stage.threads));
@@ -58,7 +60,7 @@ inline const io::StageUsage* busiest_stage(const Report& report) {
 
 }  // namespace detail
 
-/// One sentence: what limited the run, and what would move that.
+/// One sentence that names the bottleneck of the run and what would relieve it.
 inline std::string bottleneck(const Report& report) {
   const std::string engine = detail::percent(report.engine_share());
   const std::string waiting = detail::percent(report.share(report.waiting));
@@ -81,14 +83,15 @@ inline std::string bottleneck(const Report& report) {
     cure = std::string(stage->name == "read" ? "a faster disk, " : "") +
            "frames that are easier to decode, or several files side by side (a batch)";
   }
-  const bool replays = report.replayed > 0;  // else nothing is kept, or there was no second pass
+  // False if no frames are kept, or there was no second pass.
+  const bool replays = report.replayed > 0;
   return "The bottleneck is " + name + ": the engine waited for it " + waiting + " of the time; " +
          cure + " would help" +
          (replays ? ", and so would a longer run, or a larger frame cache if not all frames fit."
                   : ".");
 }
 
-/// The report as lines of text: a table of the stages, the rate and the bottleneck.
+/// The report as several lines of text: a table of the stages, the rate and the bottleneck.
 inline std::string report_text(const Report& report) {
   std::string text;
   char line[200];

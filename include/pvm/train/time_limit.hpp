@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ends a run when its time is up.
+/// Ends a run after a given wall time.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace pvm::inline v0 {
 
-/// Stops `fit` once `seconds` of wall time have passed, as Ctrl-C would: checkpoints are saved. How
-/// many steps that are depends on the machine; what the steps compute does not. It looks at the
-/// clock about once a second, at first after a step: one may take seconds.
+/// A callback that stops `fit` after `seconds` of wall time, as Ctrl-C does, so that checkpoints
+/// are saved. The number of steps done by then depends on the machine; what the steps compute does
+/// not. It looks at the clock about once a second; the first time after one step, since a step may
+/// take seconds.
 class TimeLimit {
  public:
   explicit TimeLimit(double seconds) : seconds_(seconds) {}
@@ -27,14 +28,15 @@ class TimeLimit {
     if (moment.seconds >= seconds_) moment.trainer.request_stop();
     const auto steps = static_cast<double>(moment.step - moment.begin);
     const double wait = std::clamp(seconds_ - moment.seconds, 0.0, 1.0);
-    // as many steps as take so long, but not many more than there were to judge by
+    // The number of steps that take `wait` seconds at the average rate so far, but at most twice
+    // the steps done, since an average over few steps is not reliable.
     const double more = std::min(wait * steps / std::max(moment.seconds, 1e-9), 2 * steps);
     look_at_ = moment.step + std::max<std::uint64_t>(1, static_cast<std::uint64_t>(more));
   }
 
  private:
   double seconds_;
-  std::uint64_t look_at_ = 0;
+  std::uint64_t look_at_ = 0;  // the step at which to look at the clock next
 };
 
 static_assert(Callback<TimeLimit>);

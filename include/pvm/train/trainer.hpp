@@ -31,12 +31,14 @@
 
 namespace pvm::inline v0 {
 
-/// Backends as values, for programs that choose at run time.
+/// Backends as values, for programs that choose at run time. `automatic`: the GPU if one can be
+/// used, else the CPU.
 enum class BackendChoice { automatic, cuda, host };
 
-/// What a Trainer's backend is unless named: decided at run time where nvcc compiles, else the CPU.
-/// Two types, so that a program may link files of both kinds; where it does, name `automatic` and
-/// `cuda` in files that nvcc compiles only.
+/// The default backend of a Trainer: `automatic` in files that nvcc compiles, else `host`. Because
+/// these are different types, a program may link files of both kinds without violating the one
+/// definition rule; in such a program, name `automatic` and `cuda` only in files that nvcc
+/// compiles.
 #if defined(__CUDACC__)
 using DefaultBackend = automatic;
 #else
@@ -44,22 +46,25 @@ using DefaultBackend = host;
 #endif
 
 struct TrainerOptions {
-  int batch = 1;                 ///< number of sequences, where the Trainer's Batch is `dynamic`
-  std::uint64_t seed = 0;        ///< of the first weights
-  Reduce reduce = Reduce::mean;  ///< how the sequences' updates become one
-  Mode mode = Mode::learn;
-  int threads = 0;                                   ///< host: 0 = one per core
-  bool graph = true;                                 ///< CUDA: replay captured steps
-  BackendChoice backend = BackendChoice::automatic;  ///< among those of the Trainer's Backend
-  /// Bytes that decoded frames may take in the engine's memory, so that later passes need no
-  /// decoding; 0: none are kept.
+  int batch = 1;           ///< number of sequences; used only if the Trainer's Batch is dynamic
+  std::uint64_t seed = 0;  ///< of the initial weights
+  Reduce reduce = Reduce::mean;  ///< how the updates of the sequences are combined
+  Mode mode = Mode::learn;       ///< learn, or freeze: run forward only
+  int threads = 0;               ///< host: number of threads; 0: one per core. Changes no result
+  bool graph = true;             ///< CUDA: replay captured steps as a CUDA graph
+  /// Chooses at run time among the backends that the Trainer's Backend allows.
+  BackendChoice backend = BackendChoice::automatic;
+  /// Bytes that decoded frames may take in the engine's store, so that later passes need no
+  /// decoding. 0: no frames are kept. The default is a quarter of the host's free memory, or half
+  /// of the GPU's.
   std::size_t cache_bytes = share_of_free_memory;
 };
 
 namespace detail {
 
 #if defined(__CUDACC__)
-/// Whether to use the GPU. Throws where it was asked for and is not there.
+/// Whether to use the GPU: it is wanted and there is one. If there is none, throws Fault::device if
+/// it is `required`, else logs a warning.
 inline bool choose_cuda(bool required, bool wanted) {
   if (!wanted) return false;
   std::string why;
@@ -69,14 +74,16 @@ inline bool choose_cuda(bool required, bool wanted) {
   return false;
 }
 
-/// The rule a GPU learns by: that of a network's type if kernels can run it, else momentum.
+/// The learning rule for which the GPU's kernels are compiled: that of the network's type if
+/// kernels can run it, else momentum.
 template <class Net>
 using CudaRule =
     std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
                            std::same_as<typename Net::rule, Adam> || RunsOnGpu<typename Net::rule>,
                        typename Net::rule, Momentum>;
 
-/// What a spec asks for and the kernels of `Net` do not have; empty if nothing.
+/// What `spec` asks for but the kernels of `Net` cannot do, as part of a sentence; empty if
+/// nothing.
 template <class Net>
 std::string lacks_on_gpu(const Spec& spec) {
   const std::string hint = std::same_as<Net, RuntimeNetwork>
@@ -93,12 +100,13 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The hidden values of a unit for which the engines of whole units are compiled: those of the
-/// published models. A network that is a type has no other engine than the same spec in a
-/// file, and so trains to the same bits.
+/// The number of hidden values for which the engines in `chip/` are compiled: that of the published
+/// models. They are not specialised for the types of networks: a network that is a type runs on the
+/// same engine as its spec in a file, and so gives the same bits.
 inline constexpr int hidden_on_chip = 49;
 
-/// Whether one of these engines may be the one; a spec must fit besides.
+/// Whether an engine in `chip/` is possible for these template arguments. Whether it fits the spec
+/// and the GPU is known at run time only.
 template <class Precision, int Batch, class Net>
 consteval bool may_stay_on_chip() {
   constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
@@ -108,18 +116,18 @@ consteval bool may_stay_on_chip() {
          (Net::hidden == dynamic || Net::hidden == hidden_on_chip);
 }
 
-/// Weights in fp32 that the second-level cache can keep are better left to the engine that has it
-/// keep them.
+/// Whether CudaStreamEngine is the better choice. It is not for fp32 weights of at most twice the
+/// size of the L2 cache: CudaEngine is faster then, because it keeps weights in that cache.
 template <class Precision>
 bool worth_streaming(const Spec& spec) {
   const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
   return !std::same_as<Precision, fp32> || bytes > 2 * describe_device().cache_bytes;
 }
 
-/// One sequence with momentum has engines of its own: one that keeps what it can of its weights on
-/// the chip, where the network fits it, one that streams whole units, and one for others in fp32;
-/// everything else runs as a batch on tensor cores. Throws Error (device) for what a GPU cannot
-/// run.
+/// Chooses the engine on the GPU. For one sequence with momentum, in this order: CudaChipEngine,
+/// which keeps as many weights as possible on the chip, if the network fits it; CudaStreamEngine,
+/// which streams the weights of whole units; in fp32, CudaEngine for any other network. Everything
+/// else runs on CudaBatchEngine, on tensor cores. Throws Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
@@ -141,7 +149,8 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
     return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
-      // A momentum that lives long is better kept as an array, as batches do.
+      // A momentum too large for deferred updates needs a momentum array, which CudaBatchEngine
+      // has.
       const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
       if (batch == 1 && short_lived) {
         return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
@@ -153,8 +162,8 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
 }
 #endif
 
-/// Whether the host engine of such a network is compiled with optimisation: with pvm::compiled a
-/// spec's is, however the program is compiled.
+/// Whether the host engine for `Net` is compiled with optimisation. That for specs always is with
+/// pvm::compiled, however the program itself is compiled.
 #if defined(__OPTIMIZE__)
 template <class Net>
 inline constexpr bool optimised = true;
@@ -187,7 +196,9 @@ inline void refuse_cuda(bool required) {
               "(PVM_CUDA=ON) or choose the host backend");
 }
 
-/// The same in files that nvcc compiles and in others for pvm::host, since a program may have both.
+/// Chooses the engine. For the backend `host` this function does the same in files that nvcc
+/// compiles and in others, because a program may contain both. Throws Fault::device if a GPU is
+/// required but cannot be used, Fault::usage for tf32 on the host, and what the engines throw.
 template <class Precision, int Batch, class Net, class Backend>
 AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
   const int batch = Batch == dynamic ? options.batch : Batch;
@@ -214,11 +225,13 @@ AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
 
 }  // namespace detail
 
-/// Trains a network online: a frame, a step, an update. Precision: `fp32`, `tf32`, `bf16` or
-/// `fp16`. Batch: how many independent sequences share the weights, or `dynamic`. Net: a Network,
-/// or RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`. Of
-/// several GPUs it takes the one that is current in the thread that makes it; make that current
-/// (cudaSetDevice) in other threads that use it, too.
+/// Trains a network online: each step takes one frame of every sequence and updates the weights.
+///
+/// Precision: `fp32`, `tf32` (GPU only), `bf16` or `fp16`. Batch: the number of independent
+/// sequences that share the weights, or `dynamic` (`TrainerOptions::batch`). Net: a Network, or
+/// RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`. If there
+/// are several GPUs, the one that is current in the constructing thread is used; other threads that
+/// use the trainer must make it current too (cudaSetDevice).
 ///
 ///     pvm::Trainer<> trainer{pvm::load_spec("model_zoo/tiny.json")};
 ///     trainer.fit(source, pvm::Steps{10'000}, pvm::Progress{});
@@ -237,20 +250,22 @@ class Trainer : public TrainerBase {
                 "pvm: the backend is pvm::host, pvm::cuda or pvm::automatic");
 
  public:
-  /// A new run at step 0. Throws Error (spec, usage, memory, device).
+  /// Starts a new run at step 0. Throws Error: Fault::spec if the spec is not valid, Fault::usage
+  /// if the options cannot work, Fault::memory, Fault::device.
   explicit Trainer(const Spec& spec,
                    const TrainerOptions& options = {}) requires(std::same_as<Net, RuntimeNetwork>)
       : Trainer(spec, options, options.seed) {
     start_new();
   }
 
-  /// The same, for a network that is a type.
+  /// The same for a network that is a type.
   explicit Trainer(const TrainerOptions& options = {}) requires(!std::same_as<Net, RuntimeNetwork>)
       : Trainer(Net::spec(), options, options.seed) {
     start_new();
   }
 
-  /// A spec for a network that is a type, or none for one that is not: refused in a sentence.
+  // The next two constructors exist for their error messages: a spec given for a network that is a
+  // type, and no spec given for RuntimeNetwork.
   template <class N = Net>
   requires(!std::same_as<N, RuntimeNetwork>) explicit Trainer(const Spec& spec,
                                                               const TrainerOptions& options = {})
@@ -268,8 +283,10 @@ class Trainer : public TrainerBase {
         "returns, or a pvm::Network<...> as its third template argument");
   }
 
-  /// Continues a run, with its seed; or starts one from weights alone. A run of another precision
-  /// goes on from its fp32 weights. Throws Error (also checkpoint).
+  /// Continues a run from its checkpoint, with its seed; or starts a new run from a checkpoint that
+  /// holds only weights. A run of another precision continues from its fp32 weights. Throws Error
+  /// as the constructors above, and Fault::checkpoint if the checkpoint is of another network or
+  /// batch.
   explicit Trainer(const io::Checkpoint& checkpoint, const TrainerOptions& options = {})
       : Trainer(spec_of(checkpoint), options,
                 checkpoint.state.resumable() ? checkpoint.seed : options.seed) {
@@ -290,8 +307,8 @@ class Trainer : public TrainerBase {
     restore(checkpoint);
   }
 
-  /// Trains on a source, or on a range of them, one for every sequence of the batch, and calls the
-  /// callbacks meanwhile: see TrainerBase::fit. What does not fit is refused in one sentence.
+  /// Trains on a source, or on a range of sources, one for every sequence of the batch, and calls
+  /// the callbacks: see TrainerBase::fit. Arguments of wrong types give one readable compile error.
   template <class Frames, class... Callbacks>
   FitResult fit(Frames&& frames, Callbacks&&... callbacks) {
     constexpr bool are_frames = detail::Source<Frames> || detail::StreamRange<Frames>;
@@ -322,7 +339,8 @@ class Trainer : public TrainerBase {
     return detail::make_engine<Precision, Batch, Net, Backend>(spec, options);
   }
 
-  /// A checkpoint's own spec, or that of the type, if it is the same network.
+  /// The spec to continue with: the checkpoint's, or that of the type `Net`. Throws
+  /// Fault::checkpoint if these are different networks.
   static Spec spec_of(const io::Checkpoint& checkpoint) {
     if constexpr (std::same_as<Net, RuntimeNetwork>) {
       return checkpoint.spec;

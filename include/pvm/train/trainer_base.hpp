@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What all trainers share, whatever their engine: the loop from frames to steps.
+/// The part of a trainer that does not depend on its engine's type: the loop that takes frames from
+/// sources, runs steps on them and calls the callbacks.
 
 #include <algorithm>
 #include <atomic>
@@ -35,12 +36,12 @@
 
 namespace pvm::inline v0 {
 
-/// What `fit` has done.
+/// The result of a `fit`.
 struct FitResult {
-  std::uint64_t step = 0;     ///< steps done, those before `fit` included
-  bool cut_short = false;     ///< `request_stop` came before the target
-  double seconds = 0;         ///< of wall time
-  std::uint64_t skipped = 0;  ///< unreadable frames met, each counted once
+  std::uint64_t step = 0;     ///< the step counter: steps done, those before `fit` included
+  bool cut_short = false;     ///< `request_stop` was called before the target was reached
+  double seconds = 0;         ///< wall time
+  std::uint64_t skipped = 0;  ///< number of unreadable frames met, each counted once
 };
 
 namespace detail {
@@ -55,7 +56,8 @@ template <class R>
 concept StreamRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     io::FrameSource<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// One callback of a `fit`, with what it waits for and what was scored meanwhile.
+/// A callback of a `fit`, the step at which it will be called next, and the score since its last
+/// call.
 template <class C>
 struct Waiting {
   C& callback;
@@ -63,7 +65,7 @@ struct Waiting {
   Score score{};
 };
 
-/// The last part of a path, also of one that ends in a slash.
+/// The last component of a path, even if it ends in a slash.
 inline std::string file_name_of(const std::string& name) {
   const std::filesystem::path path = name;
   const auto last = path.has_filename() ? path.filename() : path.parent_path().filename();
@@ -72,7 +74,10 @@ inline std::string file_name_of(const std::string& name) {
 
 }  // namespace detail
 
-/// A run: an engine, its spec, and where its sources stand. Made by `Trainer`.
+/// A run: an engine, its spec, and the run's position in each source. Base class of every
+/// `Trainer`, and what callbacks see (`Moment::trainer`). Except for `request_stop`, its functions
+/// must be called by one thread at a time; those that read results wait for steps that are still
+/// running.
 class TrainerBase {
  public:
   TrainerBase(const TrainerBase&) = delete;
@@ -81,16 +86,16 @@ class TrainerBase {
   [[nodiscard]] const Spec& spec() const noexcept { return spec_; }
   [[nodiscard]] std::uint64_t step() { return engine_.step(); }
   [[nodiscard]] int batch() { return engine_.batch(); }
-  /// Whether weights can change: not where they are frozen, or all rates are 0.
+  /// Whether weights can change: false if the run is frozen or all its learning rates are 0.
   [[nodiscard]] bool learns() const noexcept {
     const bool later = spec_.delay_final_learning_rate && spec_.final_learning_rate != 0;
     const bool between =
         spec_.delay_intermediate_learning_rate && spec_.intermediate_learning_rate != 0;
     return options_.mode == Mode::learn && (spec_.initial_learning_rate != 0 || later || between);
   }
-  /// One line for logs: what runs where.
+  /// One line for logs: which engine runs on which device.
   [[nodiscard]] std::string description() { return engine_.description(); }
-  /// The frames the network sees.
+  /// The shape of the frames that the network sees.
   [[nodiscard]] io::FrameShape frame_shape() const {
     return {spec_.frame_side(), spec_.frame_side(), spec_.input_channels};
   }
@@ -114,8 +119,8 @@ class TrainerBase {
     engine_.read_hidden(out);
     return out;
   }
-  /// The first sequence's last frame, [side][side][channels]; empty before the first step. Valid
-  /// until the next step.
+  /// The newest frame of the batch's first sequence, [side][side][channels]; empty before the first
+  /// step. Valid until the next step.
   [[nodiscard]] std::span<const std::uint8_t> last_frame() {
     if (last_stored_ != not_stored) {
       last_frame_.resize(frame_shape().size());
@@ -124,18 +129,20 @@ class TrainerBase {
     return last_frame_;
   }
 
-  /// Where the time of the last `fit` went that has ended.
+  /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
 
-  /// Everything a later run needs to continue bit by bit. Call it between `fit`s or in a callback.
+  /// Everything a later run needs to continue with bit-identical results. Call it between `fit`s or
+  /// in a callback.
   [[nodiscard]] io::Checkpoint checkpoint() {
     auto streams = streams_;
-    streams.resize(static_cast<std::size_t>(batch()));  // before the first `fit` there are none
+    streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
     return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
   }
 
-  /// Continues from `checkpoint`: the next `fit` goes on with the frame after its last one. Throws
-  /// Error (Fault::checkpoint) if it is of another network or batch.
+  /// Replaces the state of this run by that of `checkpoint`; the next `fit` continues with the
+  /// frame after the checkpoint's last one. Throws Error (Fault::checkpoint) if the checkpoint is
+  /// of another network or batch.
   void restore(const io::Checkpoint& checkpoint) {
     const EngineState& state = checkpoint.state;
     if (io::detail::network_of(checkpoint.spec) != io::detail::network_of(spec_)) {
@@ -156,18 +163,24 @@ class TrainerBase {
     if (resumed_) seed_ = checkpoint.seed;
   }
 
-  /// Makes `fit` return after the steps in hand. Only sets a flag: may be called in a signal
-  /// handler, and from any thread.
+  /// Makes the current `fit` return after the current block of steps. It only sets a flag, so it
+  /// may be called from a signal handler and from any thread.
   void request_stop() noexcept { stop_.store(true); }
 
-  /// Trains (or only looks, see `Mode`) on the frames of `source` until the step counter reaches
-  /// its target, and calls the callbacks meanwhile. Needs a batch of 1.
+  /// Trains on the frames of `source` (or only runs the network on them, see `Mode`) until the step
+  /// counter reaches its target: that of a `Steps` argument, else the spec's `steps`. Calls the
+  /// callbacks in the order given. Needs a batch of 1.
+  ///
+  /// Throws Error: Fault::usage if the number of sources is not the batch or a callback asks for a
+  /// step that is not ahead; what the source, the engine and the callbacks throw. If a source fails
+  /// in the middle of a run, the callbacks' `end` is called first, so that a checkpoint is saved.
   template <detail::Source S, detail::CallbackArgument... C>
   FitResult fit(S&& source, C&&... callbacks) {
     return fit_streams(std::span<std::remove_cvref_t<S>>(&source, 1), callbacks...);
   }
 
-  /// The same for a batch: one stream for every sequence, as `io::deal` makes them.
+  /// The same for a batch: `streams` is a contiguous range with one source for every sequence, as
+  /// `io::deal` makes them.
   template <detail::StreamRange R, detail::CallbackArgument... C>
   FitResult fit(R&& streams, C&&... callbacks) {
     using S = std::ranges::range_value_t<R>;
@@ -222,12 +235,13 @@ class TrainerBase {
     return std::apply([&](auto&... each) { return loop(streams, target, each...); }, waiting);
   }
 
+  /// Runs blocks of steps up to the next step at which a callback is due, and calls it there.
   template <class S, class... W>
   FitResult loop(std::span<S> streams, std::uint64_t target, W&... waiting) {
     const Served stop_is_served{stop_};
     find_places(streams);
     const LeavePlaces leave_places{streams, left_at_};
-    keep_last_frame();  // the store is about to be emptied
+    keep_last_frame();  // because Feed empties the store
     Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
     const auto started = Clock::now();
     Moment moment{*this, step(), step(), target};
@@ -245,12 +259,13 @@ class TrainerBase {
         tell_time();
         if (moment.step == event) {
           const Score score = take_score();
-          tell_time();  // the engine may have had work left
+          tell_time();  // again, because take_score has waited for the engine
           (call(waiting, moment, score), ...);
         }
       }
     } catch (...) {
-      // What has been learned is not lost with the source: the callbacks may save it.
+      // If a source has failed, end the run properly first, so that callbacks can save what has
+      // been learned.
       if (!feed.source_failed() || moment.step == moment.begin) throw;
       moment.cut_short = true;
       const Score score = take_score();
@@ -266,6 +281,7 @@ class TrainerBase {
     return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
   }
 
+  /// Waits for the engine, and takes the score since the previous call.
   Score take_score() {
     io::Stopwatch watch;
     const Score score = engine_.take_score();
@@ -290,7 +306,8 @@ class TrainerBase {
     waiting.due = due(waiting.callback, moment.step);
   }
 
-  /// What the callback says, which must lie ahead: a run would never get there else.
+  /// The next step at which the callback wants to be called. Throws Fault::usage if that step is
+  /// not ahead, since the run would never reach it.
   template <class C>
   static std::uint64_t due(C& callback, std::uint64_t step) {
     const std::uint64_t at = callback.next(step);
@@ -300,6 +317,7 @@ class TrainerBase {
                                   "; it must be a later step, or pvm::never for none");
   }
 
+  /// Adds `score` to the callback's, and calls it if it is due.
   template <class C>
   static void call(detail::Waiting<C>& waiting, Moment moment, const Score& score) {
     waiting.score += score;
@@ -318,7 +336,10 @@ class TrainerBase {
     }
   }
 
-  /// Brings the sources to where the run stands.
+  /// Determines the run's place in each stream at the beginning of a `fit`. After `restore`, seeks
+  /// to the place in the checkpoint, unless the source has another name than the checkpoint's.
+  /// Otherwise the run continues where it was, unless the source has been moved since the previous
+  /// `fit`.
   template <class S>
   void find_places(std::span<S> streams) {
     streams_.resize(streams.size());
@@ -326,7 +347,7 @@ class TrainerBase {
       StreamState& state = streams_[b];
       const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
       if (state.source != source) {
-        if (resumed_ && !state.source.empty()) {  // one that has seen frames
+        if (resumed_ && !state.source.empty()) {  // empty: the checkpoint's run had no frames yet
           log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
                                      quote(source) + " is read from its beginning");
         }
@@ -334,14 +355,15 @@ class TrainerBase {
       } else if (resumed_) {
         streams[b].seek(state.position);
       } else if (b >= left_at_.size() || streams[b].position() != left_at_[b]) {
-        state.position = streams[b].position();  // it was moved since the `fit` before
+        state.position = streams[b].position();  // the program has moved the source
         state.frames_since_start = 0;
       }
     }
     resumed_ = false;
   }
 
-  /// Notes where sources are left: not at the run's places, where frames came from the store.
+  /// Records at the end of a `fit` the positions of the sources, which differ from the run's places
+  /// if frames came from the store.
   template <class S>
   struct LeavePlaces {
     std::span<S> streams;
@@ -351,19 +373,21 @@ class TrainerBase {
       try {
         left_at.clear();
         for (const S& source : streams) left_at.push_back(source.position());
-      } catch (...) {  // a source that does not say where it is counts as moved
+      } catch (...) {  // no position: the sources count as moved
         left_at.clear();
       }
     }
   };
 
-  /// However a `fit` ends, no later one is stopped by what stopped it.
+  /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
+  /// next one.
   struct Served {
     std::atomic<bool>& stop;
     ~Served() { stop.store(false); }
   };
 
-  /// Runs up to `most` steps: as many as the engine likes to have at once and frames are there for.
+  /// Runs a block of 1 to `most` steps, limited by the engine's `block_steps` and by the frames
+  /// that the sources deliver in time (see `Feed::fill`).
   template <class S>
   void run_block(Feed<S>& feed, std::uint64_t most) {
     const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
@@ -379,6 +403,7 @@ class TrainerBase {
     streams_ = std::move(places);
   }
 
+  /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
   void note_last_frame(const FrameBlock& block) {
     const std::size_t row = block.scored.size() - static_cast<std::size_t>(batch());
     last_stored_ = block.stored.empty() ? not_stored : block.stored[row];
@@ -388,7 +413,7 @@ class TrainerBase {
     last_frame_.assign(last.begin(), last.end());
   }
 
-  /// Takes it out of the store.
+  /// Copies the last frame from the store to last_frame_, if it is there.
   void keep_last_frame() {
     static_cast<void>(last_frame());
     last_stored_ = not_stored;
@@ -402,14 +427,14 @@ class TrainerBase {
   std::string precision_;
   std::uint64_t seed_;
   Options options_;
-  std::vector<StreamState> streams_;
-  std::vector<io::Position> left_at_;  // where the sources stood at the end of the `fit` before
-  std::vector<std::uint8_t> last_frame_;
-  std::uint32_t last_stored_ = not_stored;  // where it is, if not there
+  std::vector<StreamState> streams_;        // the run's places, one for each sequence
+  std::vector<io::Position> left_at_;       // positions of the sources at the end of the last `fit`
+  std::vector<std::uint8_t> last_frame_;    // see `last_frame`
+  std::uint32_t last_stored_ = not_stored;  // the last frame's index in the store, if it is there
   Report report_;
-  double engine_seconds_ = 0;         // of the `fit` in hand
-  std::optional<double> gpu_before_;  // what the device had computed before it
-  bool resumed_ = false;              // streams_ are those of a checkpoint, not yet sought
+  double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
+  std::optional<double> gpu_before_;  // seconds that the GPU had computed before it
+  bool resumed_ = false;  // streams_ come from a checkpoint, and the sources have not sought yet
   std::atomic<bool> stop_ = false;
 };
 

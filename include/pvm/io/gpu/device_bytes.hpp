@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the decoders on a GPU share: failures in a sentence, and memory that frees itself.
+/// What the decoders on a GPU share: error checks, streams, and memory that frees itself.
 
 #include <cuda_runtime.h>
 
@@ -16,6 +16,8 @@
 
 namespace pvm::inline v0::io::detail {
 
+/// Throws Fault::device with a sentence about what was being done if `error` is one, and clears the
+/// runtime's last error.
 inline void check_decoding(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -23,7 +25,8 @@ inline void check_decoding(cudaError_t error, const char* doing) {
                                  cudaGetErrorString(error) + "; use --decode cpu");
 }
 
-/// A stream whose kernels go before those of training, which keep a GPU busy without a gap.
+/// A stream of the highest priority: otherwise decoding would wait for training, whose kernels keep
+/// a GPU busy without a gap. Throws Fault::device.
 inline cudaStream_t make_decoding_stream() {
   int least = 0, most = 0;
   check_decoding(cudaDeviceGetStreamPriorityRange(&least, &most), "making a stream");
@@ -40,10 +43,13 @@ struct FreePinned {
   void operator()(std::uint8_t* p) const noexcept { (void)cudaFreeHost(p); }
 };
 
-/// Bytes that grow as they are asked for, with so many to spare; what was in them is lost.
+/// A buffer that is reallocated when more bytes are needed; its content is lost then. `Free`
+/// chooses device memory (FreeDevice) or page-locked host memory (FreePinned).
 template <class Free>
 class GpuBytes {
  public:
+  /// A buffer of at least `bytes` bytes; if it must be reallocated, with `spare` bytes more. Throws
+  /// Fault::device if there is no memory.
   std::uint8_t* at_least(std::size_t bytes, std::size_t spare = 0) {
     if (bytes <= size_) return data_.get();
     bytes += spare;

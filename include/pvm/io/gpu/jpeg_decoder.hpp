@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Decodes many JPEGs at a time on an NVIDIA GPU with nvJPEG. For files that nvcc compiles, in
-/// programs that link nvJPEG and say so by PVM_NVJPEG.
+/// Decodes batches of JPEGs on an NVIDIA GPU with nvJPEG. Must be compiled by nvcc, in a program
+/// that links nvJPEG and defines PVM_NVJPEG.
 
 #include <cuda_runtime.h>
 #include <nvjpeg.h>
@@ -25,12 +25,13 @@
 
 namespace pvm::inline v0::io {
 
-/// Decodes batches of JPEGs on the device that was current when it was made. There are two places
-/// for a batch. Of its functions one runs at a time, but that while one of the places is decoded
-/// the other may be staged or waited for.
+/// The `Device` of JpegBatches: decodes batches of JPEGs on the device that was current when it was
+/// constructed. It has two places, 0 and 1, that each hold one batch. For each place call `stage`,
+/// `start` and `wait` in that order. `stage` and `start` must be called by one thread at a time
+/// each; otherwise calls for different places may overlap.
 class GpuJpegDecoder {
  public:
-  /// Throws Fault::device where there is no GPU or nvJPEG cannot use it.
+  /// Throws Fault::device if there is no GPU or nvJPEG cannot use it.
   GpuJpegDecoder() {
     detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
     hardware_ = nvjpegCreateEx(NVJPEG_BACKEND_HARDWARE, nullptr, nullptr, 0, &handle_) ==
@@ -49,11 +50,12 @@ class GpuJpegDecoder {
   GpuJpegDecoder(const GpuJpegDecoder&) = delete;
   GpuJpegDecoder& operator=(const GpuJpegDecoder&) = delete;
 
-  /// Whether the GPU has a JPEG engine of its own.
+  /// Whether the GPU has a hardware JPEG decoder, which is used then.
   [[nodiscard]] bool hardware() const noexcept { return hardware_; }
 
-  /// Copies the bytes of `items` to page-locked memory of a place, 0 or 1, and has `items` refer to
-  /// it: from there the GPU's JPEG engine reads them half as fast again. Throws Fault::device.
+  /// Copies the bytes of `items` to the page-locked memory of `place` (0 or 1) and makes `items`
+  /// refer to it: the hardware JPEG decoder reads page-locked memory 1.5 times as fast. Throws
+  /// Fault::device.
   void stage(std::span<JpegItem> items, std::size_t place) {
     detail::check_decoding(cudaSetDevice(device_), "choosing the GPU");
     std::size_t bytes = 0;
@@ -66,8 +68,8 @@ class GpuJpegDecoder {
     }
   }
 
-  /// Decodes `items`, staged at `place`, and begins to make frames of `shape`. False where nvJPEG
-  /// refuses one of them: then none is decoded. Throws Fault::device.
+  /// Decodes `items`, which were staged at `place`, and launches the making of frames of `shape`.
+  /// False if nvJPEG refuses one of them: then there are no frames at all. Throws Fault::device.
   bool start(std::span<const JpegItem> items, std::size_t place, const FrameShape& shape) {
     detail::check_decoding(cudaSetDevice(device_), "choosing the GPU");
     Place& at = places_.at(place);
@@ -83,8 +85,8 @@ class GpuJpegDecoder {
     return true;
   }
 
-  /// The frames of a place's batch, [items][shape.size()]; valid until it is started again. Throws
-  /// Fault::device.
+  /// Waits for the frames of the batch at `place` and returns them, [items][shape.size()]; valid
+  /// until the next `start` at this place. Throws Fault::device.
   std::span<const std::uint8_t> wait(std::size_t place) {
     const Place& at = places_.at(place);
     detail::check_decoding(cudaStreamSynchronize(at.stream), "decoding a batch");
@@ -92,19 +94,21 @@ class GpuJpegDecoder {
   }
 
  private:
-  static constexpr std::size_t align = 256;
+  static constexpr std::size_t align = 256;  // of rows, in bytes
   struct Image : nvjpegImage_t {};  // named: nvcc cannot make a vector of a struct without a name
   static_assert(sizeof(Image) == sizeof(nvjpegImage_t));
 
   struct Place {
     cudaStream_t stream = nullptr;
     nvjpegJpegState_t state = nullptr;
-    std::size_t prepared_for = 0;  // items
-    FrameShape shape{};
-    std::size_t count = 0;
+    std::size_t prepared_for = 0;  // the batch size that `state` is initialised for
+    FrameShape shape{};            // of the frames of the batch
+    std::size_t count = 0;         // pictures of the batch
     std::vector<detail::Planes> planes;
-    std::vector<Image> images;
+    std::vector<Image> images;  // the same planes, as nvJPEG wants them
+    // In device memory: the decoded planes of all pictures, a copy of `planes`, and the frames.
     detail::GpuBytes<detail::FreeDevice> arena, facts, frames;
+    // Page-locked: the bytes of the JPEGs, the frames, and a copy of `planes`.
     detail::GpuBytes<detail::FreePinned> staged, pinned, pinned_facts;
   };
 
@@ -122,7 +126,7 @@ class GpuJpegDecoder {
     handle_ = nullptr;
   }
 
-  /// Gives every plane of every picture its place in one piece of memory.
+  /// Assigns every plane of every picture its address in one block of device memory.
   static void lay_out(Place& at, std::span<const JpegItem> items) {
     at.planes.assign(at.count, {});
     at.images.assign(at.count, {});
@@ -144,7 +148,7 @@ class GpuJpegDecoder {
         const std::size_t pitch = (width + align - 1) / align * align;
         p.pitch[c] = static_cast<int>(pitch);
         starts.push_back(bytes);
-        bytes += pitch * ((height + 15) / 16 * 16);  // decoders may write whole blocks
+        bytes += pitch * ((height + 15) / 16 * 16);  // decoders may write whole 16-row blocks
       }
     }
     std::uint8_t* const base = at.arena.at_least(bytes);
@@ -158,6 +162,7 @@ class GpuJpegDecoder {
     }
   }
 
+  /// Has nvJPEG decode the batch into `arena`. False if it refuses.
   bool decode(Place& at, std::span<const JpegItem> items) {
     std::vector<const unsigned char*> data(at.count);
     std::vector<std::size_t> lengths(at.count);
@@ -166,7 +171,7 @@ class GpuJpegDecoder {
       lengths[i] = items[i].bytes.size();
     }
     if (at.prepared_for != at.count) {
-      constexpr int threads = 1;  // of nvJPEG's own, where there is no engine
+      constexpr int threads = 1;  // CPU threads of nvJPEG, used if there is no hardware decoder
       if (nvjpegDecodeBatchedInitialize(handle_, at.state, static_cast<int>(at.count), threads,
                                         NVJPEG_OUTPUT_YUV) != NVJPEG_STATUS_SUCCESS) {
         return false;
@@ -181,6 +186,7 @@ class GpuJpegDecoder {
     return false;
   }
 
+  /// Enqueues the kernel that makes the frames and the copy of the frames to page-locked memory.
   static void make_frames(Place& at) {
     const std::size_t facts = at.count * sizeof(detail::Planes);
     auto* const pinned_facts = reinterpret_cast<detail::Planes*>(at.pinned_facts.at_least(facts));

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Decodes a video on an NVIDIA GPU's decoders (NVDEC) by FFmpeg. For files that nvcc compiles, in
-/// programs that link FFmpeg's libavformat, libavcodec and libavutil and say so by PVM_NVDEC.
+/// Decodes a video on an NVIDIA GPU's hardware decoders (NVDEC) through FFmpeg. Must be compiled by
+/// nvcc, in a program that links FFmpeg's libavformat, libavcodec and libavutil and defines
+/// PVM_NVDEC.
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -45,18 +46,21 @@ struct FreeFfmpeg {
 template <class T>
 using Ffmpeg = std::unique_ptr<T, FreeFfmpeg>;
 
+/// Throws Fault::device: the video should be decoded on the CPU instead.
 [[noreturn]] inline void refuse_video(const std::string& why) {
   throw Error(Fault::device, "a video cannot be decoded on the GPU: " + why);
 }
+/// Takes ownership of what an FFmpeg allocation returned. Throws Fault::memory if it is null.
 template <class T>
 Ffmpeg<T> made_by_ffmpeg(T* made) {
   if (made == nullptr) throw Error(Fault::memory, "FFmpeg has no memory left to decode a video");
   return Ffmpeg<T>(made);
 }
 
-/// The context of the driver that the runtime uses on the current device.
+/// The CUDA driver context that the runtime uses on the current device. The driver function is
+/// looked up through the runtime, so that a program need not link the driver.
 inline CUcontext current_context() {
-  check_decoding(cudaFree(nullptr), "looking for a GPU");  // makes it
+  check_decoding(cudaFree(nullptr), "looking for a GPU");  // creates the context
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
 #if CUDART_VERSION >= 12050
@@ -77,11 +81,12 @@ inline CUcontext current_context() {
 
 }  // namespace detail
 
-/// The packets of the first video stream of a file, which is the one that OpenCV shows.
+/// The packets of the first video stream of a file, which is the stream that OpenCV decodes.
 class VideoPackets {
  public:
-  /// Throws Fault::device for what the GPU is not to decode: codecs that leave decoders any
-  /// freedom, more than 8 bits, other chroma than 4:2:0, odd sides.
+  /// Throws Fault::device if the file cannot be opened or should not be decoded on the GPU: codecs
+  /// that do not specify the decoded pictures exactly, more than 8 bits, chroma other than 4:2:0,
+  /// odd sides. Throws Fault::memory if FFmpeg has none left.
   explicit VideoPackets(const std::string& path) {
     AVFormatContext* opened = nullptr;
     const std::string file = detail::path_for_ffmpeg(path);
@@ -103,7 +108,8 @@ class VideoPackets {
 
   [[nodiscard]] const AVCodecParameters& parameters() const noexcept { return *stream_->codecpar; }
 
-  /// The next packet, null at the end of the file. `good` becomes false where reading fails.
+  /// The next packet, or null at the end of the file, which sets `good` to true, and if reading
+  /// fails, which sets it to false. Otherwise `good` is unchanged. Throws Fault::memory.
   detail::Ffmpeg<AVPacket> next(bool& good) {
     auto packet = detail::made_by_ffmpeg(av_packet_alloc());
     for (;;) {
@@ -118,7 +124,7 @@ class VideoPackets {
     }
   }
 
-  /// Cuts the stream where that can be done; nothing for codecs it cannot be done with.
+  /// An object that cuts this stream into segments; none if the codec does not allow that.
   [[nodiscard]] std::optional<NalSegments> segments() const {
     const AVCodecParameters& p = parameters();
     const std::span<const std::uint8_t> header(p.extradata,
@@ -147,12 +153,13 @@ class VideoPackets {
   AVStream* stream_ = nullptr;
 };
 
-/// One decoder in work on the GPU. Used by one thread.
+/// An open NVDEC decoder on a GPU, which also makes the frames. Used by one thread at a time.
 class NvdecSession {
  public:
   enum class Got { frame, nothing, trouble };
 
-  /// On device number `device`. Throws Fault::device.
+  /// Decodes on CUDA device `device` and makes frames of `shape`. Throws Fault::device if that is
+  /// not possible, Fault::memory.
   NvdecSession(const AVCodecParameters& parameters, int device, const FrameShape& shape)
       : width_(parameters.width), height_(parameters.height), shape_(shape) {
     detail::check_decoding(cudaSetDevice(device), "choosing the GPU");
@@ -166,18 +173,20 @@ class NvdecSession {
     }
   }
   ~NvdecSession() {
-    codec_.reset();  // while its stream is there
+    codec_.reset();  // before the stream it uses is destroyed
     device_.reset();
     (void)cudaStreamDestroy(stream_);
   }
   NvdecSession(const NvdecSession&) = delete;
   NvdecSession& operator=(const NvdecSession&) = delete;
 
-  /// Hands over a packet, or the end of a segment (null). False where it is refused. Frames must
-  /// be received after each until there are none.
+  /// Passes a packet to the decoder, or null for the end of a segment. False if it is refused.
+  /// After each call, `receive` must be called until it returns Got::nothing.
   bool send(const AVPacket* packet) { return avcodec_send_packet(codec_.get(), packet) >= 0; }
 
-  /// The next frame that is ready. Everything that is not as the stream promised is trouble.
+  /// Writes the next decoded frame to `pixels` (`shape.size()` bytes) if one is ready. Returns
+  /// Got::trouble for any failure, and for a picture that is damaged or not of the format and size
+  /// that the stream's parameters announced.
   Got receive(std::vector<std::uint8_t>& pixels) {
     const int result = avcodec_receive_frame(codec_.get(), frame_.get());
     if (result == AVERROR(EAGAIN) || result == AVERROR_EOF) return Got::nothing;
@@ -187,7 +196,7 @@ class NvdecSession {
     return made ? Got::frame : Got::trouble;
   }
 
-  /// To be called between the end of a segment and the next one.
+  /// Prepares for the next segment. Must be called after the end of each segment.
   void restart() { avcodec_flush_buffers(codec_.get()); }
 
  private:
@@ -231,6 +240,7 @@ class NvdecSession {
            (f.flags & AV_FRAME_FLAG_CORRUPT) == 0;
   }
 
+  /// Makes the frame of the picture in frame_ and copies it to `pixels`. False if CUDA fails.
   bool make(std::vector<std::uint8_t>& pixels) {
     const AVFrame& f = *frame_;
     const detail::Nv12 picture{f.data[0],
@@ -257,8 +267,8 @@ class NvdecSession {
   detail::Ffmpeg<AVBufferRef> device_;
   detail::Ffmpeg<AVCodecContext> codec_;
   detail::Ffmpeg<AVFrame> frame_;
-  detail::GpuBytes<detail::FreeDevice> made_;
-  detail::GpuBytes<detail::FreePinned> pinned_;
+  detail::GpuBytes<detail::FreeDevice> made_;    // the frame in device memory
+  detail::GpuBytes<detail::FreePinned> pinned_;  // the frame in page-locked host memory
 };
 
 }  // namespace pvm::inline v0::io

@@ -2,8 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From a decoder's planes to the frame of a network, in one kernel: chroma is interpolated,
-/// colours are converted and the picture is resized for the pixels that the frame needs only.
+/// One kernel that turns a decoder's planes into the frame of a network. Each thread makes one
+/// pixel of the frame: it takes the 4 x 4 pixels of the picture that cubic interpolation needs,
+/// interpolates their chroma, converts them to BGR (or grey), and adds them up with their weights.
+/// Pixels of the picture that no pixel of the frame needs are never converted.
+///
+/// All arithmetic is that of the CPU's libraries, rounding included as far as possible: libjpeg for
+/// JPEGs, swscale for videos, OpenCV for grey and resizing.
 
 #include <cuda_runtime.h>
 
@@ -15,18 +20,19 @@
 
 namespace pvm::inline v0::io::detail {
 
-/// A decoded JPEG in device memory.
+/// A decoded JPEG in device memory: 8-bit planes, of which only the first exists for a grey one.
 struct Planes {
   const std::uint8_t* plane[3];  ///< Y, Cb, Cr
-  int pitch[3];                  ///< bytes from row to row
-  int width, height;
+  int pitch[3];                  ///< bytes from one row to the next
+  int width, height;             ///< of Y, in pixels
   int chroma_width, chroma_height;
   int halved_x, halved_y;  ///< see PlainJpeg
-  int components;
+  int components;          ///< 1 or 3 planes
 };
 
-/// Chroma at a pixel, interpolated as libjpeg does ("fancy upsampling"): a triangle filter, with
-/// the roundings of its two loops.
+/// The chroma of plane `c` (1 or 2) at pixel (x, y), interpolated as libjpeg does ("fancy
+/// upsampling"): a triangle filter, with the same rounding constants as libjpeg's loops for 4:2:2
+/// and for 4:2:0.
 __device__ inline int chroma_at(const Planes& p, int c, int x, int y) {
   const std::uint8_t* const plane = p.plane[c];
   const auto at = [&](int column, int row) {
@@ -53,7 +59,8 @@ struct Bgr {
 
 __device__ inline int clamp8(int value) { return min(max(value, 0), 255); }
 
-/// The colour of a pixel, converted in libjpeg's 16-bit fixed point.
+/// The colour of pixel (x, y) of a JPEG, converted in libjpeg's fixed point with 16 fractional
+/// bits.
 __device__ inline Bgr colour_at(const Planes& p, int x, int y) {
   const int luma = p.plane[0][static_cast<std::size_t>(y) * p.pitch[0] + x];
   if (p.components == 1) return {luma, luma, luma};
@@ -65,17 +72,16 @@ __device__ inline Bgr colour_at(const Planes& p, int x, int y) {
           clamp8(luma + ((91881 * cr + half) >> 16))};
 }
 
-/// A decoded picture of a video in device memory: Y, and Cb and Cr side by side at half the size.
-/// Sides are even.
+/// A decoded picture of a video in device memory, in the NV12 layout.
 struct Nv12 {
-  const std::uint8_t* luma;
-  const std::uint8_t* chroma;
-  int luma_pitch, chroma_pitch;  ///< bytes from row to row
-  int width, height;
-  bool full_range;  ///< values are 0 to 255, not 16 to 235
+  const std::uint8_t* luma;      ///< [height][width]
+  const std::uint8_t* chroma;    ///< [height / 2][width / 2][2]: Cb and Cr, interleaved
+  int luma_pitch, chroma_pitch;  ///< bytes from one row to the next
+  int width, height;             ///< of Y, in pixels; both even
+  bool full_range;               ///< values are 0 to 255, not 16 to 235
 };
 
-/// Factors of BT.601, by 8192, as swscale makes them.
+/// The factors of BT.601, scaled by 8192 and rounded as swscale does; `black` is the luma of black.
 struct VideoColours {
   int black, luma, red, blue, green_of_blue, green_of_red;
 };
@@ -91,8 +97,8 @@ __host__ __device__ constexpr VideoColours video_colours(bool full_range) {
           scaled(-25675),      scaled(-53279)};
 }
 
-/// The colour of a pixel, as OpenCV has swscale make it: always by BT.601, whatever the stream
-/// says, and with the chroma of the nearest sample.
+/// The colour of pixel (x, y) of a video, as OpenCV gets it from swscale: always by BT.601,
+/// whatever the stream says, and with the nearest chroma sample, not interpolated.
 __device__ inline Bgr colour_at(const Nv12& p, int x, int y) {
   const VideoColours to = video_colours(p.full_range);
   const std::uint8_t* const chroma =
@@ -106,13 +112,15 @@ __device__ inline Bgr colour_at(const Nv12& p, int x, int y) {
           clamp8(bright + ((cr * to.red) >> 16))};
 }
 
-/// Where a row or column of the frame lies in the picture, and the weights of the four samples
-/// around it: OpenCV's INTER_CUBIC with its 11-bit weights.
+/// Cubic interpolation along one axis, for one row or column of the frame: the four neighbouring
+/// rows or columns of the picture and their weights. As OpenCV's INTER_CUBIC, with its weights in
+/// fixed point with 11 fractional bits.
 struct Cubic {
-  int first;
-  int weight[4];
+  int first;      ///< the first of the four; may lie outside of the picture
+  int weight[4];  ///< scaled by 2048
 };
 
+/// For row or column `index` of `to` in the frame, out of `from` in the picture.
 __device__ inline Cubic cubic(int index, int from, int to) {
   const double scale = static_cast<double>(from) / to;
   const float place = static_cast<float>((index + 0.5) * scale - 0.5);
@@ -129,7 +137,8 @@ __device__ inline Cubic cubic(int index, int from, int to) {
   return out;
 }
 
-/// Makes the pixel with index `pixel` of a frame, at `out`.
+/// Computes pixel `pixel` (row * width + column) of a frame of `height` x `width` pixels and writes
+/// its `Channels` bytes to `out`.
 template <int Channels, class Picture>
 __device__ void make_pixel(const Picture& picture, int pixel, int height, int width,
                            std::uint8_t* out) {
@@ -142,7 +151,7 @@ __device__ void make_pixel(const Picture& picture, int pixel, int height, int wi
     for (int i = 0; i < 4; ++i) {
       const int x = min(max(across.first + i, 0), picture.width - 1);
       const Bgr colour = colour_at(picture, x, y);
-      if constexpr (Channels == 1) {  // OpenCV's BGR to grey
+      if constexpr (Channels == 1) {  // OpenCV's COLOR_BGR2GRAY
         const int grey = (3735 * colour.b + 19235 * colour.g + 9798 * colour.r + (1 << 14)) >> 15;
         row[0] += across.weight[i] * grey;
       } else {
@@ -158,7 +167,8 @@ __device__ void make_pixel(const Picture& picture, int pixel, int height, int wi
   }
 }
 
-/// frames: [pictures][height][width][channels]; grid (pixel blocks, pictures).
+/// Makes the frames of several JPEGs, [pictures][height][width][channels]. Grid: (blocks of pixels,
+/// pictures); one thread for each pixel.
 template <int Channels>
 __global__ void make_frames(const Planes* pictures, std::uint8_t* frames, int height, int width) {
   const int pixel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -167,7 +177,7 @@ __global__ void make_frames(const Planes* pictures, std::uint8_t* frames, int he
   make_pixel<Channels>(pictures[blockIdx.y], pixel, height, width, frames + at * Channels);
 }
 
-/// The same for one picture; grid (pixel blocks).
+/// Makes the frame of one picture of a video, [height][width][channels]. Grid: (blocks of pixels).
 template <int Channels>
 __global__ void make_frame(Nv12 picture, std::uint8_t* frame, int height, int width) {
   const int pixel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -185,7 +195,8 @@ inline pvm::detail::LaunchShape frames_launch(const FrameShape& shape, std::size
           .stream = stream};
 }
 
-/// Makes the frames of `count` JPEGs.
+/// Launches the making of the frames of `count` JPEGs; `pictures` and `frames` are in device
+/// memory. `frames`: [count][shape.size()].
 inline cudaError_t launch_frames(const Planes* pictures, std::size_t count, std::uint8_t* frames,
                                  const FrameShape& shape, cudaStream_t stream) {
   return pvm::detail::launch(shape.channels == 1 ? make_frames<1> : make_frames<3>,
@@ -193,7 +204,7 @@ inline cudaError_t launch_frames(const Planes* pictures, std::size_t count, std:
                              shape.width);
 }
 
-/// Makes the frame of a video's picture.
+/// Launches the making of the frame of a video's picture; `frame` is in device memory.
 inline cudaError_t launch_frame(const Nv12& picture, std::uint8_t* frame, const FrameShape& shape,
                                 cudaStream_t stream) {
   return pvm::detail::launch(shape.channels == 1 ? make_frame<1> : make_frame<3>,

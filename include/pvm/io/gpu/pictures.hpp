@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The pictures of a zip or a directory, decoded on a GPU.
+/// The pictures of a zip or a directory, decoded on a GPU by nvJPEG.
 
 #include <cuda_runtime.h>
 
@@ -24,22 +24,24 @@
 
 namespace pvm::inline v0::io {
 
-/// Makes frames of pictures on the GPU that was current when it was made, within 2 grey levels of
-/// the CPU's. All files share one nvJPEG decoder for each GPU. See CpuPictureDecoder.
+/// A picture decoder (see CpuPictureDecoder for its interface) that uses the GPU that was current
+/// when it was constructed. Its frames are within 2 grey levels of the CPU's. All files share one
+/// nvJPEG decoder for each GPU.
 class GpuPictureDecoder {
  public:
   static constexpr const char* id = "GPU ";
   static constexpr const char* stage_name = "decode and resize on the GPU";
   static constexpr std::size_t ahead = 4 * JpegBatches<GpuJpegDecoder>::batch;
-  /// A batch that becomes frames, one that is decoded, one that is ready, and one that is read.
+  /// Enough for four batches: one whose frames are being made, one being decoded, one that is
+  /// ready, and one being read.
   static std::size_t in_work(std::size_t /*threads*/) {
     return 4 * JpegBatches<GpuJpegDecoder>::batch;
   }
 
-  /// Throws Fault::device where no GPU can decode.
+  /// Throws Fault::device if no GPU can decode.
   GpuPictureDecoder() : batches_(&of_current_gpu()) {}
 
-  /// nvJPEG takes some tenths of a second until its first batch is decoded.
+  /// Warms the decoder up: nvJPEG takes some tenths of a second to decode its first batch.
   template <class Read>
   void prepare(std::size_t pictures, const Read& read) {
     batches_->try_out(pictures, read);
@@ -52,7 +54,8 @@ class GpuPictureDecoder {
   }
 
  private:
-  /// They are never given back: the driver may be gone before the program's last destructors.
+  /// The decoder of the current GPU, shared by all files. Decoders are never destroyed, because the
+  /// CUDA driver may be shut down before the program's last destructors run.
   static JpegBatches<GpuJpegDecoder>& of_current_gpu() {
     static std::mutex mutex;
     static auto* const all = new std::map<int, std::unique_ptr<JpegBatches<GpuJpegDecoder>>>;
@@ -67,8 +70,9 @@ class GpuPictureDecoder {
   JpegBatches<GpuJpegDecoder>* batches_;
 };
 
-/// Hands on what ImageList<Store> would, in the same order, within 2 grey levels of it. Model of
-/// FrameSource.
+/// Delivers the frames that ImageList<Store> would, in the same order, within 2 grey levels of
+/// them. The constructor throws as PictureReader's, and Fault::device if no GPU can decode. Model
+/// of FrameSource.
 template <FileStore Store>
 using GpuPictures = PictureReader<Store, GpuPictureDecoder>;
 

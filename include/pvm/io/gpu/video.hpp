@@ -28,15 +28,16 @@
 
 namespace pvm::inline v0::io {
 
-/// Hands on what Video would, in the same order, within 2 grey levels of it. Where the GPU's
-/// decoders meet anything out of order in a file (damage that shows, another size), the rest of the
-/// pass is Video's, from `caution` frames before that on: so such a file does what it does on the
-/// CPU. Which frames come from where depends on the file only. Model of FrameSource.
+/// Delivers the frames that Video would, in the same order, within 2 grey levels of them. If the
+/// GPU's decoders meet trouble in a file (detectable damage, a picture of another size), Video
+/// decodes the rest of the pass, starting `caution` frames before the trouble: so the file is
+/// treated as it would be on the CPU. Which frames are decoded where depends on the file only.
+/// Model of FrameSource.
 class GpuVideo {
  public:
-  /// With `decoders` of the GPU's (0: a fair share for every video that is open), which changes
-  /// nothing but the speed. Throws Fault::source like Video, Fault::device where the GPU cannot or
-  /// is not to decode it.
+  /// `decoders`: how many of the GPU's decoders to use (0: an equal share of 8 for each video that
+  /// is open). Their number changes only the speed. Throws Fault::source like Video, Fault::device
+  /// if the GPU cannot or should not decode this file.
   explicit GpuVideo(const std::filesystem::path& path, std::size_t decoders = 0)
       : decoders_(decoders), cpu_(path) {
     if (cpu_.turned()) detail::refuse_video("its pictures are to be turned");
@@ -63,8 +64,9 @@ class GpuVideo {
 
   [[nodiscard]] Position position() const { return position_; }
 
-  /// As slow as decoding to there, which the next `next` does: it throws where the video turns out
-  /// to have no such frame.
+  /// Returns at once; the next `next` decodes everything up to that position, and throws
+  /// Fault::source if the video turns out to have no such frame. Throws Fault::source if that is
+  /// known already.
   void seek(const Position& position) {
     check_position(position, length(), cpu_.name());
     position_ = position;
@@ -79,7 +81,7 @@ class GpuVideo {
   }
   [[nodiscard]] std::uint64_t skipped() const { return cpu_.skipped(); }
   [[nodiscard]] const std::string& name() const { return cpu_.name(); }
-  /// Not the CPU's: its frames differ by a grey level or two.
+  /// Differs from Video's, because the frames differ by a grey level or two.
   [[nodiscard]] std::string replay_id() const { return "GPU " + cpu_.replay_id(); }
   [[nodiscard]] Unreadable& unreadable() { return cpu_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
@@ -90,11 +92,11 @@ class GpuVideo {
 
  private:
   using Kind = GpuVideoReader::Kind;
-  /// OpenCV decodes as many frames ahead as it has threads, and what it makes of these may depend
-  /// on what comes behind them.
+  /// How many frames before trouble the CPU takes over. OpenCV decodes as many frames ahead as it
+  /// has threads, and trouble may change what it makes of frames before it.
   static constexpr std::size_t caution = 64;
 
-  /// How many videos are open on GPUs.
+  /// Counts the videos that are open on GPUs: one for each object that was not moved from.
   class Open {
    public:
     Open() { ++count(); }
@@ -112,7 +114,8 @@ class GpuVideo {
     bool held_ = true;
   };
 
-  /// A GPU has a handful of decoders; many users at once would slow one another down.
+  /// The number of decoders to use. A GPU has only a handful of decoders, so videos that are open
+  /// at the same time share them.
   [[nodiscard]] std::size_t decoders() const {
     constexpr std::size_t all = 8;
     if (decoders_ > 0) return decoders_;
@@ -125,7 +128,7 @@ class GpuVideo {
     ready_.clear();
   }
 
-  /// Makes the frame at `position_` the first one in `ready_`, or leaves it to the CPU.
+  /// Advances until the front of `ready_` is the frame at `position_`, or leaves it to the CPU.
   void go_to_position() {
     if (!reader_ || ready_frame_ > position_.frame) open();
     look_ahead();
@@ -143,14 +146,14 @@ class GpuVideo {
     try {
       usage_.threads = decoders();
       reader_ = std::make_unique<GpuVideoReader>(cpu_.name(), shape_, usage_.threads);
-    } catch (const Error& error) {  // the file is gone, or the GPU's memory
+    } catch (const Error& error) {  // the file is gone, or no GPU memory is left
       if (error.fault() == Fault::source) throw;
       ready_.push_back({Kind::trouble});
     }
   }
 
-  /// Fills `ready_` up to the end of the pass or to what lies behind it. Frames shortly before
-  /// trouble are trouble.
+  /// Fills `ready_` with `caution + 1` items, or up to the end of the pass. If it meets trouble,
+  /// the frames in `ready_`, all within `caution` of it, are dropped, and only the trouble remains.
   void look_ahead() {
     while (ready_.size() <= caution && (ready_.empty() || ready_.back().kind == Kind::frame)) {
       ready_.push_back(reader_->next());
@@ -164,7 +167,7 @@ class GpuVideo {
     look_ahead();
   }
 
-  /// Behind the frame that was handed on.
+  /// Moves on to the next frame after one was delivered.
   void advance() {
     take();
     position_.frame = ready_frame_;
@@ -176,13 +179,13 @@ class GpuVideo {
     start_again();
   }
 
-  /// Behind the end of the file the reader begins it again.
+  /// Starts counting frames anew: after the end of the file the reader begins at its first frame.
   void start_again() {
     ready_.clear();
     ready_frame_ = 0;
   }
 
-  /// From here to the end of the pass.
+  /// The CPU decodes from `position_` to the end of the pass.
   void leave_to_cpu() {
     if (!std::exchange(said_, true)) {
       log(Severity::warning, pvm::quote(cpu_.name()) + " is decoded on the CPU from frame " +
@@ -202,7 +205,8 @@ class GpuVideo {
     return info;
   }
 
-  /// Stands where the CPU stands; at the end of the pass it is the GPU's turn again.
+  /// Takes over the position of `cpu_`. `pass`: the pass before its last frame. When a new pass has
+  /// begun, the GPU decodes again.
   void follow_cpu(std::uint64_t pass) {
     position_ = cpu_.position();
     if (const auto length = cpu_.length()) length_ = length;
@@ -216,13 +220,13 @@ class GpuVideo {
   Open open_;
   FrameShape shape_{};
   std::unique_ptr<GpuVideoReader> reader_;
-  std::deque<GpuVideoReader::Item> ready_;  // what comes next of the reader
-  std::uint64_t ready_frame_ = 0;           // the number of the first of them
-  Position position_;                       // the next frame to be handed on
-  bool starting_ = true;
-  bool on_cpu_ = false;  // cpu_ stands at position_, and goes on
-  bool said_ = false;
-  std::optional<std::uint64_t> length_;  // once it was handed on
+  std::deque<GpuVideoReader::Item> ready_;  // the reader's next items
+  std::uint64_t ready_frame_ = 0;           // the frame index of ready_.front()
+  Position position_;                       // the next frame to be delivered
+  bool starting_ = true;                    // the next frame starts a sequence
+  bool on_cpu_ = false;                     // cpu_ stands at position_ and decodes from there
+  bool said_ = false;                       // the log line was written
+  std::optional<std::uint64_t> length_;     // known once the last frame was delivered
   StageUsage usage_{.name = "decode and resize on the GPU"};
 };
 

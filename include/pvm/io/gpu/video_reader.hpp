@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A video file read with several of a GPU's decoders.
+/// Reads a video file with several of a GPU's hardware decoders at once.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,20 +24,26 @@
 
 namespace pvm::inline v0::io {
 
-/// The frames of a file from its beginning, for ever, in the order in which one decoder would give
-/// them. One decoder of a GPU works on one picture at a time, so the file is cut into segments
-/// that need nothing of one another (`NalSegments`), and decoder k has the segments k, k +
-/// decoders, ... A thread reads the packets and deals them out, and each decoder has a thread.
-/// Memory: the queues of each decoder hold up to 32 MiB of packets and 16 MiB of frames.
+/// The frames of a file from its beginning, over and over, in the order in which a single decoder
+/// would deliver them. A GPU's decoder works on one picture at a time, so the file is cut into
+/// segments that can be decoded independently (`NalSegments`), and decoder k decodes segments k, k
+/// + decoders, ...
+///
+/// One thread reads packets and deals them to the decoders. Each decoder has a lane: a thread of
+/// its own between a queue of packets and a queue of frames. `next` takes from the queues of frames
+/// in turn, a segment from each. Memory: each lane queues up to 32 MiB of packets and 16 MiB of
+/// frames.
 class GpuVideoReader {
  public:
+  /// `trouble`: damage, a picture of another size, a file that cannot be read any more.
   enum class Kind { frame, segment_end, file_end, trouble };
   struct Item {
     Kind kind = Kind::trouble;
-    std::vector<std::uint8_t> pixels{};  ///< of a frame
+    std::vector<std::uint8_t> pixels{};  ///< for Kind::frame: `shape.size()` bytes
   };
 
-  /// Throws Fault::device, Fault::memory.
+  /// `decoders`: how many to use, at least 1; a file that cannot be cut gets one. Throws
+  /// Fault::device if the GPU cannot or should not decode this file, Fault::memory.
   GpuVideoReader(std::string path, const FrameShape& shape, std::size_t decoders)
       : path_(std::move(path)), packets_(path_), shape_(shape) {
     detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
@@ -58,8 +64,8 @@ class GpuVideoReader {
   GpuVideoReader(const GpuVideoReader&) = delete;
   GpuVideoReader& operator=(const GpuVideoReader&) = delete;
 
-  /// What comes next: a frame; the end, behind which the file begins again; or trouble, behind
-  /// which nothing must be asked for.
+  /// The next item: a frame; the end of the file, after which the file begins again; or trouble,
+  /// after which `next` must not be called any more.
   Item next() {
     for (;;) {
       auto item = lanes_[turn_]->frames.take();
@@ -70,17 +76,17 @@ class GpuVideoReader {
     }
   }
 
-  /// Seconds that all decoders have worked so far.
+  /// Seconds of work so far, summed over all decoders.
   [[nodiscard]] double busy() const {
     const std::lock_guard lock(mutex_);
     return busy_;
   }
 
  private:
-  /// A packet; without one, the end of a segment or of the file.
+  /// A packet to be decoded; or, if `packet` is null, the end of a segment or file, or trouble.
   struct Work {
     detail::Ffmpeg<AVPacket> packet;
-    Kind end = Kind::segment_end;
+    Kind end = Kind::segment_end;  ///< which of these, if `packet` is null
   };
 
   struct Lane {
@@ -103,7 +109,7 @@ class GpuVideoReader {
     }
   }
 
-  /// Reads the file again and again, and deals its segments out.
+  /// The reading thread: reads the file over and over and deals its segments to the lanes in turn.
   void deal() noexcept {
     std::size_t turn = 0;
     try {
@@ -112,12 +118,13 @@ class GpuVideoReader {
         turn = (turn + 1) % lanes_.size();
         if (!reopen()) break;
       }
-    } catch (const std::exception&) {  // the file is gone, or no memory left
+    } catch (const std::exception&) {  // the file is gone, or no memory is left
     }
     static_cast<void>(lanes_[turn]->work.put({nullptr, Kind::trouble}, 0));
   }
 
-  /// False where reading fails or finds damage.
+  /// Deals out the file once, beginning with lane `turn`, which becomes the lane of the last
+  /// segment. False if reading fails or finds damage, or this object is being destroyed.
   bool deal_pass(std::size_t& turn) {
     auto segments = packets_.segments();
     bool good = true;
@@ -133,7 +140,7 @@ class GpuVideoReader {
     return good;
   }
 
-  /// False where it is another video by now.
+  /// Opens the file again. False if its codec or size has changed.
   bool reopen() {
     VideoPackets again(path_);
     const AVCodecParameters &was = packets_.parameters(), &is = again.parameters();
@@ -143,6 +150,7 @@ class GpuVideoReader {
     return same;
   }
 
+  /// A lane's thread.
   void decode(Lane& lane) noexcept {
     try {
       detail::check_decoding(cudaSetDevice(device_), "choosing the GPU");
@@ -158,10 +166,10 @@ class GpuVideoReader {
       }
     } catch (const std::exception&) {
     }
-    static_cast<void>(lane.frames.put({}, 0));  // trouble, if anyone still asks
+    static_cast<void>(lane.frames.put({}, 0));  // an Item of Kind::trouble
   }
 
-  /// False where there is nothing more to be done.
+  /// Decodes a packet and queues the frames that are ready. False if the lane's thread must end.
   bool pass_on(Lane& lane, const Work& work) {
     if (work.end == Kind::trouble || !lane.session.send(work.packet.get())) return false;
     for (;;) {
@@ -177,14 +185,14 @@ class GpuVideoReader {
   }
 
   const std::string path_;
-  VideoPackets packets_;  // the dealing thread's, once it runs
+  VideoPackets packets_;  // used by thread_ only, once it runs
   FrameShape shape_;
   int device_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::size_t turn_ = 0;  // whose frames are next
-  mutable std::mutex mutex_;
+  std::size_t turn_ = 0;      // the lane whose frames are next
+  mutable std::mutex mutex_;  // guards busy_
   double busy_ = 0;
-  std::thread thread_;
+  std::thread thread_;  // reads the packets
 };
 
 }  // namespace pvm::inline v0::io
