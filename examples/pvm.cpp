@@ -97,8 +97,9 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("-S,--spec", a.spec, "model spec; needed unless -L holds one")->type_name("FILE");
   app.add_option("-L,--load", a.load, "continue from a checkpoint (.safetensors, .bin, .zip)")
       ->type_name("FILE");
-  app.add_option("--seed", a.seed,
-                 "of the first weights and the generated frames (default: the checkpoint's, or 0)")
+  app.add_option(
+         "--seed", a.seed,
+         "seed of the initial weights and the generated frames (default: the checkpoint's, or 0)")
       ->transform(whole_number())
       ->type_name("N");
   app.add_option("--rate", a.rate,
@@ -112,28 +113,33 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("-d,--dataset", a.dataset,
                  "all sequences of DIR/NAME, or the zips in DIR whose names start with NAME")
       ->type_name("NAME");
-  app.add_option("-p,--path", a.path, "where data sets are (default: here)")->type_name("DIR");
+  app.add_option("-p,--path", a.path, "directory of the data sets (default: the current one)")
+      ->type_name("DIR");
   app.add_option("--cache-mb", a.cache_mb,
-                 "decoded frames are kept in at most N MB (default: a share of the free memory; "
+                 "keep decoded frames in at most N MB (default: a share of the free memory; "
                  "0: decode on every pass)")
       ->transform(whole_number())
       ->type_name("N");
-  app.add_option("--decode", a.decode, "of pictures and videos: auto, cpu or gpu")
+  app.add_option("--decode", a.decode,
+                 "where pictures and videos are decoded: auto, cpu or gpu (default auto)")
       ->type_name("HOW");
   app.add_option("--write-zip", a.write_zip,
                  "write the frames as a zip in the published layout, and do nothing else")
       ->type_name("FILE");
-  app.add_option("--frames", a.frames,
-                 "how many --write-zip writes (default: a pass; 1000 of what never ends)")
+  app.add_option(
+         "--frames", a.frames,
+         "how many frames --write-zip writes (default: one pass; 1000 if the source never ends)")
       ->transform(whole_number())
       ->type_name("N");
   app.option_defaults()->group("Run");
-  app.add_option("-b,--batch", a.batch,
-                 "independent sequences sharing the weights (default: the checkpoint's, or 1)")
+  app.add_option(
+         "-b,--batch", a.batch,
+         "number of independent sequences that share the weights (default: the checkpoint's, or 1)")
       ->transform(whole_number())
       ->type_name("N");
   app.add_option("--reduce", a.reduce,
-                 "how their updates become one: mean or sum (default: the checkpoint's, or mean)")
+                 "how the sequences' updates are combined: mean or sum (default: the checkpoint's, "
+                 "or mean)")
       ->type_name("HOW");
   app.add_option("--seconds", a.seconds, "stop after N seconds, as Ctrl-C would (default: never)")
       ->check(number())
@@ -142,15 +148,18 @@ void describe(CLI::App& app, Arguments& a) {
                  "stop when the step counter reaches N (default: the spec's steps)")
       ->transform(whole_number())
       ->type_name("N");
-  app.add_flag("--freeze", a.freeze, "forward only: no learning, and no checkpoints unless -o");
+  app.add_flag("--freeze", a.freeze,
+               "forward only: no learning, and no checkpoints unless -o is given");
   app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
   app.add_option("--precision", a.precision,
                  "fp32, tf32 (GPU), bf16 or fp16 (default: the checkpoint's, or fp32)")
       ->type_name("NAME");
-  app.add_option("--threads", a.threads, "of the host backend (default: one per core)")
+  app.add_option("--threads", a.threads,
+                 "number of threads of the host backend (default: one per core)")
       ->transform(whole_number())
       ->type_name("N");
-  app.add_flag("-G,--no-graph", a.no_graph, "GPU: run kernels one by one");
+  app.add_flag("-G,--no-graph", a.no_graph,
+               "GPU: launch kernels one by one instead of replaying CUDA graphs");
   app.option_defaults()->group("Output");
   app.add_option("-o,--out", a.out,
                  "checkpoints are PREFIX_000100000.safetensors (default: "
@@ -161,16 +170,16 @@ void describe(CLI::App& app, Arguments& a) {
       ->transform(whole_number())
       ->type_name("N");
   app.add_option("--metrics", a.metrics,
-                 "a JSON line per interval: step, fps, loss, mse, psnr, ...")
+                 "write a JSON line per interval: step, fps, loss, mse, psnr, ...")
       ->type_name("FILE");
   app.add_option("--preview", a.preview,
-                 "a PNG of input, prediction, error and activity, rewritten at intervals")
+                 "write a PNG of input, prediction, error and activity, rewritten at intervals")
       ->type_name("FILE");
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
       ->transform(whole_number())
       ->type_name("N");
-  app.add_flag("--report", a.report, "at the end: where the time went, stage by stage");
+  app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", "pvm " + pvm::io::detail::version_text());
   app.footer(examples);

@@ -87,7 +87,7 @@ TEST_CASE("what is no video is refused in a sentence", "[io]") {
   write_video(dir / "locked.avi", 2);
   std::filesystem::permissions(dir / "locked.avi", std::filesystem::perms::none);
   const Unprivileged user;
-  CHECK(contains(open_failure<io::Video>(dir / "locked.avi"), "may you read it"));
+  CHECK(contains(open_failure<io::Video>(dir / "locked.avi"), "check its permissions"));
 }
 
 TEST_CASE("a video that is gone when it should start over is a failure", "[io]") {

@@ -48,7 +48,7 @@ class Camera {
       : name_(std::move(name)), capture_(std::move(capture)) {
     if (!capture_.isOpened()) {
       throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; is the camera there, " +
-                                     "free, and may you use it?");
+                                     "is it in use, and do you have permission to use it?");
     }
   }
 

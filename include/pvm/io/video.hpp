@@ -49,7 +49,7 @@ class Video {
       throw Error(Fault::source, pvm::quote(name_) + " is a directory, not a video");
     }
     if (!std::ifstream(path)) {
-      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; may you read it?");
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; check its permissions");
     }
     reopen();
   }

@@ -350,7 +350,7 @@ inline Spec load_spec(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf()))
-    throw Error(Fault::spec, where + ": cannot be read; may you?");
+    throw Error(Fault::spec, where + ": cannot be read; check its permissions");
   Spec spec = parse_spec(text.str(), where);
   spec.name = path.stem().string();
   return spec;
