@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Checkpoint files: what is written is read back, what is wrong is refused with a sentence.
+/// Checkpoint files: what is written is read back, and wrong files are refused with a clear
+/// message.
 
 #include <algorithm>
 #include <array>

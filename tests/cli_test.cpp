@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// The command line from outside. PVM_CLI is the program's path, set by the build.
+/// Runs the command line program and checks its output. PVM_CLI is its path, set by the build.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The batched CUDA engine against the plain double reference, against the host engine, and against
-// itself: captured, eager, resumed, compiled for a batch, with the sequences in another order.
+// Compares CudaBatchEngine with the plain double reference, with the host engine, and with itself:
+// captured, eager, resumed, compiled for a fixed batch, with the sequences in another order.
 
 #include "catch.hpp"
 
@@ -50,7 +50,8 @@ void require_exact(const pvm_test::Differences& d) {
 TEST_CASE("batch: fp32 follows the reference on every kind of network", "[gpu]") {
   if (skipped()) return;
   for (const auto& spec : pvm_test::odd_specs()) {
-    // The sign of an error that is 0 but for rounding is anybody's guess; batches meet one.
+    // The sign of an error that is 0 except for rounding is not determined, and batches have such
+    // errors.
     if (spec.opt_abs_diff) continue;
     INFO(spec.name);
     require_exact(distance<pvm::CudaBatchEngine<>>(spec, 3, steps_of(30, 6)));
@@ -114,7 +115,7 @@ TEMPLATE_TEST_CASE("batch: a state goes on at the rates of another spec", "[gpu]
 
 TEST_CASE("batch: a state goes on with the momentum of another spec", "[gpu]") {
   if (skipped()) return;
-  for (const auto& [before, after] : {std::pair{0.8, 0.9}, {0.9, 0.0}}) {  // kept as an array
+  for (const auto& [before, after] : {std::pair{0.8, 0.9}, {0.9, 0.0}}) {  // with a momentum array
     pvm_test::momentum_of_another_spec_counts<pvm::CudaBatchEngine<>>(tiny_spec(), 5, before,
                                                                       after);
   }
@@ -164,25 +165,26 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
   };
   using E = pvm::CudaBatchEngine<pvm::bf16>;
   for (const int batch : {2, 32, 64, 80, 128, 130, 200, 256}) CHECK(swept(E(early_tiny(), batch)));
-  CHECK_FALSE(swept(E(early_tiny(), 257)));  // in slices
+  CHECK_FALSE(swept(E(early_tiny(), 257)));  // too large: it is cut into slices
   CHECK_FALSE(swept(pvm::CudaBatchEngine<>(early_tiny(), 64)));
   auto spec = early_tiny();
   spec.momentum = 0.3;
   CHECK(swept(E(spec, 64)));
   spec.initial_learning_rate = 0.4;
   CHECK_FALSE(swept(E(spec, 64)));
-  spec.momentum = 0.1;  // as good as over after a step, whatever the rate
+  spec.momentum = 0.1;  // almost nothing is left of it after a step, whatever the rate
   CHECK(swept(E(spec, 64)));
   CHECK(swept(pvm::CudaBatchEngine<pvm::fp16>(spec, 64)));
   spec.momentum = 0.95;
   CHECK_FALSE(swept(E(spec, 64)));
 }
 
-/// There W has older gradients a step early: a ninetieth of each.
+/// In a sweep, W receives the remaining ninetieth of older gradients (momentum 0.1) a step early.
 TEMPLATE_TEST_CASE("batch: weights go the same way at the rates that batches are told", "[gpu]",
                    pvm::bf16, pvm::fp16) {
   if (skipped()) return;
-  auto spec = pvm_test::hidden_49();  // at such rates smaller ones soon go their own ways
+  auto spec =
+      pvm_test::hidden_49();  // smaller networks soon diverge from one another at such rates
   spec.initial_learning_rate = 0.4;
   const auto start = some_weights(pvm::make_connectome(spec).weights);
   const int steps = 10;
@@ -197,7 +199,8 @@ TEMPLATE_TEST_CASE("batch: weights go the same way at the rates that batches are
   CHECK(std::sqrt(apart / way) < 1.0 / 64);
 }
 
-/// A sweep leaves a step's y and what it teaches to the next one; whoever looks gets them at once.
+/// A sweep computes the outputs and the updates of a step only together with the next step. Reading
+/// them earlier must give the same values and must not change the run.
 TEST_CASE("batch: looking changes nothing", "[gpu]") {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<pvm::bf16>;
@@ -233,7 +236,8 @@ TEST_CASE("batch: looking changes nothing", "[gpu]") {
   }
 }
 
-/// A sweep makes errors of the y of two steps ago, which after a restart is the checkpoint's.
+/// A sweep computes errors from the outputs of two steps before, which come from the checkpoint
+/// after a restart.
 TEST_CASE("batch: a run in pieces of one step has the bits of one in one piece", "[gpu]") {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<pvm::bf16>;
@@ -258,7 +262,7 @@ TEST_CASE("batch: a run in pieces of one step has the bits of one in one piece",
     CHECK((state.outputs == expected.outputs));
     CHECK((state.output_gradients == expected.output_gradients));
     CHECK((state.hidden == expected.hidden));
-    run_steps(whole, spec, 1);  // what it leaves is taken for nothing of the first step
+    run_steps(whole, spec, 1);  // the first step after `restore` must use nothing of this step
     whole.restore(start);
     run_steps(whole, spec, static_cast<std::uint64_t>(steps));
     CHECK((whole.save().weights == expected.weights));
@@ -278,7 +282,9 @@ TEST_CASE("batch: copies of one sequence learn what one sequence learns", "[gpu]
     CHECK(largest_difference(train<pvm::CudaBatchEngine<>>(spec, batch, steps, same),
                              doubles(one)) < 2e-6);
   }
-  auto slow = spec;  // not swept: rows of 96 and 160 sequences are no multiple of 128 bytes
+  // With a large momentum nothing is swept; rows of 96 and 160 sequences are no multiple of 128
+  // bytes.
+  auto slow = spec;
   slow.momentum = 0.95;
   for (const auto& [which, batch] :
        {std::pair(spec, 64), std::pair(slow, 96), std::pair(slow, 160)}) {
@@ -341,7 +347,7 @@ TEST_CASE("batch: scores and predictions are the host engine's", "[gpu]") {
   CHECK(largest_difference(q, doubles(p)) < 4e-6);
 }
 
-/// Padding counts for nothing, however much of it there is.
+/// Sequences that only pad a batch do not count, however many there are.
 TEST_CASE("batch: scores of sequences that fill no kernel are the host engine's", "[gpu]") {
   if (skipped()) return;
   const auto spec = early_tiny();
@@ -359,7 +365,7 @@ TEST_CASE("batch: scores of sequences that fill no kernel are the host engine's"
   }
 }
 
-/// Where weights are swept, that is scored when frames come up, in blocks of any length.
+/// In engines that sweep, the persistence is scored when frames arrive, in blocks of any length.
 TEST_CASE("batch: what repeating the frame misses is counted where frames are scored", "[gpu]") {
   if (skipped()) return;
   const auto spec = early_tiny();
@@ -390,7 +396,7 @@ TEST_CASE("batch: what repeating the frame misses is counted where frames are sc
   }
 }
 
-/// Frames of so many pixels a side, of three colours.
+/// A spec with frames of side x side pixels, in patches of block x block, with three channels.
 pvm::Spec frames_of(int side, int block) {
   auto spec = early_tiny();
   spec.layer_shapes = {side / block, 1};
@@ -402,7 +408,8 @@ TEMPLATE_TEST_CASE("batch: frames of any size may come squeezed", "[gpu]", pvm::
                    pvm::fp16) {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<TestType>;
-  // Pixels in whole runs of 16, in fours, and neither: rows of frames then begin anywhere.
+  // Frame sizes that are multiples of 16 values, of 4, and of neither, so that frames begin at any
+  // alignment.
   for (const auto& spec : {frames_of(12, 3), frames_of(10, 5), frames_of(9, 3)}) {
     for (const int batch : pvm_test::emulated ? std::vector{5} : std::vector{1, 5, 40, 70}) {
       INFO(spec.frame_size() << " pixels, " << batch << " sequences");
@@ -463,8 +470,8 @@ TEST_CASE("batch: another learning rule", "[gpu]") {
   CHECK_THROWS_AS(Plain(early_tiny(), 5), pvm::Error);
 }
 
-/// What becomes of a weight depends on how many updates its layer has made: layers start one after
-/// the other, and freezing starts them anew.
+/// Adam's updates depend on the number of updates that the layer has made: layers are switched on
+/// one after another, and freezing resets the number.
 TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
   if (skipped()) return;
   auto spec = early_tiny();
@@ -486,7 +493,7 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
       std::printf("adam: weights %.2e\n", d);
       return d;
     };
-    // A gradient of nearly 0 moves its weight by up to the rate, one way or the other.
+    // A gradient of nearly 0, whose sign is not determined, moves its weight by up to the rate.
     CHECK(both(10, pvm::Mode::learn) < 2e-6);
     CHECK(both(4, pvm::Mode::freeze) < 2e-6);
     CHECK(both(6, pvm::Mode::learn) < 2e-6);
@@ -498,7 +505,7 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
 TEST_CASE("batch: frames come from the store as from the block", "[gpu]") {
   if (skipped()) return;
   pvm_test::stored_frames_are_as_good<pvm::CudaBatchEngine<>>([](std::size_t) {});
-#if defined(PVM_EMULATED_CUDA)  // where the device's memory ends, the host's goes on
+#if defined(PVM_EMULATED_CUDA)  // a store larger than device memory continues in host memory
   const auto memory = emulated_cuda::facts.memory;
   pvm_test::stored_frames_are_as_good<pvm::CudaBatchEngine<>>([](std::size_t) {
     emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);

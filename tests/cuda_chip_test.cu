@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The engines for one sequence with whole units on a multiprocessor, whose weights stay on the chip
-// or are streamed, against the plain double reference within their rounding, against the host
-// engine, and against themselves: captured, eager, resumed.
+// Compares CudaChipEngine and CudaStreamEngine, the engines for one sequence that keep the weights
+// of whole units on the chip or stream them, with the plain double reference within their rounding,
+// with the host engine, and with themselves: captured, eager, resumed.
 
 #include "catch.hpp"
 
@@ -36,8 +36,8 @@ using pvm_test::weights_of;
 namespace {
 
 #if defined(PVM_EMULATED_CUDA)
-/// The emulated device with so many multiprocessors: the fewer, the more of the weights of a
-/// network are streamed.
+/// Sets the number of SMs of the emulated device: the fewer, the more of a network's weights are
+/// streamed.
 class Multiprocessors {
  public:
   explicit Multiprocessors(int count)
@@ -53,7 +53,8 @@ struct Multiprocessors {
 };
 #endif
 
-/// Rates so high that a gradient listed at a wrong age, or folded twice, shows beside the rounding.
+/// A spec with rates so high that a gradient listed with a wrong age, or folded twice, causes
+/// errors larger than rounding.
 pvm::Spec quick() {
   auto spec = hidden_49();
   spec.initial_learning_rate = 0.02;
@@ -72,7 +73,7 @@ pvm::Spec logistic() {
   spec.momentum = 0;
   return spec;
 }
-/// One layer, which learns from the start by the true derivative.
+/// A spec with one layer, which learns from the start and with the true derivative.
 pvm::Spec one_layer(double momentum) {
   auto spec = quick();
   spec.name = "one layer";
@@ -86,7 +87,7 @@ pvm::Spec one_layer(double momentum) {
 
 }  // namespace
 
-/// Weights of all sizes, signs and neighbourhoods of what 16 bits can say.
+/// Visits weights of all magnitudes and both signs, near and halfway between 16-bit numbers.
 template <class Visit>
 void visit_sizes(Visit visit) {
   for (float size = 0x1p-30F; size < 8; size *= 2) {
@@ -94,7 +95,7 @@ void visit_sizes(Visit visit) {
       const float weight = size * (1 + static_cast<float>(step) / 4096 + 0x1.8p-20F);
       visit(weight);
       visit(-weight);
-      visit(size * (1 + static_cast<float>(step) / 4096));  // halfway between two, too
+      visit(size * (1 + static_cast<float>(step) / 4096));  // also exactly halfway between two
     }
   }
   visit(0.0F);
@@ -144,7 +145,7 @@ TEMPLATE_TEST_CASE("chip: updates of small rates are as exact as those of large 
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   auto spec = quick();
-  spec.initial_learning_rate = 1e-5;  // times d0 less than fp16 can say
+  spec.initial_learning_rate = 1e-5;  // times d0 it is below the smallest number of fp16
   spec.delay_each_layer_learning = 1;
   const auto start = some_weights(pvm::make_connectome(spec).weights);
   const auto moves = [&]<class E>() {
@@ -176,11 +177,12 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
                    pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
                    pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>) {
   if (skipped()) return;
-  const Multiprocessors some(TestType::streams ? 1 : 16);  // 1: with more units than warps
+  const Multiprocessors some(TestType::streams ? 1 : 16);  // 1: an SM has more units than warps
   using E = TestType;
   constexpr bool coarse = std::is_same_v<typename E::precision, pvm::bf16>;
   const double unit = coarse ? 0x1p-9 : 0x1p-12;
-  const int steps = steps_of(60, 30);  // all fold more than once, and all rings have wrapped
+  const int steps =
+      steps_of(60, 30);  // all units fold more than once, all ring buffers wrap around
   require_rounded(distance<E>(quick(), 1, steps), quick(), steps, unit);
   require_rounded(distance<typename E::template with_hidden<36>>(with_36(), 1, steps), with_36(),
                   steps, unit);
@@ -273,11 +275,11 @@ TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::
     run_steps(engine, quick(), 14, 5);
     return weights_of(engine, quick());
   };
-  // Partial sums are added in another order: a weight that rounds the other way is all there is.
+  // Partial sums are added in another order, so at most a weight is rounded the other way.
   constexpr bool exact = std::is_same_v<TestType, pvm::fp32>;
-  const auto apart = trained(16, exact);  // in fp32 only less of them is streamed then
+  const auto apart = trained(16, exact);  // in fp32 some weights are streamed even with 16 SMs
   CHECK(largest_difference(apart, doubles(trained(exact ? 12 : 9, true))) < (exact ? 1e-6 : 1e-4));
-  // More of them than the network has units: some have nothing to do.
+  // More SMs than the network has units: some have nothing to do.
   CHECK(largest_difference(apart, doubles(trained(200, false))) < (exact ? 1e-6 : 1e-4));
 }
 #else

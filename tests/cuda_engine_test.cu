@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The CUDA engine against the plain double reference, and against itself: captured, eager,
-// resumed.
+// Compares CudaEngine with the plain double reference and with itself: captured, eager, resumed.
 
 #include "catch.hpp"
 
@@ -26,7 +25,8 @@
 
 namespace {
 
-/// Asked once: a GPU that is lost in the middle is a failure, not a reason to skip.
+/// Whether there is no GPU. Asked only once: a GPU that is lost during the tests is a failure, not
+/// a reason to skip.
 bool skipped() {
   static std::string why;
   static const bool there = pvm::cuda_available(&why);
@@ -53,7 +53,7 @@ pvm::Spec tiny() {
   return spec;
 }
 
-/// small.json of the published models.
+/// The spec small.json.
 pvm::Spec small() {
   pvm::Spec spec = tiny();
   spec.layer_shapes = {12, 8, 6, 4, 2, 1};
@@ -105,16 +105,17 @@ struct Distance {
   double hidden = 0, outputs = 0, weights = 0;
 };
 
-/// The larger of `worst` and a difference; no number is a large one.
+/// The larger of `worst` and a difference; NaN counts as a large difference.
 double larger(double worst, double expected, float value) {
   const double d = std::abs(expected - static_cast<double>(value));
   return std::max(worst, std::isfinite(d) ? d : 1e9);
 }
 
-/// On the emulated device enough steps for two folds and for every ring to wrap.
+/// The number of steps: on the emulated device enough for two folds and for every ring buffer to
+/// wrap around.
 int usual(int steps) { return pvm_test::steps_of(steps, 50); }
 
-/// The largest differences to the reference over `steps` steps.
+/// The largest differences from the reference over `steps` steps.
 Distance distance(const pvm::Spec& spec, int steps, int batch = 1, int check_every = 1) {
   const std::vector<float> w = start_weights(spec);
   pvm_test::Reference reference(spec, w, batch);
@@ -272,7 +273,7 @@ TEST_CASE("networks drawn at random follow the reference on a GPU", "[gpu]") {
 TEST_CASE("small follows the reference", "[gpu]") {
   if (skipped()) return;
 #if defined(PVM_EMULATED_CUDA)
-  const int before = std::exchange(emulated_cuda::facts.multiprocessors, 16);  // 4 have no room
+  const int before = std::exchange(emulated_cuda::facts.multiprocessors, 16);  // 4 are too few
 #endif
   require_close(distance(small(), pvm_test::steps_of(12, 6)));
 #if defined(PVM_EMULATED_CUDA)
@@ -283,7 +284,7 @@ TEST_CASE("small follows the reference", "[gpu]") {
 TEST_CASE("captured, eager and resumed runs have the same bits", "[gpu]") {
   if (skipped()) return;
   pvm::Spec spec = tiny();
-  // All rate switches, on both sides of the middle; on the emulated device 64 times sooner.
+  // All switches of rates, before and after the resume; on the emulated device 64 times earlier.
   const int scale = 64 / pvm_test::steps_of(64, 1);
   spec.delay_each_layer_learning = 1000 / scale;
   spec.delay_final_learning_rate = 5003 / scale;
@@ -357,7 +358,7 @@ TEST_CASE("a frozen run keeps its weights", "[gpu]") {
 TEST_CASE("frames come from the store as from the block", "[gpu]") {
   if (skipped()) return;
   pvm_test::stored_frames_are_as_good<pvm::CudaEngine<>>([](std::size_t) {});
-#if defined(PVM_EMULATED_CUDA)  // where the device's memory ends, the host's goes on
+#if defined(PVM_EMULATED_CUDA)  // a store larger than device memory continues in host memory
   const auto memory = emulated_cuda::facts.memory;
   pvm_test::stored_frames_are_as_good<pvm::CudaEngine<>>([](std::size_t) {
     emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);

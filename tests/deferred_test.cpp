@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Deferred updates of one weight against plain momentum learning, in double.
+/// Compares deferred updates of a single weight with plain momentum learning, in double.
 
 #include <algorithm>
 #include <cmath>
@@ -17,13 +17,13 @@
 
 namespace {
 
-/// A layer that learns without momentum until that is switched on (a final rate came before), and
-/// whose rate changes once more.
+/// The rates of a layer that has a learning rate before it is switched on (so no momentum until
+/// step 50), and whose rate changes at step 200.
 pvm::Rates rates_at(std::uint64_t step, double momentum) {
   return {step < 200 ? 0.01F : 0.003F, step < 50 ? 0.0F : static_cast<float>(momentum)};
 }
 
-/// The weight of a unit of each phase, by the gradients so far.
+/// A weight under deferred updates, once for a unit of each phase, after the gradients so far.
 class Weights {
  public:
   explicit Weights(pvm::DeferralPlan plan)
@@ -45,7 +45,7 @@ class Weights {
     gradients_.push_back(gradient);
     rates_.end_step(t, rates);
   }
-  /// Goes on by another plan, from the weight as it is.
+  /// Continues with another plan, from the current weight and the listed gradients.
   void take_over(pvm::DeferralPlan plan, float momentum) {
     const double w = now(0);
     const std::vector<double> saved = rates_.save();
@@ -78,9 +78,9 @@ class Weights {
   std::vector<double> z_, gradients_;
 };
 
-/// How far the weights get from W(t+1) = W(t) + dW(t), dW(t) = m dW(t-1) + lr g, in 400 steps, in
-/// parts of the largest update. From step `change` on by the plan `other` and with the momentum
-/// `then`, if that is one.
+/// The largest difference, in 400 steps, between the deferred weights and W(t+1) = W(t) + dW(t),
+/// dW(t) = m dW(t-1) + lr g, as a fraction of the largest update. If `change` is not 0, the plan is
+/// `other` from that step on, and the momentum is `then` unless that is negative.
 double distance(double momentum, pvm::DeferralPlan plan, std::uint64_t change = 0,
                 pvm::DeferralPlan other = {}, double then = -1) {
   std::mt19937 random(1);
@@ -105,7 +105,7 @@ double distance(double momentum, pvm::DeferralPlan plan, std::uint64_t change = 
   return worst / largest;
 }
 
-/// Each of about 13 listed gradients may have lost 2^-20 of its share, and shares are fp32.
+/// Each of about 13 gradients may be unlisted with 2^-20 of its share missing, and shares are fp32.
 constexpr double bound = 16 * 0x1p-20;
 
 }  // namespace
@@ -119,9 +119,9 @@ TEST_CASE("deferred updates are plain momentum learning", "[deferred]") {
       CHECK(distance(momentum, plan) < bound);
     }
   }
-  CHECK(distance(0.1, {12, 13}) < bound);    // as on the chip
-  CHECK(distance(0.1, {13, 13}) > 0x1p-10);  // what was switched on late is lost
-  CHECK(distance(0.5, {12, 13}) < 0x1p-11);  // 2^-13 of an update is left, of several
+  CHECK(distance(0.1, {12, 13}) < bound);    // the plan of CudaChipEngine
+  CHECK(distance(0.1, {13, 13}) > 0x1p-10);  // too short a list for a momentum switched on late
+  CHECK(distance(0.5, {12, 13}) < 0x1p-11);  // 2^-13 of each of several updates is missing
 }
 
 TEST_CASE("another plan takes over what is listed", "[deferred]") {
@@ -143,8 +143,8 @@ TEST_CASE("what is listed goes on with another momentum", "[deferred]") {
     const auto other = pvm::DeferralPlan::for_momentum(after, 8);
     for (const std::uint64_t step : {1, 30, 55, 120, 121, 126}) {
       INFO("momentum " << before << " and then " << after << ", at step " << step);
-      // What the shorter list of a lower momentum has no place for is added at once, a little
-      // early.
+      // Gradients that do not fit into the shorter list of a lower momentum are added at once, a
+      // little early.
       const bool shorter = after > 0 && other.terms < plan.terms;
       CHECK(distance(before, plan, step, other, after) < (shorter ? 0x1p-11 : bound));
     }

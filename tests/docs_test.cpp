@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The documents against the tree: their C++ is compiled code, their tables name the keys, flags and
-// rooms that there are, their links lead somewhere. PVM_SOURCE is the project's directory.
+// Checks the documents: their C++ is compiled code, their tables name the existing keys, flags and
+// directories, their numbers are right, and their links lead to existing files. PVM_SOURCE is the
+// project's directory.
 
 #include <algorithm>
 #include <cstddef>
@@ -56,7 +57,7 @@ std::vector<fs::path> documents() {
   return paths;
 }
 
-/// The lines as one text, without the indentation they share.
+/// The lines as one text, without their common indentation.
 std::string dedented(const Lines& lines) {
   std::size_t indent = std::string::npos;
   for (const auto& line : lines) indent = std::min(indent, line.find_first_not_of(' '));
@@ -86,7 +87,7 @@ std::set<std::string> marked_parts(const fs::path& path) {
   return parts;
 }
 
-/// The blocks of a document that are fenced as `language`.
+/// The fenced code blocks of a document in `language`.
 std::vector<std::string> blocks(const fs::path& path, const std::string& language) {
   std::vector<std::string> found;
   Lines block;
@@ -105,7 +106,8 @@ std::vector<std::string> blocks(const fs::path& path, const std::string& languag
   return found;
 }
 
-/// The cells of the table rows whose first cell is `code`, by that cell.
+/// The table rows in the section `after` whose first cell is code (in backticks), as cells, by the
+/// first cell.
 std::map<std::string, Lines> rows(const fs::path& path, const std::string& after) {
   std::map<std::string, Lines> table;
   bool here = false;
@@ -184,23 +186,23 @@ TEST_CASE("docs/spec.md's defaults are the program's", "[docs]") {
   }
 }
 
-TEST_CASE("README.md names the rooms and the flags there are", "[docs]") {
+TEST_CASE("README.md names the directories and the flags there are", "[docs]") {
   const auto readme = root / "README.md";
-  std::set<std::string> rooms;
+  std::set<std::string> directories;
   for (const auto& entry : fs::recursive_directory_iterator(root / "include/pvm")) {
     if (entry.is_directory()) {
-      rooms.insert(fs::relative(entry.path(), root / "include/pvm").string() + "/");
+      directories.insert(fs::relative(entry.path(), root / "include/pvm").string() + "/");
     }
   }
   const auto map = keys_of(rows(readme, "The map"));
-  for (const auto& room : rooms) {
-    INFO(room);
-    CHECK((room == "engine/" || map.count(room) == 1));
+  for (const auto& directory : directories) {
+    INFO(directory);
+    CHECK((directory == "engine/" || map.count(directory) == 1));
   }
 
   const std::string source = text_of(root / "examples/pvm.cpp");
   std::set<std::string> flags;
-  const std::regex declared(R"rx(a(?:dd_option|dd_flag)\("((?:-\w,)?--[a-z-]+)")rx");
+  const std::regex declared(R"rx(a(?:dd_option|dd_flag)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
   for (std::sregex_iterator i(source.begin(), source.end(), declared), end; i != end; ++i) {
     flags.insert((*i)[1]);
   }
@@ -232,10 +234,10 @@ TEST_CASE("The programs that commands in the documents run are built where they 
     for (std::sregex_iterator m(text.begin(), text.end(), program), none; m != none; ++m) {
       INFO(path.filename().string() << " runs " << m->str());
       ++found;
-      const std::string where = (*m)[1], room = (*m)[2], name = (*m)[3];
-      CHECK(text_of(root / room / "CMakeLists.txt").find(name) != std::string::npos);
+      const std::string where = (*m)[1], directory = (*m)[2], name = (*m)[3];
+      CHECK(text_of(root / directory / "CMakeLists.txt").find(name) != std::string::npos);
       if (where == "run") {
-        CHECK(room == "examples");
+        CHECK(directory == "examples");
       } else if (path.filename() != "CONTRIBUTING.md") {  // which says what presets are
         CHECK(text.find("cmake --preset " + where) != std::string::npos);
       }
@@ -276,7 +278,7 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
         chip::ChipUnit unit;
         const std::size_t at = start + program.units - program.start + u * sizeof unit / 4;
         std::memcpy(&unit, &plan.programs[at], sizeof unit);
-        if (unit.past != chip::in_memory) ++there;
+        if (unit.history != chip::in_memory) ++there;
       }
     }
     return std::pair{there, net.units.size()};
@@ -317,7 +319,7 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   has_places(whole);
   has(plan.wide_blocks);
   has(plan.blocks);
-  // Of each word the smaller halves are read and written: eight bytes.
+  // Of each word the low halves are read and written: eight bytes.
   const double megabytes =
       8e-6 * static_cast<double>(plan.weight_words()) / static_cast<double>(deferral.period);
   std::ostringstream moved;

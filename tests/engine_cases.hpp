@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Inputs that all engines are tested with: specs of many shapes, weights, frames.
+/// The inputs with which all engines are tested: specs of many shapes, weights, frames.
 
 #include <cmath>
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace pvm_test {
 
 /// The emulated device (tests/emulated_cuda) takes a tenth of a second for a step of one slice of a
-/// batch: tests run fewer steps there, and smaller batches.
+/// batch, so tests run fewer steps and smaller batches there.
 #if defined(PVM_EMULATED_CUDA)
 inline constexpr bool emulated = true;
 #else
@@ -29,7 +29,7 @@ inline pvm::Spec tiny_spec() {
   return pvm::load_spec(std::filesystem::path(PVM_MODEL_ZOO) / "tiny.json");
 }
 
-/// Specs that differ from tiny.json in one thing each.
+/// Specs that each differ from tiny.json in one respect.
 inline std::vector<pvm::Spec> odd_specs() {
   std::vector<pvm::Spec> specs;
   const auto add = [&](const char* name, auto&& change) {
@@ -91,7 +91,7 @@ inline std::vector<pvm::Spec> odd_specs() {
   return specs;
 }
 
-/// 0.03 (u - 0.5), u from a small generator of the tests' own.
+/// Weights 0.03 (u - 0.5), with u uniform in [0, 1) from a linear congruential generator.
 inline std::vector<float> some_weights(std::size_t count, std::uint32_t seed = 1) {
   std::vector<float> weights(count);
   for (float& w : weights) {
@@ -101,7 +101,7 @@ inline std::vector<float> some_weights(std::size_t count, std::uint32_t seed = 1
   return weights;
 }
 
-/// Pixel i of frame t of sequence b: waves that drift, with some noise.
+/// Pixel i of frame t of sequence b: drifting waves with some noise.
 inline std::uint8_t some_pixel(std::size_t i, std::uint64_t t, std::size_t b) {
   const double wave = std::sin(0.37 * static_cast<double>(i / 7) + 0.13 * static_cast<double>(t) +
                                1.7 * static_cast<double>(b));
@@ -109,6 +109,7 @@ inline std::uint8_t some_pixel(std::size_t i, std::uint64_t t, std::size_t b) {
   return static_cast<std::uint8_t>(110.0 + 90.0 * wave + static_cast<double>(noise));
 }
 
+/// Fills a block with the frames of the steps from `first_step` on; `frame`: values of a frame.
 inline void fill(const pvm::FrameBlock& block, std::uint64_t first_step, std::size_t batch,
                  std::size_t frame) {
   for (std::size_t s = 0; s < static_cast<std::size_t>(block.steps); ++s) {
@@ -122,7 +123,7 @@ inline void fill(const pvm::FrameBlock& block, std::uint64_t first_step, std::si
   }
 }
 
-/// Runs `steps` steps in blocks of at most `block`.
+/// Runs `steps` steps in blocks of at most `block` steps.
 template <class Engine>
 void run_steps(Engine& engine, const pvm::Spec& spec, std::uint64_t steps, int block = 7,
                pvm::Mode mode = pvm::Mode::learn) {
@@ -136,7 +137,7 @@ void run_steps(Engine& engine, const pvm::Spec& spec, std::uint64_t steps, int b
   }
 }
 
-/// A state that starts an engine from `weights`.
+/// A state at step 0 that holds only `weights`.
 inline pvm::EngineState start_from(const std::vector<float>& weights, int batch = 1) {
   pvm::EngineState state;
   state.weights = weights;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What every engine is held to: the plain reference, and itself. E is an engine of any batch.
+/// Tests that every engine must pass: comparisons with the plain reference (reference.hpp) and with
+/// itself. The template parameter E is the engine's type; it must support any batch.
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +30,7 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
   return largest;
 }
 
-/// The squeezed frames of step `t` that run_steps gives an engine.
+/// The squeezed frames, one for each sequence, that run_steps gives an engine in step `t`.
 inline std::vector<Vector> some_frames(const pvm::Spec& spec, std::uint64_t t, int batch) {
   std::vector<Vector> frames(static_cast<std::size_t>(batch), Vector(spec.frame_size()));
   for (std::size_t b = 0; b < frames.size(); ++b) {
@@ -40,12 +41,12 @@ inline std::vector<Vector> some_frames(const pvm::Spec& spec, std::uint64_t t, i
   return frames;
 }
 
-/// Largest differences of hidden values, outputs and weights over a run.
+/// The largest differences of hidden values and outputs during a run, and of weights at its end.
 struct Differences {
   double hidden = 0, outputs = 0, weights = 0;
 };
 
-/// Runs `every` steps at once between two comparisons.
+/// Runs an engine and the reference for `steps` steps and compares them every `every` steps.
 template <class E>
 Differences compare(const pvm::Spec& spec, int batch, int steps,
                     pvm::Reduce reduce = pvm::Reduce::mean, int every = 1) {
@@ -97,11 +98,11 @@ void every_network_follows() {
   }
 }
 
-/// So do `count` networks drawn at random that `E` takes, with up to `most` sequences, those of
-/// `Draws` for each. `hidden`: of all of them, or 0.
+/// So do `count` random networks that `E` supports, with 1 to `most` sequences. `hidden`: side of
+/// the square of hidden values of all of them, or 0 for any.
 template <class E>
 void random_networks_follow(std::uint64_t seed, int count, int most, int hidden = 0) {
-  const std::size_t room = emulated ? 200'000 : 2'000'000;  // of a network's weights and sequences
+  const std::size_t room = emulated ? 200'000 : 2'000'000;  // most weights times sequences
   for (; count > 0; ++seed) {
     const auto spec = random_spec(seed, hidden);
     const std::size_t weights = pvm::make_connectome(spec).weights;
@@ -118,11 +119,12 @@ void random_networks_follow(std::uint64_t seed, int count, int most, int hidden 
   }
 }
 
-/// Batches follow the reference, as mean and as sum.
+/// Batches follow the reference, whether updates are reduced to their mean or their sum.
 template <class E>
 void batches_follow() {
   for (const auto& spec : odd_specs()) {
-    // The sign of an error that is 0 but for rounding is anybody's guess; larger batches meet one.
+    // The sign of an error that is 0 except for rounding is not determined, and larger batches have
+    // such errors.
     if (spec.opt_abs_diff) continue;
     INFO(spec.name);
     check_small(compare<E>(spec, 3, 30));
@@ -132,7 +134,7 @@ void batches_follow() {
   check_small(compare<E>(tiny_spec(), 6, 40, pvm::Reduce::sum));
 }
 
-/// Copies of one sequence learn what one sequence learns.
+/// A batch of copies of one sequence learns what that sequence alone learns.
 template <class E>
 void copies_learn_as_one() {
   const auto spec = tiny_spec();
@@ -157,7 +159,7 @@ void copies_learn_as_one() {
   }
 }
 
-/// Saving disturbs nothing and a restored run continues bit by bit.
+/// Saving does not change a run, and a restored run continues with the same bits.
 template <class E>
 void restored_runs_continue() {
   for (const auto& spec : odd_specs()) {
@@ -194,8 +196,8 @@ void restored_runs_continue() {
   }
 }
 
-/// A state goes on at the rates of the spec that its engine has now, bit by bit like a run of a
-/// spec that switches to them in that step.
+/// A restored state continues at the rates of the spec of the engine that restores it, with the
+/// same bits as a run whose spec switches to these rates at that step.
 template <class E>
 void rates_of_another_spec_count(pvm::Spec spec, int batch) {
   constexpr std::uint64_t change = 21;
@@ -219,7 +221,7 @@ void rates_of_another_spec_count(pvm::Spec spec, int batch) {
   CHECK(weights_after(spec, spec) != expected);
 }
 
-/// So it does with another momentum: what was gathered decays by that.
+/// The same for the momentum: the updates accumulated so far decay by the new one.
 template <class E>
 void momentum_of_another_spec_counts(pvm::Spec spec, int batch, double before, double after) {
   constexpr int change = 25, end = 60;
@@ -241,7 +243,7 @@ void momentum_of_another_spec_counts(pvm::Spec spec, int batch, double before, d
   CHECK(largest_difference(weights_of(second, other), reference.weights()) < tolerance);
 }
 
-/// Two engines of one process do not disturb each other, whichever needs more of the GPU.
+/// Two engines in one process do not disturb each other, whichever needs more of the GPU.
 template <class E>
 void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other, int batch = 1) {
   const auto weights_of_first = [&](bool alone) {
@@ -260,7 +262,7 @@ void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other, in
   CHECK(weights_of_first(false) == weights_of_first(true));
 }
 
-/// Weights that fp16 has no numbers for are multiplied as the largest it has, and stay numbers.
+/// Weights beyond the range of fp16 are multiplied as its largest number, and stay finite.
 template <class E>
 void large_weights_stay_finite(const pvm::Spec& spec, int batch) {
   const auto net = pvm::make_connectome(spec);
@@ -276,7 +278,7 @@ void large_weights_stay_finite(const pvm::Spec& spec, int batch) {
   CHECK(after[net.units[0].w1] < -65000);
 }
 
-/// Weights alone give the same run whatever the number of the step that they start at.
+/// A state of weights only gives the same run whatever step number it starts at.
 template <class E>
 void starts_anywhere(pvm::Spec spec, int batch) {
   spec.delay_final_learning_rate = spec.delay_intermediate_learning_rate = std::nullopt;
@@ -286,7 +288,7 @@ void starts_anywhere(pvm::Spec spec, int batch) {
     start.rates = pvm::rates_before(spec, step);
     E engine(spec, batch);
     engine.restore(start);
-    for (std::uint64_t t = 0; t < 6; ++t) {  // the same frames, which go by the step's number else
+    for (std::uint64_t t = 0; t < 6; ++t) {  // not run_steps: its frames depend on the step number
       const auto block = engine.stage(1);
       for (std::size_t i = 0; i < block.pixels.size(); ++i) {
         block.pixels[i] = some_pixel(i % spec.frame_size(), t, i / spec.frame_size());
@@ -303,7 +305,8 @@ void starts_anywhere(pvm::Spec spec, int batch) {
   }
 }
 
-/// A layer whose rates have become 0 keeps nothing that moves it when it has others again: dW = 0.
+/// A layer whose rates become 0 has dW = 0: nothing of earlier updates moves it when its rates are
+/// set again.
 template <class E>
 void rates_of_0_end_updates(pvm::Spec spec, int batch) {
   spec.delay_each_layer_learning = 20;
@@ -311,7 +314,7 @@ void rates_of_0_end_updates(pvm::Spec spec, int batch) {
   spec.final_learning_rate = 0.1;
   spec.delay_intermediate_learning_rate = 12;
   spec.intermediate_learning_rate = 0;
-  spec.initial_learning_rate = 0;  // with its momentum, when the layer is switched on
+  spec.initial_learning_rate = 0;  // a layer that is switched on gets this rate and the momentum
   E engine(spec, batch);
   const auto net = pvm::make_connectome(spec);
   engine.restore(start_from(some_weights(net.weights), batch));
@@ -330,7 +333,7 @@ void rates_of_0_end_updates(pvm::Spec spec, int batch) {
   CHECK(largest_difference(of_upper_layers(), {before.begin(), before.end()}) < tolerance);
 }
 
-/// Another engine's state continues within rounding.
+/// The state of another engine continues within rounding.
 template <class E>
 void foreign_states_continue() {
   auto spec = tiny_spec();
@@ -350,7 +353,7 @@ void foreign_states_continue() {
                            std::vector<double>(expected.begin(), expected.end())) < 2e-7);
 }
 
-/// A frozen network does not change, and predicts as before.
+/// The weights of a frozen network do not change, and it can learn on afterwards.
 template <class E>
 void frozen_networks_stay() {
   const auto spec = tiny_spec();
@@ -367,8 +370,8 @@ void frozen_networks_stay() {
   }
 }
 
-/// Steps are the same whether frames come with the block, from the engine's store, or some from
-/// each. `before` is called before the store is made, with the bytes of a frame.
+/// Steps give the same results whether frames come with the block, from the engine's store, or some
+/// from each. `before(bytes of a frame)` is called before the store is reserved.
 template <class E, class Before>
 void stored_frames_are_as_good(Before&& before) {
   const auto spec = tiny_spec();
@@ -388,7 +391,7 @@ void stored_frames_are_as_good(Before&& before) {
       for (std::size_t i = 0; i < frames.size(); ++i) {
         frames[i] = some_pixel(i % bytes, static_cast<std::uint64_t>(block), i / bytes);
       }
-      engine.store_frames(4, frames);  // those before, which earlier steps read, are gone
+      engine.store_frames(4, frames);  // overwrites frames that earlier steps have read
       std::vector<std::uint8_t> back(bytes);
       engine.read_frame(6, back);
       CHECK(std::equal(back.begin(), back.end(),
@@ -400,7 +403,7 @@ void stored_frames_are_as_good(Before&& before) {
         std::uint8_t* const pixels = staged.pixels.data() + row * bytes;
         if (from_store[row]) {
           staged.stored[row] = static_cast<std::uint32_t>(4 + row);
-          std::fill_n(pixels, bytes, std::uint8_t{77});  // must not be looked at
+          std::fill_n(pixels, bytes, std::uint8_t{77});  // must not be read
         } else {
           std::copy_n(frames.data() + row * bytes, bytes, pixels);
         }
@@ -419,7 +422,7 @@ void stored_frames_are_as_good(Before&& before) {
   CHECK(plain != start.weights);
 }
 
-/// The score compares prediction and frame two steps on.
+/// The score compares the prediction with the frame two steps later.
 template <class E>
 void scores_compare_frames() {
   const auto spec = tiny_spec();

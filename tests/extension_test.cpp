@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What a program adds from outside the library's namespace: an activation, a learning rule, a
-// metric. docs/extending.md has the contracts; sources and callbacks are in snippets/.
+// Extensions that a program adds from outside the library's namespace: an activation, a learning
+// rule, a metric. docs/extending.md has the contracts; sources and callbacks are in snippets/.
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The original's recorded runs (tests/golden/), for any engine to follow.
+/// Compares engines with the recorded runs of the original implementation (tests/golden/).
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@
 
 namespace pvm_test {
 
-/// The golden run's frame t, squeezed, as the original's test made it.
+/// Frame t of the golden runs, squeezed, computed as when they were recorded.
 inline std::vector<float> golden_frame(std::uint64_t t, int side) {
   std::vector<float> frame;
   for (int x = 0; x < side; ++x) {
@@ -38,7 +38,8 @@ inline std::vector<float> golden_frame(std::uint64_t t, int side) {
   return frame;
 }
 
-/// numpy.random.seed(seed); 0.03 * (rand().astype(float32) - 0.5)
+/// The weights of the golden runs at the start. In NumPy: numpy.random.seed(seed); 0.03 *
+/// (rand().astype(float32) - 0.5)
 inline std::vector<float> golden_weights(std::size_t count, std::uint32_t seed) {
   std::mt19937 generator(seed);
   std::vector<float> weights(count);
@@ -71,7 +72,8 @@ struct Golden {
   std::size_t steps, outputs_stride, weights_stride;
 };
 
-/// Largest difference between every stride-th of `values` and the golden row at `start`.
+/// The largest difference between every `stride`-th element of `values` and the values of `golden`
+/// from index `start` on.
 template <class T>
 double difference(const std::vector<T>& values, std::size_t stride,
                   const std::vector<float>& golden, std::size_t start) {
@@ -84,7 +86,7 @@ double difference(const std::vector<T>& values, std::size_t stride,
   return largest;
 }
 
-/// The engine E follows the original's run `name`.
+/// Checks that engine E follows the recorded run `name` within `tolerance`.
 template <class E>
 void follow(const std::string& name) {
   INFO(name);

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Trajectories of the original implementation on a GPU: 40 steps from given weights, with every
-// hidden value, output and final weight. tests/golden/ holds them; three of them are the measure
-// of the engine. The fourth, tiny_misc, has opt_abs_diff, which the original applies to only the
-// first few floats of its error memory; the library does what the key says instead, so only the
-// reference, told to make the same slip, is held against it.
+// Compares the host engine and the reference with trajectories of the original implementation on a
+// GPU: 40 steps from given weights, with hidden values, outputs and final weights, in
+// tests/golden/. The engine must follow three of the four runs. The fourth, tiny_misc, has
+// opt_abs_diff, which the original applies only to the first few floats of its error memory. The
+// library does what the key says instead, so only the reference, with its switch for that slip, is
+// compared with it.
 
 #include <pvm/engine/host/engine.hpp>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the tests of decoders on a GPU share.
+/// Helpers for the tests of decoders on a GPU.
 
 #include <cuda_runtime.h>
 
@@ -16,7 +16,7 @@
 
 namespace pvm_test {
 
-/// Whether there is no GPU, which is said once a case.
+/// Whether there is no GPU; prints that the test case is skipped then.
 inline bool skip_without_gpu() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -27,11 +27,11 @@ inline bool skip_without_gpu() {
 }
 
 struct Difference {
-  int most = 0;
-  double share_above_2 = 0;  ///< of the values
+  int most = 0;              ///< largest difference, in grey levels
+  double share_above_2 = 0;  ///< fraction of the values that differ by more than 2 grey levels
 };
 
-/// Of frames of two sources, one by one.
+/// Compares the frames of two sources one by one.
 inline Difference difference(const std::vector<Frame>& a, const std::vector<Frame>& b) {
   Difference d;
   std::size_t above = 0, all = 0;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Pictures decoded on a GPU, held against the same decoded on the CPU. Cases say SKIPPED where
-// there is no GPU.
+// Compares pictures decoded on a GPU with the same pictures decoded on the CPU. Without a GPU the
+// test cases print SKIPPED.
 
 #include <cstdio>
 #include <cstdlib>

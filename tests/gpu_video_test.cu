@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Videos decoded on a GPU, held against the same decoded on the CPU. Cases say SKIPPED where there
-// is no GPU.
+// Compares videos decoded on a GPU with the same videos decoded on the CPU. Without a GPU the test
+// cases print SKIPPED.
 
 #include <algorithm>
 #include <cstdio>
@@ -25,7 +25,7 @@ namespace {
 const std::filesystem::path clips = PVM_CLIPS;
 constexpr io::FrameShape shape{.height = 60, .width = 60, .channels = 3};
 
-/// What a source gives until it fails or `most` frames are there.
+/// The frames of a source until it fails or has delivered `most` frames.
 struct Played {
   std::vector<Frame> frames;
   std::vector<io::Position> after;
@@ -46,7 +46,7 @@ Played play(S source, int most, const io::FrameShape& wanted = shape) {
   return played;
 }
 
-/// All but the values is the same.
+/// Checks that everything is the same except the values of the pixels.
 void check_same_order(const Played& gpu, const Played& cpu) {
   CHECK(gpu.failure == cpu.failure);
   CHECK(gpu.after == cpu.after);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The host engine against the plain reference, and against itself.
+// Compares the host engine with the plain reference and with itself.
 
 #include <algorithm>
 #include <cstddef>
@@ -115,7 +115,7 @@ TEST_CASE("every unit is taken once in a step, by its own thread if that is in t
       pvm::UnitShares shares(layout, units, threads);
       shares.begin_block(1);
       std::vector<std::size_t> order;
-      // The last thread is asked alone: it has its own first, and then everybody's.
+      // Only the last thread takes units: first its own, then those of all other threads.
       const auto next = [&] { return shares.take(threads - 1, 0, step); };
       for (auto u = next(); u < units; u = next()) order.push_back(u);
       for (std::size_t i = 0; i < threads; ++i) CHECK(shares.take(i, 0, step) == units);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the tests of frame sources share: pictures, archives and videos to read, and ways to read.
+/// Helpers for the tests of frame sources: make pictures, archives and videos, and read from
+/// sources.
 
 #include <cstdint>
 #include <filesystem>
@@ -52,7 +53,7 @@ inline Bytes read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-/// A picture that tells which frame it is, even after lossy compression.
+/// A picture whose colours tell the number of its frame, even after lossy compression.
 inline cv::Mat picture(int frame, int width = 32, int height = 24) {
   cv::Mat drawn(height, width, CV_8UC3, cv::Scalar(frame * 5 % 256, 80, 255 - frame * 3 % 256));
   drawn.colRange(0, width / 2).setTo(cv::Scalar(20, frame * 7 % 256, frame * 11 % 256));
@@ -82,7 +83,7 @@ inline Entries numbered(int frames) {
 
 enum class Packing { stored, deflated, encrypted };
 
-/// Writes entries as a zip archive; names that end in a slash become directories.
+/// Writes entries as a zip archive. Names that end in a slash become directories.
 inline void write_zip(const std::filesystem::path& path, const Entries& entries,
                       Packing packing = Packing::stored) {
   int code = 0;
@@ -112,7 +113,7 @@ inline void write_video(const std::filesystem::path& path, int frames) {
   for (int i = 0; i < frames; ++i) writer.write(picture(i));
 }
 
-/// A second of silence in a RIFF WAVE file: something FFmpeg opens, without pictures.
+/// A RIFF WAVE file with a second of silence: FFmpeg opens it, but it has no pictures.
 inline Bytes silence() {
   std::string bytes = "RIFF----WAVEfmt ";
   const auto number = [&bytes](std::uint32_t value, int count) {
@@ -128,7 +129,7 @@ inline Bytes silence() {
   return bytes_of(bytes);
 }
 
-/// The messages logged while it lives.
+/// Collects the messages logged during its lifetime.
 class Messages {
  public:
   Messages() {
@@ -148,7 +149,7 @@ class Messages {
   std::vector<std::string> texts_;
 };
 
-/// What the source delivered, to be compared.
+/// A delivered frame, for comparisons.
 struct Frame {
   Bytes pixels;
   bool starts = false;
@@ -172,7 +173,8 @@ std::vector<Frame> read_many(S& source, int count, const io::FrameShape& shape =
   return frames;
 }
 
-/// The number of the `picture` a frame was made from, by its nearest colours.
+/// The number of the `picture` from which a frame was made, out of `frames`: the one with the
+/// nearest colours.
 inline int number_of(const Frame& frame, int frames, const io::FrameShape& shape = small_shape) {
   const auto difference = [&](int number) {
     const cv::Mat drawn = picture(number);
@@ -198,8 +200,8 @@ inline std::vector<int> numbers_of(const std::vector<Frame>& frames, int most) {
   return numbers;
 }
 
-/// Reads `total` frames, then for each of their positions checks that a source made anew and
-/// sought there gives exactly what followed.
+/// Reads `total` frames. Then checks for each of their positions that a new source which seeks
+/// there delivers exactly the frames that followed.
 template <class Make>
 void check_resume(Make make, int total, const io::FrameShape& shape = small_shape) {
   auto whole = make();
@@ -223,7 +225,7 @@ void check_resume(Make make, int total, const io::FrameShape& shape = small_shap
   }
 }
 
-/// The sentence of the pvm::Error that `act` throws; empty where it throws none of that kind.
+/// The message of the pvm::Error of kind `fault` that `act` throws; empty if it throws none.
 template <class Act>
 std::string failure(pvm::Fault fault, Act act) {
   try {
@@ -233,7 +235,7 @@ std::string failure(pvm::Fault fault, Act act) {
   }
   return {};
 }
-/// That of opening what is not a source of that kind.
+/// The message of the error when opening `path` as a `Source` fails.
 template <class Source>
 std::string open_failure(const std::filesystem::path& path) {
   return failure(pvm::Fault::source, [&] { Source{path}; });
@@ -243,7 +245,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Stands in a directory while it lives: relative names are looked for there.
+/// Makes a directory the current one during its lifetime.
 class InDirectory {
  public:
   explicit InDirectory(const TempDir& dir) : was_(std::filesystem::current_path()) {
@@ -260,7 +262,8 @@ class InDirectory {
   std::filesystem::path was_;
 };
 
-/// Acts as a user to whom file permissions apply, while it lives; the superuser ignores them.
+/// Changes to a user without privileges during its lifetime, because file permissions do not apply
+/// to the superuser.
 class Unprivileged {
  public:
   Unprivileged() : was_(geteuid()) {

@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint8_t h264_slice = 0x41, h264_idr = 0x65, h264_sps = 0x67;
 constexpr std::uint8_t hevc_slice = 0x02, hevc_idr = 0x26, hevc_cra = 0x2A, hevc_sps = 0x42;
 
-/// A packet of units that are a byte and some of what is no start code, each behind its length or a
-/// start code.
+/// A packet of units, each of which is its header byte and some bytes that contain no start code,
+/// preceded by its length, or by a start code if `length_bytes` is 0.
 Bytes packet(const std::vector<std::uint8_t>& units, std::size_t length_bytes) {
   Bytes bytes;
   for (const std::uint8_t unit : units) {
@@ -37,7 +37,8 @@ Bytes packet(const std::vector<std::uint8_t>& units, std::size_t length_bytes) {
 
 constexpr std::uint8_t avcc[] = {1, 100, 0, 40, 0xFF, 0};
 
-/// The packets, of 1,000, at which segments begin, where every 20th holds `units`.
+/// The indices of the packets, out of 1,000, at which segments begin, if every 20th packet holds
+/// `units` and all other packets hold the unit `other`.
 std::vector<int> cuts(io::NalSegments segments, std::size_t length_bytes,
                       const std::vector<std::uint8_t>& units, std::uint8_t other) {
   std::vector<int> found;

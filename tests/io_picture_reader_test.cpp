@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Pictures decoded ahead, for one reader and for many of the same file.
+/// PictureReader: pictures decoded ahead, for one reader and for several of the same file.
 
 #include <algorithm>
 #include <array>
@@ -30,13 +30,13 @@ Entries with_bad_ones(int frames, const std::vector<std::size_t>& bad) {
   return entries;
 }
 
-/// Pictures in memory. Notes which were read, and how many at once.
+/// A FileStore with pictures in memory. Counts reads, and how many were in progress at once.
 class CountingStore {
  public:
   struct Shelf {
     Entries entries;
     std::atomic<int> reads = 0, at_once = 0, most_at_once = 0, open = 0;
-    bool uneven = false;  ///< earlier ones take longer
+    bool uneven = false;  ///< of ten pictures, reading the earlier ones takes longer
 
     int take_reads() { return reads.exchange(0); }
   };
@@ -73,7 +73,7 @@ class CountingStore {
 
 using Counted = io::PictureReader<CountingStore>;
 
-/// Fails at pictures of a certain length.
+/// A decoder that fails for files of `fails_at` bytes.
 class FailingDecoder : public io::CpuPictureDecoder {
  public:
   static inline std::size_t fails_at = 0;
@@ -86,7 +86,8 @@ class FailingDecoder : public io::CpuPictureDecoder {
   }
 };
 
-/// Stands in for a GPU: refuses batches with a picture of some width, and can fail.
+/// A JpegBatches device that decodes on the CPU. It refuses batches that have a picture of a
+/// certain width, can fail, and notices if it is used by two threads in a way that is not allowed.
 class FakeDevice {
  public:
   static inline std::atomic<int> batches = 0, pictures = 0, most = 0;
@@ -132,7 +133,7 @@ class FakeDevice {
     Bytes bytes = Bytes(1 << 21), frames;
     std::atomic<int> users = 0;
   };
-  /// Of one function, and of a place.
+  /// Counts the threads in one of the functions and at one of the places.
   struct Use {
     Use(std::atomic<int>& users_, Place& place_) : users(users_), place(place_) {
       if (++users > 1 || ++place.users > 1) shared = true;
@@ -148,7 +149,7 @@ class FakeDevice {
 
 using Batches = io::JpegBatches<FakeDevice>;
 
-/// As the GPU's decoder, with one device for all files.
+/// A decoder like GpuPictureDecoder, with one FakeDevice for all files.
 class FakeGpuDecoder {
  public:
   static constexpr const char* id = "FAKE ";
@@ -157,7 +158,7 @@ class FakeGpuDecoder {
   static std::size_t in_work(std::size_t) { return 3 * Batches::batch; }
   template <class Read>
   void prepare(std::size_t pictures, const Read& read) {
-    batches_->try_out(pictures, read);
+    batches_->warm_up(pictures, read);
   }
   void expect() noexcept { batches_->expect(); }
   template <class Done>
@@ -177,7 +178,7 @@ class FakeGpuDecoder {
 template <class Store>
 using FakeGpu = io::PictureReader<Store, FakeGpuDecoder>;
 
-/// `count` readers of one source, as `deal` has them: spread over its pictures.
+/// `count` readers of one source, spread over its pictures as `io::deal` does.
 template <class S>
 std::vector<S> spread(S first, std::size_t count, std::size_t ahead) {
   const auto pictures = static_cast<std::size_t>(*first.length());
@@ -346,8 +347,9 @@ TEST_CASE("readers at the same place share what is ahead", "[io][pictures]") {
   for (int i = 0; i < 20; ++i) {
     for (Counted& reader : readers) CHECK(number_of(read(reader), 30) == 7 + i);
   }
-  CHECK(CountingStore::shelf().reads <= 20 + 6 + 3);  // the first one was gone for the others
-  readers.erase(readers.begin());                     // the others go on without the first
+  // + 3: the first frame has left the first reader's queue before the three others ask for it.
+  CHECK(CountingStore::shelf().reads <= 20 + 6 + 3);
+  readers.erase(readers.begin());  // the others continue without the first
   CHECK(number_of(read(readers[2]), 30) == 27);
 }
 
@@ -429,7 +431,7 @@ TEST_CASE("streams that are prepared decode before they are read", "[io][picture
     CHECK(frame.starts);
   }
   const io::FrameShape other{.height = 20, .width = 30, .channels = 1};
-  io::prepare(streams[0], other);  // in vain: what was made for it is dropped again
+  io::prepare(streams[0], other);  // another shape: the frames made for it are dropped
   CHECK(number_of(read(streams[0]), 64) == 1);
 }
 
@@ -469,7 +471,7 @@ TEST_CASE("threads do not read far ahead of a slow device", "[io][pictures]") {
   for (auto& thread : threads) thread.join();
   CHECK(made == static_cast<int>(count));
   constexpr auto batch = static_cast<int>(Batches::batch);
-  CHECK(most <= 4 * batch + 3 * batch + 6);  // ready; staged, decoded, told of; read
+  CHECK(most <= 4 * batch + 3 * batch + 6);  // waiting; in the three stages; being read
   CHECK(FakeDevice::most == batch);
   CHECK(FakeDevice::batches <= 2 + 2 * static_cast<int>(count) / batch);
   FakeDevice::pause = {};
@@ -521,7 +523,7 @@ TEST_CASE("JPEGs of all files go through one device in batches", "[io][pictures]
     CHECK(FakeDevice::batches > 0);
     if (refused < 0) CHECK(FakeDevice::batches <= 10 + FakeDevice::pictures / 10);
     CHECK(FakeDevice::readable);
-    CHECK_FALSE(FakeDevice::shared);  // by two threads at once
+    CHECK_FALSE(FakeDevice::shared);  // never used by two threads at once where not allowed
   }
   FakeDevice::refuses_width = -1;
 

@@ -15,7 +15,7 @@ using namespace pvm_test;
 
 namespace {
 
-/// Counts how far it was read, fails at a frame, and takes its time.
+/// A source that counts its reads, fails at a certain frame, and pauses before each.
 class Probe {
  public:
   Probe(std::atomic<int>& reads, std::uint64_t fails_at, std::chrono::microseconds pause = {})

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Files that change or mislead: a clear sentence each, and no frame made up.
+/// Damaged, changing and misleading files: each gives a clear message, and no frame is invented.
 
 #include <cstdint>
 #include <filesystem>
@@ -105,14 +105,14 @@ TEST_CASE("a video that keeps its size is looked through once", "[io][trouble]")
   const TempDir dir;
   write_video(dir / "a.avi", 30);
   const auto name = (dir / "a.avi").string();
-  CHECK_FALSE(io::OfOneSize::holds(name));
+  CHECK_FALSE(io::ConstantSizeVideos::holds(name));
   io::Video video(name);
   read_many(video, 29);
-  CHECK_FALSE(io::OfOneSize::holds(name));
+  CHECK_FALSE(io::ConstantSizeVideos::holds(name));
   read_many(video, 1);
-  CHECK(io::OfOneSize::holds(name));
+  CHECK(io::ConstantSizeVideos::holds(name));
   write_video(dir / "a.avi", 40);  // another file
-  CHECK_FALSE(io::OfOneSize::holds(name));
+  CHECK_FALSE(io::ConstantSizeVideos::holds(name));
 }
 
 TEST_CASE("a video that stands still for a while is read to its end", "[io][trouble]") {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A program replaces the host engine's pass by its own code: here by plain loops, for every kind of
-// processor, so that the test does not depend on the one it runs on.
+// A program replaces the host engine's kernel by its own code: here by plain loops, for every
+// instruction set, so that the test does not depend on the processor it runs on.
 
 #include <atomic>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace mine {
 
 inline std::atomic<int> calls = 0;
 
-/// What the comment at MatrixPass says, word for word.
+/// The contract in the comment at MatrixPass, implemented literally.
 struct PlainLoops {
   template <bool Axpy>
   static void run(const pvm::simd::MatrixPass& p) {
@@ -24,11 +24,11 @@ struct PlainLoops {
       for (std::size_t c = 0; c < p.columns; ++c) {
         float& w = at(p, r, c);
         if (p.terms > 0) {
-          float change = p.velocity != 0 ? p.momentum * *(&w + p.velocity) : 0.0F;
+          float change = p.velocity_offset != 0 ? p.momentum * *(&w + p.velocity_offset) : 0.0F;
           for (std::size_t j = 0; j < p.terms; ++j) {
             change += p.factor[r * p.terms + j] * p.term[j][c];
           }
-          if (p.velocity != 0) *(&w + p.velocity) = change;
+          if (p.velocity_offset != 0) *(&w + p.velocity_offset) = change;
           w += change;
         }
       }
@@ -68,7 +68,8 @@ struct pvm::HostKernel<pvm::fp32, pvm::simd::Isa::avx512> : mine::PlainLoops {};
 TEST_CASE("A kernel of the program's own is used, and follows the reference", "[extend]") {
   for (const auto& spec : pvm_test::odd_specs()) {
     for (const int batch : {1, 6}) {
-      if (spec.opt_abs_diff && batch > 1) continue;  // the sign of an error near 0 is anybody's
+      // The sign of an error near 0 is not determined.
+      if (spec.opt_abs_diff && batch > 1) continue;
       INFO(spec.name << ", batch " << batch);
       const auto weights = pvm_test::some_weights(pvm::make_connectome(spec).weights);
       pvm_test::Reference reference(spec, weights, batch);

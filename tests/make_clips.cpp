@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Data for the examples' tests: clip.avi and the directory pictures/, of the generated frames.
+/// Writes data for the examples' tests: clip.avi and the directory pictures/, with generated
+/// frames.
 
 #include <cstdint>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Networks as types: the same Spec as a file's, and the same training bit by bit.
+// Networks as types: they give the same Spec as a file, and training gives the same bits.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// bf16 and fp16 on the host: what is stored, how far products are from exact ones, and how far a
-// run is from fp32's. The bounds are those of the mantissas: rounding to nearest moves a number by
-// at most u times itself, u = 2^-8 for bf16 (8 bits) and 2^-11 for fp16 (11 bits; below 2^-14 by at
+// bf16 and fp16 on the host: what is stored, and the error of products and of whole runs compared
+// with fp32. The bounds follow from the mantissas: rounding to nearest has a relative error of at
+// most u = 2^-8 for bf16 (8 bits) and 2^-11 for fp16 (11 bits; below 2^-14 the absolute error is at
 // most 2^-25).
 
 #include <algorithm>
@@ -98,7 +98,7 @@ void check_kernel(std::size_t rows, std::size_t columns, std::size_t batch) {
   pvm::store_all(store, tiled, size);
   std::copy(inputs.begin(), inputs.end(), x.data());
   std::copy(factors.begin(), factors.end(), q.data());
-  pvm::simd::Ahead ahead;
+  pvm::simd::Prefetcher prefetcher;
   pvm::simd::HalfPass pass;
   pass.tiled = store.copy();
   pass.rows = rows;
@@ -110,7 +110,7 @@ void check_kernel(std::size_t rows, std::size_t columns, std::size_t batch) {
   pass.y = y.data();
   pass.q = q.data();
   pass.q_stride = rows;
-  pass.ahead = &ahead;
+  pass.prefetcher = &prefetcher;
   pvm::HostKernel<Precision, isa>::template run<true>(pass);
 
   // Each product is off by the rounding of w and, where a kernel rounds x too, of x; fp32 sums add
@@ -312,9 +312,9 @@ TEST_CASE("Below fp32 the number of threads changes no bit", "[precision]") {
   CHECK(results[0] == results[2]);
 }
 
-/// Into a longer list W goes as it is. For a shorter one (fp32 folds more often than bf16) it is
-/// taken apart into what is folded and what is listed, of seven gradients at most: of 14 sums of
-/// weights below 2^-6 each rounds by 2^-31.
+/// A longer list of gradients takes W over exactly. For a shorter one (fp32 folds more often than
+/// bf16), W is split into a folded part and at most seven listed gradients: 14 sums of weights
+/// below 2^-6, each of which is rounded by up to 2^-31.
 TEST_CASE("A run goes on in another precision from the fp32 weights", "[precision]") {
   const auto spec = pvm_test::tiny_spec();
   EngineIn<pvm::fp32> full(spec, 1);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Networks that nobody thought of.
+/// Random valid specs, drawn from a seed: combinations of sizes and options that no other test has.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace pvm_test {
 
-/// Draws of one seed, the same on every machine.
+/// Random draws from one seed, the same on every machine.
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : random_(seed) {}
 
-  /// From `least` to `most`.
+  /// A number from `least` to `most`, both included.
   int number(int least, int most) {
     return least + static_cast<int>(random_() % static_cast<std::uint64_t>(most - least + 1));
   }
@@ -36,9 +36,9 @@ class Draws {
   std::mt19937_64 random_;
 };
 
-/// All of a valid spec drawn: shapes, wiring, activation, rates. `hidden`: side of a unit's
-/// square of hidden values, or 0 for any. Rates are so low that a rounding does not grow from step
-/// to step.
+/// A valid spec with random shapes, wiring, activation and rates. `hidden`: side of a unit's square
+/// of hidden values, or 0 for any. Rates are so low that rounding errors do not grow from step to
+/// step.
 inline pvm::Spec random_spec(std::uint64_t seed, int hidden = 0) {
   Draws draw(seed);
   for (;;) {
@@ -70,7 +70,7 @@ inline pvm::Spec random_spec(std::uint64_t seed, int hidden = 0) {
     if (draw.chance(30)) s.delay_intermediate_learning_rate = switched();
     s.final_learning_rate = 1e-3;
     s.intermediate_learning_rate = 5e-4;
-    try {  // a square of units may have no source within its radius, say
+    try {  // may fail: for example, a unit may have no source within its radius
       pvm::validate(s, s.name);
       (void)pvm::make_connectome(s);
       return s;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The model in double precision, as plainly as docs/model.md says it: every engine is held against
-/// this. No deferral, no tricks, one loop per formula.
+/// The reference implementation to which every engine is compared: the model in double precision,
+/// written as plainly as docs/model.md. No deferred updates, no optimisation, one loop per formula.
 
 #include <cmath>
 #include <cstddef>
@@ -23,8 +23,8 @@ using Vector = std::vector<double>;
 
 class Reference {
  public:
-  /// `weights` in reference order; `slip` reproduces the original's opt_abs_diff, which takes the
-  /// sign of only the first (number of units) floats of the error memory.
+  /// `weights` in reference order. `slip` reproduces the original's opt_abs_diff, which takes the
+  /// sign only of the first floats of the error memory, as many as there are units.
   Reference(const pvm::Spec& spec, std::span<const float> weights, int batch = 1,
             pvm::Reduce reduce = pvm::Reduce::mean, bool slip = false)
       : spec_(spec),
@@ -47,14 +47,14 @@ class Reference {
     for (std::size_t b = 0; b < batch_; ++b) past_.push_back({ones, ones, ones});
   }
 
-  /// From now on the rates are those of `spec`, of the same network.
+  /// Continues with the rates of `spec`, which must be of the same network.
   void go_on_with(const pvm::Spec& spec) {
     auto rates = schedule_.layers();
     schedule_ = pvm::RateSchedule(spec);
     schedule_.restore(std::move(rates), t_);
   }
 
-  /// One step; `frames` holds [batch][side][side][channels], already squeezed to [0.1, 0.9].
+  /// Runs one step. `frames`: [batch][side][side][channels], squeezed to [0.1, 0.9].
   void step(const std::vector<Vector>& frames) {
     schedule_.begin_step(t_);
     const std::size_t now = t_ % 3;
@@ -68,7 +68,7 @@ class Reference {
 
   [[nodiscard]] const Vector& weights() const { return w_; }
   [[nodiscard]] const pvm::Connectome& net() const { return net_; }
-  /// Of the last step.
+  /// The hidden values of unit `u` in the last step, for sequence `b`; `outputs` likewise.
   [[nodiscard]] std::span<const double> hidden(std::size_t b, std::size_t u) const {
     return std::span(past_[b][(t_ + 2) % 3].r[u]).first(static_cast<std::size_t>(net_.hidden));
   }
@@ -151,7 +151,9 @@ class Reference {
     for (std::size_t i = 0; i < hidden * inputs; ++i) dw_[unit.w0 + i] *= m;
     for (std::size_t i = 0; i < outputs * representation; ++i) dw_[unit.w1 + i] *= m;
     const double lr = static_cast<double>(rates.learning_rate) * share_;
-    std::size_t error_index = 0;  // in the original's memory, where rows are inputs long
+    // The unit's first index in the original's error memory, where a unit has as many floats as
+    // inputs.
+    std::size_t error_index = 0;
     for (std::size_t k = 0; k < u; ++k)
       error_index += static_cast<std::size_t>(net_.units[k].inputs);
     for (std::size_t b = 0; b < batch_; ++b) {
@@ -188,7 +190,7 @@ class Reference {
   double share_;
   bool slip_;
   Vector w_, dw_;
-  std::vector<std::vector<Past>> past_;  // [batch][3]
+  std::vector<std::vector<Past>> past_;  // [batch][3], a ring buffer: step t is at t % 3
   std::uint64_t t_ = 0;
 };
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the CUDA engines of every precision are held to: the plain double reference within their
-/// rounding, and themselves, captured, eager and resumed.
+/// Tests that the CUDA engines of every precision must pass: they follow the plain double reference
+/// within the rounding of their precision, and give the same bits as captured graphs, eagerly, and
+/// resumed.
 
 #include <algorithm>
 #include <cmath>
@@ -31,8 +32,8 @@ inline bool skipped() {
 
 inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
-/// Two engines have seen the same: of what they missed, b differs from a by this much at most, and
-/// of what repeating the frame missed by `repeated`.
+/// Checks that two engines have seen the same frames: their errors of prediction and losses differ
+/// by less than the fraction `most`, their errors of persistence by less than `repeated`.
 inline void check_scores(const pvm::Score& a, const pvm::Score& b, double most, double repeated) {
   CHECK(a.pixels == b.pixels);
   CHECK(a.outputs == b.outputs);
@@ -41,7 +42,7 @@ inline void check_scores(const pvm::Score& a, const pvm::Score& b, double most, 
   CHECK(std::abs(b.loss / a.loss - 1) < most);
 }
 
-/// `compare`, said aloud.
+/// `compare`, and prints the result.
 template <class E>
 Differences distance(const pvm::Spec& spec, int batch, int steps,
                      pvm::Reduce reduce = pvm::Reduce::mean) {
@@ -51,11 +52,14 @@ Differences distance(const pvm::Spec& spec, int batch, int steps,
   return worst;
 }
 
-/// With factors rounded to within `unit` of themselves, a sum of n products w x with |x| <= 1 is
-/// within 2 unit sum|w|, and its activation, of slope 1/2, within half of that: the bound of one
-/// step. Roundings are as often up as down, so that in fact a sum's error is smaller by the root of
-/// n; that leaves room for errors that came in with x. A gradient d x is within 3 unit of itself
-/// (both factors, and the error e that d is made of), and |d x| <= 1/2; the weights sum those.
+/// Checks that differences stay within the bounds of rounding.
+///
+/// If factors are rounded with a relative error of at most `unit`, a sum of n products w x with |x|
+/// <= 1 has an error of at most 2 unit sum|w|, and its activation, whose slope is at most 1/2, half
+/// of that: this is the bound for one step. Because roundings go up as often as down, the real
+/// error of a sum is smaller by about sqrt(n), which leaves room for the errors of x from earlier
+/// steps. A gradient d x has a relative error of at most 3 unit (both factors, and the error e from
+/// which d is computed), and |d x| <= 1/2; the bound for weights is the sum over all steps.
 inline void require_rounded(const Differences& d, const pvm::Spec& spec, int steps, double unit) {
   const auto net = pvm::make_connectome(spec);
   const auto weights = some_weights(net.weights);
@@ -80,7 +84,7 @@ inline pvm::Spec early_tiny() {
   spec.delay_each_layer_learning = 3;
   return spec;
 }
-/// As large a unit as the published models have.
+/// Units as large as those of the published models.
 inline pvm::Spec hidden_49() {
   auto spec = early_tiny();
   spec.name = "hidden 49";
@@ -88,14 +92,14 @@ inline pvm::Spec hidden_49() {
   spec.layer_shapes = {4, 3, 1};
   return spec;
 }
-/// For batches: on the emulated device with fewer units.
+/// The same for batches, with fewer units on the emulated device.
 inline pvm::Spec batched_49() {
   auto spec = hidden_49();
   if (emulated) spec.layer_shapes = {3, 2, 1};
   return spec;
 }
 
-/// Units with more hidden values than one panel of weights has.
+/// Units with more hidden values than fit into one panel of weights.
 inline pvm::Spec wide_units() {
   auto spec = early_tiny();
   spec.name = "wide units";
@@ -105,21 +109,23 @@ inline pvm::Spec wide_units() {
   return spec;
 }
 
-/// Batches of an engine of less precision than fp32, one for each layout that their rows have, and
-/// every kind of update.
+/// Batches of an engine of lower precision than fp32: every kind of update, and a batch size for
+/// each layout of its rows.
 template <class E, class Precision>
 void batches_are_rounded() {
   constexpr bool is_bf16 = std::is_same_v<Precision, pvm::bf16>;
   const double unit = is_bf16 ? 0x1p-9 : 0x1p-12;
   for (const auto& spec : odd_specs()) {
     if (spec.opt_abs_diff) continue;
-    // The emulated device runs them all in fp32; here those whose updates differ in kind.
+    // The emulated device runs all specs in fp32, but here only those with different kinds of
+    // update.
     if (emulated && spec.name != "momentum 0.95" && spec.name != "hidden 49") continue;
     INFO(spec.name);
     const int steps = steps_of(24, 6);
     require_rounded(distance<E>(spec, 3, steps), spec, steps, unit);
   }
-  // On the emulated device fewer: all layouts of rows, and a sweep is the same in all 16 bits.
+  // Fewer on the emulated device: in bf16 every layout of rows; the sweep in fp16 is the same, so
+  // two batches are enough.
   for (const int batch :
        emulated ? (is_bf16 ? std::vector{2, 32, 64, 80, 96, 130, 192, 256} : std::vector{33, 130})
                 : std::vector{2, 32, 33, 64, 80, 96, 100, 128, 130, 192, 200, 256}) {
@@ -159,11 +165,11 @@ inline void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
   CHECK(a.output_gradients == b.output_gradients);
 }
 
-/// A run in one piece against one that is captured, saved and resumed midway, over all rate
-/// switches, in 281 steps or so many times as many.
+/// A captured run, an eager one, and one that is saved and resumed midway give the same bits, over
+/// all switches of rates, in 281 times `longer` steps.
 template <class E>
 void same_bits(int batch, pvm::Spec spec = early_tiny(), int longer = 1) {
-  const int scale = 10 / steps_of(10, 1);  // on the emulated device all is ten times sooner
+  const int scale = 10 / steps_of(10, 1);  // on the emulated device everything is ten times shorter
   const auto steps = [&](int n) { return static_cast<std::uint64_t>(n * longer / scale); };
   spec.delay_each_layer_learning = steps(40);
   spec.delay_final_learning_rate = steps(150);

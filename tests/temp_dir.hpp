@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A directory for the files of one test, removed with everything in it.
+/// A temporary directory for the files of one test, which is removed with everything in it.
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Frames that are kept in the engine's store change nothing but how often sources are read.
+/// The frame cache: frames kept in the engine's store change only how often sources are read, not
+/// what is learned.
 
 #include <algorithm>
 #include <atomic>
@@ -59,7 +60,7 @@ class Counting {
   std::string id_;
 };
 
-/// Notes whether all streams of a batch were prepared before one was read.
+/// Records how many streams of a batch were prepared before the first read.
 class Prepared : public Counting {
  public:
   struct Notes {
@@ -90,7 +91,7 @@ std::pair<std::vector<float>, int> train_counting(std::uint64_t frames, std::siz
   return {trainer.weights(), reads};
 }
 
-/// Notes scores exactly, so that which pairs are scored shows too.
+/// A callback that records the exact scores, which also show what pairs of frames are scored.
 struct Scores {
   std::vector<double>* values;
   std::uint64_t next(std::uint64_t step) const { return pvm::next_multiple(step, 13); }
@@ -101,7 +102,7 @@ struct Scores {
   }
 };
 
-/// Some of the pictures cannot be read, at the end too.
+/// Writes sources with some unreadable pictures, among them the last one.
 void write_unreadable_too(const TempDir& dir, std::uint64_t frames) {
   write_sources(dir, frames, [=](std::uint64_t i) { return i % 9 == 4 || i + 1 == frames; });
 }
@@ -113,7 +114,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-/// Trains to `last` in the parts named, through checkpoints.
+/// Trains up to each of the steps `ends` in turn, continuing from a checkpoint each time.
 Outcome run(const TempDir& dir, const std::vector<std::string>& paths, int batch, std::size_t cache,
             const std::vector<std::uint64_t>& ends) {
   const std::string prefix = (dir / "run").string();
@@ -174,7 +175,7 @@ TEST_CASE("An engine's steps are the same from its store as from the block", "[t
         std::uint8_t* const pixels = staged.pixels.data() + row * frame_bytes;
         if (from_store[row]) {
           staged.stored[row] = static_cast<std::uint32_t>(4 + row);
-          std::fill_n(pixels, frame_bytes, std::uint8_t{77});  // must not be looked at
+          std::fill_n(pixels, frame_bytes, std::uint8_t{77});  // must not be read
         } else {
           std::copy_n(frames.data() + row * frame_bytes, frame_bytes, pixels);
         }

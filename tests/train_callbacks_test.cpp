@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Progress, metrics, previews, stopping: what happens beside the steps.
+/// Callbacks: progress, metrics, previews, stopping.
 
 #include <algorithm>
 #include <chrono>

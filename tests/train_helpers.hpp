@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the tests of checkpoints and training share.
+/// Helpers for the tests of checkpoints and training.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace train_test {
 
 using pvm_test::TempDir;
 
-/// 21 units, 12 x 12 frames: a step takes microseconds.
+/// A spec with 21 units and 12 x 12 frames, whose steps take microseconds.
 inline pvm::Spec tiny_spec() {
   pvm::Spec spec;
   spec.name = "tiny_test";
@@ -56,14 +56,14 @@ inline void write_file(const std::filesystem::path& path, const std::string& byt
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A safetensors file with any header at all.
+/// The bytes of a safetensors file with an arbitrary header.
 inline std::string raw_safetensors(const std::string& header, const std::string& data = "") {
   const std::uint64_t length = header.size();
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
   return bytes + header + data;
 }
 
-/// A checkpoint of the native backend.
+/// The bytes of a checkpoint of the native backend.
 inline std::string native_file(std::int64_t step, std::int32_t count,
                                const std::vector<float>& weights) {
   std::string bytes("CMVP", 4);
@@ -73,7 +73,7 @@ inline std::string native_file(std::int64_t step, std::int32_t count,
   return bytes;
 }
 
-/// The sentence of the pvm::Error that `f` throws; "" if it throws none.
+/// The message of the pvm::Error that `f` throws; empty if it throws none.
 template <class F>
 std::string error_of(F&& f) {
   try {
@@ -96,7 +96,7 @@ inline std::vector<std::string> names_in(const std::filesystem::path& directory)
   return names;
 }
 
-/// Collects log messages while it lives.
+/// Collects the messages logged during its lifetime.
 class Messages {
  public:
   Messages() {

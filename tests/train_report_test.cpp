@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// The report of a run: its numbers add up, and its sentence names what is slow.
+/// The report of a run: its numbers add up, and its sentence names the bottleneck.
 
 #include <chrono>
 #include <cstdint>

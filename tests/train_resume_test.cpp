@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// A run that was stopped and continued gives the bytes of one that was not.
+/// A run that was stopped and continued gives the same bytes as a run that was not.
 
 #include <array>
 #include <cmath>
@@ -35,7 +35,8 @@ std::vector<io::Opener> openers_of(const std::vector<std::string>& paths) {
 
 using Trainer = pvm::Trainer<pvm::fp32, pvm::dynamic>;
 
-/// Runs to `last` in the parts named, through files, and gives the last file's bytes.
+/// Runs in the given parts, each continuing from the checkpoint file of the part before, and
+/// returns the bytes of the last file.
 std::string run(const TempDir& dir, const std::vector<std::string>& paths, int batch,
                 const std::vector<std::uint64_t>& ends) {
   const std::string prefix = (dir / "run").string();

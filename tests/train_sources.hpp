@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What runs that read files are trained with: the same frames as a zip, a video and a directory.
+/// Files for tests that train from files: the same frames as a zip, a video and a directory.
 
 #include <cstdint>
 #include <filesystem>
@@ -23,8 +23,8 @@ namespace train_test {
 
 inline constexpr pvm::io::FrameShape shape{24, 24, 3};
 
-/// `frames` generated frames as a zip, a video and a directory in `dir`, whose pictures are text,
-/// not pictures, where is_text(number) says so.
+/// Writes `frames` generated frames as a zip, a video and a directory into `dir`. In the directory,
+/// file i contains text instead of a picture if is_text(i).
 template <class IsText>
 void write_sources(const TempDir& dir, std::uint64_t frames, IsText is_text) {
   pvm::io::Synthetic source({.seed = 3, .frames = frames});

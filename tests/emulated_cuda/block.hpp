@@ -2,12 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A block of threads on one thread of the operating system: every thread is a fiber that runs
-/// until it has to wait for others. What is undefined on a GPU comes out badly here on purpose:
-/// a thread runs as far ahead of the others as it may, asynchronous copies arrive as late as they
-/// may, and shared memory starts full of NaN. With PVM_EMULATION_SEED=n in the environment the
-/// order of threads, and when copies arrive, are drawn at random instead, and now this warp, now
-/// that one runs only when all others wait for it.
+/// Runs a CUDA thread block on one thread of the operating system (OS thread): every CUDA thread is
+/// a fiber that runs until it must wait for others. Behaviour that is undefined on a GPU is
+/// provoked here on purpose: a CUDA thread runs as far ahead of the others as it may, asynchronous
+/// copies arrive as late as they may, and shared memory is initialised with NaN. With
+/// PVM_EMULATION_SEED=n in the environment, the order of threads and the arrival of copies are
+/// random instead, and at times one warp, chosen at random, runs only when all others wait.
+///
+/// Waiting works without locks, since only one fiber of a block runs at a time: a waiting thread is
+/// put into the list of what it waits for (Block::waiting_ for __syncthreads, NamedBarrier,
+/// WarpRendezvous for instructions of a whole warp), and back into Block::ready_ by the thread that
+/// arrives last.
 
 #include <algorithm>
 #include <chrono>
@@ -31,20 +36,21 @@ struct Index {
 };
 
 class Block;
-inline constinit thread_local Block* running = nullptr;  ///< on this thread of the system
+inline constinit thread_local Block* running = nullptr;  ///< the block that this OS thread runs
 
 }  // namespace emulated_cuda
 
-// What the running thread sees.
+// The built-in variables, as the running CUDA thread sees them.
 inline constinit thread_local emulated_cuda::Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated_cuda {
 
-/// Counts what blocks that wait for each other may be waiting for.
-class Progress {
+/// Counts events (atomic operations, stores to other blocks) that blocks may be polling for, so
+/// that a block that has nothing else to do can sleep until the next event.
+class EventCounter {
  public:
-  static Progress& get() {
-    static Progress it;
+  static EventCounter& get() {
+    static EventCounter it;
     return it;
   }
   void happened() {
@@ -54,8 +60,8 @@ class Progress {
     }
     changed_.notify_all();
   }
-  /// Sleeps while the count is `seen`, but not for long: memory may change without an instruction
-  /// that counts. Returns the count.
+  /// Sleeps while the count is `seen`, for at most 1 ms, because memory may also change by stores
+  /// that are not counted. Returns the count.
   unsigned wait(unsigned seen) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return count_ != seen; });
@@ -68,39 +74,43 @@ class Progress {
   unsigned count_ = 0;
 };
 
-/// The order that PVM_EMULATION_SEED asks for; as it comes without it.
-class Order {
+/// The random decisions that PVM_EMULATION_SEED asks for. Without it nothing is random: `coin` is
+/// false, and `shuffle` changes nothing.
+class RandomOrder {
  public:
-  explicit Order(unsigned block) {
+  explicit RandomOrder(unsigned block) {
     if (const char* seed = std::getenv("PVM_EMULATION_SEED")) {
       random_ = std::make_unique<std::minstd_rand>(static_cast<unsigned>(std::atoi(seed)) + 1 +
                                                    977 * block);
     }
   }
-  [[nodiscard]] bool drawn() const noexcept { return random_ != nullptr; }
+  [[nodiscard]] bool is_random() const noexcept { return random_ != nullptr; }
   bool coin() { return random_ != nullptr && ((*random_)() >> 8 & 1U) != 0; }
   template <class T>
   void shuffle(std::vector<T>& list) {
     if (random_ != nullptr) std::shuffle(list.begin(), list.end(), *random_);
   }
-  /// The warp, of `warps`, that runs only when all others wait, for the next thousands of turns.
+  /// The index of the warp, out of `warps`, that runs only when all others wait. Stays the same for
+  /// thousands of calls. Only if `is_random()`.
   unsigned slowest(unsigned warps) {
-    if (left_ == 0) {
-      left_ = 1000 + static_cast<unsigned>((*random_)()) % 50000;
+    if (calls_left_ == 0) {
+      calls_left_ = 1000 + static_cast<unsigned>((*random_)()) % 50000;
       slowest_ = static_cast<unsigned>((*random_)()) / 256 % warps;
     }
-    --left_;
+    --calls_left_;
     return slowest_;
   }
-  /// A thread asked in vain, perhaps for what that warp does.
-  void waits() { left_ -= std::min(left_, 100U); }
+  /// A thread has polled without success, perhaps for something that the slowest warp must do:
+  /// shortens the time until another warp is chosen.
+  void note_poll() { calls_left_ -= std::min(calls_left_, 100U); }
 
  private:
   std::unique_ptr<std::minstd_rand> random_;
-  unsigned left_ = 0, slowest_ = 0;
+  unsigned calls_left_ = 0, slowest_ = 0;
 };
 
-/// An asynchronous copy under way: `bytes` bytes, then zeros.
+/// An asynchronous copy (cp.async) in flight: `bytes` bytes followed by `zeros` zero bytes.
+/// `group`: number of the commit group it belongs to.
 struct Copy {
   void* to;
   const void* from;
@@ -111,7 +121,7 @@ struct Copy {
     std::memset(static_cast<unsigned char*>(to) + bytes, 0, zeros);
   }
 };
-/// A bulk copy, whose bytes count towards a barrier in shared memory.
+/// A bulk copy in flight, whose bytes count towards the mbarrier at `barrier` in shared memory.
 struct BulkCopy {
   void* to;
   const void* from;
@@ -126,51 +136,55 @@ struct Thread {
   Index index;
   unsigned number = 0, lane = 0;
   Warp* warp = nullptr;
-  std::vector<Copy> copies;
-  std::uint32_t group = 0;  ///< of copies, that is open
+  std::vector<Copy> copies;  ///< in flight
+  std::uint32_t group = 0;   ///< number of the open commit group of copies
 };
 
-/// What each lane of a warp puts in, and gets out when all have.
+/// The data of a warp's lanes in a rendezvous: 32 bytes for each of 32 lanes.
 using Lanes = unsigned char (*)[32];
 
-/// A meeting of the lanes of a warp. There are two buffers in turn: whoever comes to the next
-/// meeting but one knows that all have read.
-struct Meeting {
-  unsigned mask = ~0U, arrived = 0, turn = 0;
-  const char* what = nullptr;
+/// A rendezvous: the emulation of an instruction that the lanes of a warp execute together, such as
+/// a shuffle, a vote or an mma. Every lane of `mask` stores its data and waits; the last one to
+/// arrive calls `finish`, which may replace the data by results, and then all lanes read them. Two
+/// buffers are used alternately: when a lane arrives at the next rendezvous but one, all lanes have
+/// read the first one.
+struct WarpRendezvous {
+  unsigned mask = ~0U, arrived = 0, turn = 0;  ///< turn: index of the buffer in use
+  const char* what = nullptr;                  ///< name of the instruction
   void (*finish)(Lanes) = nullptr;
   std::vector<Thread*> waiting;
   alignas(32) unsigned char lanes[2][32][32];
-  unsigned met[2] = {};  ///< who came: others may have ended when the last lane reads it
+  unsigned participants[2] = {};  ///< mask of the lanes that took part; they may have ended since
 };
-struct Met {
+/// The result of a rendezvous for a lane: the data, and the mask of the lanes that took part.
+struct RendezvousResult {
   Lanes lanes;
-  unsigned who;
+  unsigned participants;
 };
 
 struct Warp {
-  unsigned live = 0;
-  Meeting all;
-  std::vector<std::unique_ptr<Meeting>> some;  ///< by mask
+  unsigned live = 0;                                  ///< mask of the lanes that have not ended
+  WarpRendezvous all;                                 ///< of the whole warp
+  std::vector<std::unique_ptr<WarpRendezvous>> some;  ///< of other masks
 
-  Meeting& meeting(unsigned mask) {
+  WarpRendezvous& rendezvous(unsigned mask) {
     if (mask == all.mask) return all;
     for (auto& m : some) {
       if (m->mask == mask) return *m;
     }
-    some.push_back(std::make_unique<Meeting>());
+    some.push_back(std::make_unique<WarpRendezvous>());
     some.back()->mask = mask;
     return *some.back();
   }
   template <class What>
-  void each_meeting(What&& what) {
+  void each_rendezvous(What&& what) {
     what(all);
     for (auto& m : some) what(*m);
   }
 };
 
-/// Threads that can run, first to last.
-class Ready {
+/// The threads that can run, in a ring buffer; the first one runs next.
+class ReadyQueue {
  public:
   void reset(std::size_t threads) {
     ring_.resize(threads + 1);
@@ -193,7 +207,7 @@ class Ready {
     --size_;
     return t;
   }
-  /// The first that `may_run`, else the first.
+  /// Removes the first thread for which `may_run` is true, or the first of all if there is none.
   template <class MayRun>
   Thread* pop(MayRun may_run) {
     for (std::size_t i = 0; i < size_; ++i) {
@@ -211,7 +225,8 @@ class Ready {
 
 class Block {
  public:
-  /// `alone`: other blocks do not run at the same time.
+  /// `threads`: shape of the block. `blocks`: shape of the grid. `alone`: no other block runs at
+  /// the same time. `number`: makes the random order of each block different.
   Block(Index threads, Index blocks, std::size_t shared_bytes, bool alone, unsigned number)
       : threads_(threads),
         blocks_(blocks),
@@ -231,7 +246,7 @@ class Block {
     std::free(shared_);
   }
 
-  /// Runs `body` on every thread of block `block`.
+  /// Runs `body(arguments)` on every thread of the block with index `block`.
   void run(Index block, void (*body)(const void*), const void* arguments) {
     body_ = body;
     arguments_ = arguments;
@@ -245,7 +260,7 @@ class Block {
     std::vector<Thread*> threads(count_);
     for (unsigned i = 0; i < count_; ++i) threads[i] = &prepare(i);
     for (Warp& warp : warps_) {
-      warp.each_meeting([](Meeting& m) { m.arrived = 0, m.waiting.clear(); });
+      warp.each_rendezvous([](WarpRendezvous& m) { m.arrived = 0, m.waiting.clear(); });
     }
     order_.shuffle(threads);
     for (Thread* t : threads) ready_.push_back(t);
@@ -265,9 +280,9 @@ class Block {
   [[nodiscard]] Thread& now() noexcept { return *now_; }
   [[nodiscard]] Warp& warp() noexcept { return *now_->warp; }
   [[nodiscard]] unsigned char* shared() noexcept { return shared_; }
-  [[nodiscard]] Order& order() noexcept { return order_; }
+  [[nodiscard]] RandomOrder& order() noexcept { return order_; }
 
-  /// __syncthreads; returns for how many threads `predicate` held.
+  /// __syncthreads. Returns the number of threads whose `predicate` was true.
   unsigned barrier(bool predicate) {
     const unsigned turn = barrier_turn_ & 1U;
     if (predicate) ++barrier_count_;
@@ -277,29 +292,30 @@ class Block {
     return barrier_result_[turn];
   }
 
-  /// bar.sync, or bar.arrive where it does not wait.
+  /// bar.sync if `waits`, else bar.arrive, on the named barrier `number` (1 to 15) for `threads`
+  /// threads.
   void named_barrier(int number, int threads, bool waits) {
     if (number < 1 || number >= named_count || threads % 32 != 0 || threads < 32) {
       fail("a barrier that does not exist, or not of whole warps");
     }
     NamedBarrier& barrier = named_[number];
-    if (barrier.come != 0 && barrier.threads != threads) {
+    if (barrier.arrived != 0 && barrier.threads != threads) {
       fail("warps come to one barrier with different numbers of threads");
     }
     barrier.threads = threads;
-    if (barrier.has_come.size() != list_.size()) barrier.has_come.assign(list_.size(), false);
-    if (barrier.has_come[now_->number]) {
+    if (barrier.has_arrived.size() != list_.size()) barrier.has_arrived.assign(list_.size(), false);
+    if (barrier.has_arrived[now_->number]) {
       fail("a warp comes to a barrier again before the others have come");
     }
-    barrier.has_come[now_->number] = true;
-    ++barrier.come;
+    barrier.has_arrived[now_->number] = true;
+    ++barrier.arrived;
     if (waits) barrier.waiting.push_back(now_);
-    if (barrier.come == threads) {
+    if (barrier.arrived == threads) {
       order_.shuffle(barrier.waiting);
       for (Thread* t : barrier.waiting) ready_.push_back(t);
       barrier.waiting.clear();
-      barrier.has_come.assign(list_.size(), false);
-      barrier.come = 0;
+      barrier.has_arrived.assign(list_.size(), false);
+      barrier.arrived = 0;
     }
     if (!waits && order_.coin()) {
       ready_.push_back(now_);
@@ -309,15 +325,17 @@ class Block {
     }
   }
 
-  /// The lanes of `mask` meet: `mine` is what this one brings, `finish` may work on what all have
-  /// brought. Returns what is there then, until this lane comes to the next meeting but one.
+  /// Takes part in a rendezvous (see WarpRendezvous) of the lanes of `mask`. `what`: name of the
+  /// instruction; `mine`: this lane's data. The result is valid until this lane takes part in the
+  /// next rendezvous but one.
   template <class T>
-  Met meet(unsigned mask, const char* what, const T& mine, void (*finish)(Lanes) = nullptr) {
+  RendezvousResult meet(unsigned mask, const char* what, const T& mine,
+                        void (*finish)(Lanes) = nullptr) {
     static_assert(sizeof(T) <= 32 && std::is_trivially_copyable_v<T>);
     const unsigned lane = now_->lane;
     if ((mask >> lane & 1U) == 0) fail("a lane is not in the mask of what it calls");
     Warp& warp = *now_->warp;
-    Meeting& m = warp.meeting(mask);
+    WarpRendezvous& m = warp.rendezvous(mask);
     if (m.arrived == 0) {
       m.what = what;
       m.finish = finish;
@@ -329,29 +347,29 @@ class Block {
     std::memcpy(lanes[lane], &mine, sizeof(T));
     m.arrived |= 1U << lane;
     if (m.arrived == (mask & warp.live)) {
-      close(m);
+      complete(m);
     } else {
       m.waiting.push_back(now_);
       next();
     }
-    return {lanes, m.met[turn]};
+    return {lanes, m.participants[turn]};
   }
 
-  /// For loops that wait for memory: lets others run.
+  /// Called by loops that poll memory: lets other threads run.
   void poll() {
-    order_.waits();
+    order_.note_poll();
     if (!ready_.empty()) {
       ready_.push_back(now_);
       next();
     } else if (alone_) {
       if (++idle_ > 1000) fail("a block waits for another one in a launch that is not cooperative");
     } else {
-      seen_ = Progress::get().wait(seen_);
+      seen_ = EventCounter::get().wait(seen_);
     }
   }
 
   void bulk_copy(const BulkCopy& copy) { bulk_.push_back(copy); }
-  /// Lets the bulk copies of a barrier arrive; returns their bytes.
+  /// Completes the bulk copies in flight for `barrier`; returns their number of bytes.
   std::uint32_t bulk_arrive(const void* barrier) {
     std::uint32_t bytes = 0;
     for (const BulkCopy& c : bulk_) {
@@ -368,9 +386,9 @@ class Block {
   static constexpr int named_count = 16;
 
   struct NamedBarrier {
-    int threads = 0, come = 0;
-    std::vector<bool> has_come;  ///< of all threads
-    std::vector<Thread*> waiting;
+    int threads = 0, arrived = 0;   ///< threads expected, and threads that have arrived
+    std::vector<bool> has_arrived;  ///< by thread of the block: it has arrived
+    std::vector<Thread*> waiting;   ///< arrived threads that wait
   };
 
   Thread& prepare(unsigned i) {
@@ -382,7 +400,7 @@ class Block {
     t.fiber.start(stacks_.bottom(i), stacks_.top(i), [] {
       Block& block = *running;
       block.body_(block.arguments_);
-      block.leave();
+      block.end_thread();
     });
     t.lane = i % 32;
     t.warp = &warps_[i / 32];
@@ -390,14 +408,14 @@ class Block {
     return t;
   }
 
-  /// The running thread ends.
-  void leave() {
+  /// Ends the running thread.
+  void end_thread() {
     --live_;
     warp().live &= ~(1U << now_->lane);
     if (live_ == 0) now_->fiber.switch_to(home_);
     if (!waiting_.empty() && waiting_.size() == live_) open_barrier();
-    warp().each_meeting([&](Meeting& m) {
-      if (m.arrived != 0 && m.arrived == (m.mask & warp().live)) close(m);
+    warp().each_rendezvous([&](WarpRendezvous& m) {
+      if (m.arrived != 0 && m.arrived == (m.mask & warp().live)) complete(m);
     });
     next();
   }
@@ -411,29 +429,31 @@ class Block {
     waiting_.clear();
   }
 
-  void close(Meeting& m) {
+  /// All lanes have arrived at the rendezvous: completes it and makes them ready.
+  void complete(WarpRendezvous& m) {
     if (m.finish != nullptr) m.finish(m.lanes[m.turn]);
-    m.met[m.turn] = m.arrived;
+    m.participants[m.turn] = m.arrived;
     m.arrived = 0;
     m.turn ^= 1U;
-    if (order_.drawn()) order_.shuffle(m.waiting);
-    const bool later = order_.drawn() && order_.coin();
+    if (order_.is_random()) order_.shuffle(m.waiting);
+    const bool later = order_.is_random() && order_.coin();
     for (auto t = m.waiting.rbegin(); t != m.waiting.rend(); ++t) {
       later ? ready_.push_back(*t) : ready_.push_front(*t);
     }
     m.waiting.clear();
   }
 
-  Thread* pop_drawn() {
+  /// The next thread in random mode: not one of the slowest warp, if possible.
+  Thread* pop_random() {
     const Warp* slowest = &warps_[order_.slowest(static_cast<unsigned>(warps_.size()))];
     return ready_.pop([&](const Thread& t) { return t.warp != slowest; });
   }
-  /// The running thread waits: another one's turn.
+  /// Suspends the running thread and runs the next one that is ready.
   void next() {
     if (ready_.empty()) fail("a deadlock: no thread of a block can run");
     idle_ = 0;
     Thread* const from = now_;
-    now_ = order_.drawn() ? pop_drawn() : ready_.pop();
+    now_ = order_.is_random() ? pop_random() : ready_.pop();
     if (now_ == from) return;
     threadIdx = now_->index;
     from->fiber.switch_to(now_->fiber);
@@ -442,7 +462,7 @@ class Block {
   const Index threads_, blocks_;
   const unsigned count_;
   const bool alone_;
-  Order order_;
+  RandomOrder order_;
   Stacks stacks_;
   std::vector<Thread> list_;
   std::vector<Warp> warps_;
@@ -453,10 +473,10 @@ class Block {
   const void* arguments_ = nullptr;
   Fiber home_;
   Thread* now_ = nullptr;
-  Ready ready_;
-  unsigned live_ = 0;
-  unsigned idle_ = 0, seen_ = 0;  ///< of polls
-  std::vector<Thread*> waiting_;  ///< at the barrier
+  ReadyQueue ready_;
+  unsigned live_ = 0;             ///< threads that have not ended
+  unsigned idle_ = 0, seen_ = 0;  ///< fruitless polls in a row; the latest count of EventCounter
+  std::vector<Thread*> waiting_;  ///< at __syncthreads
   NamedBarrier named_[named_count];
   unsigned barrier_turn_ = 0, barrier_count_ = 0, barrier_result_[2] = {};
   std::vector<BulkCopy> bulk_;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The tests of the engine whose weights stay on the chip, on the emulated device.
+// The tests of CudaChipEngine and CudaStreamEngine, on the emulated device.
 
 #include "../cuda_chip_test.cu"

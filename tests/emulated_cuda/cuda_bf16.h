@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// bfloat16, rounded to nearest, ties to even.
+/// The emulation of CUDA's header for bfloat16: rounds to nearest, ties to even.
 
 #include <bit>
 #include <cmath>

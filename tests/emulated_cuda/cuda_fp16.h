@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// IEEE half precision, rounded to nearest, ties to even.
+/// The emulation of CUDA's header for IEEE half precision: rounds to nearest, ties to even.
 
 #include <bit>
 #include <cmath>
@@ -26,7 +26,7 @@ inline unsigned short half_bits(float v) {
   if (std::isnan(v)) return 0x7fff;
   const float size = std::fabs(v);
   if (size >= 65520.0F) return static_cast<unsigned short>(sign | 0x7c00U);
-  if (size < 0x1p-14F) {  // subnormal: the sum with 0.5 rounds to multiples of 2^-24
+  if (size < 0x1p-14F) {  // subnormal: adding 0.5 rounds to a multiple of 2^-24
     const auto sum = std::bit_cast<std::uint32_t>(size + 0.5F);
     return static_cast<unsigned short>(sign | (sum - 0x3f000000U));
   }
@@ -44,7 +44,7 @@ inline float half_value(unsigned short bits) {
   }
   return std::bit_cast<float>(sign | ((rest << 13) + (112U << 23)));
 }
-/// The same from a table, for products.
+/// half_value by a lookup table, which makes emulated matrix products faster.
 inline float half_from_table(std::uint32_t bits) {
   static const std::vector<float> values = [] {
     std::vector<float> all(65536);

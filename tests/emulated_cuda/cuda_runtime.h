@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The part of the CUDA runtime that pvm uses, on an emulated device. A plain C++ compiler builds
-/// a .cu file with it, included before everything else as nvcc does:
+/// The part of the CUDA runtime that pvm uses, on an emulated device. With it a plain C++ compiler
+/// builds a .cu file; it must be included before everything else, as nvcc does with the real one:
 ///     g++ -std=c++20 -O2 -Wno-unknown-pragmas -Itests/emulated_cuda -Iinclude -include
 ///         cuda_runtime.h -x c++ file.cu -pthread
 /// Kernels are launched with pvm::detail::launch, not with <<< >>>.
@@ -96,8 +96,8 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   *p = {};
   std::strcpy(p->name, "emulated");
   p->totalGlobalMem = emulated_cuda::facts.memory;
-  p->sharedMemPerBlock = emulated_cuda::Allowed::usual;
-  p->sharedMemPerBlockOptin = emulated_cuda::Allowed::most;
+  p->sharedMemPerBlock = emulated_cuda::SharedMemoryLimits::usual;
+  p->sharedMemPerBlockOptin = emulated_cuda::SharedMemoryLimits::most;
   p->sharedMemPerMultiprocessor = std::size_t{228} << 10;
   p->major = 9;
   p->multiProcessorCount = emulated_cuda::facts.multiprocessors;
@@ -239,7 +239,7 @@ inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, c
   *milliseconds = std::chrono::duration<float, std::milli>(to->when - from->when).count();
   return cudaSuccess;
 }
-/// A stream that waits for what is captured is captured with it.
+/// A stream that waits for an event of a capture joins that capture.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
   if (event->capture != nullptr && stream->capture == nullptr) {
     stream->capture = event->capture;
@@ -296,7 +296,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)
   if (emulated_cuda::facts.kernels != 0) {
     return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.kernels));
   }
-  const auto bytes = emulated_cuda::Allowed::get()(reinterpret_cast<const void*>(kernel));
+  const auto bytes =
+      emulated_cuda::SharedMemoryLimits::get()(reinterpret_cast<const void*>(kernel));
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(bytes);
   return cudaSuccess;
 }
@@ -306,11 +307,11 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
     return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.kernels));
   }
   if (what != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || static_cast<std::size_t>(value) > emulated_cuda::Allowed::most) {
+  if (value < 0 || static_cast<std::size_t>(value) > emulated_cuda::SharedMemoryLimits::most) {
     return emulated_cuda::result(cudaErrorInvalidValue);
   }
-  emulated_cuda::Allowed::get().set(reinterpret_cast<const void*>(kernel),
-                                    static_cast<std::size_t>(value));
+  emulated_cuda::SharedMemoryLimits::get().set(reinterpret_cast<const void*>(kernel),
+                                               static_cast<std::size_t>(value));
   return cudaSuccess;
 }
 template <class... Parameters>
@@ -355,7 +356,7 @@ cudaError_t launch(const Call<Parameters...>& call, dim3 grid, dim3 block, std::
       grid.z > 65535) {
     return result(cudaErrorInvalidConfiguration);
   }
-  if (shared > Allowed::get()(reinterpret_cast<const void*>(call.kernel))) {
+  if (shared > SharedMemoryLimits::get()(reinterpret_cast<const void*>(call.kernel))) {
     return result(cudaErrorInvalidValue);
   }
   int together = 0;

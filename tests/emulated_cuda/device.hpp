@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The emulated device: its memory, its launches, its streams and graphs. Everything runs at once,
-/// in the order of the calls.
+/// The emulated device: its memory, launches, streams and graphs. Nothing is asynchronous: every
+/// call does its work immediately, so streams do not overlap.
 
 #include <cstddef>
 #include <cstdlib>
@@ -20,16 +20,17 @@
 
 namespace emulated_cuda {
 
-/// What tests may change before they make an engine.
+/// Properties of the device, which tests may change before they construct an engine.
 struct Facts {
-  int multiprocessors = 4;
+  int multiprocessors = 4;                    ///< number of streaming multiprocessors (SMs)
   std::size_t memory = std::size_t{8} << 30;  ///< bytes of device memory
-  int found = 0;    ///< what looking for devices comes back with, a cudaError_t
-  int kernels = 0;  ///< what asking for a kernel does
+  int found = 0;                              ///< result of cudaGetDeviceCount, a cudaError_t
+  int kernels = 0;                            ///< result of cudaFuncGet/SetAttribute(s), likewise
 };
 inline Facts facts;
 
-/// Device memory: the host's, filled with NaN, with its pieces known by name.
+/// Device memory: allocations of host memory, initialised with NaN and recorded, so that accesses
+/// outside of an allocation can be detected.
 class Memory {
  public:
   static Memory& get() {
@@ -42,25 +43,25 @@ class Memory {
     void* at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (at == nullptr) return nullptr;
     std::memset(at, 0xff, bytes);
-    pieces_[static_cast<unsigned char*>(at)] = bytes;
+    allocations_[static_cast<unsigned char*>(at)] = bytes;
     used_ += bytes;
     return at;
   }
   bool give_back(void* at) {
     const std::lock_guard lock(mutex_);
-    const auto found = pieces_.find(static_cast<unsigned char*>(at));
-    if (found == pieces_.end()) return false;
+    const auto found = allocations_.find(static_cast<unsigned char*>(at));
+    if (found == allocations_.end()) return false;
     used_ -= found->second;
-    pieces_.erase(found);
+    allocations_.erase(found);
     std::free(at);
     return true;
   }
-  /// Whether these bytes are of one piece.
+  /// Whether the `bytes` bytes at `at` lie inside one allocation.
   bool has(const void* at, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto* from = static_cast<const unsigned char*>(at);
-    auto next = pieces_.upper_bound(const_cast<unsigned char*>(from));
-    if (next == pieces_.begin()) return false;
+    auto next = allocations_.upper_bound(const_cast<unsigned char*>(from));
+    if (next == allocations_.begin()) return false;
     --next;
     return from + bytes <= next->first + next->second;
   }
@@ -68,25 +69,25 @@ class Memory {
     const std::lock_guard lock(mutex_);
     return used_;
   }
-  [[nodiscard]] std::size_t pieces() {
+  [[nodiscard]] std::size_t allocations() {
     const std::lock_guard lock(mutex_);
-    return pieces_.size();
+    return allocations_.size();
   }
 
  private:
   std::mutex mutex_;
-  std::map<unsigned char*, std::size_t> pieces_;
+  std::map<unsigned char*, std::size_t> allocations_;
   std::size_t used_ = 0;
 };
 
-/// How much dynamic shared memory kernels were allowed.
-class Allowed {
+/// The dynamic shared memory that each kernel may use, as set by cudaFuncSetAttribute.
+class SharedMemoryLimits {
  public:
-  static constexpr std::size_t usual = 48 << 10;
-  static constexpr std::size_t most = 227 << 10;
+  static constexpr std::size_t usual = 48 << 10;  ///< bytes, without cudaFuncSetAttribute
+  static constexpr std::size_t most = 227 << 10;  ///< bytes, the most that can be set
 
-  static Allowed& get() {
-    static Allowed it;
+  static SharedMemoryLimits& get() {
+    static SharedMemoryLimits it;
     return it;
   }
   void set(const void* kernel, std::size_t bytes) {
@@ -106,17 +107,17 @@ class Allowed {
 
 using Work = std::function<void()>;
 
-/// What is being captured, and from which streams.
+/// A graph capture in progress: the work captured so far, and the streams that are captured.
 struct Capture {
   std::vector<Work> work;
   std::vector<struct Stream*> streams;
 };
 struct Stream {
-  std::shared_ptr<Capture> capture;
+  std::shared_ptr<Capture> capture;  ///< null if the stream is not being captured
 };
 struct Event {
   std::chrono::steady_clock::time_point when;
-  std::shared_ptr<Capture> capture;  ///< in which it was recorded
+  std::shared_ptr<Capture> capture;  ///< the capture in which it was recorded, if any
 };
 struct Graph {
   std::vector<Work> work;
@@ -130,7 +131,7 @@ inline void run_or_record(Stream* stream, Work work) {
   }
 }
 
-/// A kernel with its arguments, as of the launch.
+/// A kernel launch: the kernel, and copies of its arguments.
 template <class... Parameters>
 struct Call {
   void (*kernel)(Parameters...);
@@ -138,11 +139,12 @@ struct Call {
 
   static void run(const void* self) {
     const Call& call = *static_cast<const Call*>(self);
-    std::apply(call.kernel, call.arguments);  // each thread gets copies
+    std::apply(call.kernel, call.arguments);  // each thread gets its own copies
   }
 };
 
-/// Blocks one after the other; those of a cooperative launch all at once.
+/// Runs the blocks of a kernel one after another; those of a cooperative launch in parallel, each
+/// on its own OS thread.
 template <class... Parameters>
 void run_kernel(const Call<Parameters...>& call, Index blocks, Index threads, std::size_t shared,
                 bool cooperative) {
@@ -154,7 +156,8 @@ void run_kernel(const Call<Parameters...>& call, Index blocks, Index threads, st
     Block block(threads, blocks, shared, true, 0);
     std::vector<unsigned> order(count);
     for (unsigned i = 0; i < count; ++i) order[i] = i;
-    // few enough to be on the device at once, they may wait for those that began before them
+    // If all blocks fit on the device at once, a block may wait for one with a smaller index: keep
+    // their order.
     if (count > 2 * static_cast<unsigned>(facts.multiprocessors)) block.order().shuffle(order);
     for (const unsigned i : order) block.run(index(i), &Call<Parameters...>::run, &call);
     return;

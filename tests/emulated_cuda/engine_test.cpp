@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The tests of the CUDA engine, on the emulated device.
+// The tests of CudaEngine, on the emulated device.
 
 #include "../cuda_engine_test.cu"

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stacks to switch between within one thread of the operating system.
+/// Fibers: execution contexts with their own stacks, between which one thread of the operating
+/// system switches.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ namespace emulated_cuda {
   std::abort();
 }
 
-/// Stacks of equal size one behind the other, each above a page that nobody may touch.
+/// Stacks of equal size in one block of memory, each above a guard page.
 class Stacks {
  public:
   static constexpr std::size_t bytes = 64 << 10;
@@ -53,13 +54,13 @@ class Stacks {
   }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] unsigned char* bottom(std::size_t i) const noexcept { return memory_ + i * bytes; }
-  /// Where stack i starts: not at the same offset as others, which would share few lines of the
-  /// caches.
+  /// The address at which stack i starts. Its offset differs from stack to stack, since equal
+  /// offsets would map the stacks to the same few cache sets.
   [[nodiscard]] unsigned char* top(std::size_t i) const noexcept {
     return bottom(i + 1) - i * 832 % 16384;
   }
 
-  /// At least `count`, from those that were given back if there are any.
+  /// At least `count` stacks, reused if possible.
   static Stacks take(std::size_t count) {
     const std::lock_guard lock(mutex());
     for (Stacks& free : free_stacks()) {
@@ -92,7 +93,8 @@ class Stacks {
 
 #if defined(__x86_64__)
 
-/// Keeps the registers that a function has to keep on the stack, and goes on where `to` stopped.
+/// Saves the callee-saved registers on the current stack, stores the stack pointer in `*from`, and
+/// resumes the fiber whose stack pointer is `to`.
 #if defined(__clang__)
 __attribute__((naked, noinline))
 #else
@@ -105,12 +107,12 @@ switch_stacks(void** /*from*/, void* /*to*/) {
       "popq %r15\n\tpopq %r14\n\tpopq %r13\n\tpopq %r12\n\tpopq %rbx\n\tpopq %rbp\n\tret");
 }
 
-/// Something that runs on a stack of its own.
+/// An execution context on a stack of its own.
 class Fiber {
  public:
   void start(unsigned char* /*bottom*/, unsigned char* top, void (*entry)()) {
     auto** at = reinterpret_cast<void**>(top);
-    *--at = nullptr;  // nobody to return to; keeps the stack as aligned as a call does
+    *--at = nullptr;  // no return address: `entry` never returns; aligns the stack as a call does
     *--at = reinterpret_cast<void*>(entry);
     for (int i = 0; i < 6; ++i) *--at = nullptr;
     stack_ = at;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The emulated device itself: what its instructions compute, and that it shows what is forgotten.
+// Tests the emulated device itself: what its instructions compute, and that it exposes missing
+// synchronisation.
 
 #include <array>
 #include <cmath>
@@ -19,7 +20,7 @@ namespace {
 
 using namespace pvm::detail;
 
-/// Runs a kernel on one block and returns what it wrote to its first argument.
+/// Runs a kernel on one thread block and returns what it wrote to its first argument.
 template <class... Parameters, class... Values>
 std::vector<float> run(void (*kernel)(float*, Parameters...), int threads, std::size_t results,
                        const Values&... values) {
@@ -44,15 +45,15 @@ __global__ void copies(float* out, const float* from, bool wait) {
 
 __global__ void bulk(float* out, const float* from) {
   auto* shared = dynamic_shared<float>();
-  __shared__ CopyBarrier barrier;
-  if (threadIdx.x == 0) barrier_init(&barrier, 1);
+  __shared__ MBarrier barrier;
+  if (threadIdx.x == 0) mbarrier_init(&barrier, 1);
   __syncthreads();
   for (unsigned round = 0; round < 3; ++round) {
     if (threadIdx.x == 0) {
-      barrier_expect(&barrier, 256);
+      mbarrier_expect(&barrier, 256);
       copy_bulk_async(shared, from + round * 64, 256, &barrier);
     }
-    barrier_wait(&barrier, round % 2);
+    mbarrier_wait(&barrier, round % 2);
     out[round * 64 + threadIdx.x] = shared[threadIdx.x];
     __syncthreads();
   }
@@ -61,14 +62,15 @@ __global__ void bulk(float* out, const float* from) {
 __global__ void bulk_stores(float* out, bool wait) {
   auto* shared = dynamic_shared<float>();
   shared[threadIdx.x] = static_cast<float>(threadIdx.x);
-  show_to_copies();
+  fence_async_proxy();
   __syncthreads();
   if (threadIdx.x != 0) return;
-  store_bulk_async(out, shared, 256, leaves_first());
-  if (wait) stores_have_read();
+  store_bulk_async(out, shared, 256, evict_first());
+  if (wait) stores_wait_read();
 }
 
-/// Warps pass on what they know in turn; without a barrier nobody has it yet.
+/// Each thread stores a value and reads that of a thread of another warp, which may not be there
+/// yet without the barrier.
 __global__ void turns(float* out, bool barrier) {
   auto* shared = dynamic_shared<float>();
   shared[threadIdx.x] = static_cast<float>(threadIdx.x);
@@ -111,7 +113,7 @@ __global__ void product(float* out) {
   }
 }
 
-/// Four 8 x 8 matrices, loaded and stored into another place.
+/// Four 8 x 8 matrices, loaded by ldmatrix and stored elsewhere by stmatrix.
 __global__ void moved_matrices(float* out) {
   auto* from = dynamic_shared<std::uint16_t>();  // [16][16]
   std::uint16_t* to = from + 256;
@@ -128,7 +130,7 @@ __global__ void moved_matrices(float* out) {
 
 int left(int row, int column) { return (row * 3 + column * 5) % 7 - row % 3; }
 int right(int row, int column) { return (row + column * 2) % 5 - column % 4; }
-/// Into an operand of four warps' products, with rows of 128 bytes or of 64.
+/// Stores a value into a wgmma operand in shared memory with swizzled rows of 128 or 64 bytes.
 template <int RowBytes = 128>
 void put_operand(unsigned char* to, int row, int column, int v) {
   const int twist = RowBytes == 128 ? row % 8 : row / 2 % 4;
@@ -136,7 +138,7 @@ void put_operand(unsigned char* to, int row, int column, int v) {
   *reinterpret_cast<std::uint16_t*>(to + at) =
       __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(v)));
 }
-/// 64 x 64 by 64 x 56 in bf16 by four warps.
+/// 64 x 64 by 64 x 56 in bf16, by wgmma (four warps).
 __global__ void group_product(float* out) {
   unsigned char* a = aligned_dynamic_shared();
   unsigned char* b = a + 64 * 128;
@@ -145,7 +147,7 @@ __global__ void group_product(float* out) {
     put_operand(a, i / 64, i % 64, left(i / 64, i % 64));
     put_operand(b, i / 64, i % 64, right(i / 64, i % 64));
   }
-  show_to_products();
+  fence_async_proxy();
   __syncthreads();
   float c[7][4] = {};
   const GroupOperand x = group_operand(a), y = group_operand(b);
@@ -162,7 +164,7 @@ __global__ void group_product(float* out) {
   }
 }
 
-/// 64 x 16 by 16 x 64, the depth across the rows of both.
+/// 64 x 16 by 16 x 64 by wgmma; the rows of both operands run along the depth.
 template <int RowBytes>
 __global__ void square_product(float* out) {
   unsigned char* a = aligned_dynamic_shared();
@@ -182,8 +184,8 @@ __global__ void square_product(float* out) {
     }
   }
 }
-/// 64 x 16 in registers by 16 x 32 to 128, which lies in pieces of 16 rows, added to `before` or
-/// not.
+/// 64 x 16 in registers by 16 x 32 (up to 128) in shared memory, which consists of pieces of 16
+/// rows. The result is added to `before` or replaces it.
 template <int RowBytes, int Columns>
 __global__ void held_product(float* out, float before, bool adds) {
   unsigned char* b = aligned_dynamic_shared();
@@ -207,7 +209,7 @@ __global__ void held_product(float* out, float before, bool adds) {
   }
   float c[Columns / 8][4];
   for (int i = 0; i < Columns / 2; ++i) c[i / 4][i % 4] = before;
-  multiply_held_bf16<RowBytes>(c, a, wide_operand<apart>(b), adds);
+  multiply_registers_bf16<RowBytes>(c, a, wide_operand<apart>(b), adds);
   for (int n = 0; n < Columns / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
       out[(row + i / 2 * 8) * Columns + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];
@@ -306,8 +308,8 @@ TEST_CASE("A product of four warps is that of its matrices") {
   }
 }
 
-/// Of the matrices that the kernels put there, over a depth of 16: as `square_product` has them, or
-/// as `held_product` does.
+/// The expected product, over a depth of 16, of the matrices that the kernels create: those of
+/// `square_product` or those of `held_product`.
 float exact_product(int m, int n, bool held) {
   int sum = 0;
   for (int k = 0; k < 16; ++k) sum += left(m, k) * (held ? right(k, n) : right(n, k));

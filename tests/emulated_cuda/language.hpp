@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What CUDA C++ adds to the language: keywords, vector types, and functions of device code.
+/// The emulation of what CUDA C++ adds to the language: keywords, vector types, and the built-in
+/// functions of device code.
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +25,7 @@
 #define __device__
 #define __host__
 #define __constant__ const
-#define __shared__ static thread_local  // dynamic shared memory: pvm's dynamic_shared<T>()
+#define __shared__ static thread_local  // static only; dynamic: pvm's dynamic_shared<T>()
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -96,7 +97,9 @@ inline void __nanosleep(unsigned) { emulated_cuda::block().poll(); }
 
 namespace emulated_cuda {
 
-/// What lane `source(lane)` brings; its own where there is no such lane in the segment of `width`.
+/// A shuffle: returns the value of lane `source(lane)`, both counted from the beginning of the
+/// lane's segment of `width` lanes; the lane's own value if that is outside of the segment. `what`:
+/// name of the instruction.
 template <class T, class Source>
 T shuffle(unsigned mask, T value, int width, const char* what, Source&& source) {
   Block& b = block();
@@ -108,25 +111,25 @@ T shuffle(unsigned mask, T value, int width, const char* what, Source&& source) 
   if (from >= 0 && from < width) std::memcpy(&out, lanes[first + from], sizeof(T));
   return out;
 }
-/// The lanes of `mask` whose predicate holds.
+/// The lanes of `mask` whose predicate is true, as a mask.
 inline unsigned ballot(unsigned mask, bool predicate) {
   Block& b = block();
   const unsigned char mine = predicate ? 1 : 0;
-  const auto [lanes, who] = b.meet(mask, "a vote", mine);
+  const auto [lanes, participants] = b.meet(mask, "a vote", mine);
   unsigned out = 0;
   for (unsigned i = 0; i < 32; ++i) {
-    if (who >> i & 1U) out |= static_cast<unsigned>(lanes[i][0]) << i;
+    if (participants >> i & 1U) out |= static_cast<unsigned>(lanes[i][0]) << i;
   }
   return out;
 }
-/// All values of `mask`, joined two by two.
+/// The values of all lanes of `mask`, combined by the binary operation `join`.
 template <class T, class Join>
 T reduce(unsigned mask, T value, Join&& join) {
   Block& b = block();
-  const auto [lanes, who] = b.meet(mask, "a reduction", value);
+  const auto [lanes, participants] = b.meet(mask, "a reduction", value);
   T out = value;
   for (unsigned i = 0; i < 32; ++i) {
-    if (i == b.now().lane || (who >> i & 1U) == 0) continue;
+    if (i == b.now().lane || (participants >> i & 1U) == 0) continue;
     T other;
     std::memcpy(&other, lanes[i], sizeof(T));
     out = join(out, other);
@@ -217,7 +220,8 @@ void __stcg(T* p, T value) {
 
 namespace emulated_cuda {
 
-/// Whoever waits in a loop around an atomic operation must let others come to it.
+/// An atomic read-modify-write; returns the old value. Lets other threads run first, because the
+/// caller may be in a loop that waits for one of them.
 template <class T, class Operation>
 T atomic(T* p, Operation&& operation) {
   static_assert(std::is_integral_v<T>, "sums of floats would depend on the order of threads");
@@ -226,7 +230,7 @@ T atomic(T* p, Operation&& operation) {
   T old = at.load();
   while (!at.compare_exchange_weak(old, operation(old))) {
   }
-  Progress::get().happened();
+  EventCounter::get().happened();
   return old;
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel for a video's pictures on the emulated device, for tests that know nothing of CUDA.
+/// Runs the kernel for a video's pictures on the emulated device, for tests that do not include
+/// CUDA.
 
 #include <cstdint>
 #include <span>
@@ -11,13 +12,15 @@
 
 namespace pvm_test {
 
-/// Y, and Cb and Cr side by side, both with rows of `width` bytes.
+/// An NV12 picture: Y, and Cb and Cr interleaved at half the resolution; both have rows of `width`
+/// bytes.
 struct VideoPicture {
   std::span<const std::uint8_t> luma, chroma;
   int width = 0, height = 0;
   bool full_range = false;
 };
 
+/// Makes the frame of `picture` at `shape`, in `pixels` (`shape.size()` bytes).
 void make_frame_emulated(const VideoPicture& picture, const pvm::io::FrameShape& shape,
                          std::span<std::uint8_t> pixels);
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The kernel for a video's pictures, on the emulated device, held against OpenCV's way: the same
-// pictures, decoded by FFmpeg, to frames.
+// Compares the frames that the kernel for a video's pictures makes on the emulated device with
+// those that OpenCV makes, both from the same pictures decoded by FFmpeg.
 
 #include <cstdint>
 #include <cstdlib>
@@ -62,7 +62,7 @@ void decode(const std::filesystem::path& path, Visit visit) {
   send(nullptr);
 }
 
-/// As NVDEC gives it.
+/// The picture in NV12, the layout in which NVDEC delivers it.
 struct Planes {
   Bytes luma, chroma;
   VideoPicture picture;

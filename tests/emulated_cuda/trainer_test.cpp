@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Trainers that find the emulated device: which engine they take, the store of frames, checkpoints.
+// Trainers on the emulated device: the choice of the engine, the store of frames, checkpoints.
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@
 
 namespace {
 
-/// Ten frames that come again, and may be kept.
+/// Ten frames that repeat and, having a replay id, may be kept in the store.
 class Loop : public pvm::io::Synthetic {
  public:
   explicit Loop(std::uint64_t seed) : Synthetic({.seed = seed, .frames = 10}), seed_(seed) {}
@@ -53,8 +53,8 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return largest;
 }
 
-/// What a Trainer with every backend makes of the spec on the GPU and on the host, with a store of
-/// frames and without, in one piece and resumed.
+/// Trains on the GPU and on the host, with and without a store of frames, in one piece and resumed,
+/// and compares the weights. `engine`: how the description of the GPU's engine must begin.
 template <class Trainer, class... Spec>
 void trains_as_on_the_host(int batch, const std::string& engine, const Spec&... spec) {
   using pvm::BackendChoice;
@@ -78,7 +78,8 @@ void trains_as_on_the_host(int batch, const std::string& engine, const Spec&... 
 using ByAdam = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<3>,
                             pvm::LearningRule<pvm::Adam>, pvm::LearningRate<1e-5>>;
 
-/// Networks whose units have 25 values (4 tiles of 7 rows) and 16 (2 of 8): constants in kernels.
+/// Networks whose units have 25 hidden values (4 tiles of 7 rows) or 16 (2 tiles of 8 rows), which
+/// are constants in the kernels.
 template <int Side, class... Parts>
 using OfSide = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<Side>,
                             pvm::LayerDelay<5>, Parts...>;
@@ -93,7 +94,7 @@ static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several pa
 using Block25 = pvm::detail::fused::Block<7, true, NetworkConstants<25>>;
 static_assert(Block25::fixed && Block25::fixed_groups == 4 && Block25::fixed_hidden == 25);
 
-/// The same bits, whether the kernels have the network's type or its spec.
+/// Kernels compiled for a network's type give the same bits as those that read its spec.
 template <class Net>
 void trains_as_by_its_spec(const std::string& constant) {
   const pvm::TrainerOptions options{.seed = 5, .backend = pvm::BackendChoice::cuda};
@@ -107,13 +108,13 @@ void trains_as_by_its_spec(const std::string& constant) {
   const auto a = typed.checkpoint().state, b = by_spec.checkpoint().state;
   CHECK(a.folded == b.folded);
   CHECK(a.hidden_gradients == b.hidden_gradients);
-  // From the one kernels' state to the other's.
+  // A checkpoint of the one continues on both with the same bits.
   const auto checkpoint = by_spec.checkpoint();
   CHECK(train(pvm::Trainer<pvm::fp32, 1, Net>(checkpoint, options), 50) ==
         train(pvm::Trainer<>(checkpoint, options), 50));
 }
 
-/// The library's functions and rule, as a program would write them.
+/// The library's activation and rule, as if a program had written them.
 struct OwnPolynomial : pvm::Polynomial {
   static constexpr const char* name = "own polynomial";
   static constexpr bool on_gpu = true;
@@ -122,7 +123,7 @@ struct OwnAdam : pvm::Adam {
   static constexpr const char* name = "own adam";
   static constexpr bool on_gpu = true;
 };
-/// Keeps nothing, and is neither the library's momentum nor its plain descent.
+/// A rule without state that is none of the library's.
 struct Fading {
   static constexpr bool on_gpu = true;
   static constexpr int state = 0;
@@ -138,7 +139,7 @@ using ByRule = OfSide<3, pvm::LearningRule<Rule>, pvm::LearningRate<1e-5>,
                       pvm::Activation<std::conditional_t<std::is_same_v<Rule, pvm::Adam>,
                                                          pvm::Polynomial, OwnPolynomial>>>;
 
-/// Makes the emulated device different while it lives.
+/// Changes the properties of the emulated device for the lifetime of this object.
 class Different {
  public:
   explicit Different(const emulated_cuda::Facts& facts)
@@ -213,7 +214,7 @@ TEST_CASE("A CUDA engine refuses a spec that it was not compiled for") {
 
 TEST_CASE("A report tells for how long the GPU computed") {
   const auto check = [](auto&& trainer) {
-    for (const std::uint64_t steps : {30, 60}) {  // of the last fit, not of all
+    for (const std::uint64_t steps : {30, 60}) {  // the report is of the last `fit` only
       static_cast<void>(train(trainer, steps));
       const pvm::Report& report = trainer.report();
       REQUIRE(report.gpu.has_value());
@@ -262,12 +263,12 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK(on_chip(exact));
   CHECK(largest_difference(train(chip, 20), train(exact, 20)) < 2e-5);
 
-  // The batch that is chosen at run time trains to the same bits.
+  // A batch chosen at run time gives the same bits.
   pvm::Trainer<pvm::fp32, pvm::dynamic> chosen(spec, options);
   CHECK(on_chip(chosen));
   CHECK(train(pvm::Trainer<pvm::fp32>(spec, options), 12) == train(std::move(chosen), 12));
 
-  // And so does a network's type, on the chip or not.
+  // So does a network that is a type, on CudaChipEngine and on other engines.
   CHECK(train(pvm::Trainer<pvm::fp32, 1, Net>(options), 12) ==
         train(pvm::Trainer<pvm::fp32>(spec, options), 12));
   using Smaller = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<6>>;
@@ -287,7 +288,7 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   };
   CHECK(streams(pvm::Trainer<pvm::fp16>(spec, options)));
   CHECK(streams(pvm::Trainer<pvm::fp32>(spec, options)));
-  // Ten units are too many for one multiprocessor, but their weights fit the second-level cache.
+  // Ten units are too many for one SM, but their weights fit into the L2 cache.
   const Different one({.multiprocessors = 1});
   using Few = pvm::Network<pvm::Input<9, 3, 3>, pvm::Layers<3, 1>, pvm::Hidden<7>>;
   CHECK(streams(pvm::Trainer<pvm::fp16>(Few::spec(), options)));

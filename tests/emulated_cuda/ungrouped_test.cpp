@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Programs that are not compiled for Hopper alone have no products of four warps: batches without
-// them, on the emulated device.
+// Batches without wgmma (matrix products of four warps), on the emulated device. Only programs that
+// are compiled for Hopper alone use wgmma; here it is turned off by PVM_EMULATED_GROUPS.
 
 #include "../catch.hpp"
 

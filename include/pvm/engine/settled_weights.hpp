@@ -21,7 +21,7 @@
 namespace pvm::inline v0::detail {
 
 /// The momentum of each layer in step `step`, the next one.
-inline std::vector<float> coming_momenta(const Spec& spec, std::uint64_t step) {
+inline std::vector<float> next_momenta(const Spec& spec, std::uint64_t step) {
   std::vector<float> momenta;
   for (const Rates& layer : rates_before(spec, step + 1)) momenta.push_back(layer.momentum);
   return momenta;
@@ -126,7 +126,7 @@ inline std::vector<float> settled_weights(const EngineState& state, const Spec& 
   std::vector<float> weights = state.weights;
   ListedGradients gradients(state, spec, net);
   const std::size_t layers = state.rates.size(), each = state.coefficients.size() / layers;
-  const std::vector<float> momenta = coming_momenta(spec, state.step);
+  const std::vector<float> momenta = next_momenta(spec, state.step);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(layer * each);
     const std::vector<float> gains =

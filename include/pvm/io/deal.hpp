@@ -132,19 +132,19 @@ inline std::string name_of(const std::vector<Opener>& openers) {
 /// Deals files to streams: stream k plays files k, k + streams, ... Files that cannot be read now
 /// keep their numbers, so that the positions in a checkpoint stay valid if a later run can read
 /// them.
-inline std::vector<Sequences> hand_out(const std::vector<Opener>& openers,
-                                       const std::vector<bool>& readable, std::size_t streams) {
-  std::vector<Sequences> hands;
+inline std::vector<Sequences> deal_files(const std::vector<Opener>& openers,
+                                         const std::vector<bool>& readable, std::size_t streams) {
+  std::vector<Sequences> sources;
   for (std::size_t k = 0; k < streams; ++k) {
-    std::vector<Opener> hand;
-    for (std::size_t i = k; i < openers.size(); i += streams) hand.push_back(openers[i]);
-    const std::string name = name_of(hand);
-    hands.emplace_back(std::move(hand), name);
+    std::vector<Opener> files;
+    for (std::size_t i = k; i < openers.size(); i += streams) files.push_back(openers[i]);
+    const std::string name = name_of(files);
+    sources.emplace_back(std::move(files), name);
     for (std::size_t i = k; i < openers.size(); i += streams) {
-      if (!readable[i]) hands.back().expect_left_out(i / streams);
+      if (!readable[i]) sources.back().expect_left_out(i / streams);
     }
   }
-  return hands;
+  return sources;
 }
 
 /// Whether there are more files than streams, and each stream would get a readable file.
@@ -216,8 +216,8 @@ inline std::vector<AnySource> deal(std::vector<Opener> openers, std::size_t stre
   std::vector<std::optional<AnySource>> dealt(streams);
   if (files > streams) {
     std::size_t k = 0;
-    for (Sequences& hand : detail::hand_out(openers, readable, streams)) {
-      dealt[k++].emplace(std::move(hand));
+    for (Sequences& source : detail::deal_files(openers, readable, streams)) {
+      dealt[k++].emplace(std::move(source));
     }
   } else {
     for (std::size_t file = 0; file < files; ++file) {

@@ -81,14 +81,14 @@ class JpegBatches {
     if (!facts) CpuPictureDecoder().decode(bytes, shape, pixels, done);
     {
       std::unique_lock lock(mutex_);
-      taken_.wait(lock, [this] { return may_drive() || ready_.size() < most_ready; });
+      taken_.wait(lock, [this] { return may_stage() || ready_.size() < most_ready; });
       --expected_;
       ++arrived_;
       if (facts) {
         ready_.push_back({spare(), *facts, shape, pixels, std::move(done)});
         std::swap(ready_.back().bytes, bytes);
       }
-      if (!may_drive() || !due()) return;
+      if (!may_stage() || !batch_is_due()) return;
     }
     drive();
   }
@@ -98,9 +98,10 @@ class JpegBatches {
   /// the device do not fall into a run. Does nothing once it has succeeded. Throws what the device
   /// throws.
   template <class Read>
-  void try_out(std::size_t pictures, const Read& read) {
-    for (std::size_t place = 0; place < places && !tried_; ++place) try_batch(pictures, read);
-    tried_ = true;
+  void warm_up(std::size_t pictures, const Read& read) {
+    for (std::size_t place = 0; place < places && !warmed_up_; ++place)
+      warm_up_place(pictures, read);
+    warmed_up_ = true;
   }
 
  private:
@@ -118,7 +119,7 @@ class JpegBatches {
   };
 
   template <class Read>
-  void try_batch(std::size_t pictures, const Read& read) {
+  void warm_up_place(std::size_t pictures, const Read& read) {
     const std::size_t count = std::min(batch, pictures);
     constexpr FrameShape shape{.height = 16, .width = 16, .channels = 1};
     std::vector<std::uint8_t> frames(count * shape.size());
@@ -143,13 +144,13 @@ class JpegBatches {
   /// Whether a batch should be started: it is full; or no announced picture is still being read; or
   /// `batch` pictures of any kind have arrived since the last batch was taken, so waiting for the
   /// rest would take too long.
-  [[nodiscard]] bool due() const {
+  [[nodiscard]] bool batch_is_due() const {
     return !ready_.empty() && (ready_.size() >= batch || arrived_ >= batch || expected_ == 0);
   }
 
   /// Whether this thread may take the next batch: no other batch is being staged, the next place is
   /// free, and fewer than three batches are under way (staged, decoded, delivered).
-  [[nodiscard]] bool may_drive() const {
+  [[nodiscard]] bool may_stage() const {
     return !staging_ && !taken_places_[next_place_] && under_way_ < 3;
   }
 
@@ -182,11 +183,11 @@ class JpegBatches {
           readable.assign(jobs.size(), 1);
         });
       }
-      leave(batch);
+      release_place(batch);
       seconds = (seconds + watch.lap()) / static_cast<double>(jobs.size());
       for (std::size_t i = 0; i < jobs.size(); ++i)
         jobs[i].done(readable[i] != 0, failure, seconds);
-      all_told();
+      finish_delivery();
     }
   }
   template <class Work>
@@ -200,11 +201,11 @@ class JpegBatches {
   }
 
   /// Takes the next batch: waiting pictures of one shape. Until `begin_decoding`, only this thread
-  /// stages. The batch is empty if none is due or `may_drive` says no.
+  /// stages. The batch is empty if none is due or `may_stage` says no.
   Batch next_batch() {
     const std::lock_guard lock(mutex_);
     Batch next;
-    if (!may_drive() || !due()) return next;
+    if (!may_stage() || !batch_is_due()) return next;
     staging_ = true;
     next.place = next_place_;
     next_place_ = 1 - next_place_;
@@ -267,7 +268,7 @@ class JpegBatches {
     decoded_.notify_one();
   }
   /// Frees the batch's place and keeps the buffers of its pictures for reuse.
-  void leave(Batch& done) {
+  void release_place(Batch& done) {
     const std::lock_guard lock(mutex_);
     taken_places_[done.place] = false;
     taken_.notify_all();
@@ -277,7 +278,7 @@ class JpegBatches {
   }
 
   /// The frames of a batch have been delivered.
-  void all_told() {
+  void finish_delivery() {
     const std::lock_guard lock(mutex_);
     --under_way_;
     taken_.notify_all();
@@ -287,7 +288,7 @@ class JpegBatches {
   static constexpr std::size_t places = 2;
 
   Device device_;
-  std::atomic<bool> tried_ = false;
+  std::atomic<bool> warmed_up_ = false;
   std::mutex mutex_;                         // guards the members below
   std::deque<Job> ready_;                    // pictures that wait for a batch
   std::size_t expected_ = 0;                 // announced pictures that have not arrived yet
@@ -296,7 +297,7 @@ class JpegBatches {
   std::array<bool, places> taken_places_{};
   std::size_t next_place_ = 0;
   int under_way_ = 0;                        // batches in the stages: staged, decoded, delivered
-  std::condition_variable taken_, decoded_;  // `may_drive` or `ready_` changed; `decoding_` ended
+  std::condition_variable taken_, decoded_;  // `may_stage` or `ready_` changed; `decoding_` ended
   std::vector<std::vector<std::uint8_t>> spare_;  // buffers to be reused
 };
 

@@ -126,19 +126,20 @@ inline bool is_sequence(const std::filesystem::directory_entry& entry) {
   return is_zip_name(name) || is_video_name(name);
 }
 
-/// Logs a warning that `what` are decoded on the CPU, unless `said` is set already: once for each
-/// kind, however many files there are.
-inline void say_decoding_on_cpu(std::atomic<bool>& said, const char* what, const std::string& why) {
-  if (said.exchange(true)) return;
+/// Logs a warning that `what` are decoded on the CPU, unless `warned` is set already: once for
+/// each kind, however many files there are.
+inline void warn_decoding_on_cpu(std::atomic<bool>& warned, const char* what,
+                                 const std::string& why) {
+  if (warned.exchange(true)) return;
   log(Severity::warning, std::string(what) + " are decoded on the CPU: " + why);
 }
-inline void say_pictures_on_cpu(const std::string& why) {
-  static std::atomic<bool> said = false;
-  say_decoding_on_cpu(said, "pictures", why);
+inline void warn_pictures_on_cpu(const std::string& why) {
+  static std::atomic<bool> warned = false;
+  warn_decoding_on_cpu(warned, "pictures", why);
 }
-inline void say_videos_on_cpu(const std::string& why) {
-  static std::atomic<bool> said = false;
-  say_decoding_on_cpu(said, "videos", why);
+inline void warn_videos_on_cpu(const std::string& why) {
+  static std::atomic<bool> warned = false;
+  warn_decoding_on_cpu(warned, "videos", why);
 }
 
 /// Opens a zip or a directory of pictures.
@@ -150,11 +151,11 @@ AnySource open_pictures(const std::string& path, [[maybe_unused]] Decode decode)
       if (decode != Decode::cpu) return GpuPictures<Store>(path);
     } catch (const Error& error) {
       if (error.fault() != Fault::device) throw;
-      say_pictures_on_cpu(error.what());
+      warn_pictures_on_cpu(error.what());
     }
 #endif
   } else if (decode == Decode::gpu) {
-    say_pictures_on_cpu("this program was built without nvJPEG");
+    warn_pictures_on_cpu("this program was built without nvJPEG");
   }
   return PictureReader<Store>(path);
 }
@@ -168,11 +169,11 @@ AnySource open_video_source(const std::string& path, [[maybe_unused]] Decode dec
       if (decode != Decode::cpu) return GpuVideo(path);
     } catch (const Error& error) {
       if (error.fault() != Fault::device) throw;
-      say_videos_on_cpu(error.what());
+      warn_videos_on_cpu(error.what());
     }
 #endif
   } else if (decode == Decode::gpu) {
-    say_videos_on_cpu("this program was built without FFmpeg and CUDA");
+    warn_videos_on_cpu("this program was built without FFmpeg and CUDA");
   }
   return Video(path);
 }

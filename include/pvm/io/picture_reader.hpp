@@ -46,7 +46,7 @@ class PictureReader {
     check_request(shape, pixels);
     shape_ = shape;
     for (;;) {
-      const auto frame = seat_->service->take(seat_->reader, shape);
+      const auto frame = registration_->service->take(registration_->reader, shape);
       const auto info = cursor_.settle(frame->readable);
       if (!info) continue;
       std::copy(frame->pixels.begin(), frame->pixels.end(), pixels.begin());
@@ -57,7 +57,7 @@ class PictureReader {
   [[nodiscard]] Position position() const { return cursor_.position(); }
   void seek(const Position& position) {
     cursor_.seek(position);
-    seat_->service->seek(*seat_->reader, cursor_.index());
+    registration_->service->seek(*registration_->reader, cursor_.index());
   }
   [[nodiscard]] std::optional<std::uint64_t> length() const { return cursor_.length(); }
   [[nodiscard]] std::uint64_t skipped() const { return cursor_.unreadable().count(); }
@@ -66,32 +66,32 @@ class PictureReader {
   [[nodiscard]] std::string replay_id() const { return Decoder::id + ("file " + name()); }
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
-    return seat_->service->usage(*seat_->reader);
+    return registration_->service->usage(*registration_->reader);
   }
 
   /// Seeks, and starts making frames there at once if the shape is known.
   void seek_ahead(const Position& position) {
     seek(position);
-    if (shape_) seat_->service->prepare(seat_->reader, *shape_);
+    if (shape_) registration_->service->prepare(registration_->reader, *shape_);
   }
   /// See `io::prepare`.
   void prepare(const FrameShape& shape) {
     check_shape(shape);
     shape_ = shape;
-    seat_->service->prepare(seat_->reader, shape);
+    registration_->service->prepare(registration_->reader, shape);
   }
   /// See `io::read_ahead`.
   bool read_ahead(std::size_t frames) {
-    seat_->service->read_ahead(*seat_->reader, frames);
+    registration_->service->read_ahead(*registration_->reader, frames);
     return true;
   }
   /// See `io::expect_once`.
-  void expect_once(bool once) { seat_->service->expect_once(*seat_->reader, once); }
+  void expect_once(bool once) { registration_->service->expect_once(*registration_->reader, once); }
 
   /// Another reader of the same open file, at its first picture. An unreadable picture is reported
   /// only by the reader that meets it first.
   [[nodiscard]] PictureReader share() const {
-    PictureReader fresh(seat_->service);
+    PictureReader fresh(registration_->service);
     fresh.cursor_ = PictureCursor::beside(cursor_);
     return fresh;
   }
@@ -100,20 +100,22 @@ class PictureReader {
   using Service = detail::PictureService<Store, Decoder>;
 
   /// Registers a reader with the service for as long as it lives.
-  struct Seat {
-    explicit Seat(std::shared_ptr<Service> of) : service(std::move(of)), reader(service->add()) {}
-    ~Seat() { service->remove(*reader); }
-    Seat(const Seat&) = delete;
-    Seat& operator=(const Seat&) = delete;
+  struct Registration {
+    explicit Registration(std::shared_ptr<Service> of)
+        : service(std::move(of)), reader(service->add()) {}
+    ~Registration() { service->remove(*reader); }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
 
     const std::shared_ptr<Service> service;
     const std::shared_ptr<typename Service::Reader> reader;
   };
 
   explicit PictureReader(std::shared_ptr<Service> service)
-      : seat_(std::make_unique<Seat>(std::move(service))), cursor_(seat_->service->list()) {}
+      : registration_(std::make_unique<Registration>(std::move(service))),
+        cursor_(registration_->service->list()) {}
 
-  std::unique_ptr<Seat> seat_;
+  std::unique_ptr<Registration> registration_;
   PictureCursor cursor_;
   std::optional<FrameShape> shape_;  // of the latest `next` or `prepare`
 };

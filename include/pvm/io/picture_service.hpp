@@ -190,10 +190,10 @@ class PictureService {
     std::size_t ahead = Decoder::ahead;          // most frames in its queue
     std::deque<std::shared_ptr<Frame>> queue{};  // frames of consecutive pictures from `at` on
     std::size_t ready = 0;                       // frames it owns that are done
-    std::uint64_t handed = 0;                    // number of frames it has delivered
-    bool once = false;                           // see `io::expect_once`
+    std::uint64_t delivered = 0;                 // number of frames it has delivered
+    bool delivers_once = false;                  // see `io::expect_once`
     std::size_t asked_again = 0;  // times in a row that a delivered frame was asked for again
-                                  // although `once` is set
+                                  // although `delivers_once` is set
     StageUsage reading{.name = "read"};
     StageUsage decoding{.name = Decoder::stage_name};
   };
@@ -217,14 +217,14 @@ class PictureService {
     reader->reading.threads = reader->decoding.threads = pool_->size();
     reader->decoding.capacity = reader->ahead;
     const std::lock_guard lock(mutex_);
-    ++standing_[0];
+    ++readers_at_[0];
     return reader;
   }
 
   void remove(Reader& reader) noexcept {
     const std::lock_guard lock(mutex_);
     drop_queue(reader);
-    --standing_[reader.at];
+    --readers_at_[reader.at];
   }
 
   /// Returns the frame of the picture at which the reader stands and moves the reader on by one.
@@ -234,7 +234,7 @@ class PictureService {
                                     const FrameShape& shape) {
     Reader& reader = *shared;
     std::unique_lock lock(mutex_);
-    drop_others(reader, shape);
+    drop_other_shape(reader, shape);
     notice_if_asked_again(reader);
     refill(shared, shape);
     const auto frame = reader.queue.front();
@@ -247,10 +247,10 @@ class PictureService {
     }
     if (frame->failure) std::rethrow_exception(frame->failure);
     reader.queue.pop_front();
-    leave(reader, *frame);
-    if (reader.once) handed_on_[frame->index] = true;
-    ++reader.handed;
-    stand(reader, following(reader.at));
+    release(reader, *frame);
+    if (reader.delivers_once) delivered_[frame->index] = true;
+    ++reader.delivered;
+    move_to(reader, following(reader.at));
     return frame;
   }
 
@@ -258,13 +258,13 @@ class PictureService {
     const std::lock_guard lock(mutex_);
     drop_queue(reader);
     reader.asked_again = 0;
-    stand(reader, index);
+    move_to(reader, index);
   }
 
   /// Starts reading ahead, without waiting for a frame.
   void prepare(const std::shared_ptr<Reader>& reader, const FrameShape& shape) {
     const std::lock_guard lock(mutex_);
-    drop_others(*reader, shape);
+    drop_other_shape(*reader, shape);
     refill(reader, shape);
   }
 
@@ -277,8 +277,8 @@ class PictureService {
 
   void expect_once(Reader& reader, bool once) {
     const std::lock_guard lock(mutex_);
-    handed_on_.assign(handed_on_.size(), false);
-    reader.once = once;
+    delivered_.assign(delivered_.size(), false);
+    reader.delivers_once = once;
     reader.asked_again = 0;
   }
 
@@ -303,8 +303,8 @@ class PictureService {
   PictureService(const std::filesystem::path& path, Store store)
       : list_(std::make_shared<const PictureList>(list_pictures(store, path))),
         handles_(path, std::move(store), std::min(pool_->size(), most_handles), *pool_),
-        standing_(list_->pictures.size()),
-        handed_on_(list_->pictures.size()) {
+        readers_at_(list_->pictures.size()),
+        delivered_(list_->pictures.size()) {
     decoder_.prepare(list_->pictures.size(), [this](std::size_t i) {
       std::vector<std::uint8_t> bytes;
       handles_.read(list_->pictures[i], bytes);
@@ -316,25 +316,26 @@ class PictureService {
     return index + 1 == list_->pictures.size() ? 0 : index + 1;
   }
 
-  void stand(Reader& reader, std::size_t index) {
-    --standing_[reader.at];
-    ++standing_[index];
+  void move_to(Reader& reader, std::size_t index) {
+    --readers_at_[reader.at];
+    ++readers_at_[index];
     reader.at = index;
   }
 
-  /// With `once` set, no frame should be asked for after some reader has delivered it. If that
-  /// happens twice in a row, leaving frames out of reading ahead is pointless and is turned off.
+  /// With `delivers_once` set, no frame should be asked for after some reader has delivered it. If
+  /// that happens twice in a row, leaving frames out of reading ahead is pointless and is turned
+  /// off.
   void notice_if_asked_again(Reader& reader) {
-    const bool again = reader.once && reader.queue.empty() && handed_on_[reader.at];
+    const bool again = reader.delivers_once && reader.queue.empty() && delivered_[reader.at];
     reader.asked_again = again ? reader.asked_again + 1 : 0;
-    if (reader.asked_again > 1) reader.once = false;
+    if (reader.asked_again > 1) reader.delivers_once = false;
   }
 
   /// Whether this reader need not read picture `index` ahead, because a reader has delivered it or
   /// is going to, and one delivery is enough (see `io::expect_once`).
-  [[nodiscard]] bool left_out(const Reader& reader, std::size_t index) const {
-    return reader.once &&
-           (handed_on_[index] || standing_[index] > 0 || on_the_way_.contains(index));
+  [[nodiscard]] bool delivered_elsewhere(const Reader& reader, std::size_t index) const {
+    return reader.delivers_once &&
+           (delivered_[index] || readers_at_[index] > 0 || queued_.contains(index));
   }
 
   /// Fills the reader's queue, but only once it is at most half full: requests then come in groups,
@@ -344,8 +345,8 @@ class PictureService {
     if (reader.queue.size() > reader.ahead / 2) return;
     std::size_t index = (reader.at + reader.queue.size()) % list_->pictures.size();
     while (reader.queue.empty() ||
-           (reader.queue.size() < reader.ahead && !left_out(reader, index))) {
-      want(shared, index, shape);
+           (reader.queue.size() < reader.ahead && !delivered_elsewhere(reader, index))) {
+      enqueue(shared, index, shape);
       index = following(index);
     }
     dispatch();
@@ -353,40 +354,40 @@ class PictureService {
 
   /// Appends the frame of picture `index` to the reader's queue; requests it if no reader has it in
   /// its queue yet.
-  void want(const std::shared_ptr<Reader>& reader, std::size_t index, const FrameShape& shape) {
-    auto& known = on_the_way_[index];
+  void enqueue(const std::shared_ptr<Reader>& reader, std::size_t index, const FrameShape& shape) {
+    auto& known = queued_[index];
     auto frame = known;
     if (!frame || frame->shape != shape) {
       frame = known = std::make_shared<Frame>();
       frame->index = index;
       frame->shape = shape;
       frame->owner = reader.get();
-      wanted_.push({reader->handed + reader->queue.size(), ++asked_, frame, reader});
+      wanted_.push({reader->delivered + reader->queue.size(), ++requests_, frame, reader});
     }
     ++frame->queues;
     reader->queue.push_back(frame);
   }
 
   /// Empties the reader's queue if its frames have another shape.
-  void drop_others(Reader& reader, const FrameShape& shape) noexcept {
+  void drop_other_shape(Reader& reader, const FrameShape& shape) noexcept {
     if (!reader.queue.empty() && reader.queue.front()->shape != shape) drop_queue(reader);
   }
 
   void drop_queue(Reader& reader) noexcept {
-    for (const auto& frame : reader.queue) leave(reader, *frame);
+    for (const auto& frame : reader.queue) release(reader, *frame);
     reader.queue.clear();
   }
 
   /// Updates the counters for a frame that leaves the reader's queue, and forgets the frame once it
   /// is in no queue.
-  void leave(Reader& reader, Frame& frame) noexcept {
+  void release(Reader& reader, Frame& frame) noexcept {
     if (frame.owner == &reader) {
       frame.owner = nullptr;
       if (frame.done) --reader.ready;
     }
     if (--frame.queues > 0) return;
-    const auto known = on_the_way_.find(frame.index);
-    if (known != on_the_way_.end() && known->second.get() == &frame) on_the_way_.erase(known);
+    const auto known = queued_.find(frame.index);
+    if (known != queued_.end() && known->second.get() == &frame) queued_.erase(known);
   }
 
   /// Submits the most urgent frames to the pool, up to the number the decoder wants in work.
@@ -450,12 +451,13 @@ class PictureService {
   // Guards the members below, the Readers, and Frames that are not done. The fields `pixels`,
   // `readable` and `failure` are written without it by the thread that makes the frame.
   mutable std::mutex mutex_;
-  std::vector<std::uint32_t> standing_;  // for each picture: number of readers at it
-  std::vector<bool> handed_on_;          // for each picture: delivered by a reader with `once`
+  std::vector<std::uint32_t> readers_at_;  // for each picture: number of readers at it
+  // For each picture: it was delivered by a reader with `delivers_once`.
+  std::vector<bool> delivered_;
   // The frames that are in at least one queue, by the index of their picture.
-  std::unordered_map<std::size_t, std::shared_ptr<Frame>> on_the_way_;
+  std::unordered_map<std::size_t, std::shared_ptr<Frame>> queued_;
   std::priority_queue<Wanted> wanted_;  // frames requested but not submitted to the pool yet
-  std::uint64_t asked_ = 0;             // number of requests so far
+  std::uint64_t requests_ = 0;          // number of requests so far
   std::size_t in_work_ = 0;             // frames submitted to the pool and not done
   std::size_t ahead_ = 0;               // sum of all `read_ahead` requests, in frames
   std::condition_variable ready_;       // a frame that is awaited is done

@@ -128,7 +128,7 @@ class Sequences {
     if (!pool_) pool_ = DecodePool::running();
     source_->expect_once(true);  // it plays one pass only and is then closed
     inside_ = false;
-    if (Unreadable* known = source_->unreadable()) known->expect(file.unreadable);
+    if (Unreadable* known = source_->unreadable()) known->add_reported(file.unreadable);
   }
 
   void close() {

@@ -24,13 +24,13 @@ class StillPicture {
   /// checked now: the picture has not changed for `patience` frames, and the index is at least
   /// twice that of the previous check, so that checks that decode the video from its start cost no
   /// more than reading it.
-  bool looks_stuck(const cv::Mat& picture, std::uint64_t index) {
+  bool check_is_due(const cv::Mat& picture, std::uint64_t index) {
     if (!same_rows(picture)) {
       since_ = index + 1;
       return false;
     }
-    if (index < since_ + patience || index < 2 * looked_at_) return false;
-    looked_at_ = index;
+    if (index < since_ + patience || index < 2 * checked_at_) return false;
+    checked_at_ = index;
     return true;
   }
 
@@ -57,7 +57,7 @@ class StillPicture {
 
   std::vector<std::uint8_t> rows_;  // the compared rows of the picture before
   std::uint64_t since_ = 0;
-  std::uint64_t looked_at_ = 0;  // the frame of the latest check
+  std::uint64_t checked_at_ = 0;  // the frame of the latest check
 };
 
 }  // namespace pvm::inline v0::io

@@ -42,12 +42,12 @@ class Unreadable {
   /// The number of different frames found unreadable.
   [[nodiscard]] std::uint64_t count() const noexcept { return frames_.size(); }
 
-  /// All of them, ascending. When the file is opened again, pass them to `expect` of the new
+  /// All of them, ascending. When the file is opened again, pass them to `add_reported` of the new
   /// source.
   [[nodiscard]] std::vector<std::uint64_t> list() const { return {frames_.begin(), frames_.end()}; }
 
   /// Counts `frames` as unreadable, without reporting them again.
-  void expect(std::span<const std::uint64_t> frames) {
+  void add_reported(std::span<const std::uint64_t> frames) {
     frames_.insert(frames.begin(), frames.end());
   }
 

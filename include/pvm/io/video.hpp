@@ -40,7 +40,7 @@ class Video {
  public:
   /// Throws Fault::source if `path` is not a video or has no frames.
   explicit Video(const std::filesystem::path& path)
-      : name_(path.string()), of_one_size_(OfOneSize::holds(name_)) {
+      : name_(path.string()), constant_size_(ConstantSizeVideos::holds(name_)) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
       throw Error(Fault::source, pvm::quote(name_) + " does not exist");
@@ -63,9 +63,9 @@ class Video {
       if (ended_) reopen();
       const std::uint64_t index = taken_.frame;
       const bool decoded = retrieve(picture_);
-      const bool stuck = decoded && still_.looks_stuck(picture_, index);
+      const bool stuck = decoded && still_.check_is_due(picture_, index);
       advance();
-      if (decoded && (is_size_due(index) || stuck)) check_size(index, stuck);
+      if (decoded && (size_check_is_due(index) || stuck)) check_size(index, stuck);
       const bool readable = decoded && make_frame(shape, pixels);
       if (const auto info = settle(index, readable)) return *info;
     }
@@ -142,9 +142,9 @@ class Video {
   /// Whether the size must be checked at frame `index`: on the first pass at frames 1024, 2048,
   /// 4096, ..., so that little is learned from wrong pictures, and at the last frame, so that the
   /// size is known for the whole pass.
-  bool is_size_due(std::uint64_t index) {
-    if (of_one_size_ || (!ended_ && index < look_at_)) return false;
-    look_at_ = 2 * index;
+  bool size_check_is_due(std::uint64_t index) {
+    if (constant_size_ || (!ended_ && index < next_check_)) return false;
+    next_check_ = 2 * index;
     return true;
   }
 
@@ -152,15 +152,15 @@ class Video {
   /// is made because the picture has not changed for some frames.
   void check_size(std::uint64_t index, bool stuck) {
     const bool from_start = stuck || index < (ended_ ? most_decoded_again : 4'097);
-    if (is_of_other_size(name_, index, picture_, from_start)) {
+    if (has_changed_size(name_, index, picture_, from_start)) {
       const std::string where = stuck ? "at frame " + std::to_string(still_.since())
                                       : "at frame " + std::to_string(index) + " or before";
       throw Error(Fault::source, pvm::quote(name_) + " changes its size " + where +
                                      ", which cannot be followed; convert it to one size first");
     }
     if (!ended_) return;
-    of_one_size_ = true;
-    OfOneSize::add(name_);
+    constant_size_ = true;
+    ConstantSizeVideos::add(name_);
   }
 
   /// Grabs the next frame; at the end of the file sets `ended_` and begins the next pass.
@@ -228,9 +228,9 @@ class Video {
   Position position_;     // the next frame to be delivered; differs from taken_ only inside `next`
   bool starting_ = true;  // the next frame starts a sequence
   bool ended_ = false;    // the file must be reopened
-  bool of_one_size_;      // all frames that can be read are known to have the same size
+  bool constant_size_;    // all frames that can be read are known to have the same size
   static constexpr std::uint64_t most_decoded_again = 1 << 16;  // frames, for a check at the end
-  std::uint64_t look_at_ = 1'024;              // the next frame at which the size is checked
+  std::uint64_t next_check_ = 1'024;           // the next frame at which the size is checked
   std::optional<std::uint64_t> found_length_;  // known as soon as grabbing meets the end
   std::optional<std::uint64_t> length_;        // what `length` reports: known after the last frame
   std::uint64_t failures_ = 0;                 // unreadable frames in a row

@@ -50,14 +50,15 @@ inline bool same_picture(const cv::Mat& a, const cv::Mat& b) {
 }
 
 /// The pictures that a capture converts before the one that it is asked for.
-enum class Made { first_two, none };
+enum class ConvertedBefore { first_two, none };
 
 /// The picture of frame `index`, found by seeking, which decodes only from the key frame before it.
 /// If seeking in this file is not exact, the result is nothing or the picture of another frame.
 inline std::optional<cv::Mat> picture_sought(const std::string& name, std::uint64_t index,
-                                             Made made) {
+                                             ConvertedBefore before) {
   cv::VideoCapture capture = open_video(name);
-  for (int i = 0; i < 2 && made == Made::first_two && capture.grab(); ++i) retrieved(capture);
+  for (int i = 0; i < 2 && before == ConvertedBefore::first_two && capture.grab(); ++i)
+    retrieved(capture);
   const auto frame = static_cast<double>(index);
   capture.set(cv::CAP_PROP_POS_FRAMES, frame);
   if (capture.get(cv::CAP_PROP_POS_FRAMES) != frame || !capture.grab()) return std::nullopt;
@@ -66,11 +67,11 @@ inline std::optional<cv::Mat> picture_sought(const std::string& name, std::uint6
 
 /// The picture of frame `index`, found by decoding the file from its start.
 inline std::optional<cv::Mat> picture_decoded(const std::string& name, std::uint64_t index,
-                                              Made made) {
+                                              ConvertedBefore before) {
   cv::VideoCapture capture = open_video(name);
   for (std::uint64_t i = 0; i <= index; ++i) {
     if (!capture.grab()) return std::nullopt;
-    if (i < 2 && made == Made::first_two) retrieved(capture);
+    if (i < 2 && before == ConvertedBefore::first_two) retrieved(capture);
   }
   return retrieved(capture);
 }
@@ -81,31 +82,31 @@ inline std::optional<cv::Mat> picture_decoded(const std::string& name, std::uint
 /// that frame as it was converted by a capture that began with the first frame. Fast if seeking in
 /// the file is exact. Otherwise `from_start` says whether the file may be decoded from its start up
 /// to that frame, up to three times; if not, the answer is false.
-inline bool is_of_other_size(const std::string& name, std::uint64_t index, const cv::Mat& picture,
+inline bool has_changed_size(const std::string& name, std::uint64_t index, const cv::Mat& picture,
                              bool from_start) {
   using namespace detail;
   for (const auto find : {picture_sought, picture_decoded}) {
     if (find == picture_decoded && !from_start) return false;
-    const auto like_it = find(name, index, Made::first_two);
+    const auto like_it = find(name, index, ConvertedBefore::first_two);
     // If these differ, seeking is not exact or the size has changed: try the other way.
     if (!like_it || !same_picture(picture, *like_it)) continue;
-    const auto by_itself = find(name, index, Made::none);
+    const auto by_itself = find(name, index, ConvertedBefore::none);
     return by_itself && !same_picture(picture, *by_itself);
   }
-  const auto once = picture_decoded(name, index, Made::first_two);
-  const auto again = picture_decoded(name, index, Made::first_two);
+  const auto once = picture_decoded(name, index, ConvertedBefore::first_two);
+  const auto again = picture_decoded(name, index, ConvertedBefore::first_two);
   if (!once || !again) return false;
   // Reproducible, but not like `picture`: the size has changed.
   if (same_picture(*once, *again)) return true;
   // Two identical captures give different pictures: most likely the file is damaged, and the
   // decoder's result varies.
-  const auto by_itself = picture_decoded(name, index, Made::none);
+  const auto by_itself = picture_decoded(name, index, ConvertedBefore::none);
   return by_itself && by_itself->empty();
 }
 
 /// The process-wide set of videos that are known to keep their size to the last frame, so that a
 /// video that is opened again, for another pass or stream, is not checked again.
-class OfOneSize {
+class ConstantSizeVideos {
  public:
   static bool holds(const std::string& name) {
     const std::lock_guard lock(mutex());

@@ -42,15 +42,15 @@ namespace pvm::inline v0::io {
 namespace detail {
 
 /// The name of a temporary file, which is removed when this object is destroyed.
-class Scratch {
+class TemporaryFile {
  public:
-  explicit Scratch(std::filesystem::path path) : path_(std::move(path)) {}
-  ~Scratch() {
+  explicit TemporaryFile(std::filesystem::path path) : path_(std::move(path)) {}
+  ~TemporaryFile() {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
@@ -186,8 +186,8 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
   }
   quiet_opencv();
   remove_abandoned_temporaries(path.string() + ".");
-  const detail::Scratch pictures(detail::temporary_name(path.string() + ".frames"));
-  const detail::Scratch whole(detail::temporary_name(path));
+  const detail::TemporaryFile pictures(detail::temporary_name(path.string() + ".frames"));
+  const detail::TemporaryFile whole(detail::temporary_name(path));
   std::vector<std::uint8_t> pixels(shape.size());
   std::vector<std::uint64_t> ends{0};
   std::string labels;

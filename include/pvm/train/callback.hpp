@@ -23,7 +23,7 @@ struct Moment {
   std::uint64_t begin = 0;   ///< the step counter when `fit` was called
   std::uint64_t target = 0;  ///< the step counter at which `fit` returns
   double seconds = 0;        ///< wall time since `fit` was called
-  Score score{};             ///< of the steps since this callback was called last
+  Score score{};             ///< score of the steps since the previous call of this callback
   bool cut_short = false;    ///< in `end`: the run ends before its target
 };
 
@@ -91,7 +91,7 @@ inline double psnr(double mse) { return -10.0 * std::log10(mse); }
 inline double prediction_mse(const Score& score) {
   return score.prediction / static_cast<double>(score.pixels);
 }
-/// The same for repeating the frame of two steps before instead of predicting.
+/// The mean squared error of repeating the frame of two steps before instead of predicting.
 inline double persistence_mse(const Score& score) {
   return score.persistence / static_cast<double>(score.pixels);
 }

@@ -29,11 +29,11 @@ inline double grey_mse(std::span<const std::uint8_t> frame) {
 /// from a past of all ones (docs/model.md), and at a high rate it takes some steps to unlearn that.
 inline constexpr std::uint64_t steps_to_settle = 50;
 
-/// Why a run has diverged, as part of a sentence; empty if it has not. `score`: of the latest
-/// steps; `frame`: one of their frames, 8-bit; `step`: the number of steps the run has done. An
-/// untrained network predicts grey. If updates that are too large have driven the units to the ends
-/// of their range, the network predicts worse than that and hardly learns any more, but its weights
-/// and errors stay finite, because units bound their outputs.
+/// Returns why a run has diverged, as part of a sentence; empty if it has not. `score` is the score
+/// of the latest steps, `frame` one of their frames (8-bit), and `step` the number of steps the run
+/// has done. An untrained network predicts grey. If updates that are too large have driven the
+/// units to the ends of their range, the network predicts worse than that and hardly learns any
+/// more, but its weights and errors stay finite, because units bound their outputs.
 inline std::string divergence(const Score& score, std::span<const std::uint8_t> frame,
                               std::uint64_t step = steps_to_settle) {
   if (!std::isfinite(score.loss) || !std::isfinite(score.prediction)) {
@@ -62,13 +62,13 @@ class DivergenceWarning {
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const {
     return warned_ ? never : next_multiple(step, every_);
   }
-  void at(const Moment& moment) { look(moment); }
+  void at(const Moment& moment) { check(moment); }
   void end(const Moment& moment) {
-    if (!warned_) look(moment);
+    if (!warned_) check(moment);
   }
 
  private:
-  void look(const Moment& moment) {
+  void check(const Moment& moment) {
     if (!moment.trainer.learns()) return;
     const std::string why = divergence(moment.score, moment.trainer.last_frame(), moment.step);
     if (why.empty()) return;

@@ -37,7 +37,7 @@ namespace pvm::inline v0 {
 template <io::FrameSource S>
 class Feed {
  public:
-  using Places = std::vector<io::StreamState>;
+  using StreamStates = std::vector<io::StreamState>;
 
   /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache. The
   /// streams and the engine must outlive this object.
@@ -54,20 +54,20 @@ class Feed {
     for (S& source : streams) io::add_usage(usage_before_, io::usage(source));
     if (!cache_.open()) {
       for (Stream& stream : streams_) stream.table = nullptr;
-      told_ = true;
+      logged_ = true;
     }
-    say_what_is_kept();
+    tell_sources_what_is_kept();
   }
 
   /// A block waits for sources for at most this many seconds, and for the frames of one more step.
   static constexpr double patience = 0.1;
 
-  /// Fills `block`, and moves `places`, one for each stream, behind the frames used. Returns the
+  /// Fills `block`, and moves `states`, one for each stream, behind the frames used. Returns the
   /// number of steps filled: at least 1, and fewer than the block has room for if sources are slow,
   /// like a camera: so the run learns from the frames that are there, and can be stopped, before
   /// further frames arrive. Seeks in a source that does not stand at its place. Throws what sources
   /// throw.
-  int fill(const FrameBlock& block, Places& places) {
+  int fill(const FrameBlock& block, StreamStates& states) {
     if (!std::exchange(begun_, true)) {
       for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
     }
@@ -77,21 +77,21 @@ class Feed {
     do {
       for (std::size_t b = 0; b < streams_.size(); ++b) {
         const std::size_t row = static_cast<std::size_t>(steps) * streams_.size() + b;
-        std::uint64_t& since = places[b].frames_since_start;
-        if (take(streams_[b], block, row, places[b].position, since == 0)) since = 0;
+        std::uint64_t& since = states[b].frames_since_start;
+        if (take(streams_[b], block, row, states[b].position, since == 0)) since = 0;
         block.scored[row] = since >= 2 ? 1 : 0;
         ++since;
       }
       ++steps;
     } while (steps < block.steps && waiting_ < too_long);
     store(block);
-    if (keeping_ && cache_.full()) say_what_is_kept();
-    if (!told_) tell();
+    if (keeping_ && cache_.full()) tell_sources_what_is_kept();
+    if (!logged_) log_once();
     return steps;
   }
 
   /// Adds the times and counts since construction to `report`.
-  void tell(Report& report) const {
+  void add_to(Report& report) const {
     report.waiting += waiting_;
     report.replayed += replayed_;
     std::vector<io::StageUsage> stages;
@@ -214,7 +214,7 @@ class Feed {
 
   /// Tells the sources whether their frames are kept: then each is decoded once only, by whichever
   /// of the streams of its file reaches it first.
-  void say_what_is_kept() {
+  void tell_sources_what_is_kept() {
     keeping_ = !cache_.full();
     for (Stream& stream : streams_) {
       io::expect_once(*stream.source, keeping_ && stream.table != nullptr);
@@ -246,9 +246,9 @@ class Feed {
   }
 
   /// Logs one line as soon as it is known whether all frames fit into the store.
-  void tell() {
+  void log_once() {
     if (!cache_.full() && (decoded_ > 0 || !complete())) return;
-    told_ = true;
+    logged_ = true;
     const std::string what = std::to_string(cache_.frames()) + " frames, " +
                              std::to_string(cache_.bytes() / 1'000'000) + " MB";
     log(Severity::info, cache_.full()
@@ -274,7 +274,7 @@ class Feed {
   std::uint64_t decoded_ = 0;   // frames of the current block that came from sources
   bool begun_ = false;          // `fill` has been called
   bool in_source_ = false;      // a call of a source is in progress, or has thrown
-  bool told_ = false;           // the log line was written, or there is nothing to say
+  bool logged_ = false;         // the log line was written, or there is nothing to say
   bool keeping_ = false;        // the store has room for new frames
   double waiting_ = 0;          // seconds spent in sources
   std::uint64_t replayed_ = 0;  // frames taken from the store

@@ -18,14 +18,14 @@ namespace pvm::inline v0 {
 /// The times and counts of one `fit`. All times are seconds of wall time, except the stages'
 /// `busy`, which is summed over threads.
 struct Report {
-  double seconds = 0;                    ///< the whole `fit`
-  double engine = 0;                     ///< in the engine; with a GPU, waiting for it
-  std::optional<double> gpu{};           ///< the GPU ran steps, by its own clock; if there is one
-  double waiting = 0;                    ///< waiting for frames from sources
-  double other = 0;                      ///< callbacks, and copying frames into blocks
-  std::uint64_t frames = 0;              ///< frames of all sequences
-  std::uint64_t replayed = 0;            ///< frames of these that came from the engine's store
-  std::vector<io::StageUsage> stages{};  ///< of the sources, in the order frames pass them
+  double seconds = 0;                    ///< duration of the whole `fit`
+  double engine = 0;                     ///< spent in the engine; with a GPU, waiting for it
+  std::optional<double> gpu{};           ///< the GPU's time for steps by its own clock, if any
+  double waiting = 0;                    ///< spent waiting for frames from sources
+  double other = 0;                      ///< spent in callbacks and copying frames into blocks
+  std::uint64_t frames = 0;              ///< number of frames of all sequences
+  std::uint64_t replayed = 0;            ///< how many of them came from the engine's store
+  std::vector<io::StageUsage> stages{};  ///< the sources' stages, in the order frames pass them
 
   /// Frames per second over the whole `fit`.
   [[nodiscard]] double rate() const {

@@ -59,7 +59,7 @@ concept StreamRange = std::ranges::contiguous_range<R> && std::ranges::sized_ran
 /// A callback of a `fit`, the step at which it will be called next, and the score since its last
 /// call.
 template <class C>
-struct Waiting {
+struct ScheduledCallback {
   C& callback;
   std::uint64_t due = never;
   Score score{};
@@ -231,36 +231,36 @@ class TrainerBase {
     }
     std::uint64_t target = spec_.steps;
     (take_target(target, callbacks), ...);
-    std::tuple waiting{detail::Waiting<C>{callbacks}...};
-    return std::apply([&](auto&... each) { return loop(streams, target, each...); }, waiting);
+    std::tuple scheduled{detail::ScheduledCallback<C>{callbacks}...};
+    return std::apply([&](auto&... each) { return loop(streams, target, each...); }, scheduled);
   }
 
   /// Runs blocks of steps up to the next step at which a callback is due, and calls it there.
   template <class S, class... W>
-  FitResult loop(std::span<S> streams, std::uint64_t target, W&... waiting) {
-    const Served stop_is_served{stop_};
+  FitResult loop(std::span<S> streams, std::uint64_t target, W&... scheduled) {
+    const ClearStopRequest clear_stop_request{stop_};
     find_places(streams);
-    const LeavePlaces leave_places{streams, left_at_};
+    const RecordPositions record_positions{streams, end_positions_};
     keep_last_frame();  // because Feed empties the store
     Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
     const auto started = Clock::now();
     Moment moment{*this, step(), step(), target};
-    const auto tell_time = [&] {
+    const auto update_moment = [&] {
       moment.step = step();
       moment.seconds = std::chrono::duration<double>(Clock::now() - started).count();
     };
-    (begin(waiting, moment), ...);
+    (begin(scheduled, moment), ...);
     engine_seconds_ = 0;
     gpu_before_ = engine_.device_seconds();
     try {
       while (moment.step < target && !stop_.load()) {
-        const std::uint64_t event = std::min({target, waiting.due...});
+        const std::uint64_t event = std::min({target, scheduled.due...});
         run_block(feed, event - moment.step);
-        tell_time();
+        update_moment();
         if (moment.step == event) {
           const Score score = take_score();
-          tell_time();  // again, because take_score has waited for the engine
-          (call(waiting, moment, score), ...);
+          update_moment();  // again, because take_score has waited for the engine
+          (call(scheduled, moment, score), ...);
         }
       }
     } catch (...) {
@@ -270,14 +270,14 @@ class TrainerBase {
       moment.cut_short = true;
       const Score score = take_score();
       make_report(feed, moment);
-      (end(waiting, moment, score), ...);
+      (end(scheduled, moment, score), ...);
       throw;
     }
     const Score score = take_score();
-    tell_time();
+    update_moment();
     make_report(feed, moment);
     moment.cut_short = moment.step < target;
-    (end(waiting, moment, score), ...);
+    (end(scheduled, moment, score), ...);
     return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
   }
 
@@ -292,7 +292,7 @@ class TrainerBase {
   template <class S>
   void make_report(const Feed<S>& feed, const Moment& moment) {
     report_ = {};
-    feed.tell(report_);
+    feed.add_to(report_);
     report_.seconds = moment.seconds;
     report_.engine = engine_seconds_;
     if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
@@ -301,15 +301,15 @@ class TrainerBase {
   }
 
   template <class C>
-  static void begin(detail::Waiting<C>& waiting, const Moment& moment) {
-    if constexpr (requires { waiting.callback.begin(moment); }) waiting.callback.begin(moment);
-    waiting.due = due(waiting.callback, moment.step);
+  static void begin(detail::ScheduledCallback<C>& scheduled, const Moment& moment) {
+    if constexpr (requires { scheduled.callback.begin(moment); }) scheduled.callback.begin(moment);
+    scheduled.due = next_due(scheduled.callback, moment.step);
   }
 
   /// The next step at which the callback wants to be called. Throws Fault::usage if that step is
   /// not ahead, since the run would never reach it.
   template <class C>
-  static std::uint64_t due(C& callback, std::uint64_t step) {
+  static std::uint64_t next_due(C& callback, std::uint64_t step) {
     const std::uint64_t at = callback.next(step);
     if (at > step) return at;
     throw Error(Fault::usage, "a callback's next(" + std::to_string(step) + ") is " +
@@ -319,20 +319,20 @@ class TrainerBase {
 
   /// Adds `score` to the callback's, and calls it if it is due.
   template <class C>
-  static void call(detail::Waiting<C>& waiting, Moment moment, const Score& score) {
-    waiting.score += score;
-    if (waiting.due != moment.step) return;
-    moment.score = std::exchange(waiting.score, {});
-    waiting.callback.at(moment);
-    waiting.due = due(waiting.callback, moment.step);
+  static void call(detail::ScheduledCallback<C>& scheduled, Moment moment, const Score& score) {
+    scheduled.score += score;
+    if (scheduled.due != moment.step) return;
+    moment.score = std::exchange(scheduled.score, {});
+    scheduled.callback.at(moment);
+    scheduled.due = next_due(scheduled.callback, moment.step);
   }
 
   template <class C>
-  static void end(detail::Waiting<C>& waiting, Moment moment, const Score& score) {
-    if constexpr (requires { waiting.callback.end(moment); }) {
-      moment.score = waiting.score;
+  static void end(detail::ScheduledCallback<C>& scheduled, Moment moment, const Score& score) {
+    if constexpr (requires { scheduled.callback.end(moment); }) {
+      moment.score = scheduled.score;
       moment.score += score;
-      waiting.callback.end(moment);
+      scheduled.callback.end(moment);
     }
   }
 
@@ -354,7 +354,7 @@ class TrainerBase {
         state = {streams[b].position(), 0, source};
       } else if (resumed_) {
         streams[b].seek(state.position);
-      } else if (b >= left_at_.size() || streams[b].position() != left_at_[b]) {
+      } else if (b >= end_positions_.size() || streams[b].position() != end_positions_[b]) {
         state.position = streams[b].position();  // the program has moved the source
         state.frames_since_start = 0;
       }
@@ -365,25 +365,25 @@ class TrainerBase {
   /// Records at the end of a `fit` the positions of the sources, which differ from the run's places
   /// if frames came from the store.
   template <class S>
-  struct LeavePlaces {
+  struct RecordPositions {
     std::span<S> streams;
-    std::vector<io::Position>& left_at;
+    std::vector<io::Position>& end_positions;
 
-    ~LeavePlaces() {
+    ~RecordPositions() {
       try {
-        left_at.clear();
-        for (const S& source : streams) left_at.push_back(source.position());
+        end_positions.clear();
+        for (const S& source : streams) end_positions.push_back(source.position());
       } catch (...) {  // no position: the sources count as moved
-        left_at.clear();
+        end_positions.clear();
       }
     }
   };
 
   /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
   /// next one.
-  struct Served {
+  struct ClearStopRequest {
     std::atomic<bool>& stop;
-    ~Served() { stop.store(false); }
+    ~ClearStopRequest() { stop.store(false); }
   };
 
   /// Runs a block of 1 to `most` steps, limited by the engine's `block_steps` and by the frames
@@ -394,13 +394,13 @@ class TrainerBase {
     io::Stopwatch watch;
     const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
     engine_seconds_ += watch.lap();
-    auto places = streams_;
-    const FrameBlock block = part(room, 0, feed.fill(room, places));
+    auto states = streams_;
+    const FrameBlock block = part(room, 0, feed.fill(room, states));
     note_last_frame(block);
     watch.lap();
     engine_.run(block, options_.mode);
     engine_seconds_ += watch.lap();
-    streams_ = std::move(places);
+    streams_ = std::move(states);
   }
 
   /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
@@ -427,10 +427,10 @@ class TrainerBase {
   std::string precision_;
   std::uint64_t seed_;
   Options options_;
-  std::vector<StreamState> streams_;        // the run's places, one for each sequence
-  std::vector<io::Position> left_at_;       // positions of the sources at the end of the last `fit`
-  std::vector<std::uint8_t> last_frame_;    // see `last_frame`
-  std::uint32_t last_stored_ = not_stored;  // the last frame's index in the store, if it is there
+  std::vector<StreamState> streams_;         // the run's places, one for each sequence
+  std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
+  std::vector<std::uint8_t> last_frame_;     // see `last_frame`
+  std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
   std::optional<double> gpu_before_;  // seconds that the GPU had computed before it

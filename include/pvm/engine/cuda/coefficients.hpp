@@ -34,10 +34,12 @@ class CoefficientTables {
         rates_(layers, DeferredRates(plan)),
         last_(layers),
         stable_(layers, 0),
-        after_(layers, std::vector<float>(square())) {}
+        after_(layers, std::vector<float>(weights_size())) {}
 
   /// Floats from one table to the next, a multiple of 4.
-  [[nodiscard]] std::size_t stride() const { return (2 * square() + 2 * terms() + 1 + 3) / 4 * 4; }
+  [[nodiscard]] std::size_t stride() const {
+    return (2 * weights_size() + 2 * terms() + 1 + 3) / 4 * 4;
+  }
   [[nodiscard]] std::vector<DeferredRates>& layers() { return rates_; }
   [[nodiscard]] const std::vector<DeferredRates>& layers() const { return rates_; }
 
@@ -77,7 +79,7 @@ class CoefficientTables {
           rates_[l].begin_step(t);
           if (!repeat) write_after(l, t);
         }
-        if (!repeat) write_folds(l, t, learn, tables + current[l] * stride() + 2 * square());
+        if (!repeat) write_folds(l, t, learn, tables + current[l] * stride() + 2 * weights_size());
       }
       if (beyond) break;
       schedule.begin_step(t);
@@ -103,7 +105,7 @@ class CoefficientTables {
  private:
   [[nodiscard]] std::size_t terms() const { return static_cast<std::size_t>(plan_.terms); }
   [[nodiscard]] std::size_t period() const { return static_cast<std::size_t>(plan_.period); }
-  [[nodiscard]] std::size_t square() const { return terms() * period(); }
+  [[nodiscard]] std::size_t weights_size() const { return terms() * period(); }
   /// Slot in the list of the gradient of step t - 1 - age, also where that is before step 0.
   [[nodiscard]] std::size_t slot(std::uint64_t t, std::size_t age) const {
     return static_cast<std::size_t>((t + terms() - 1 - age) % terms());
@@ -120,8 +122,8 @@ class CoefficientTables {
         table[since * terms() + age] = share_ * rates_[layer].weight(phase(t, since), slot(t, age));
       }
     }
-    std::copy(after_[layer].begin(), after_[layer].end(), table + square());
-    std::fill_n(table + 2 * square(), 2 * terms() + 1, 0.0F);
+    std::copy(after_[layer].begin(), after_[layer].end(), table + weights_size());
+    std::fill_n(table + 2 * weights_size(), 2 * terms() + 1, 0.0F);
   }
   /// Keeps the coefficients of step t after its folds. They are `after` in the next step's table.
   void write_after(std::size_t layer, std::uint64_t t) {

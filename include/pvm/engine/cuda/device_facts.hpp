@@ -20,8 +20,9 @@ struct DeviceFacts {
   int multiprocessors = 0;
   std::size_t shared_bytes = 0;  ///< most shared memory of a thread block
   std::size_t cache_bytes = 0;   ///< the part of the L2 cache meant for weights that stay in it
-  bool overlaps = false;  ///< compute capability 9.0 or later: there are programmatic dependent
-                          ///< launch (a kernel starts while its predecessor ends) and bulk copies
+  bool is_hopper_or_later =
+      false;  ///< compute capability 9.0 or later: there are programmatic dependent
+              ///< launch (a kernel starts while its predecessor ends) and bulk copies
   CudaTuning tuning;
 };
 
@@ -40,7 +41,7 @@ inline DeviceFacts describe_device() {
   facts.multiprocessors = properties.multiProcessorCount;
   facts.tuning = cuda_tuning(properties.major);
   facts.shared_bytes = properties.sharedMemPerBlockOptin;
-  facts.overlaps = properties.major >= 9;
+  facts.is_hopper_or_later = properties.major >= 9;
   facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *
                                                facts.tuning.cache_share);
   return facts;

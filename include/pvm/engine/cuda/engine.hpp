@@ -117,14 +117,15 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
                                ring() * b * shape_.row() + 2 * b * planner_.y_columns +
                                inner_size() + y_scratch_floats() * count(device_.multiprocessors) +
                                planner_.blobs.size() + planner_.blob_start.size() +
-                               planner_.x_words.size() + score_size() * 2;
+                               planner_.source_words.size() + score_size() * 2;
     return floats * sizeof(float) + this->staging_bytes();
   }
 
  private:
   using Base::count, Base::layers, Base::patches, Base::patch_size, Base::hidden_row, Base::pixel,
-      Base::put, Base::fill, Base::download, Base::clear, Base::spec_, Base::options_, Base::batch_,
-      Base::device_, Base::net_, Base::plan_, Base::tables_, Base::compute_, Base::step_;
+      Base::allocate_and_fill, Base::fill, Base::download, Base::clear, Base::spec_, Base::options_,
+      Base::batch_, Base::device_, Base::net_, Base::plan_, Base::tables_, Base::compute_,
+      Base::step_;
   template <class T>
   using Array = detail::DeviceArray<T>;
 
@@ -202,9 +203,9 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   void allocate() {
     const std::size_t b = count(batch_);
     this->allocate_staging(score_size());
-    put(blobs_, planner_.blobs);
-    put(blob_start_, planner_.blob_start);
-    put(words_, planner_.x_words);
+    allocate_and_fill(blobs_, planner_.blobs);
+    allocate_and_fill(blob_start_, planner_.blob_start);
+    allocate_and_fill(source_words_, planner_.source_words);
     using Floats = Array<float>;
     arena_ = Floats(planner_.arena_f4 * 4);
     copy_ = Floats(planner_.arena_f4 * 4);
@@ -246,10 +247,10 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     a.by_padded = Divider(shape_.padded);
     a.by_batch = Divider(batch_);
     a.by_parts = Divider(shape_.parts);
-    a.by_stage_row = Divider(shape_.groups * 8);
+    a.by_row_factors = Divider(shape_.groups * 8);
     a.blobs = blobs_.get();
     a.blob_start = blob_start_.get();
-    a.words = words_.get();
+    a.source_words = source_words_.get();
     a.arena = reinterpret_cast<float4*>(arena_.get());
     a.past_d1 = past_d1_.get();
     a.past = past_.get();
@@ -430,7 +431,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   detail::fused::StepShape shape_;
   detail::fused::Planner planner_;
   Launcher launcher_;
-  Array<std::uint32_t> blobs_, blob_start_, words_;
+  Array<std::uint32_t> blobs_, blob_start_, source_words_;
   Array<float> arena_, copy_;         // Z; W after `materialise`
   Array<float> past_d1_, bias_copy_;  // listed d1 and biases of Z; biases of W
   Array<float> past_, y_, inner_, y_scratch_;

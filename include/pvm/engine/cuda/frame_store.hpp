@@ -32,7 +32,7 @@ class DeviceFrameStore {
   std::size_t reserve(std::size_t budget, std::size_t frames) {
     if (frames == 0 || budget == 0) {
       chunks_.clear();
-      capacity_ = put_ = budget_ = most_ = 0;
+      capacity_ = stored_end_ = budget_ = most_ = 0;
       return 0;
     }
     if (budget_ == 0) {
@@ -46,7 +46,7 @@ class DeviceFrameStore {
   }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   /// Whether the index may have a frame already, which steps may be reading.
-  [[nodiscard]] bool holds(std::size_t index) const noexcept { return index < put_; }
+  [[nodiscard]] bool holds(std::size_t index) const noexcept { return index < stored_end_; }
 
   void put(std::size_t first, std::span<const std::uint8_t> pixels) {
     const std::size_t end = first + pixels.size() / frame_bytes_;
@@ -56,18 +56,18 @@ class DeviceFrameStore {
       i += together;
     }
     wait();
-    put_ = std::max(put_, end);
+    stored_end_ = std::max(stored_end_, end);
   }
   void get(std::size_t index, std::span<std::uint8_t> pixels) const {
     copy(pixels.data(), at(index), cudaMemcpyDefault);
     wait();
   }
 
-  /// Writes to `places`, for each of the first `rows` frames of the block, its device address: in
-  /// this store if its frame is in device memory here, else in `area`, [rows][frame_bytes] of
+  /// Writes to `addresses`, for each of the first `rows` frames of the block, its device address:
+  /// in this store if its frame is in device memory here, else in `area`, [rows][frame_bytes] of
   /// device memory, to which this function uploads it (asynchronously).
-  void bring(const FrameBlock& block, std::size_t rows, std::uint8_t* area,
-             const std::uint8_t** places) const {
+  void locate_or_upload(const FrameBlock& block, std::size_t rows, std::uint8_t* area,
+                        const std::uint8_t** addresses) const {
     std::size_t first = 0, end = 0;  // consecutive rows that are to be uploaded in one copy
     const auto send = [&] {
       if (first == end) return;
@@ -78,11 +78,11 @@ class DeviceFrameStore {
       const bool stored = !block.stored.empty() && block.stored[row] != not_stored;
       const std::uint8_t* frame = stored ? at(block.stored[row]) : nullptr;
       if (stored && on_device(block.stored[row])) {
-        places[row] = frame;
+        addresses[row] = frame;
         continue;
       }
       if (stored) std::copy_n(frame, frame_bytes_, block.pixels.data() + row * frame_bytes_);
-      places[row] = area + row * frame_bytes_;
+      addresses[row] = area + row * frame_bytes_;
       if (end != row) {
         send();
         first = row;
@@ -141,10 +141,10 @@ class DeviceFrameStore {
 
   std::size_t frame_bytes_;
   cudaStream_t stream_;
-  std::size_t budget_ = 0;    // bytes; 0 until the first `reserve`
-  std::size_t most_ = 0;      // most frames within the budget
-  std::size_t capacity_ = 0;  // frames there is room for
-  std::size_t put_ = 0;       // end of the indices that have been stored
+  std::size_t budget_ = 0;      // bytes; 0 until the first `reserve`
+  std::size_t most_ = 0;        // most frames within the budget
+  std::size_t capacity_ = 0;    // frames there is room for
+  std::size_t stored_end_ = 0;  // end of the indices that have been stored
   std::vector<Chunk> chunks_;
 };
 

@@ -24,7 +24,7 @@ struct LaunchShape {
                        ///< before it ends, and itself waits for the end of that kernel
 };
 
-/// Calls what.operator()<N>() with the constant N of the list that equals `n`, or with the last
+/// Calls `what.operator()<N>()` with the constant N of the list that equals `n`, or with the last
 /// one if none does.
 template <int First, int... Rest, class What>
 void with_constant(int n, What&& what) {

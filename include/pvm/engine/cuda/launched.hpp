@@ -193,7 +193,7 @@ class LaunchedEngine {
     const std::size_t b = count(batch_);
     const std::size_t staged = count(block_steps()) * b * (spec_.frame_size() + 1 + sizeof(void*)) +
                                4 * (index_words() + tables_room());
-    return staged * count(device_.tuning.blocks_ahead) + 4 * layers() * (tables_.stride() + 1) +
+    return staged * count(device_.tuning.staging_slots) + 4 * layers() * (tables_.stride() + 1) +
            sizeof(Cursor) + barriers * sizeof(unsigned int);
   }
   void require_memory(std::size_t need, const std::string& with) const {
@@ -203,13 +203,13 @@ class LaunchedEngine {
   /// persistence and loss.
   void allocate_staging(std::size_t scores) {
     const std::size_t b = count(batch_);
-    const std::size_t slots = count(device_.tuning.blocks_ahead);
+    const std::size_t slots = count(device_.tuning.staging_slots);
     const std::size_t rows = count(block_steps()) * b;
     score_ = Array<double>(scores);
     cursor_ = Array<Cursor>(1);
     barrier_ = Array<unsigned int>(barriers);
     pixels_ = Array<std::uint8_t>(slots * rows * spec_.frame_size());
-    places_ = Array<const std::uint8_t*>(slots * rows);
+    frame_addresses_ = Array<const std::uint8_t*>(slots * rows);
     scored_ = Array<std::uint8_t>(slots * rows);
     index_ = Array<std::uint32_t>(slots * index_words());
     coefficients_ = Array<float>(slots * tables_room());
@@ -223,7 +223,7 @@ class LaunchedEngine {
     }
   }
   template <class T>
-  void put(Array<T>& to, const std::vector<T>& from) {
+  void allocate_and_fill(Array<T>& to, const std::vector<T>& from) {
     to = Array<T>(std::max<std::size_t>(1, from.size()));
     if (!from.empty()) fill(to, from);
   }
@@ -271,14 +271,14 @@ class LaunchedEngine {
     a.period = plan_.period;
     a.activation = activation_number(spec_);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
-    a.staging = device_.tuning.blocks_ahead;
+    a.staging = device_.tuning.staging_slots;
     a.block_steps = block_steps();
     a.table_stride = static_cast<int>(tables_.stride());
     a.most_steps = most_steps;
     a.score = score_.get();
     a.cursor = cursor_.get();
     a.barrier = barrier_.get();
-    a.frames = places_.get();
+    a.frames = frame_addresses_.get();
     a.squeezed = squeezed_.get();
     a.scored = scored_.get();
     a.index = index_.get();
@@ -348,7 +348,7 @@ class LaunchedEngine {
   /// The host side of a staging slot. Events: the upload of its block has ended; the steps of its
   /// block have ended.
   struct Staging {
-    PinnedBytes pixels, places, scored, index, tables;
+    PinnedBytes pixels, frame_addresses, scored, index, tables;
     Event uploaded, used;
   };
 
@@ -362,7 +362,7 @@ class LaunchedEngine {
   void upload(std::size_t at, const FrameBlock& block, std::size_t tables) {
     Staging& slot = staging_[at];
     const auto steps = count(block.steps);
-    if (!block.squeezed.empty()) open_squeezed();
+    if (!block.squeezed.empty()) allocate_squeezed();
     const std::size_t rows = steps * count(batch_);
     const std::size_t room = count(block_steps()) * count(batch_);
     const cudaStream_t stream = upload_.get();
@@ -372,9 +372,10 @@ class LaunchedEngine {
                  "uploading frames");
     };
     if (block.squeezed.empty()) {
-      auto** places = reinterpret_cast<const std::uint8_t**>(slot.places.get());
-      store_.bring(block, rows, pixels_.get() + at * room * spec_.frame_size(), places);
-      send(places_.get() + at * room, places, rows * sizeof(*places));
+      auto** addresses = reinterpret_cast<const std::uint8_t**>(slot.frame_addresses.get());
+      store_.locate_or_upload(block, rows, pixels_.get() + at * room * spec_.frame_size(),
+                              addresses);
+      send(frame_addresses_.get() + at * room, addresses, rows * sizeof(*addresses));
     } else {
       send(squeezed_.get() + at * room * spec_.frame_size(), block.squeezed.data(),
            rows * spec_.frame_size() * sizeof(float));
@@ -389,10 +390,10 @@ class LaunchedEngine {
   }
   /// Allocates memory for frames as floats, when the first such block is uploaded. Captures the
   /// launch again, because its arguments have changed.
-  void open_squeezed() {
+  void allocate_squeezed() {
     if (squeezed_.size() != 0) return;
     synchronize();
-    squeezed_ = Array<float>(count(device_.tuning.blocks_ahead) * count(block_steps()) *
+    squeezed_ = Array<float>(count(device_.tuning.staging_slots) * count(block_steps()) *
                              count(batch_) * spec_.frame_size());
     capture();
   }
@@ -435,7 +436,7 @@ class LaunchedEngine {
   }
   void restore_rates(const EngineState& state, bool same) {
     const std::size_t each = state.coefficients.size() / layers();
-    const std::vector<float> momenta = coming_momenta(spec_, state.step);
+    const std::vector<float> momenta = next_momenta(spec_, state.step);
     for (std::size_t l = 0; l < layers(); ++l) {
       const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
       const std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
@@ -451,7 +452,7 @@ class LaunchedEngine {
   Array<Cursor> cursor_;
   Array<unsigned int> barrier_;
   Array<std::uint8_t> pixels_, scored_;
-  Array<const std::uint8_t*> places_;  // device address of each frame of the blocks
+  Array<const std::uint8_t*> frame_addresses_;  // device address of each frame of the blocks
   Array<float> squeezed_, coefficients_;
   Array<std::uint32_t> index_;
   std::vector<Staging> staging_;

@@ -12,7 +12,7 @@ struct CudaTuning {
   int warps = 14;             ///< of a fused kernel: 7 row groups of a 49-row unit, 2 column parts
   int fold_period = 15;       ///< R: steps between two folds of a panel
   int block_steps = 256;      ///< most steps of one launch
-  int blocks_ahead = 3;       ///< staging slots: one in use, one being uploaded, one being filled
+  int staging_slots = 3;      ///< one in use, one being uploaded, one being filled
   double cache_share = 0.55;  ///< share of the L2 cache in which streamed weights are to stay
 };
 

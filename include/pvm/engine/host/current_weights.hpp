@@ -55,7 +55,7 @@ class CurrentWeights {
     const std::size_t terms = n_.past.terms();
     const auto period = static_cast<std::size_t>(n_.plan.period);
     for (std::size_t slot = 0; slot < terms; ++slot) {
-      const float w = n_.updates_at_once()
+      const float w = n_.updates_immediately()
                           ? rates_.fold[layer(u)]
                           : rates_.weight[(layer(u) * period + u % period) * terms + slot];
       const auto age = static_cast<std::size_t>((step_ + terms - 1 - slot) % terms);

@@ -21,14 +21,14 @@
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/current_weights.hpp>
 #include <pvm/engine/host/frame_store.hpp>
-#include <pvm/engine/host/grams.hpp>
 #include <pvm/engine/host/host_activation.hpp>
 #include <pvm/engine/host/host_network.hpp>
 #include <pvm/engine/host/host_rule.hpp>
+#include <pvm/engine/host/inner_products.hpp>
 #include <pvm/engine/host/layer_rates.hpp>
 #include <pvm/engine/host/memory.hpp>
-#include <pvm/engine/host/multiply_past.hpp>
 #include <pvm/engine/host/past.hpp>
+#include <pvm/engine/host/past_products.hpp>
 #include <pvm/engine/host/past_state.hpp>
 #include <pvm/engine/host/scratch.hpp>
 #include <pvm/engine/host/simd.hpp>
@@ -92,16 +92,16 @@ class HostEngine {
     const std::size_t units = net_.units.size();
     const std::size_t terms = past_->terms();
     const std::size_t b = past_->batch();
-    squeezed_grams_ = Grams(units, terms, b);
-    raw_grams_ = Grams(units, terms, b);
-    patch_grams_ = Grams(past_->patches(), terms, b);
+    squeezed_products_ = InnerProducts(units, terms, b);
+    raw_products_ = InnerProducts(units, terms, b);
+    patch_products_ = InnerProducts(past_->patches(), terms, b);
     score_.resize(units);
     network_ = std::make_unique<HostNetwork>(
-        HostNetwork{spec_, net_, layout_, *past_, squeezed_grams_, raw_grams_, patch_grams_,
-                    scheme_.plan, scheme_.momentum_array() ? layout_.size() : 0, score_,
-                    activation_, scheme_.by_rule ? rule_ : HostRule{}, rule_state_});
+        HostNetwork{spec_, net_, layout_, *past_, squeezed_products_, raw_products_,
+                    patch_products_, scheme_.plan, scheme_.momentum_array() ? layout_.size() : 0,
+                    score_, activation_, scheme_.by_rule ? rule_ : HostRule{}, rule_state_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
-    multiply_past(*network_, step_);
+    restore_products(*network_, step_);
   }
   HostEngine(const HostEngine&) = delete;
   HostEngine& operator=(const HostEngine&) = delete;
@@ -229,14 +229,14 @@ class HostEngine {
     rates_.restore_schedule(state);
     learned_ = false;
     if (state.resumable()) resume(state);
-    multiply_past(*network_, step_);
+    restore_products(*network_, step_);
     std::fill(score_.begin(), score_.end(), Score{});
   }
 
   [[nodiscard]] std::string description() const {
     return "host engine: " + std::to_string(team_.size()) + " threads, " + simd::isa_name() + ", " +
            (scheme_.by_rule ? "rule " + spec_.learning_rule + " at every step"
-            : scheme_.at_once
+            : scheme_.immediate
                 ? "momentum array"
                 : "updates folded every " + std::to_string(scheme_.plan.period) + " steps") +
            (full_precision ? "" : ", products in " + std::string(Precision::name));
@@ -247,7 +247,7 @@ class HostEngine {
       return net_.weights *
              (Weights::bytes + Weights::fold_bytes + 2 * sizeof(float) * state_arrays());
     }
-    if (scheme_.at_once) return 4 * net_.weights * sizeof(float);
+    if (scheme_.immediate) return 4 * net_.weights * sizeof(float);
     return net_.weights * Weights::bytes +
            net_.weights * Weights::fold_bytes / static_cast<std::size_t>(scheme_.plan.period);
   }
@@ -258,11 +258,11 @@ class HostEngine {
     const std::size_t past =
         rows * (3 * net_.units.size() * simd::padded(static_cast<std::size_t>(net_.hidden)) +
                 2 * net_.outputs + 2 * spec_.frame_size());
-    const std::size_t grams = static_cast<std::size_t>(scheme_.plan.terms) *
-                              static_cast<std::size_t>(batch_) * static_cast<std::size_t>(batch_) *
-                              9 * net_.units.size() * sizeof(float);
+    const std::size_t products =
+        static_cast<std::size_t>(scheme_.plan.terms) * static_cast<std::size_t>(batch_) *
+        static_cast<std::size_t>(batch_) * 9 * net_.units.size() * sizeof(float);
     constexpr std::size_t each = std::same_as<Precision, fp16> ? 6 : 4;
-    return layout_.size() * (each + sizeof(float) * state_arrays()) + past + grams;
+    return layout_.size() * (each + sizeof(float) * state_arrays()) + past + products;
   }
 
  private:
@@ -353,25 +353,26 @@ class HostEngine {
                                          " sequences and this run has " + std::to_string(batch_));
     }
     check_past(state, net_, spec_);
-    if (own(state)) check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
+    if (resumes_exactly(state))
+      check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
   }
   /// Whether a run continues from `state` bit by bit.
-  [[nodiscard]] bool own(const EngineState& state) const {
+  [[nodiscard]] bool resumes_exactly(const EngineState& state) const {
     return state.layout == scheme_.layout_name<Precision>(spec_) && state.plan == scheme_.plan &&
-           (scheme_.at_once || detail::same_momenta(state, spec_));
+           (scheme_.immediate || detail::same_momenta(state, spec_));
   }
 
   void resume(const EngineState& state) {
     visit_past(*past_, net_, spec_, step_, state, PastImport{});
     learned_ = true;
-    if (own(state)) {
+    if (resumes_exactly(state)) {
       set_weights(state.folded);
       for (std::size_t k = 0; k < state_arrays(); ++k) {
         layout_.import_weights(std::span(state.dweights).subspan(k * net_.weights, net_.weights),
                                state_array(k));
       }
       rates_.restore(state);
-    } else if (scheme_.at_once || !state.dweights.empty()) {
+    } else if (scheme_.immediate || !state.dweights.empty()) {
       past_->forget_gradients();  // W(step) contains them already; the momentum starts at 0
     } else {
       rates_.rebase(state);
@@ -391,7 +392,7 @@ class HostEngine {
   Weights weights_;       // Z; behind it dW, if there is a momentum array
   HugeArray rule_state_;  // [rule_.state][layout_.size()]
   std::unique_ptr<Past> past_;
-  Grams squeezed_grams_, raw_grams_, patch_grams_;
+  InnerProducts squeezed_products_, raw_products_, patch_products_;
   std::vector<Score> score_;
   std::unique_ptr<HostNetwork> network_;
   std::vector<Scratch> scratch_;  // [thread]
@@ -423,7 +424,7 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
                               block.scored.data() + i * batch};
       simd::for_best_isa(StepUnits<Step>{unit_step, shares_, static_cast<std::size_t>(member), i,
                                          step_ + i, frames, rates[i], mode});
-      team_.meet();
+      team_.barrier();
     }
   };
   team_.run(work);

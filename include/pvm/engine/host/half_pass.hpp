@@ -35,7 +35,7 @@ struct HalfPass {
   const float* q = nullptr;  // [batch][q_stride]
   std::size_t q_stride = 0;
 
-  Ahead* ahead = nullptr;  // the prefetcher, which is told of the cache lines used
+  Prefetcher* prefetcher = nullptr;  // is told of the cache lines used
 };
 
 /// 32 columns of a row, as two vectors.
@@ -89,12 +89,12 @@ struct HalfFormat<fp16> {
 template <class Precision, bool Axpy, int Rows, bool First>
 [[gnu::always_inline]] inline void half_tile(const HalfPass& p, const std::uint16_t* tile,
                                              std::size_t r0, std::size_t b) {
-  Ahead ahead;
-  if constexpr (First) ahead = *p.ahead;  // a copy, so that it stays in registers
+  Prefetcher prefetcher;
+  if constexpr (First) prefetcher = *p.prefetcher;  // a copy, so that it stays in registers
   const float* const q = Axpy ? p.q + b * p.q_stride + r0 : nullptr;
   Lanes sums[Rows] = {};
   for (std::size_t c = 0; c < p.columns; c += half_group) {
-    if constexpr (First) ahead.used(Rows);
+    if constexpr (First) prefetcher.advance(Rows);
     const float* const x = p.x + b * p.columns + c;
     const Lanes x0 = at(x);
     const Lanes x1 = at(x + width);
@@ -119,7 +119,7 @@ template <class Precision, bool Axpy, int Rows, bool First>
       at(y + width) = y1;
     }
   }
-  if constexpr (First) *p.ahead = ahead;
+  if constexpr (First) *p.prefetcher = prefetcher;
   for (int r = 0; r < Rows; ++r) {
     p.dot[b * p.dot_stride + r0 + static_cast<std::size_t>(r)] = sum(sums[r]);
   }

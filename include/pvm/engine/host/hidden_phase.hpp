@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include <pvm/engine/host/matrix_pass.hpp>
-#include <pvm/engine/host/multiply_past.hpp>
+#include <pvm/engine/host/past_products.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/unit_task.hpp>
@@ -24,8 +24,8 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
   using Base = UnitTask<Precision, Hidden>;
 
  protected:
-  using Base::activation_, Base::ahead_, Base::folding_, Base::folding_terms_, Base::listed_,
-      Base::listed_terms_, Base::n_, Base::s_, Base::t_, Base::u_, Base::batch, Base::hidden_values,
+  using Base::activation_, Base::folding_, Base::folding_terms_, Base::listed_, Base::listed_terms_,
+      Base::n_, Base::prefetcher_, Base::s_, Base::t_, Base::u_, Base::batch, Base::hidden_values,
       Base::in_layer_0, Base::inputs, Base::product, Base::set_matrix;
   using Base::Base;
   using typename Base::Pass;
@@ -33,20 +33,20 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
 
   /// Gathers x(t). In layer 0 also takes the patch from the frame, and computes its inner products
   /// with earlier patches.
-  [[gnu::always_inline]] inline void look_at_input(const StepFrames& frames) {
+  [[gnu::always_inline]] inline void gather_input(const StepFrames& frames) {
     Past& past = n_.past;
     const std::size_t now = past.slot(t_, 0);
-    for (int i = 0; i < 32; ++i) ahead_.pull(8);
+    for (int i = 0; i < 32; ++i) prefetcher_.prefetch(8);
     for (std::size_t b = 0; b < batch(); ++b) {
       if (in_layer_0()) take_patch(frames, now, b);
       past.template gather_input<Hidden>(t_, 0, b, u_, s_.x.data() + b * inputs());
     }
-    if (in_layer_0()) multiply_patch(n_, t_, 0, u_, ahead_);
+    if (in_layer_0()) compute_patch_products(n_, t_, 0, u_, prefetcher_);
   }
 
   /// h(t) = f(W0 x(t)), where W0 is the stored matrix plus the listed gradients.
-  [[gnu::always_inline]] inline void hidden() {
-    fold_hidden();
+  [[gnu::always_inline]] inline void compute_hidden() {
+    prepare_hidden_fold();
     const UnitWeights& w = n_.layout[u_];
     Pass pass;
     set_matrix(pass, w.w0, hidden_values(), w.w0_columns);
@@ -55,7 +55,7 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     pass.dot_stride = n_.past.stride();
     Base::template run_pass<false>(pass, w.w0);
     if (listed_ > 0) {
-      multiply_inputs();
+      sum_input_products();
       correct_hidden();
     }
     activate_hidden();
@@ -73,8 +73,8 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     }
   }
 
-  /// Prepares the terms (rows x_j) and factors (amount * d0_j) of the fold or update of W0.
-  [[gnu::always_inline]] inline void fold_hidden() {
+  /// Prepares the terms (rows x_j) and factors (coefficient * d0_j) of the fold or update of W0.
+  [[gnu::always_inline]] inline void prepare_hidden_fold() {
     s_.term_row.clear();
     if (folding_ == 0) return;
     float* x = s_.term_inputs.data();
@@ -90,7 +90,7 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
         const float* d0 = n_.past.d0(folding_terms_[j].slot, b, u_);
         float* factor = s_.factors.data() + j * batch() + b;
         for (std::size_t i = 0; i < hidden_values(); ++i) {
-          factor[i * terms] = folding_terms_[j].amount * d0[i];
+          factor[i * terms] = folding_terms_[j].coefficient * d0[i];
         }
       }
     }
@@ -98,19 +98,20 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
 
   /// x(t) . x_j for all listed gradients j: sums, over the sources, of the shared inner products.
   /// The B half of x uses those of step t - 1.
-  [[gnu::always_inline]] inline void multiply_inputs() {
+  [[gnu::always_inline]] inline void sum_input_products() {
     float* products = s_.products.data();
-    const std::size_t size = n_.squeezed_grams.size();
+    const std::size_t size = n_.squeezed_products.size();
     std::fill_n(products, size, 1.0F);  // the bias
     if (in_layer_0()) {
-      simd::add(products, n_.patch_grams.at(t_, u_), size);
-      simd::add(products, n_.patch_grams.at(t_ + 2, u_), size);  // of step t - 1, modulo 3
+      simd::add(products, n_.patch_products.at(t_, u_), size);
+      simd::add(products, n_.patch_products.at(t_ + 2, u_), size);  // of step t - 1, modulo 3
     }
     for (const auto s : n_.net.primary[u_]) {
-      simd::add(products, n_.squeezed_grams.at(t_, s), size);
-      simd::add(products, n_.squeezed_grams.at(t_ + 2, s), size);
+      simd::add(products, n_.squeezed_products.at(t_, s), size);
+      simd::add(products, n_.squeezed_products.at(t_ + 2, s), size);
     }
-    for (const auto s : n_.net.context[u_]) simd::add(products, n_.squeezed_grams.at(t_, s), size);
+    for (const auto s : n_.net.context[u_])
+      simd::add(products, n_.squeezed_products.at(t_, s), size);
   }
 
   /// W0 x += sum over j of w_j (x . x_j) d0_j.
@@ -120,8 +121,8 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
       for (std::size_t j = 0; j < listed_; ++j) {
         const Term& term = listed_terms_[j];
         for (std::size_t c = 0; c < batch(); ++c) {
-          simd::add_scaled(sums, term.amount * product(b, term, c), n_.past.d0(term.slot, c, u_),
-                           n_.past.stride());
+          simd::add_scaled(sums, term.coefficient * product(b, term, c),
+                           n_.past.d0(term.slot, c, u_), n_.past.stride());
         }
       }
     }

@@ -15,10 +15,10 @@ namespace pvm::inline v0 {
 /// Inner products of the newest values of every unit with the values of its past,
 /// [step modulo 3][unit][b][age][b'], where b' is the sequence of the past values. The inner
 /// products of x vectors are sums of these, and all units that read a source share its products.
-class Grams {
+class InnerProducts {
  public:
-  Grams() = default;
-  Grams(std::size_t units, std::size_t terms, std::size_t batch)
+  InnerProducts() = default;
+  InnerProducts(std::size_t units, std::size_t terms, std::size_t batch)
       : units_(units), size_(simd::padded(terms * batch * batch)), values_(3 * units * size_) {}
 
   /// The products with index `step`, [b][age][b']; HostNetwork says which ones those are.

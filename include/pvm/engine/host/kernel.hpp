@@ -27,9 +27,9 @@ namespace pvm::inline v0 {
 ///     };
 ///
 /// `run` does what the comment at MatrixPass (HalfPass) says, for any number of rows, columns and
-/// sequences, and tells `*pass.ahead` of the cache lines that it has used (or prefetches in its own
-/// way). It is called on many threads at once. The order of its sums must depend on the sizes
-/// alone, so that the same inputs give the same bits.
+/// sequences, and tells `*pass.prefetcher` of the cache lines that it has used (or prefetches in
+/// its own way). It is called on many threads at once. The order of its sums must depend on the
+/// sizes alone, so that the same inputs give the same bits.
 template <class Precision, simd::Isa isa>
 struct HostKernel : detail::LibraryKernel<Precision, isa> {};
 

@@ -27,11 +27,12 @@ void for_half_tiles(const simd::HalfPass& p, Tile tile) {
   const auto lines = static_cast<std::ptrdiff_t>(p.columns / simd::half_group);
   std::size_t r = 0;
   for (; r + rows <= p.rows; r += rows) {
-    for (std::ptrdiff_t i = 0; i < lines; ++i) p.ahead->used(static_cast<std::ptrdiff_t>(rows));
+    for (std::ptrdiff_t i = 0; i < lines; ++i)
+      p.prefetcher->advance(static_cast<std::ptrdiff_t>(rows));
     for (std::size_t b = 0; b < p.batch; ++b) tile.template run<static_cast<int>(rows)>(p, r, b);
   }
   for (; r < p.rows; ++r) {
-    p.ahead->used(lines);
+    p.prefetcher->advance(lines);
     for (std::size_t b = 0; b < p.batch; ++b) tile.template run<1>(p, r, b);
   }
 }

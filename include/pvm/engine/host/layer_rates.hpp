@@ -52,7 +52,7 @@ class LayerRates {
         if (scheme_.by_rule && block_[i].folds[l] != 0) ++updates_[l];
         deferred_[l].end_step(t, schedule_.layers()[l]);
       }
-      gradient_waits_ = true;
+      gradient_pending_ = true;
     }
     return block_;
   }
@@ -69,7 +69,7 @@ class LayerRates {
   void forget_gradients() {
     deferred_.assign(layers(), DeferredRates(scheme_.plan));
     std::fill(updates_.begin(), updates_.end(), 0);
-    gradient_waits_ = false;
+    gradient_pending_ = false;
   }
 
   void save(EngineState& state) const {
@@ -91,7 +91,7 @@ class LayerRates {
   /// Restores the coefficients of `state`, which a host engine of the same scheme has saved,
   /// exactly.
   void restore(const EngineState& state) {
-    gradient_waits_ = true;
+    gradient_pending_ = true;
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
       if (scheme_.by_rule) {
         updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
@@ -102,7 +102,7 @@ class LayerRates {
   /// Takes over the coefficients of another engine's state, to go with settled_weights()
   /// (engine/settled_weights.hpp).
   void rebase(const EngineState& state) {
-    const std::vector<float> momenta = detail::coming_momenta(spec_, state.step);
+    const std::vector<float> momenta = detail::next_momenta(spec_, state.step);
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
       return deferred_[l].rebase(saved, state.plan, state.step, momenta[l]);
     });
@@ -121,7 +121,7 @@ class LayerRates {
     out.rule.resize(layers());
     for (std::size_t l = 0; l < layers(); ++l) {
       out.momentum[l] = schedule_.layers()[l].momentum;
-      if (scheme_.at_once) {
+      if (scheme_.immediate) {
         write_update(out, l);
       } else {
         write_listed(out, l);
@@ -135,7 +135,7 @@ class LayerRates {
     if (scheme_.by_rule) {
       out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
       out.fold[l] = scheme_.share;
-      out.folds[l] = is_on && gradient_waits_;
+      out.folds[l] = is_on && gradient_pending_;
     } else {
       out.fold[l] = scheme_.share * last.learning_rate;
       out.folds[l] = is_on;
@@ -173,7 +173,7 @@ class LayerRates {
   RateSchedule schedule_;
   std::vector<DeferredRates> deferred_;  // [layer]
   std::vector<std::uint64_t> updates_;   // [layer]: how many updates a rule has made
-  bool gradient_waits_ = false;          // whether a gradient is listed that a rule has not applied
+  bool gradient_pending_ = false;        // whether a gradient is listed that a rule has not applied
   std::vector<StepRates> block_;
 };
 

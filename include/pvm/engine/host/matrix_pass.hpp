@@ -44,7 +44,7 @@ struct MatrixPass {
   const float* const* term = nullptr;  // [terms]: rows of `columns` floats
   const float* factor = nullptr;       // [rows][terms]
   std::size_t terms = 0;
-  std::size_t velocity = 0;  // V[r] lies this many floats behind M[r]; 0: no momentum array
+  std::size_t velocity_offset = 0;  // V[r] lies this many floats behind M[r]; 0: no momentum array
   float momentum = 0;
 
   std::size_t batch = 1;
@@ -56,7 +56,7 @@ struct MatrixPass {
   const float* q = nullptr;  // [batch][q_stride]
   std::size_t q_stride = 0;
 
-  Ahead* ahead = nullptr;  // the prefetcher, which is told of the cache lines used
+  Prefetcher* prefetcher = nullptr;  // is told of the cache lines used
 };
 
 /// What a pass does to the weights: nothing, add listed gradients, or update the momentum array and
@@ -70,18 +70,18 @@ template <Update update, bool Axpy, int Rows, int Batch, bool First>
 [[gnu::always_inline]] inline void pass_tile(const MatrixPass& p, float* const* row,
                                              std::size_t step, std::size_t r0, std::size_t b0) {
   const float* factor = p.factor + r0 * p.terms;
-  Ahead ahead;
-  if constexpr (First) ahead = *p.ahead;  // a copy, so that it stays in registers
+  Prefetcher prefetcher;
+  if constexpr (First) prefetcher = *p.prefetcher;  // a copy, so that it stays in registers
   Lanes sums[Rows][Batch] = {};
   for (std::size_t c = 0; c < p.columns; c += width) {
-    if constexpr (First) ahead.used(Rows);
+    if constexpr (First) prefetcher.advance(Rows);
     Lanes w[Rows];
     for (int r = 0; r < Rows; ++r) w[r] = at(row[r] + c * step);
     if constexpr (update != Update::none) {
       Lanes change[Rows];
       for (int r = 0; r < Rows; ++r) {
         if constexpr (update == Update::momentum) {
-          change[r] = p.momentum * at(row[r] + p.velocity + c * step);
+          change[r] = p.momentum * at(row[r] + p.velocity_offset + c * step);
         } else {
           change[r] = Lanes{};
         }
@@ -93,7 +93,8 @@ template <Update update, bool Axpy, int Rows, int Batch, bool First>
         }
       }
       for (int r = 0; r < Rows; ++r) {
-        if constexpr (update == Update::momentum) at(row[r] + p.velocity + c * step) = change[r];
+        if constexpr (update == Update::momentum)
+          at(row[r] + p.velocity_offset + c * step) = change[r];
         w[r] += change[r];
         at(row[r] + c * step) = w[r];
       }
@@ -110,7 +111,7 @@ template <Update update, bool Axpy, int Rows, int Batch, bool First>
       }
     }
   }
-  if constexpr (First) *p.ahead = ahead;
+  if constexpr (First) *p.prefetcher = prefetcher;
   for (int b = 0; b < Batch; ++b) {
     float* dot = p.dot + (b0 + static_cast<std::size_t>(b)) * p.dot_stride + r0;
     for (int r = 0; r < Rows; ++r) dot[r] = sum(sums[r][b]);
@@ -152,7 +153,7 @@ struct RunPass {
   [[gnu::always_inline]] inline void operator()() const {
     if (p.terms == 0) {
       run_pass<Update::none, Axpy>(p);
-    } else if (p.velocity == 0) {
+    } else if (p.velocity_offset == 0) {
       run_pass<Update::fold, Axpy>(p);
     } else {
       run_pass<Update::momentum, Axpy>(p);

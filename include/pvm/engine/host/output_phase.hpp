@@ -27,8 +27,8 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   using Base = HiddenPhase<Precision, Hidden>;
 
  protected:
-  using Base::activation_, Base::ahead_, Base::folding_, Base::folding_terms_, Base::listed_,
-      Base::listed_terms_, Base::n_, Base::s_, Base::t_, Base::u_, Base::batch, Base::columns,
+  using Base::activation_, Base::folding_, Base::folding_terms_, Base::listed_, Base::listed_terms_,
+      Base::n_, Base::prefetcher_, Base::s_, Base::t_, Base::u_, Base::batch, Base::columns,
       Base::hidden_values, Base::in_layer_0, Base::inputs, Base::padded_representation,
       Base::product, Base::representation, Base::set_matrix, Base::unit;
   using Base::Base;
@@ -36,7 +36,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   using typename Base::Term;
 
   /// d1(t) = g(y(t-2)) * ([A|B](t) - y(t-2)), and the sums for the score. `scored`: [batch].
-  [[gnu::always_inline]] inline void errors(const std::uint8_t* scored) {
+  [[gnu::always_inline]] inline void compute_errors(const std::uint8_t* scored) {
     const auto outputs = static_cast<std::size_t>(unit().outputs);
     Score& score = n_.score[u_];
     for (std::size_t b = 0; b < batch(); ++b) {
@@ -45,7 +45,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
       float* d1 = s_.d1.data() + b * columns();
       simd::Lanes loss = {};
       for (std::size_t o = 0; o < columns(); o += simd::width) {
-        ahead_.pull(8);
+        prefetcher_.prefetch(8);
         simd::Lanes e = simd::at(x + o) - simd::at(y + o);
         if (o + simd::width > outputs) {
           for (std::size_t k = o < outputs ? outputs - o : 0; k < simd::width; ++k) e[k] = 0.0F;
@@ -64,14 +64,14 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   }
 
   /// y(t) = f(W1 r(t)) and, in the scratch memory, W1^T d1(t), in one pass over W1.
-  [[gnu::always_inline]] inline void outputs() {
+  [[gnu::always_inline]] inline void compute_outputs() {
     for (std::size_t b = 0; b < batch(); ++b) {
       n_.past.template gather_representation<Hidden>(t_, 0, b, u_,
                                                      s_.r.data() + b * padded_representation());
     }
     for (std::size_t i = 0; i < batch() * columns(); ++i) s_.y.data()[i] = 0.0F;
-    fold_outputs();
-    pass_outputs();
+    prepare_output_fold();
+    run_output_pass();
     if (listed_ > 0) correct_outputs();
     for (std::size_t b = 0; b < batch(); ++b) {
       activation_.value(s_.y.data() + b * columns(), n_.past.y(t_, b, u_), columns());
@@ -84,7 +84,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     for (std::size_t b = 0; b < batch(); ++b) {
       const float* h = n_.past.raw(n_.past.slot(t_, 2), b, u_);
       float* d0 = n_.past.d0(slot, b, u_);
-      std::copy_n(s_.back.data() + b * padded_representation(), hidden_values(), d0);
+      std::copy_n(s_.backpropagated.data() + b * padded_representation(), hidden_values(), d0);
       activation_.times_derivative(h, d0, hidden_values());
       const float* from = s_.d1.data() + b * columns();
       float* d1 = n_.past.d1(slot, b, u_);
@@ -113,8 +113,8 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     score.pixels += n_.past.patch_size();
   }
 
-  /// Prepares the terms (rows d1_j) and factors (amount * r_j) of the fold or update of W1.
-  [[gnu::always_inline]] inline void fold_outputs() {
+  /// Prepares the terms (rows d1_j) and factors (coefficient * r_j) of the fold or update of W1.
+  [[gnu::always_inline]] inline void prepare_output_fold() {
     s_.term_row.clear();
     if (folding_ == 0) return;
     const std::size_t terms = folding_ * batch();
@@ -125,18 +125,19 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
         float* r = s_.term_inputs.data();
         n_.past.template gather_representation<Hidden>(t_, 3 + folding_terms_[j].age, b, u_, r);
         float* factor = s_.factors.data() + j * batch() + b;
-        for (std::size_t i = 0; i < rows; ++i) factor[i * terms] = folding_terms_[j].amount * r[i];
+        for (std::size_t i = 0; i < rows; ++i)
+          factor[i * terms] = folding_terms_[j].coefficient * r[i];
       }
     }
   }
 
-  /// The pass over the rows of W1^T: W1^T d1 to `back`, W1 r to `y`.
-  [[gnu::always_inline]] inline void pass_outputs() {
+  /// The pass over the rows of W1^T: W1^T d1 to `backpropagated`, W1 r to `y`.
+  [[gnu::always_inline]] inline void run_output_pass() {
     const UnitWeights& w = n_.layout[u_];
     Pass pass;
     set_matrix(pass, w.w1, representation(), w.w1_columns);
     pass.x = s_.d1.data();
-    pass.dot = s_.back.data();
+    pass.dot = s_.backpropagated.data();
     pass.dot_stride = padded_representation();
     pass.y = s_.y.data();
     pass.q = s_.r.data();
@@ -145,24 +146,24 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   }
 
   /// r(t) . r_j for all listed gradients j: sums, over the sources, of the shared inner products.
-  [[gnu::always_inline]] inline void multiply_representations() {
+  [[gnu::always_inline]] inline void sum_representation_products() {
     float* products = s_.products.data();
-    const std::size_t size = n_.raw_grams.size();
+    const std::size_t size = n_.raw_products.size();
     std::fill_n(products, size, 1.0F);  // the bias
-    simd::add(products, n_.raw_grams.at(t_ + 1, u_), size);
+    simd::add(products, n_.raw_products.at(t_ + 1, u_), size);
     if (representation() == hidden_values() + 1) return;
-    for (const auto s : n_.net.context[u_]) simd::add(products, n_.raw_grams.at(t_, s), size);
+    for (const auto s : n_.net.context[u_]) simd::add(products, n_.raw_products.at(t_, s), size);
   }
 
   /// Corrects y and W1^T d1 for the listed gradients, as if they were further rows of W1^T: row
   /// d1_j with the left factor w_j (r . r_j).
   [[gnu::always_inline]] inline void correct_outputs() {
-    multiply_representations();
+    sum_representation_products();
     const std::size_t terms = listed_ * batch();
     list_rows(terms);
     simd::MatrixPass pass;
-    simd::Ahead nothing;  // prefetches nothing: these rows are not weights
-    pass.ahead = &nothing;
+    simd::Prefetcher nothing;  // prefetches nothing: these rows are not weights
+    pass.prefetcher = &nothing;
     pass.row = s_.row.data();
     pass.rows = terms;
     pass.columns = columns();
@@ -174,7 +175,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
     pass.q = s_.term_q.data();
     pass.q_stride = terms;
     simd::matrix_pass<fp32, true>(pass);
-    correct_back(terms);
+    correct_backpropagated(terms);
   }
   /// Lists the rows d1_j and their left factors. `terms`: listed gradients times batch.
   [[gnu::always_inline]] inline void list_rows(std::size_t terms) {
@@ -184,20 +185,20 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
       for (std::size_t c = 0; c < batch(); ++c) {
         s_.row.push_back(n_.past.d1(term.slot, c, u_));
         for (std::size_t b = 0; b < batch(); ++b) {
-          s_.term_q.data()[b * terms + j * batch() + c] = term.amount * product(b, term, c);
+          s_.term_q.data()[b * terms + j * batch() + c] = term.coefficient * product(b, term, c);
         }
       }
     }
   }
   /// Adds the share of these rows to W1^T d1: h_j with the factor w_j (d1_j . d1).
-  [[gnu::always_inline]] inline void correct_back(std::size_t terms) {
+  [[gnu::always_inline]] inline void correct_backpropagated(std::size_t terms) {
     for (std::size_t b = 0; b < batch(); ++b) {
-      float* back = s_.back.data() + b * padded_representation();
+      float* backpropagated = s_.backpropagated.data() + b * padded_representation();
       for (std::size_t j = 0; j < terms; ++j) {
         const Term& term = listed_terms_[j / batch()];
         const float* h = n_.past.raw(n_.past.slot(t_, 3 + term.age), j % batch(), u_);
-        const float factor = term.amount * s_.term_dot.data()[b * terms + j];
-        for (std::size_t i = 0; i < hidden_values(); ++i) back[i] += factor * h[i];
+        const float factor = term.coefficient * s_.term_dot.data()[b * terms + j];
+        for (std::size_t i = 0; i < hidden_values(); ++i) backpropagated[i] += factor * h[i];
       }
     }
   }

@@ -96,10 +96,11 @@ class Past {
   /// sequence.
   struct Ring {
     float* first;
-    std::size_t length, sequence;  ///< `sequence`: floats from one sequence to the next
+    std::size_t length;
+    std::size_t sequence_stride;  ///< floats from one sequence to the next
 
     [[nodiscard]] float* row(std::size_t slot, std::size_t b) const {
-      return first + b * sequence + slot * length;
+      return first + b * sequence_stride + slot * length;
     }
   };
   [[nodiscard]] Ring raw_ring(std::size_t unit) {
@@ -144,16 +145,16 @@ class Past {
     const std::size_t hidden = hidden_or<Hidden>();
     const auto& primary = net_.primary[u];
     if (primary.empty()) {
-      x = put(x, patch(slot(now, back), b, u), patch_);
-      x = put(x, patch(slot(now, back + 1), b, u), patch_);
+      x = append(x, patch(slot(now, back), b, u), patch_);
+      x = append(x, patch(slot(now, back + 1), b, u), patch_);
     } else {
       for (std::size_t half = 0; half < 2; ++half) {
         const std::size_t source_slot = slot(now, back + 1 + half);
-        for (const auto s : primary) x = put(x, squeezed(source_slot, b, s), hidden);
+        for (const auto s : primary) x = append(x, squeezed(source_slot, b, s), hidden);
       }
     }
     const std::size_t source_slot = slot(now, back + 1);
-    for (const auto s : net_.context[u]) x = put(x, squeezed(source_slot, b, s), hidden);
+    for (const auto s : net_.context[u]) x = append(x, squeezed(source_slot, b, s), hidden);
     simd::Lanes bias = {};
     bias[0] = 1.0F;
     simd::at(x) = bias;  // and zeros behind it: the padding is shorter than 32 columns
@@ -166,11 +167,11 @@ class Past {
   [[gnu::always_inline]] inline void gather_representation(std::uint64_t now, std::size_t back,
                                                            std::size_t b, std::size_t u, float* r) {
     const std::size_t hidden = hidden_or<Hidden>();
-    r = put(r, raw(slot(now, back), b, u), hidden);
+    r = append(r, raw(slot(now, back), b, u), hidden);
     *r++ = 1.0F;
     if (static_cast<std::size_t>(net_.units[u].representation) == hidden + 1) return;
     const std::size_t source_slot = slot(now, back + 1);
-    for (const auto s : net_.context[u]) r = put(r, raw(source_slot, b, s), hidden);
+    for (const auto s : net_.context[u]) r = append(r, raw(source_slot, b, s), hidden);
   }
 
   /// Copies the patch of a layer-0 unit from a frame into the ring. `value(i)`: squeezed value i of
@@ -213,7 +214,7 @@ class Past {
   }
 
   // Copies whole vectors. The excess is zero padding, which the next part overwrites.
-  [[gnu::always_inline]] static inline float* put(float* to, const float* from, std::size_t n) {
+  [[gnu::always_inline]] static inline float* append(float* to, const float* from, std::size_t n) {
     for (std::size_t i = 0; i < n; i += simd::width) simd::at(to + i) = simd::at(from + i);
     return to + n;
   }

@@ -33,10 +33,10 @@ class Scratch {
     x = HugeArray(batch * inputs + slack);
     r = HugeArray(batch * representation + slack);
     sums = HugeArray(batch * n.past.stride());
-    back = HugeArray(batch * representation);
+    backpropagated = HugeArray(batch * representation);
     d1 = HugeArray(batch * outputs);
     y = HugeArray(batch * outputs);
-    products = HugeArray(n.squeezed_grams.size());
+    products = HugeArray(n.squeezed_products.size());
     term_inputs = HugeArray(listed * std::max(inputs, representation) + slack);
     factors = HugeArray(std::max(n.past.stride(), representation) * listed);
     term_q = HugeArray(batch * listed);
@@ -48,7 +48,7 @@ class Scratch {
   HugeArray x;                         // [batch][padded inputs]
   HugeArray r;                         // [batch][padded representation]
   HugeArray sums;                      // [batch][stride]: W0 x
-  HugeArray back;                      // [batch][padded representation]: W1^T d1
+  HugeArray backpropagated;            // [batch][padded representation]: W1^T d1
   HugeArray d1, y;                     // [batch][padded outputs]
   HugeArray products;                  // [batch][age][batch]: x . x_j or r . r_j
   HugeArray term_inputs;               // [folding terms][padded row]: x_j; or one r_j

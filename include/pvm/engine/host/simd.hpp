@@ -81,7 +81,7 @@ template <class To, class From>
 /// after the other, front to back. The prefetcher runs up to `lead` cache lines in front of the
 /// work, and continues with the next stretch at the end of the present one. Before the first
 /// `begin` it does nothing.
-class Ahead {
+class Prefetcher {
  public:
   /// Work on the stretch [start, end) begins; the stretch at `next` (null: unknown) will follow.
   void begin(const void* start, const void* end, const void* next) {
@@ -95,18 +95,18 @@ class Ahead {
     next_ = static_cast<const char*>(next);
   }
   /// The work has used `lines` more cache lines of the stretch; prefetches as many. The distance to
-  /// the work therefore grows only in the small phases between passes, which call `pull` alone.
-  [[gnu::always_inline]] inline void used(std::ptrdiff_t lines) {
+  /// the work therefore grows only in the small phases between passes, which call `prefetch` alone.
+  [[gnu::always_inline]] inline void advance(std::ptrdiff_t lines) {
     if (end_ == nullptr) return;
     room_ += lines;
     if (room_ > lead) {  // the work has overtaken the prefetcher
       at_ += (room_ - lead) * line;
       room_ = lead;
     }
-    pull(lines);
+    prefetch(lines);
   }
   /// Prefetches `lines` more cache lines, if that is no more than `lead` in front of the work.
-  [[gnu::always_inline]] inline void pull(std::ptrdiff_t lines) {
+  [[gnu::always_inline]] inline void prefetch(std::ptrdiff_t lines) {
     if (room_ < lines) return;
     if (at_ >= end_) {
       if (next_ == nullptr) return;

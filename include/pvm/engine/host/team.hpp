@@ -23,7 +23,7 @@
 namespace pvm::inline v0 {
 
 /// `run(task)` calls task(member) on every member (the calling thread is member 0) and returns when
-/// all calls have returned. Between steps a task may call `meet()`, a barrier of all members.
+/// all calls have returned. Between steps a task may call `barrier()`, which waits for all members.
 /// Waiting members spin for a moment and then sleep, because a decoder may need the core.
 class Team {
  public:
@@ -50,11 +50,11 @@ class Team {
     task_ = std::ref(task);
     start();
     task(0);
-    meet();
+    barrier();
   }
 
   /// Waits until all members have called it.
-  void meet() {
+  void barrier() {
     const std::uint32_t round = round_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
       arrived_.store(0, std::memory_order_relaxed);
@@ -87,7 +87,7 @@ class Team {
       ++seen;
       if (!task_) return;
       task_(member);
-      meet();
+      barrier();
     }
   }
 

@@ -10,8 +10,8 @@
 
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/host_network.hpp>
-#include <pvm/engine/host/multiply_past.hpp>
 #include <pvm/engine/host/output_phase.hpp>
+#include <pvm/engine/host/past_products.hpp>
 #include <pvm/engine/host/scratch.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/unit_shares.hpp>
@@ -35,11 +35,11 @@ class UnitStep : OutputPhase<Precision, Hidden> {
                                                 const StepFrames& frames, const StepRates& rates,
                                                 Mode mode) {
     Base::begin(t, u, next, rates, mode);
-    Base::look_at_input(frames);
-    Base::hidden();
-    multiply_hidden(Base::n_, t, 0, u, Base::ahead_);
-    Base::errors(frames.scored);
-    Base::outputs();
+    Base::gather_input(frames);
+    Base::compute_hidden();
+    compute_hidden_products(Base::n_, t, 0, u, Base::prefetcher_);
+    Base::compute_errors(frames.scored);
+    Base::compute_outputs();
     if (mode == Mode::learn) Base::list_gradient();
   }
 };

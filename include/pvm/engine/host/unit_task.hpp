@@ -37,7 +37,7 @@ class UnitTask {
   /// A listed gradient: of step t - 1 - age, in `slot` of the list, with its coefficient.
   struct Term {
     std::size_t slot, age;
-    float amount;
+    float coefficient;
   };
 
   UnitTask(const HostNetwork& network, Weights& weights, Scratch& scratch)
@@ -49,7 +49,7 @@ class UnitTask {
     t_ = t;
     u_ = u;
     activation_ = n_.activation != nullptr ? *n_.activation : activation_of(n_.spec, t);
-    if (asks_ahead()) ahead_.begin(first_weight(u), last_weight(u), first_weight(next));
+    if (uses_prefetcher()) prefetcher_.begin(weights_begin(u), weights_end(u), weights_begin(next));
     choose_terms(rates, mode);
   }
 
@@ -73,7 +73,7 @@ class UnitTask {
 
   [[gnu::always_inline]] inline void set_matrix(Pass& pass, std::size_t offset, std::size_t rows,
                                                 std::size_t columns) {
-    pass.ahead = &ahead_;
+    pass.prefetcher = &prefetcher_;
     if constexpr (full_precision) {
       pass.tiled = weights_.data() + offset;
     } else {
@@ -90,7 +90,7 @@ class UnitTask {
   [[gnu::always_inline]] inline void run_pass(Pass& pass, std::size_t offset) {
     if (folding_ > 0) {
       if constexpr (full_precision) {
-        if (n_.rule.apply == nullptr) set_fold(pass);
+        if (n_.rule.apply == nullptr) fuse_update(pass);
       }
       if (!full_precision || n_.rule.apply != nullptr) update_matrix(pass, offset);
     }
@@ -100,13 +100,13 @@ class UnitTask {
  private:
   /// Whether to prefetch in software. On processors with AVX-512 a core reads 16-bit weights at its
   /// full rate without that, and the prefetches would compete with the loads of the small phases.
-  [[nodiscard]] static bool asks_ahead() {
+  [[nodiscard]] static bool uses_prefetcher() {
     return full_precision || simd::best_isa() < simd::Isa::avx512;
   }
-  [[nodiscard]] const void* first_weight(std::size_t u) const {
+  [[nodiscard]] const void* weights_begin(std::size_t u) const {
     return u < n_.net.units.size() ? weights_.address(n_.layout[u].w0) : nullptr;
   }
-  [[nodiscard]] const void* last_weight(std::size_t u) const {
+  [[nodiscard]] const void* weights_end(std::size_t u) const {
     return weights_.address(n_.layout[u].w1 + representation() * n_.layout[u].w1_columns);
   }
 
@@ -126,18 +126,18 @@ class UnitTask {
     std::size_t age = static_cast<std::size_t>((t_ + terms - 1) % terms);  // of slot 0
     for (std::size_t slot = 0; slot < terms; ++slot) {
       if (weight[slot] != 0.0F) listed_terms_[listed_++] = {slot, age, weight[slot]};
-      if (folds && (fold[slot] != 0.0F || n_.updates_at_once()))
+      if (folds && (fold[slot] != 0.0F || n_.updates_immediately()))
         folding_terms_[folding_++] = {slot, age, fold[slot]};
       age = age == 0 ? terms - 1 : age - 1;
     }
   }
 
   /// Makes the update a part of the pass.
-  [[gnu::always_inline]] inline void set_fold(simd::MatrixPass& pass) {
+  [[gnu::always_inline]] inline void fuse_update(simd::MatrixPass& pass) {
     pass.term = s_.term_row.data();
     pass.factor = s_.factors.data();
     pass.terms = folding_ * batch();
-    pass.velocity = n_.velocity;
+    pass.velocity_offset = n_.velocity_offset;
     pass.momentum = momentum_;
   }
 
@@ -156,7 +156,7 @@ class UnitTask {
   const HostNetwork& n_;
   Weights& weights_;
   Scratch& s_;
-  simd::Ahead ahead_;
+  simd::Prefetcher prefetcher_;
   HostActivation activation_ = {};
   std::uint64_t t_ = 0;
   std::size_t u_ = 0;

@@ -28,12 +28,13 @@ struct MatrixUpdate {
 /// Iterates over M block by block. A block is contiguous in memory: a group of columns of the eight
 /// rows of a tile, or of one remainder row.
 template <std::size_t Group>
-class Blocks {
+class BlockIterator {
  public:
-  [[gnu::always_inline]] inline explicit Blocks(const MatrixUpdate& m) : m_(m), index(m.offset) {
+  [[gnu::always_inline]] inline explicit BlockIterator(const MatrixUpdate& m)
+      : m_(m), index(m.offset) {
     rows = rows_from(0);
   }
-  [[gnu::always_inline]] inline bool left() const { return row < m_.rows; }
+  [[gnu::always_inline]] inline bool valid() const { return row < m_.rows; }
   [[gnu::always_inline]] inline void next() {
     index += rows * Group;
     column += Group;
@@ -62,7 +63,7 @@ struct BlockValues {
   static constexpr std::size_t group = Store::group;
   alignas(64) float value[simd::tile_rows * group] = {};
 
-  [[gnu::always_inline]] inline void load(const Store& store, const Blocks<group>& block) {
+  [[gnu::always_inline]] inline void load(const Store& store, const BlockIterator<group>& block) {
     for (std::size_t k = 0; k < block.rows; ++k) {
       const auto w = store.load(block.index + k * group);
       for (std::size_t i = 0; i < group; i += simd::width) {
@@ -70,7 +71,7 @@ struct BlockValues {
       }
     }
   }
-  [[gnu::always_inline]] inline void save(Store& store, const Blocks<group>& block) const {
+  [[gnu::always_inline]] inline void save(Store& store, const BlockIterator<group>& block) const {
     for (std::size_t k = 0; k < block.rows; ++k) {
       typename Store::Group w;
       for (std::size_t i = 0; i < group; i += simd::width) {
@@ -84,15 +85,15 @@ struct BlockValues {
   /// computed together in registers; with fewer, each addition would wait for the latency of the
   /// one before.
   template <class Vector>
-  [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
+  [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const BlockIterator<group>& block) {
     constexpr std::size_t together = 8 / (group * sizeof(float) / sizeof(Vector));
     std::size_t k = 0;
     for (; k + together <= block.rows; k += together) add_rows<Vector, together>(m, block, k);
     for (; k < block.rows; ++k) add_rows<Vector, 1>(m, block, k);
   }
   template <class Vector, std::size_t Rows>
-  [[gnu::always_inline]] inline void add_rows(const MatrixUpdate& m, const Blocks<group>& block,
-                                              std::size_t k) {
+  [[gnu::always_inline]] inline void add_rows(const MatrixUpdate& m,
+                                              const BlockIterator<group>& block, std::size_t k) {
     constexpr std::size_t parts = group * sizeof(float) / sizeof(Vector);
     const float* const factor = m.factor + (block.row + k) * m.terms;
     auto* const to = reinterpret_cast<Vector*>(value + k * group);
@@ -110,7 +111,7 @@ struct BlockValues {
       for (std::size_t v = 0; v < parts; ++v) to[r * parts + v] = sums[r][v];
     }
   }
-  [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const Blocks<group>& block) {
+  [[gnu::always_inline]] inline void add(const MatrixUpdate& m, const BlockIterator<group>& block) {
     using Eight = float __attribute__((vector_size(32), aligned(4), may_alias));
     if (simd::best_isa() >= simd::Isa::avx512) {
       add<simd::Lanes>(m, block);
@@ -124,7 +125,7 @@ struct BlockValues {
 template <class Store>
 [[gnu::always_inline]] inline void fold_matrix(Store& store, const MatrixUpdate& m) {
   BlockValues<Store> w;
-  for (Blocks<Store::group> block(m); block.left(); block.next()) {
+  for (BlockIterator<Store::group> block(m); block.valid(); block.next()) {
     w.load(store, block);
     w.add(m, block);
     w.save(store, block);
@@ -137,7 +138,7 @@ template <class Store>
 [[gnu::always_inline]] inline void apply_rule(Store& store, const MatrixUpdate& m,
                                               const HostRule& rule, float* state,
                                               std::size_t stride, RuleStep step) {
-  for (Blocks<Store::group> block(m); block.left(); block.next()) {
+  for (BlockIterator<Store::group> block(m); block.valid(); block.next()) {
     BlockValues<Store> w, gradient;
     w.load(store, block);
     gradient.add(m, block);

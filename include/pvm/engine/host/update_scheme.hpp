@@ -29,13 +29,13 @@ inline Spec with_schedule_of_rule(Spec spec) {
 /// than the array. Learning rules other than momentum update every weight in every step.
 struct UpdateScheme {
   DeferralPlan plan;
-  bool at_once = false;  ///< updates are made in every step, not deferred; then `plan` is {1, 1}
-  bool by_rule = false;  ///< they are made by a learning rule, in a pass of its own
-  float share = 1;       ///< weight of one sequence's gradient in the update
+  bool immediate = false;  ///< updates are made in every step, not deferred; then `plan` is {1, 1}
+  bool by_rule = false;    ///< they are made by a learning rule, in a pass of its own
+  float share = 1;         ///< weight of one sequence's gradient in the update
 
   /// Momentum in fp32 is updated in the multiplying pass, with an array beside the weights. Every
   /// other update that is not deferred is the pass of a rule.
-  [[nodiscard]] bool momentum_array() const { return at_once && !by_rule; }
+  [[nodiscard]] bool momentum_array() const { return immediate && !by_rule; }
 
   /// The scheme for `spec` (from with_schedule_of_rule), `batch` sequences and products in
   /// `Precision`.
@@ -48,9 +48,9 @@ struct UpdateScheme {
     constexpr int fold_period = full_precision ? 8 : 12;
     UpdateScheme scheme;
     scheme.plan = DeferralPlan::for_momentum(spec.momentum, std::max(1, fold_period / batch));
-    scheme.at_once = batch > 4 || !scheme.plan.fits() || !is_momentum(spec);
-    if (scheme.at_once) scheme.plan = {1, 1};
-    scheme.by_rule = scheme.at_once && (!full_precision || !is_momentum(spec));
+    scheme.immediate = batch > 4 || !scheme.plan.fits() || !is_momentum(spec);
+    if (scheme.immediate) scheme.plan = {1, 1};
+    scheme.by_rule = scheme.immediate && (!full_precision || !is_momentum(spec));
     scheme.share = reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F;
     return scheme;
   }

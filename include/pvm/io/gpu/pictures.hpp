@@ -44,7 +44,7 @@ class GpuPictureDecoder {
   /// Warms the decoder up: nvJPEG takes some tenths of a second to decode its first batch.
   template <class Read>
   void prepare(std::size_t pictures, const Read& read) {
-    batches_->try_out(pictures, read);
+    batches_->warm_up(pictures, read);
   }
   void expect() noexcept { batches_->expect(); }
   template <class Done>

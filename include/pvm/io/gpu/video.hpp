@@ -97,12 +97,12 @@ class GpuVideo {
   static constexpr std::size_t caution = 64;
 
   /// Counts the videos that are open on GPUs: one for each object that was not moved from.
-  class Open {
+  class OpenCount {
    public:
-    Open() { ++count(); }
-    Open(Open&& other) noexcept : held_(std::exchange(other.held_, false)) {}
-    Open& operator=(Open&&) = delete;
-    ~Open() {
+    OpenCount() { ++count(); }
+    OpenCount(OpenCount&& other) noexcept : held_(std::exchange(other.held_, false)) {}
+    OpenCount& operator=(OpenCount&&) = delete;
+    ~OpenCount() {
       if (held_) --count();
     }
     static std::atomic<std::size_t>& count() {
@@ -119,7 +119,7 @@ class GpuVideo {
   [[nodiscard]] std::size_t decoders() const {
     constexpr std::size_t all = 8;
     if (decoders_ > 0) return decoders_;
-    return std::clamp<std::size_t>(all / std::max<std::size_t>(1, Open::count()), 1, all);
+    return std::clamp<std::size_t>(all / std::max<std::size_t>(1, OpenCount::count()), 1, all);
   }
 
   void close() {
@@ -187,7 +187,7 @@ class GpuVideo {
 
   /// The CPU decodes from `position_` to the end of the pass.
   void leave_to_cpu() {
-    if (!std::exchange(said_, true)) {
+    if (!std::exchange(logged_, true)) {
       log(Severity::warning, pvm::quote(cpu_.name()) + " is decoded on the CPU from frame " +
                                  std::to_string(position_.frame) +
                                  " on: the GPU's decoders stop shortly behind it");
@@ -217,7 +217,7 @@ class GpuVideo {
 
   std::size_t decoders_;
   Video cpu_;
-  Open open_;
+  OpenCount open_count_;
   FrameShape shape_{};
   std::unique_ptr<GpuVideoReader> reader_;
   std::deque<GpuVideoReader::Item> ready_;  // the reader's next items
@@ -225,7 +225,7 @@ class GpuVideo {
   Position position_;                       // the next frame to be delivered
   bool starting_ = true;                    // the next frame starts a sequence
   bool on_cpu_ = false;                     // cpu_ stands at position_ and decodes from there
-  bool said_ = false;                       // the log line was written
+  bool logged_ = false;                     // the log line was written
   std::optional<std::uint64_t> length_;     // known once the last frame was delivered
   StageUsage usage_{.name = "decode and resize on the GPU"};
 };

@@ -18,10 +18,10 @@ namespace pvm::inline v0::detail::batch {
 
 /// What the update kernel or the sweep kernel is to do.
 enum class Task {
-  learn,    ///< the step's update
-  publish,  ///< only write all working copies of the current weights
-  read,     ///< only write W to `Arguments::copy`; update kernel only
-  settle,   ///< only update W0 with the gradient that the last step left; sweep kernel only
+  learn,         ///< the step's update
+  write_copies,  ///< only write all working copies of the current weights
+  read,          ///< only write W to `Arguments::weights_out`; update kernel only
+  update_w0,     ///< only update W0 with the gradient that the last step left; sweep kernel only
 };
 
 /// Pointers to device memory. A row is [Bp] operands of the precision (`M::Word`) unless a field
@@ -31,30 +31,30 @@ struct Arguments {
   const Product* products;
   const Tile* tiles;
   unsigned int tile_count;
-  const unsigned char* sweep;         ///< swept: SweepTiles, each followed by its row words
+  const unsigned char* sweep_tiles;   ///< swept: SweepTiles, each followed by its row words
   const std::uint32_t* sweep_starts;  ///< swept: first tile of each thread block, then the end
   int sum_rows;                       ///< hidden values of a unit: rows of a panel's sums
   const std::uint32_t* rows;          ///< row words
   float* master;                      ///< fp32 master weights, panel after panel
-  float* states;            ///< [floats of the learning rule][weights], in the master's order
-  std::size_t weights;      ///< floats of the master
-  std::uint32_t* work;      ///< working copies: W0's blocks, then both versions of W1's; swept:
-                            ///< [y_slots] versions of all W1
-  std::size_t flip;         ///< words from one version of W1's working copy to the next
-  float* copy;              ///< receives W when it is read, in the master's order
-  unsigned char* arena;     ///< all rows that kernels gather; the next six pointers lie in it
-  unsigned char* squeezed;  ///< [ring][hidden] rows of c(h)
-  unsigned char* raw;       ///< [ring][hidden] rows of h
-  unsigned char* pixels;    ///< [frames][pixels] rows of c(pixel)
-  unsigned char* ones;      ///< a single row of ones
-  unsigned char* d0;        ///< [terms][hidden] rows
+  float* states;                  ///< [floats of the learning rule][weights], in the master's order
+  std::size_t weight_count;       ///< floats of the master
+  std::uint32_t* working_copies;  ///< working copies: W0's blocks, then both versions of W1's;
+                                  ///< swept: [y_slots] versions of all W1
+  std::size_t copy_stride;        ///< words from one version of W1's working copy to the next
+  float* weights_out;             ///< receives W when it is read, in the master's order
+  unsigned char* arena;           ///< all rows that kernels gather; the next six pointers lie in it
+  unsigned char* squeezed;        ///< [ring][hidden] rows of c(h)
+  unsigned char* raw;             ///< [ring][hidden] rows of h
+  unsigned char* pixels;          ///< [frames][pixels] rows of c(pixel)
+  unsigned char* ones;            ///< a single row of ones
+  unsigned char* d0;              ///< [terms][hidden] rows
   unsigned char* d1;        ///< [terms][outputs] rows; swept: stored by a block's last steps only
-  unsigned char* kept;      ///< [ring][hidden] rows of h, of `M::Kept::Type`
-  unsigned char* y;         ///< [y_slots][outputs] rows of `M::Kept::Type`; swept: stored on
+  unsigned char* stored_h;  ///< [ring][hidden] rows of h, of `M::Stored::Type`
+  unsigned char* y;         ///< [y_slots][outputs] rows of `M::Stored::Type`; swept: stored on
                             ///< request only
   const float* tables;      ///< [frames][table], see RateTables
-  const float* now_table;   ///< replaces the step's table, unless it is null
-  const std::uint8_t* scored;  ///< [frames][Bp], see FrameBlock::scored
+  const float* table_override;  ///< replaces the step's table, unless it is null
+  const std::uint8_t* scored;   ///< [frames][Bp], see FrameBlock::scored
   float* scratch;              ///< partial sums: [slices][part][56][slice]; swept: [part][warp]...,
                                ///< see sweep_results.cuh
   std::size_t scratch_slice;   ///< floats of a slice's partial sums
@@ -63,9 +63,9 @@ struct Arguments {
   double* score;               ///< [slices][scores][3], swept: [thread blocks][warps][3]: sums of
                                ///< prediction, persistence and loss
   unsigned int score_slice;    ///< scores of a slice
-  StepStart* first;  ///< read by the first kernel of a step, written by the second; swept:
-                     ///< one for each thread block
-  Cursor* second;    ///< written by the first kernel of a step, read by the second
+  StepStart* step_start;      ///< read by the first kernel of a step, written by the second; swept:
+                              ///< one for each thread block
+  StepCursor* update_cursor;  ///< written by the first kernel of a step, read by the second
 };
 
 /// The slot of the step `back` steps before that of `slot`, in a ring of `ring` slots; back < ring.
@@ -78,23 +78,23 @@ __device__ __forceinline__ std::uint32_t slot_after(std::uint32_t slot, int ring
 }
 
 /// The cursor of the next step; `learns`: this step writes a new version of W1's working copy.
-__device__ inline Cursor next_step(const Shape& s, const Cursor& now, bool learns) {
-  return {now.step + 1,
-          learns ? 1 - now.now : now.now,
-          now.now,
+__device__ inline StepCursor next_step(const Shape& s, const StepCursor& cursor, bool learns) {
+  return {cursor.step + 1,
+          learns ? 1 - cursor.current_copy : cursor.current_copy,
+          cursor.current_copy,
           1,
-          slot_after(now.hidden, s.ring),
-          slot_after(now.frame, s.frames),
-          slot_after(now.gradient, s.terms),
-          slot_after(now.y, y_slots),
-          now.given - (now.given != 0 ? 1 : 0)};
+          slot_after(cursor.hidden, s.ring),
+          slot_after(cursor.frame, s.frames),
+          slot_after(cursor.gradient, s.terms),
+          slot_after(cursor.y, y_slots),
+          cursor.saved_y_steps - (cursor.saved_y_steps != 0 ? 1 : 0)};
 }
 
-/// Offset in the arena, in units of 16 bytes, at which the rows of `stream` start for a step `back`
+/// Offset in the arena, in units of 16 bytes, at which the rows of `array` start for a step `back`
 /// steps before the cursor's. The rows of d0 and d1 are those of the step `age` steps before.
 template <class M>
-PVM_HOST_DEVICE inline std::uint32_t stream_place(const Arguments& a, Stream stream,
-                                                  const Cursor& now, int back, int age) {
+PVM_HOST_DEVICE inline std::uint32_t array_offset(const Arguments& a, RowArray array,
+                                                  const StepCursor& cursor, int back, int age) {
   const Shape& s = a.shape;
   const std::size_t row = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
   const unsigned char* base = a.ones;
@@ -105,30 +105,30 @@ PVM_HOST_DEVICE inline std::uint32_t stream_place(const Arguments& a, Stream str
     slot = slot_before(now_slot, ring, lag);
     rows = n;
   };
-  switch (stream) {
-    case Stream::squeezed_1:
-      at(a.squeezed, now.hidden, s.ring, back + 1, s.hidden);
+  switch (array) {
+    case RowArray::squeezed_1:
+      at(a.squeezed, cursor.hidden, s.ring, back + 1, s.hidden);
       break;
-    case Stream::squeezed_2:
-      at(a.squeezed, now.hidden, s.ring, back + 2, s.hidden);
+    case RowArray::squeezed_2:
+      at(a.squeezed, cursor.hidden, s.ring, back + 2, s.hidden);
       break;
-    case Stream::pixels_0:
-      at(a.pixels, now.frame, s.frames, back, s.pixels);
+    case RowArray::pixels_0:
+      at(a.pixels, cursor.frame, s.frames, back, s.pixels);
       break;
-    case Stream::pixels_1:
-      at(a.pixels, now.frame, s.frames, back + 1, s.pixels);
+    case RowArray::pixels_1:
+      at(a.pixels, cursor.frame, s.frames, back + 1, s.pixels);
       break;
-    case Stream::hidden_0:
-      at(a.raw, now.hidden, s.ring, back, s.hidden);
+    case RowArray::hidden_0:
+      at(a.raw, cursor.hidden, s.ring, back, s.hidden);
       break;
-    case Stream::hidden_1:
-      at(a.raw, now.hidden, s.ring, back + 1, s.hidden);
+    case RowArray::hidden_1:
+      at(a.raw, cursor.hidden, s.ring, back + 1, s.hidden);
       break;
-    case Stream::hidden_gradient:
-      at(a.d0, now.gradient, s.terms, age, s.hidden);
+    case RowArray::hidden_gradient:
+      at(a.d0, cursor.gradient, s.terms, age, s.hidden);
       break;
-    case Stream::output_gradient:
-      at(a.d1, now.gradient, s.terms, age, s.outputs);
+    case RowArray::output_gradient:
+      at(a.d1, cursor.gradient, s.terms, age, s.outputs);
       break;
     default:
       break;
@@ -137,20 +137,22 @@ PVM_HOST_DEVICE inline std::uint32_t stream_place(const Arguments& a, Stream str
                              static_cast<std::size_t>(slot) * static_cast<std::size_t>(rows) * row;
   return static_cast<std::uint32_t>(offset / 16);
 }
-/// Element `i` of StepStart::places for a step that begins at `now`.
+/// Element `i` of StepStart::array_offsets for a step that begins at `cursor`.
 template <class M>
-PVM_HOST_DEVICE inline std::uint32_t start_place(const Arguments& a, const Cursor& now, int i) {
-  constexpr int streams = static_cast<int>(Stream::count);
-  const int view = i / streams;
-  return stream_place<M>(a, static_cast<Stream>(i % streams), now, steps_back(view),
+PVM_HOST_DEVICE inline std::uint32_t step_start_offset(const Arguments& a, const StepCursor& cursor,
+                                                       int i) {
+  constexpr int arrays = static_cast<int>(RowArray::count);
+  const int view = i / arrays;
+  return array_offset<M>(a, static_cast<RowArray>(i % arrays), cursor, steps_back(view),
                          gradient_age(view));
 }
-/// Offset in the arena, in units of 16 bytes, of the row that `word` names, or `nowhere`.
-/// `streams`: by stream, where its rows start; `unit`: length of a row. Both in units of 16 bytes.
-__device__ __forceinline__ std::uint32_t row_place(const std::uint32_t* streams, std::uint32_t word,
-                                                   std::uint32_t unit) {
-  if (word == zero_row) return nowhere;
-  return streams[word >> stream_shift] + (word & row_mask) * unit;
+/// Offset in the arena, in units of 16 bytes, of the row that `word` names, or `no_offset`.
+/// `array_offsets`: by array, where its rows start; `row_length`: length of a row. Both in units of
+/// 16 bytes.
+__device__ __forceinline__ std::uint32_t row_offset(const std::uint32_t* array_offsets,
+                                                    std::uint32_t word, std::uint32_t row_length) {
+  if (word == zero_row) return no_offset;
+  return array_offsets[word >> array_shift] + (word & row_mask) * row_length;
 }
 
 /// a / b: correctly rounded where products are fp32, else within 2 ulp, in a fifth of the time.
@@ -211,12 +213,12 @@ __device__ __forceinline__ void with_derivative(int kind, unsigned long long ste
   }
 }
 
-/// Copies 16 bytes asynchronously to shared memory, from the row at `place` (units of 16 bytes
-/// behind `from`). Writes zeros if `place` is `nowhere` or `bytes` is 0; `bytes` is 0 or 16.
+/// Copies 16 bytes asynchronously to shared memory, from the row at `offset` (units of 16 bytes
+/// behind `from`). Writes zeros if `offset` is `no_offset` or `bytes` is 0; `bytes` is 0 or 16.
 __device__ __forceinline__ void copy_row_async(void* shared, const unsigned char* from,
-                                               std::uint32_t place, int bytes = 16) {
-  const bool exists = place != nowhere;
-  copy_async_or_zero(shared, from + static_cast<std::size_t>(place) * 16, exists ? bytes : 0);
+                                               std::uint32_t offset, int bytes = 16) {
+  const bool exists = offset != no_offset;
+  copy_async_or_zero(shared, from + static_cast<std::size_t>(offset) * 16, exists ? bytes : 0);
 }
 
 }  // namespace pvm::inline v0::detail::batch

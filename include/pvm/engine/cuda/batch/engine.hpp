@@ -65,7 +65,7 @@ template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
 class CudaBatchEngine {
   static_assert(LearningRuleType<Rule>);
   using Math = detail::batch::MathOf<Precision, OwnActivation>;
-  using Kept = typename Math::Kept;
+  using Stored = typename Math::Stored;
 
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
@@ -121,7 +121,7 @@ class CudaBatchEngine {
 
   void run(const FrameBlock& block, Mode mode) {
     if (mode == Mode::freeze) {
-      settle();
+      drop_momentum();
     } else {
       learned_ = true;
     }
@@ -163,7 +163,7 @@ class CudaBatchEngine {
         const auto* row = y.data() + (plan_.output_start[u] + k) * count(scheme_.shape.padded);
         const std::size_t pixel = plan_.rows[plan_.input_start(u) + k] & detail::batch::row_mask;
         for (std::size_t b = 0; b < count(batch_); ++b) {
-          out[b * frame + pixel] = unsqueeze(Kept::decode(row[b]));
+          out[b * frame + pixel] = unsqueeze(Stored::decode(row[b]));
         }
       }
     }
@@ -276,8 +276,9 @@ class CudaBatchEngine {
   }
   void upload(const FrameBlock& block, int first, int steps) {
     const std::size_t frames = count(scheme_.shape.frames);
-    const std::size_t place = detail::batch::ring_slot(step(), 0, frames) + count(first);
-    feed_.upload(block, first, steps, memory_.arguments(), place % frames, memory_.missed.get());
+    const std::size_t frame_slot = detail::batch::ring_slot(step(), 0, frames) + count(first);
+    feed_.upload(block, first, steps, memory_.arguments(), frame_slot % frames,
+                 memory_.persistence_errors.get());
   }
   void launch(int steps) {
     feed_.begin_steps();
@@ -288,7 +289,7 @@ class CudaBatchEngine {
   }
 
   /// Drops the momentum: W stays as it is and no gradient is listed any more.
-  void settle() {
+  void drop_momentum() {
     if (!std::exchange(learned_, false)) return;
     if (scheme_.listed) {
       streams_.write(memory_.master.get(), steps_.weights());
@@ -314,7 +315,7 @@ class CudaBatchEngine {
   }
 
   /// Whether a run continues from `state` bit by bit.
-  [[nodiscard]] bool own(const EngineState& state) const {
+  [[nodiscard]] bool resumes_exactly(const EngineState& state) const {
     return state.resumable() && state.layout == scheme_.layout_name() &&
            state.plan == scheme_.deferral();
   }
@@ -322,14 +323,14 @@ class CudaBatchEngine {
     const std::size_t b = count(batch_);
     detail::check_state(state, {batch_, layers(), net_.weights, b * count(scheme_.shape.hidden),
                                 b * spec_.frame_size(), b * net_.outputs});
-    if (own(state) && !scheme_.listed) {
+    if (resumes_exactly(state) && !scheme_.listed) {
       detail::check_size("dweights", state.dweights.size(), net_.weights * rule_floats());
     }
   }
   /// Initialises device memory for a run that continues at `step`: from `state`, or, where it is
   /// null, as a new run with zero weights.
   void start_state(std::uint64_t step, const EngineState* state) {
-    const bool same = state != nullptr && own(*state);
+    const bool same = state != nullptr && resumes_exactly(*state);
     if (same && !rates_.restore(state->coefficients)) {
       throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
     }
@@ -366,7 +367,7 @@ class CudaBatchEngine {
   detail::batch::Kernels<Math, Batch, Rule> kernels_;
   detail::batch::Steps<Math, Batch, Rule> steps_;
   Score counted_;
-  bool learned_ = false;  // whether there may be momentum that `settle` has to drop
+  bool learned_ = false;  // whether there may be momentum to drop
 };
 
 }  // namespace pvm::inline v0

@@ -16,21 +16,21 @@ namespace pvm::inline v0::detail::batch {
 
 /// 16 bytes of a row of operands: 8 or 4 sequences.
 template <class M>
-struct Octet {
+struct OperandVector {
   static constexpr int size = 16 / sizeof(typename M::Word);
   union {
     uint4 bits;
     typename M::Word operand[size];
   };
 };
-/// 16 bytes of a row of kept values, for as many sequences.
+/// 16 bytes of a row of stored values (`M::Stored`), for as many sequences.
 template <class M>
-struct KeptOctet {
+struct StoredVector {
   static constexpr int size = 16 / sizeof(typename M::Word);
-  static_assert(sizeof(typename M::Kept::Type) == sizeof(typename M::Word));
+  static_assert(sizeof(typename M::Stored::Type) == sizeof(typename M::Word));
   union {
     uint4 bits;
-    typename M::Kept::Type kept[size];
+    typename M::Stored::Type values[size];
   };
 };
 
@@ -64,62 +64,68 @@ __device__ __forceinline__ void make_errors(float (&d1)[Count], ErrorSums& sums,
 }
 /// A predicted pixel mapped from [0.1, 0.9] back to [0, 1] and clamped, like `unsqueeze`, in one
 /// operation; NaN becomes 0.
-__device__ __forceinline__ float shown(float v) { return __saturatef(fmaf(v, 1.25F, -0.125F)); }
+__device__ __forceinline__ float unsqueeze_saturated(float v) {
+  return __saturatef(fmaf(v, 1.25F, -0.125F));
+}
 /// Adds the squared errors of predicted pixels, `Count` sequences of a row, to `sum`; bit i of
 /// `scored` says whether sequence i counts. (A run that has diverged to NaN shows in the loss, not
 /// here.)
 template <int Count>
-__device__ __forceinline__ void add_missed(float& sum, const float (&target)[Count],
-                                           const float (&said)[Count], unsigned scored) {
-  float missed[Count];
+__device__ __forceinline__ void add_squared_errors(float& sum, const float (&target)[Count],
+                                                   const float (&predicted)[Count],
+                                                   unsigned scored) {
+  float errors[Count];
 #pragma unroll
-  for (int i = 0; i < Count; ++i) missed[i] = shown(said[i]) - shown(target[i]);
+  for (int i = 0; i < Count; ++i)
+    errors[i] = unsqueeze_saturated(predicted[i]) - unsqueeze_saturated(target[i]);
   if (scored != (1U << Count) - 1) {
 #pragma unroll
-    for (int i = 0; i < Count; ++i) missed[i] = (scored >> i & 1U) != 0 ? missed[i] : 0.0F;
+    for (int i = 0; i < Count; ++i) errors[i] = (scored >> i & 1U) != 0 ? errors[i] : 0.0F;
   }
 #pragma unroll
-  for (int i = 0; i < Count; ++i) sum += missed[i] * missed[i];
+  for (int i = 0; i < Count; ++i) sum += errors[i] * errors[i];
 }
 
 /// The arithmetic of errors for the sequences of 16 bytes of a row.
 template <class M>
 class ErrorMath {
-  static constexpr int size = Octet<M>::size;
+  static constexpr int size = OperandVector<M>::size;
 
  public:
   ErrorSums sums;
 
-  /// `who`: as returned by `look`.
-  __device__ ErrorMath(const Shape& s, unsigned who)
-      : sign_(s.sign_error != 0), real_(who & ((1U << size) - 1)), scored_(who >> size) {}
+  /// `masks`: as returned by `masks_of`.
+  __device__ ErrorMath(const Shape& s, unsigned masks)
+      : sign_(s.sign_error != 0), real_(masks & ((1U << size) - 1)), scored_(masks >> size) {}
 
   /// For the `size` sequences from `first` on: bit i is set if sequence i exists, bit size + i if
   /// it is also scored in the cursor's step.
-  __device__ static unsigned look(const Arguments& a, const Cursor& now, std::size_t first) {
+  __device__ static unsigned masks_of(const Arguments& a, const StepCursor& cursor,
+                                      std::size_t first) {
     const Shape& s = a.shape;
     const std::uint8_t* scored =
-        a.scored + static_cast<std::size_t>(now.frame) * static_cast<std::size_t>(s.padded) + first;
-    unsigned who = 0;
+        a.scored + static_cast<std::size_t>(cursor.frame) * static_cast<std::size_t>(s.padded) +
+        first;
+    unsigned masks = 0;
 #pragma unroll
     for (int i = 0; i < size; ++i) {
       const bool real = first + static_cast<std::size_t>(i) < static_cast<std::size_t>(s.batch);
-      who |= static_cast<unsigned>(real) << i;
-      who |= static_cast<unsigned>(real && scored[i] != 0) << (size + i);
+      masks |= static_cast<unsigned>(real) << i;
+      masks |= static_cast<unsigned>(real && scored[i] != 0) << (size + i);
     }
-    return who;
+    return masks;
   }
   [[nodiscard]] __device__ bool scores() const { return scored_ != 0; }
 
-  /// Computes d1 of a row's targets and of the prediction `then`, and adds to the loss.
+  /// Computes d1 of a row's targets and of `prediction`, and adds to the loss.
   template <class Activation>
-  __device__ uint4 gradient(Activation activation, const Octet<M>& target,
-                            const KeptOctet<M>& then) {
-    float wanted[size], said[size], d[size];
-    read(wanted, target);
-    read(said, then);
-    make_errors(d, sums, activation, wanted, said, real_, sign_);
-    Octet<M> out;
+  __device__ uint4 gradient(Activation activation, const OperandVector<M>& target,
+                            const StoredVector<M>& prediction) {
+    float targets[size], predicted[size], d[size];
+    read(targets, target);
+    read(predicted, prediction);
+    make_errors(d, sums, activation, targets, predicted, real_, sign_);
+    OperandVector<M> out;
     if constexpr (size == 8) {
       out.bits = make_uint4(M::pair(d[0], d[1]), M::pair(d[2], d[3]), M::pair(d[4], d[5]),
                             M::pair(d[6], d[7]));
@@ -129,59 +135,64 @@ class ErrorMath {
     }
     return out.bits;
   }
-  /// Adds the error of the prediction `then` of a pixel.
-  __device__ void score_prediction(const Octet<M>& target, const KeptOctet<M>& then) {
-    score(sums.prediction, target, then);
+  /// Adds the error of the prediction of a pixel.
+  __device__ void score_prediction(const OperandVector<M>& target,
+                                   const StoredVector<M>& prediction) {
+    score(sums.prediction, target, prediction);
   }
   /// Adds the change of a pixel in two steps, which is the error of repeating the frame.
-  __device__ void score_persistence(const Octet<M>& target, const Octet<M>& before) {
+  __device__ void score_persistence(const OperandVector<M>& target,
+                                    const OperandVector<M>& before) {
     score(sums.persistence, target, before);
   }
 
  private:
-  __device__ static void read(float (&to)[size], const Octet<M>& from) {
+  __device__ static void read(float (&to)[size], const OperandVector<M>& from) {
 #pragma unroll
     for (int i = 0; i < size; ++i) to[i] = M::value(from.operand[i]);
   }
-  __device__ static void read(float (&to)[size], const KeptOctet<M>& from) {
+  __device__ static void read(float (&to)[size], const StoredVector<M>& from) {
 #pragma unroll
-    for (int i = 0; i < size; ++i) to[i] = M::Kept::decode(from.kept[i]);
+    for (int i = 0; i < size; ++i) to[i] = M::Stored::decode(from.values[i]);
   }
-  template <class Said>
-  __device__ void score(float& sum, const Octet<M>& target, const Said& said) const {
-    float wanted[size], guess[size];
-    read(wanted, target);
-    read(guess, said);
-    add_missed(sum, wanted, guess, scored_);
+  template <class Predicted>
+  __device__ void score(float& sum, const OperandVector<M>& target,
+                        const Predicted& predicted) const {
+    float targets[size], guess[size];
+    read(targets, target);
+    read(guess, predicted);
+    add_squared_errors(sum, targets, guess, scored_);
   }
 
   bool sign_;
   unsigned real_, scored_;  ///< bit i: whether sequence i exists, is scored
 };
 
-/// Four neighbouring values of a kept row.
+/// Four neighbouring values of a row of stored values.
 template <class M>
-struct KeptQuad {
-  alignas(4 * sizeof(typename M::Kept::Type)) typename M::Kept::Type kept[4];
+struct StoredQuad {
+  alignas(4 * sizeof(typename M::Stored::Type)) typename M::Stored::Type values[4];
 };
-/// h(t-2) as kept, of row `row`, sequences b to b + 3.
+/// h(t-2) as stored, of row `row`, sequences b to b + 3.
 template <class M>
-__device__ __forceinline__ KeptQuad<M> hidden_before(const Arguments& a, const Cursor& now,
-                                                     std::size_t row, std::size_t b) {
-  const std::size_t at = hidden_place(a.shape, slot_before(now.hidden, a.shape.ring, 2), row, b);
-  return *reinterpret_cast<const KeptQuad<M>*>(
-      reinterpret_cast<const typename M::Kept::Type*>(a.kept) + at);
+__device__ __forceinline__ StoredQuad<M> hidden_before(const Arguments& a, const StepCursor& cursor,
+                                                       std::size_t row, std::size_t b) {
+  const std::size_t at = hidden_index(a.shape, slot_before(cursor.hidden, a.shape.ring, 2), row, b);
+  return *reinterpret_cast<const StoredQuad<M>*>(
+      reinterpret_cast<const typename M::Stored::Type*>(a.stored_h) + at);
 }
 /// Computes and stores d0 of row `row`, sequences b to b + 3. `h`: h(t-2); `sum`: W1^T d1.
 template <class M>
-__device__ __forceinline__ void publish_gradient(const Arguments& a, const Cursor& now,
-                                                 std::size_t row, std::size_t b,
-                                                 const KeptQuad<M>& h, const float (&sum)[4]) {
-  const std::size_t at = hidden_place(a.shape, now.gradient, row, b);
+__device__ __forceinline__ void store_hidden_gradient(const Arguments& a, const StepCursor& cursor,
+                                                      std::size_t row, std::size_t b,
+                                                      const StoredQuad<M>& h,
+                                                      const float (&sum)[4]) {
+  const std::size_t at = hidden_index(a.shape, cursor.gradient, row, b);
   float d[4];
-  with_derivative<M>(a.shape.activation, now.step, [&](auto activation) {
+  with_derivative<M>(a.shape.activation, cursor.step, [&](auto activation) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) d[k] = activation.derivative(M::Kept::decode(h.kept[k])) * sum[k];
+    for (int k = 0; k < 4; ++k)
+      d[k] = activation.derivative(M::Stored::decode(h.values[k])) * sum[k];
   });
   store_operands<M>(a.d0 + at * sizeof(typename M::Word), d);
 }
@@ -192,74 +203,74 @@ __device__ __forceinline__ void publish_gradient(const Arguments& a, const Curso
 template <class M, int Slice>
 class ErrorRows {
   using S = ProductShape<M, Slice, true>;
-  static constexpr int size = Octet<M>::size;
+  static constexpr int size = OperandVector<M>::size;
   /// Pieces of 16 bytes that a thread has in a stage, all of the same sequences.
   static constexpr int each = S::rows * S::chunks / threads;
   static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
 
  public:
-  /// `places`: shared memory for where the first `most_part_rows` targets lie; to be synchronised
-  /// before `bring`.
+  /// `offsets`: shared memory for where the first `most_part_rows` targets lie; to be synchronised
+  /// before `load`.
   __device__ ErrorRows(const Arguments& a, const Product& p, const BlockState& state,
-                       std::uint32_t* places)
+                       std::uint32_t* offsets)
       : a_(a),
         p_(p),
         state_(state),
-        places_(places),
-        math_(a.shape, ErrorMath<M>::look(a, state.cursor, first_sequence())) {
+        offsets_(offsets),
+        math_(a.shape, ErrorMath<M>::masks_of(a, state.cursor, first_sequence())) {
     const Shape& s = a.shape;
     row_bytes_ = static_cast<std::size_t>(s.padded) * sizeof(typename M::Word);
     const std::size_t offset = first_sequence() * sizeof(typename M::Word);
     const auto outputs = static_cast<std::size_t>(s.outputs);
-    const Cursor& now = state.cursor;
+    const StepCursor& cursor = state.cursor;
     const auto frame = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(s.pixels) * row_bytes_);
-    older_ = (static_cast<std::ptrdiff_t>(slot_before(now.frame, s.frames, 2)) -
-              static_cast<std::ptrdiff_t>(now.frame)) *
+    older_ = (static_cast<std::ptrdiff_t>(slot_before(cursor.frame, s.frames, 2)) -
+              static_cast<std::ptrdiff_t>(cursor.frame)) *
              frame;
-    y_ = a.y + (slot_before(now.y, y_slots, 2) * outputs + p.errors) * row_bytes_ + offset;
-    d1_ = a.d1 + (now.gradient * outputs + p.errors) * row_bytes_ + offset;
+    y_ = a.y + (slot_before(cursor.y, y_slots, 2) * outputs + p.errors) * row_bytes_ + offset;
+    d1_ = a.d1 + (cursor.gradient * outputs + p.errors) * row_bytes_ + offset;
     from_ = a.arena + offset;
     for (int i = static_cast<int>(threadIdx.x); i < min(static_cast<int>(p.depth), most_part_rows);
          i += threads) {
-      places[i] = find(i);
+      offsets[i] = find(i);
     }
   }
 
   /// Copies the targets and y(t-2) of a stage's rows, from row `first` of the product on, to the
   /// stage `to`, asynchronously.
-  __device__ void bring(int first, unsigned char* to) const {
+  __device__ void load(int first, unsigned char* to) const {
     for_each_piece(first, to, [&](int, int row, unsigned char* piece) {
       copy_async(piece, source(row));
-      copy_async(piece + S::second, y_ + line(row));
+      copy_async(piece + S::second, y_ + byte_offset(row));
     });
   }
 
   /// Turns the thread's targets in this stage into d1, rows that do not exist into zeros, and adds
   /// to the score. Stores d1 where the product is the first of its unit (`parts`).
-  __device__ void turn(int first, unsigned char* to) {
+  __device__ void transform(int first, unsigned char* to) {
     with_derivative<M>(a_.shape.activation, state_.cursor.step, [&](auto activation) {
-      Octet<M> next = before(first + row_of(0));
+      OperandVector<M> next = before(first + row_of(0));
 #pragma unroll 1
       for (int i = 0; i < each; ++i) {
-        unsigned char* piece = place(i, to);
+        unsigned char* piece = piece_at(i, to);
         const int row = first + row_of(i);
-        const Octet<M> older = next;
+        const OperandVector<M> older = next;
         if (i + 1 < each) next = before(first + row_of(i + 1));
         if (row >= static_cast<int>(p_.depth)) {
           *reinterpret_cast<uint4*>(piece) = make_uint4(0, 0, 0, 0);
           continue;
         }
-        Octet<M> target;
-        KeptOctet<M> then;
+        OperandVector<M> target;
+        StoredVector<M> prediction;
         target.bits = *reinterpret_cast<const uint4*>(piece);
-        then.bits = *reinterpret_cast<const uint4*>(piece + S::second);
+        prediction.bits = *reinterpret_cast<const uint4*>(piece + S::second);
         if (is_pixel(row)) {
-          math_.score_prediction(target, then);
+          math_.score_prediction(target, prediction);
           math_.score_persistence(target, older);
         }
-        const uint4 d1 = math_.gradient(activation, target, then);
+        const uint4 d1 = math_.gradient(activation, target, prediction);
         *reinterpret_cast<uint4*>(piece) = d1;
-        if (p_.parts != 0) *reinterpret_cast<uint4*>(d1_ + line(row)) = d1;
+        if (p_.parts != 0) *reinterpret_cast<uint4*>(d1_ + byte_offset(row)) = d1;
       }
     });
   }
@@ -275,7 +286,7 @@ class ErrorRows {
     return (static_cast<int>(threadIdx.x) + i * threads) / S::chunks;
   }
   /// The thread's `i`-th piece in the stage `to`.
-  __device__ static unsigned char* place(int i, unsigned char* to) {
+  __device__ static unsigned char* piece_at(int i, unsigned char* to) {
     return to + row_of(i) * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
   }
   /// Calls what(i, row of the product, piece) for the thread's pieces of rows that exist.
@@ -284,20 +295,20 @@ class ErrorRows {
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       const int row = first + row_of(i);
-      if (row < static_cast<int>(p_.depth)) what(i, row, place(i, to));
+      if (row < static_cast<int>(p_.depth)) what(i, row, piece_at(i, to));
     }
   }
   /// Where target `row` lies in the arena, in units of 16 bytes.
   __device__ std::uint32_t find(int row) const {
-    return row_place(state_.streams, a_.rows[p_.rows + static_cast<std::uint32_t>(row)],
-                     static_cast<std::uint32_t>(row_bytes_ / 16));
+    return row_offset(state_.array_offsets, a_.rows[p_.rows + static_cast<std::uint32_t>(row)],
+                      static_cast<std::uint32_t>(row_bytes_ / 16));
   }
   /// The thread's sequences of target `row` in device memory.
   __device__ const unsigned char* source(int row) const {
-    return from_ + static_cast<std::size_t>(row < most_part_rows ? places_[row] : find(row)) * 16;
+    return from_ + static_cast<std::size_t>(row < most_part_rows ? offsets_[row] : find(row)) * 16;
   }
   /// Byte offset of a row from the product's first row of y or d1.
-  __device__ std::size_t line(int row) const {
+  __device__ std::size_t byte_offset(int row) const {
     return static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(row_bytes_);
   }
   /// Whether target `row` is a pixel of this frame and any of the thread's sequences is scored.
@@ -306,8 +317,8 @@ class ErrorRows {
   }
 
   /// The pixel of two steps before where it is to be scored, else zeros.
-  __device__ Octet<M> before(int row) const {
-    Octet<M> out;
+  __device__ OperandVector<M> before(int row) const {
+    OperandVector<M> out;
     out.bits = make_uint4(0, 0, 0, 0);
     if (is_pixel(row)) out.bits = *reinterpret_cast<const uint4*>(source(row) + older_);
     return out;
@@ -316,7 +327,7 @@ class ErrorRows {
   const Arguments& a_;
   const Product& p_;
   const BlockState& state_;
-  const std::uint32_t* places_;
+  const std::uint32_t* offsets_;
   ErrorMath<M> math_;
   std::size_t row_bytes_;
   const unsigned char* from_;  ///< the arena plus the offset of the thread's sequences in a row
@@ -352,9 +363,11 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
   ErrorRows<M, Slice> rows(a, p, state, reinterpret_cast<std::uint32_t*>(shared));
   __syncthreads();
   product<M, S>(
-      pipe, a.work + state.cursor.now * a.flip + static_cast<std::size_t>(p.weights) * block_words,
-      static_cast<int>(p.blocks), [&](int first, int, unsigned char* to) { rows.bring(first, to); },
-      [&](int first, unsigned char* at) { rows.turn(first, at); });
+      pipe,
+      a.working_copies + state.cursor.current_copy * a.copy_stride +
+          static_cast<std::size_t>(p.weights) * block_words,
+      static_cast<int>(p.blocks), [&](int first, int, unsigned char* to) { rows.load(first, to); },
+      [&](int first, unsigned char* at) { rows.transform(first, at); });
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(p.count) * (Slice / 4);
        i += threads) {
     const int n = i / (Slice / 4);
@@ -363,8 +376,8 @@ __device__ __forceinline__ void errors(const Arguments& a, const Product& p, Blo
     const float sum[4] = {u.x, u.y, u.z, u.w};
     const std::size_t row = p.out + static_cast<std::size_t>(n);
     const std::size_t sequence = slice * Slice + static_cast<std::size_t>(b);
-    publish_gradient<M>(a, state.cursor, row, sequence,
-                        hidden_before<M>(a, state.cursor, row, sequence), sum);
+    store_hidden_gradient<M>(a, state.cursor, row, sequence,
+                             hidden_before<M>(a, state.cursor, row, sequence), sum);
   }
   if (p.parts != 0) add_score(rows.sums(), state, a.score + (slice * a.score_slice + p.score) * 3);
 }

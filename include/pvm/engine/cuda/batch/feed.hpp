@@ -54,11 +54,11 @@ class Feed {
   /// is allocated when the first such frames are uploaded.
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t frame = frame_size_ + 1 + sizeof(void*);
-    return Tuning::blocks_ahead * (most_frames() * frame + most_tables() * sizeof(float));
+    return Tuning::staging_slots * (most_frames() * frame + most_tables() * sizeof(float));
   }
   void allocate() {
-    slots_.reserve(Tuning::blocks_ahead);
-    for (int i = 0; i < Tuning::blocks_ahead; ++i) slots_.push_back(make_slot());
+    slots_.reserve(Tuning::staging_slots);
+    for (int i = 0; i < Tuning::staging_slots; ++i) slots_.push_back(make_slot());
   }
 
   /// Room for a block of `steps` steps, in the current slot. Waits until the slot's last block has
@@ -86,15 +86,15 @@ class Feed {
     cuda_check(cudaStreamWaitEvent(streams_.upload(), slot().used.get(), 0), "ordering an upload");
   }
   /// Uploads `steps` steps of the block, from step `first` on, and converts their frames into rows,
-  /// in the ring of frames from slot `place` on. If `missed` is not null (in a sweep), it receives
-  /// the errors of repeating the frames, which are also added to the score.
-  void upload(const FrameBlock& block, int first, int steps, const Arguments& a, std::size_t place,
-              float* missed) {
+  /// in the ring of frames from slot `frame_slot` on. If `persistence_errors` is not null (in a
+  /// sweep), it receives the errors of repeating the frames, which are also added to the score.
+  void upload(const FrameBlock& block, int first, int steps, const Arguments& a,
+              std::size_t frame_slot, float* persistence_errors) {
     const FrameBlock some = part(block, first, steps);
     send_frames(some, count(first) * batch_);
     send(slot().scored_up, slot().scored.get(), count(first) * batch_, count(steps) * batch_);
     send(slot().tables_up, tables(), count(first) * table_, count(steps) * table_);
-    const Uploaded uploaded = where(first, !some.squeezed.empty(), place, missed);
+    const Uploaded uploaded = where(first, !some.squeezed.empty(), frame_slot, persistence_errors);
     convert_frames<M>(a, uploaded, steps, streams_.upload());
     cuda_check(cudaEventRecord(slot().uploaded.get(), streams_.upload()), "ordering an upload");
     score_persistence(a, uploaded, steps, streams_.upload());
@@ -115,9 +115,9 @@ class Feed {
   /// A staging slot. `*_up` are the device copies of the pinned arrays. Events: the part of the
   /// block that was uploaded last is in the rings; the steps that read the slot have ended.
   struct Slot {
-    PinnedBytes pixels, places, scored, tables;
+    PinnedBytes pixels, addresses, scored, tables;
     Array<std::uint8_t> pixels_up, scored_up;
-    Array<const std::uint8_t*> places_up;  // [steps][batch] device addresses of the frames
+    Array<const std::uint8_t*> addresses_up;  // [steps][batch] device addresses of the frames
     Array<float> tables_up, squeezed_up;
     Event uploaded, used;
   };
@@ -141,10 +141,10 @@ class Feed {
               {},
               Event(),
               Event()};
-    streams_.put_zeros(made.pixels_up, frames * frame_size_);
-    streams_.put_zeros(made.scored_up, frames);
-    streams_.put_zeros(made.places_up, frames);
-    streams_.put_zeros(made.tables_up, most_tables());
+    streams_.allocate_zeros(made.pixels_up, frames * frame_size_);
+    streams_.allocate_zeros(made.scored_up, frames);
+    streams_.allocate_zeros(made.addresses_up, frames);
+    streams_.allocate_zeros(made.tables_up, most_tables());
     return made;
   }
 
@@ -159,9 +159,10 @@ class Feed {
   void send_frames(const FrameBlock& block, std::size_t first) {
     if (!block.squeezed.empty()) return send_squeezed(block, first);
     const std::size_t frames = count(block.steps) * batch_;
-    auto** places = reinterpret_cast<const std::uint8_t**>(slot().places.get());
-    store_.bring(block, frames, slot().pixels_up.get() + first * frame_size_, places + first);
-    send(slot().places_up, places, first, frames);
+    auto** addresses = reinterpret_cast<const std::uint8_t**>(slot().addresses.get());
+    store_.locate_or_upload(block, frames, slot().pixels_up.get() + first * frame_size_,
+                            addresses + first);
+    send(slot().addresses_up, addresses, first, frames);
   }
   /// The same for frames as floats. Waits for the copy: the caller may free their memory as soon as
   /// `run` returns.
@@ -175,14 +176,15 @@ class Feed {
     cuda_check(cudaStreamSynchronize(streams_.upload()), "uploading frames");
   }
   /// Describes, for the kernels, where the slot's steps from `first` on are on the device.
-  [[nodiscard]] Uploaded where(int first, bool squeezed, std::size_t place, float* missed) const {
+  [[nodiscard]] Uploaded where(int first, bool squeezed, std::size_t frame_slot,
+                               float* persistence_errors) const {
     const std::size_t row = count(first) * batch_;
-    return {slot().places_up.get() + row,
+    return {slot().addresses_up.get() + row,
             squeezed ? slot().squeezed_up.get() + row * frame_size_ : nullptr,
             slot().scored_up.get() + row,
             slot().tables_up.get() + count(first) * table_,
-            static_cast<std::uint32_t>(place),
-            missed};
+            static_cast<std::uint32_t>(frame_slot),
+            persistence_errors};
   }
 
   std::size_t batch_, frame_size_, table_;

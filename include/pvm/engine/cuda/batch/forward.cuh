@@ -14,43 +14,45 @@ namespace pvm::inline v0::detail::batch {
 
 /// What a thread block of the products kernel has in static shared memory.
 struct BlockState {
-  /// Where the rows of each stream start in the arena, in units of 16 bytes.
-  std::uint32_t streams[static_cast<int>(Stream::count)];
-  Cursor cursor;
+  /// Where the rows of each array start in the arena, in units of 16 bytes.
+  std::uint32_t array_offsets[static_cast<int>(RowArray::count)];
+  StepCursor cursor;
   bool last;          ///< forward: whether the other parts have been finished before
   double sums[8][3];  ///< errors: each warp's sums for the score
 };
 
 /// The index of sequence `b` of row `row` in slot `slot` of a ring of hidden rows (h, c(h), d0).
-__device__ __forceinline__ std::size_t hidden_place(const Shape& s, std::uint32_t slot,
+__device__ __forceinline__ std::size_t hidden_index(const Shape& s, std::uint32_t slot,
                                                     std::size_t row, std::size_t b) {
   return (static_cast<std::size_t>(slot) * static_cast<std::size_t>(s.hidden) + row) *
              static_cast<std::size_t>(s.padded) +
          b;
 }
-/// Makes h of the sums of row `row`, sequences b to b + 3, and stores it as kept, as operand h and
-/// as operand c(h) in slot `slot`.
+/// Makes h of the sums of row `row`, sequences b to b + 3, and stores it as `M::Stored`, as operand
+/// h and as operand c(h) in slot `slot`.
 template <class M>
-__device__ __forceinline__ void publish(const Arguments& a, std::uint32_t slot, std::size_t row,
-                                        std::size_t b, const float (&sum)[4]) {
-  using Kept = typename M::Kept;
-  const std::size_t at = hidden_place(a.shape, slot, row, b);
+__device__ __forceinline__ void store_hidden(const Arguments& a, std::uint32_t slot,
+                                             std::size_t row, std::size_t b,
+                                             const float (&sum)[4]) {
+  using Stored = typename M::Stored;
+  const std::size_t at = hidden_index(a.shape, slot, row, b);
   float h[4], c[4];
-  typename Kept::Type kept[4];
+  typename Stored::Type stored[4];
   with_activation<M>(a.shape.activation, [&](auto activation) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) kept[i] = Kept::encode(activation.value(sum[i]));
+    for (int i = 0; i < 4; ++i) stored[i] = Stored::encode(activation.value(sum[i]));
   });
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    h[i] = Kept::decode(kept[i]);  // rounded as in a checkpoint, which a resumed run starts from
+    // Rounded as in a checkpoint, which a resumed run starts from.
+    h[i] = Stored::decode(stored[i]);
     c[i] = squeeze(h[i]);
   }
-  auto* out = reinterpret_cast<typename Kept::Type*>(a.kept) + at;
-  if constexpr (sizeof(typename Kept::Type) == 2) {
-    *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(kept);
+  auto* out = reinterpret_cast<typename Stored::Type*>(a.stored_h) + at;
+  if constexpr (sizeof(typename Stored::Type) == 2) {
+    *reinterpret_cast<uint2*>(out) = *reinterpret_cast<const uint2*>(stored);
   } else {
-    *reinterpret_cast<float4*>(out) = *reinterpret_cast<const float4*>(kept);
+    *reinterpret_cast<float4*>(out) = *reinterpret_cast<const float4*>(stored);
   }
   store_operands<M>(a.raw + at * sizeof(typename M::Word), h);
   store_operands<M>(a.squeezed + at * sizeof(typename M::Word), c);
@@ -61,22 +63,23 @@ template <class M, int Slice>
 __device__ __forceinline__ void forward(const Arguments& a, const Product& p, BlockState& state,
                                         unsigned char* shared) {
   using S = ProductShape<M, Slice>;
-  auto* places = reinterpret_cast<std::uint32_t*>(shared);
+  auto* offsets = reinterpret_cast<std::uint32_t*>(shared);
   unsigned char* pipe = shared + S::words_bytes;
   const auto slice = static_cast<std::size_t>(blockIdx.y);
   const int rows = static_cast<int>(p.blocks) * M::block;
   const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
   for (int i = static_cast<int>(threadIdx.x); i < rows; i += threads) {
-    places[i] = row_place(state.streams, a.rows[p.rows + static_cast<std::uint32_t>(i)],
-                          static_cast<std::uint32_t>(row_bytes / 16));
+    offsets[i] = row_offset(state.array_offsets, a.rows[p.rows + static_cast<std::uint32_t>(i)],
+                            static_cast<std::uint32_t>(row_bytes / 16));
   }
   __syncthreads();
   const unsigned char* from =
       a.arena + slice * S::row_bytes + threadIdx.x % static_cast<unsigned>(S::chunks) * 16;
   product<M, S>(
-      pipe, a.work + static_cast<std::size_t>(p.weights) * block_words, static_cast<int>(p.blocks),
+      pipe, a.working_copies + static_cast<std::size_t>(p.weights) * block_words,
+      static_cast<int>(p.blocks),
       [&](int first, int count, unsigned char* to) {
-        bring_rows<S>(places + first, count, from, to);
+        load_rows<S>(offsets + first, count, from, to);
       },
       [](int, unsigned char*) {});
   const int quads = static_cast<int>(p.count) * (Slice / 4);
@@ -88,8 +91,8 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
   const std::uint32_t slot = state.cursor.hidden;
   const auto finish = [&](int n, int b, const float4& v) {
     const float sum[4] = {v.x, v.y, v.z, v.w};
-    publish<M>(a, slot, p.out + static_cast<std::size_t>(n),
-               slice * Slice + static_cast<std::size_t>(b), sum);
+    store_hidden<M>(a, slot, p.out + static_cast<std::size_t>(n),
+                    slice * Slice + static_cast<std::size_t>(b), sum);
   };
   if (p.parts == 1) {
     each_quad([&](int n, int b) { finish(n, b, read_sum<M, Slice>(pipe, n, b)); });

@@ -81,11 +81,11 @@ __device__ __forceinline__ void change_floats(float* part, std::uint32_t columns
   auto* quads = reinterpret_cast<float4*>(part) + lane;
   float* few = part + full * 128 + (lane >> 2) * rest + column;
   const auto exists = [&](int k) { return column + (k & 1) < rest; };
-  const auto place = [&](int k) { return (k >> 1) * 8 * rest + (k & 1); };
+  const auto index = [&](int k) { return (k >> 1) * 8 * rest + (k & 1); };
   float v[4] = {};
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    if (exists(k)) v[k] = few[place(k)];
+    if (exists(k)) v[k] = few[index(k)];
   }
   const auto change_quad = [&](int n, const float4& z) {
     quads[n * 32] =
@@ -94,7 +94,7 @@ __device__ __forceinline__ void change_floats(float* part, std::uint32_t columns
   const auto change_few = [&](int n) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if (exists(k)) few[place(k)] = change(n, k, v[k]);
+      if (exists(k)) few[index(k)] = change(n, k, v[k]);
     }
   };
   if (full == panel_tiles - 1) {  // the usual case of 49 hidden values, without branches
@@ -129,14 +129,14 @@ __device__ __forceinline__ void store_fragment(const Fragment& w, float* to,
 }
 /// Copies a part of a master to shared memory, asynchronously: each lane copies what it will read
 /// itself in `read_fragment`.
-__device__ __forceinline__ void bring_fragment(float* shared, const float* from,
-                                               std::uint32_t columns) {
-  const unsigned long long policy = leaves_first();
+__device__ __forceinline__ void copy_fragment_async(float* shared, const float* from,
+                                                    std::uint32_t columns) {
+  const unsigned long long policy = evict_first();
   each_float(
       columns, [&](int, int at) { copy_async(shared + at, from + at, policy); },
       [&](int, int, int at) { copy_word_async(shared + at, from + at); });
 }
-/// Reads what `bring_fragment` has copied; columns that do not exist become 0.
+/// Reads what `copy_fragment_async` has copied; columns that do not exist become 0.
 __device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
                                               std::uint32_t columns) {
   clear(w);
@@ -152,39 +152,40 @@ __device__ __forceinline__ void read_fragment(Fragment& w, const float* shared,
       [&](int n, int k, int at) { w[n][k] = shared[at]; });
 }
 
-/// Stores 16 m of the working copy for products that contract over m. `work`: the panel's first
+/// Stores 16 m of the working copy for products that contract over m. `copy`: the panel's first
 /// weight block; `m16`: which 16 m of the panel. They are one half of a 16-bit weight block (its 8
 /// x 8 matrices transposed across the warp, because mma operand B has m along a register's pair),
 /// or a whole 32-bit one.
 template <class M>
-__device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& w, int m16) {
+__device__ __forceinline__ void store_copy_over_m(std::uint32_t* copy, const Fragment& w, int m16) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   if constexpr (sizeof(typename M::Word) == 2) {
-    const unsigned long long policy = leaves_last();
+    const unsigned long long policy = evict_last();
     std::uint32_t r[14];
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
       r[2 * n] = transpose(M::pair(w[n][0], w[n][1]));
       r[2 * n + 1] = transpose(M::pair(w[n][2], w[n][3]));
     }
-    std::uint32_t* at = work + static_cast<std::size_t>(m16 / 2) * block_words + lane * 4;
+    std::uint32_t* at = copy + static_cast<std::size_t>(m16 / 2) * block_words + lane * 4;
     if (m16 % 2 == 0) {
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
-        store_held(reinterpret_cast<uint4*>(at + i * 128),
-                   make_uint4(r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]), policy);
+        store_with_policy(reinterpret_cast<uint4*>(at + i * 128),
+                          make_uint4(r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]), policy);
       }
-      store_held(reinterpret_cast<uint2*>(at + 3 * 128), make_uint2(r[12], r[13]), policy);
+      store_with_policy(reinterpret_cast<uint2*>(at + 3 * 128), make_uint2(r[12], r[13]), policy);
     } else {
-      store_held(reinterpret_cast<uint2*>(at + 3 * 128 + 2), make_uint2(r[0], r[1]), policy);
+      store_with_policy(reinterpret_cast<uint2*>(at + 3 * 128 + 2), make_uint2(r[0], r[1]), policy);
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
-        store_held(reinterpret_cast<uint4*>(at + (4 + i) * 128),
-                   make_uint4(r[4 * i + 2], r[4 * i + 3], r[4 * i + 4], r[4 * i + 5]), policy);
+        store_with_policy(reinterpret_cast<uint4*>(at + (4 + i) * 128),
+                          make_uint4(r[4 * i + 2], r[4 * i + 3], r[4 * i + 4], r[4 * i + 5]),
+                          policy);
       }
     }
   } else {
-    std::uint32_t* at = work + static_cast<std::size_t>(m16) * block_words;
+    std::uint32_t* at = copy + static_cast<std::size_t>(m16) * block_words;
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
 #pragma unroll
@@ -202,16 +203,16 @@ __device__ __forceinline__ void store_work(std::uint32_t* work, const Fragment& 
 /// of 56 m are the columns of weight blocks, and n, padded to 64, is their depth. `group_blocks`:
 /// weight blocks of a group.
 template <class M>
-__device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment& w, int m16,
-                                             std::uint32_t group_blocks) {
+__device__ __forceinline__ void store_copy_over_n(std::uint32_t* copy, const Fragment& w, int m16,
+                                                  std::uint32_t group_blocks) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  [[maybe_unused]] const unsigned long long policy = leaves_last();
+  [[maybe_unused]] const unsigned long long policy = evict_last();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int eight = m16 * 2 + half;      // which 8 outputs of the unit
     const int tile = eight % panel_tiles;  // ... of their group
     std::uint32_t* group =
-        work + static_cast<std::size_t>(eight / panel_tiles) * group_blocks * block_words;
+        copy + static_cast<std::size_t>(eight / panel_tiles) * group_blocks * block_words;
     if constexpr (sizeof(typename M::Word) == 2) {
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
@@ -219,9 +220,9 @@ __device__ __forceinline__ void store_work_y(std::uint32_t* work, const Fragment
         std::uint32_t high = 0;
         if (n + 1 < panel_tiles) high = M::pair(w[n + 1][2 * half], w[n + 1][2 * half + 1]);
         const int e = ((n / 2 % 2) * 7 + tile) * 2;
-        store_held(reinterpret_cast<uint2*>(group + (n / 4) * block_words + (e / 4) * 128 +
-                                            lane * 4 + e % 4),
-                   make_uint2(low, high), policy);
+        store_with_policy(reinterpret_cast<uint2*>(group + (n / 4) * block_words + (e / 4) * 128 +
+                                                   lane * 4 + e % 4),
+                          make_uint2(low, high), policy);
       }
     } else {
 #pragma unroll

@@ -4,8 +4,8 @@
 
 /// Converts a block of frames, [steps][batch][pixels], into rows of operands, [steps][pixels][Bp],
 /// in the ring of frames: squeezed, rounded and transposed by way of shared memory. Copies the
-/// block's rate tables and flags into their rings, and computes what repeating the frame of two
-/// steps ago would miss. Runs on the upload stream.
+/// block's rate tables and flags into their rings, and computes the errors of repeating the frame
+/// of two steps ago. Runs on the upload stream.
 
 #include <cstdint>
 
@@ -24,7 +24,7 @@ struct Uploaded {
   std::uint32_t slot;          ///< slot of the first step in the ring of frames
   /// [steps][tiles]: sums of squared errors of repeating the frame, an output; null if the network
   /// is not swept (then errors.cuh computes them).
-  float* missed;
+  float* persistence_errors;
 };
 
 /// A thread block converts a tile of so many pixels by so many sequences of a step.
@@ -149,12 +149,12 @@ __device__ __forceinline__ std::uint32_t halves(std::uint32_t a, std::uint32_t b
 /// The copies between a thread block's tile in shared memory and the ring of frames, whose layout
 /// is transposed: [slot][pixel][sequence].
 template <class M>
-class FrameBlockTile {
+class TileInRing {
   using T = FrameTile<M>;
   using Word = typename M::Word;
 
  public:
-  __device__ __forceinline__ FrameBlockTile(const Arguments& a, T& tile) : a_(a), tile_(tile) {}
+  __device__ __forceinline__ TileInRing(const Arguments& a, T& tile) : a_(a), tile_(tile) {}
 
   /// The tile's first pixel, and its first sequence.
   __device__ static int pixel() { return static_cast<int>(blockIdx.x) * tile_pixels; }
@@ -222,16 +222,16 @@ class FrameBlockTile {
   T& tile_;
 };
 
-/// Sums `missed` over the thread block, in a fixed order, and stores the sum for its tile.
-__device__ __forceinline__ void store_persistence(const Uploaded& from, float missed) {
+/// Sums `error_sum` over the thread block, in a fixed order, and stores the sum for its tile.
+__device__ __forceinline__ void store_persistence(const Uploaded& from, float error_sum) {
   __shared__ float of_warps[frame_threads / 32];
-  for (int other = 16; other > 0; other /= 2) missed += __shfl_xor_sync(~0U, missed, other);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = missed;
+  for (int other = 16; other > 0; other /= 2) error_sum += __shfl_xor_sync(~0U, error_sum, other);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = error_sum;
   __syncthreads();
   if (threadIdx.x != 0) return;
   float sum = 0;
   for (const float v : of_warps) sum += v;
-  from.missed[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = sum;
+  from.persistence_errors[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 /// Copies a step's flags and rate table into slot `slot` of their rings.
 __device__ __forceinline__ void copy_tables(const Arguments& a, const Uploaded& from,
@@ -249,59 +249,59 @@ __device__ __forceinline__ void copy_tables(const Arguments& a, const Uploaded& 
 }
 
 /// Where the frame of two steps ago is read, for the score of repeating it.
-enum class Before {
-  nowhere,        ///< it is not scored here
-  in_this_block,  ///< in the uploaded block of frames
-  in_rows         ///< in the ring of frames; read into the tile before
+enum class OlderFrame {
+  not_scored,  ///< it is not scored here
+  in_block,    ///< in the uploaded block of frames
+  in_ring      ///< in the ring of frames; read into the tile before
 };
 
 /// Converts a thread's share of a tile to words at `to`. Returns the sum of squared errors of
-/// repeating the frame of two steps ago, which is `older` or, for Before::in_rows, what lies at
+/// repeating the frame of two steps ago, which is `older` or, for OlderFrame::in_ring, what lies at
 /// `to`.
-template <class M, Before Where, bool Squeezed>
+template <class M, OlderFrame Where, bool Squeezed>
 __device__ __forceinline__ float convert_run(std::uint32_t* to, const PixelRun<Squeezed>& now,
                                              const PixelRun<Squeezed>& older) {
   constexpr int words = 4 / FrameTile<M>::each;
-  float missed = 0;
+  float error_sum = 0;
 #pragma unroll
   for (int quad = 0; quad < PixelRun<Squeezed>::length / 4; ++quad, to += words) {
-    float v[4], wanted[4], said[4];
+    float v[4], target[4], predicted[4];
     FourPixels<M> pixels, before;
     now.read(v, quad);
     pixels.round(v);
-    if constexpr (Where != Before::nowhere) {
-      if constexpr (Where == Before::in_this_block) {
-        older.read(said, quad);
-        before.round(said);
+    if constexpr (Where != OlderFrame::not_scored) {
+      if constexpr (Where == OlderFrame::in_block) {
+        older.read(predicted, quad);
+        before.round(predicted);
       } else {
 #pragma unroll
         for (int i = 0; i < words; ++i) before.words[i] = to[i];
       }
-      pixels.read(wanted);
-      before.read(said);
+      pixels.read(target);
+      before.read(predicted);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        if (Where == Before::in_rows && !now.exists(4 * quad + k)) said[k] = wanted[k];
+        if (Where == OlderFrame::in_ring && !now.exists(4 * quad + k)) predicted[k] = target[k];
       }
-      add_missed(missed, wanted, said, 15);
+      add_squared_errors(error_sum, target, predicted, 15);
     }
 #pragma unroll
     for (int i = 0; i < words; ++i) to[i] = pixels.words[i];
   }
-  return missed;
+  return error_sum;
 }
 
 /// Converts the thread's share of the thread block's tile. Returns the errors of repeating the
 /// frame if the frame is scored, else 0.
 template <class M, bool Squeezed>
 __device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploaded& from,
-                                               const Shape& s, Before before) {
+                                               const Shape& s, OlderFrame before) {
   using Run = PixelRun<Squeezed>;
   constexpr unsigned runs = tile_pixels / Run::length;
   const unsigned own = threadIdx.x / runs;
   const int first = static_cast<int>(threadIdx.x % runs) * Run::length;
-  const int pixel = FrameBlockTile<M>::pixel() + first;
-  const int b = FrameBlockTile<M>::sequence() + static_cast<int>(own);
+  const int pixel = TileInRing<M>::pixel() + first;
+  const int b = TileInRing<M>::sequence() + static_cast<int>(own);
   std::uint32_t* to = &tile.of[own][first / FrameTile<M>::each];
   if (b >= s.batch) {  // padding
     for (int i = 0; i < Run::length / FrameTile<M>::each; ++i) to[i] = 0;
@@ -310,16 +310,16 @@ __device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploade
   const auto batch = static_cast<std::size_t>(s.batch);
   const std::size_t frame = blockIdx.z * batch + static_cast<std::size_t>(b);
   const Run now(from, frame, pixel, s.pixels);
-  float missed = 0;
-  if (before == Before::in_this_block) {  // loaded without waiting for whether it is scored
+  float error_sum = 0;
+  if (before == OlderFrame::in_block) {  // loaded without waiting for whether it is scored
     const Run older(from, frame - 2 * batch, pixel, s.pixels);
-    missed = convert_run<M, Before::in_this_block>(to, now, older);
-  } else if (before == Before::in_rows) {
-    missed = convert_run<M, Before::in_rows>(to, now, now);
+    error_sum = convert_run<M, OlderFrame::in_block>(to, now, older);
+  } else if (before == OlderFrame::in_ring) {
+    error_sum = convert_run<M, OlderFrame::in_ring>(to, now, now);
   } else {
-    convert_run<M, Before::nowhere>(to, now, now);
+    convert_run<M, OlderFrame::not_scored>(to, now, now);
   }
-  return from.scored[frame] != 0 ? missed : 0;
+  return from.scored[frame] != 0 ? error_sum : 0;
 }
 
 /// Grid: (tiles along the pixels, tiles across the sequences, steps). The errors of repeating the
@@ -330,21 +330,22 @@ template <class M, bool Squeezed>
 __global__ void __launch_bounds__(frame_threads)
     frames_kernel(const __grid_constant__ Arguments a, const __grid_constant__ Uploaded from) {
   __shared__ FrameTile<M> tile;
-  FrameBlockTile<M> rows(a, tile);
+  TileInRing<M> rows(a, tile);
   const Shape& s = a.shape;
   const unsigned step = blockIdx.z;
   const auto frames = static_cast<unsigned>(s.frames);
   const unsigned slot = from.slot + step < frames ? from.slot + step : from.slot + step - frames;
-  Before before = Before::nowhere;
-  if (from.missed != nullptr) before = step < 2 ? Before::in_rows : Before::in_this_block;
-  if (before == Before::in_rows) {
+  OlderFrame before = OlderFrame::not_scored;
+  if (from.persistence_errors != nullptr)
+    before = step < 2 ? OlderFrame::in_ring : OlderFrame::in_block;
+  if (before == OlderFrame::in_ring) {
     rows.read(slot_before(slot, s.frames, 2));
     __syncthreads();
   }
-  const float missed = convert_share<M, Squeezed>(tile, from, s, before);
+  const float error_sum = convert_share<M, Squeezed>(tile, from, s, before);
   __syncthreads();
   rows.write(slot);
-  if (before != Before::nowhere) store_persistence(from, missed);
+  if (before != OlderFrame::not_scored) store_persistence(from, error_sum);
   if (blockIdx.x == 0 && blockIdx.y == 0) copy_tables(a, from, step, slot);
 }
 

@@ -34,15 +34,15 @@ class Kernels {
   Kernels(const Scheme& scheme, const Plan& plan, const DeviceFacts& device)
       : scheme_(scheme),
         plan_(plan),
-        products_{scheme.shape.slice, device.overlaps},
-        sweep_{scheme.shape.padded, device.overlaps},
-        update_{row_bytes(scheme.shape), scheme.listed, device.multiprocessors, device.overlaps,
-                plan.columns} {}
+        products_launcher_{scheme.shape.slice, device.is_hopper_or_later},
+        sweep_launcher_{scheme.shape.padded, device.is_hopper_or_later},
+        update_launcher_{row_bytes(scheme.shape), scheme.listed, device.multiprocessors,
+                         device.is_hopper_or_later, plan.columns} {}
 
   /// Throws Error (device) if a thread block cannot have as much shared memory as the kernels need.
   void require_shared_memory(const DeviceFacts& device) const {
-    const auto need =
-        static_cast<std::size_t>(std::max(products_.shared_bytes(), update_.shared_bytes()));
+    const auto need = static_cast<std::size_t>(
+        std::max(products_launcher_.shared_bytes(), update_launcher_.shared_bytes()));
     if (need <= device.shared_bytes) return;
     throw Error(Fault::device, "batches need " + std::to_string(need >> 10) +
                                    " KiB of shared memory a block, and " + device.name + " has " +
@@ -51,10 +51,10 @@ class Kernels {
   }
   /// To be called once, before the first launch.
   void prepare() const {
-    products_.prepare();
-    update_.prepare();
+    products_launcher_.prepare();
+    update_launcher_.prepare();
     if constexpr (half) {
-      if (scheme_.swept) sweep_.prepare();
+      if (scheme_.swept) sweep_launcher_.prepare();
     }
   }
 
@@ -62,27 +62,29 @@ class Kernels {
   /// W0 with the gradient of the step before and multiplies in the same pass.
   void step(const Arguments& a, cudaStream_t stream) const {
     if (scheme_.swept) return sweep(a, Task::learn, stream);
-    products_(a, 0, all_products(), true, stream);
-    update_(a, Task::learn, stream);
+    products_launcher_(a, 0, all_products(), true, stream);
+    update_launcher_(a, Task::learn, stream);
   }
   /// After a sweep: updates W0 with the last step's gradient, which the next sweep would do.
-  void settle(const Arguments& a, cudaStream_t stream) const { sweep(a, Task::settle, stream); }
-  /// Writes the working copies of the current W.
-  void publish(const Arguments& a, cudaStream_t stream) const {
-    if (scheme_.swept) return sweep(a, Task::publish, stream);
-    update_(a, Task::publish, stream);
+  void update_w0(const Arguments& a, cudaStream_t stream) const {
+    sweep(a, Task::update_w0, stream);
   }
-  /// Writes W to `a.copy`, in the master's order.
+  /// Writes the working copies of the current W.
+  void write_copies(const Arguments& a, cudaStream_t stream) const {
+    if (scheme_.swept) return sweep(a, Task::write_copies, stream);
+    update_launcher_(a, Task::write_copies, stream);
+  }
+  /// Writes W to `a.weights_out`, in the master's order.
   void read(Arguments a, cudaStream_t stream) const {
     if (scheme_.swept) {  // the update kernel does not know the order of a swept W0
-      cuda_check(cudaMemcpyAsync(a.copy, a.master, a.weights * sizeof(float),
+      cuda_check(cudaMemcpyAsync(a.weights_out, a.master, a.weight_count * sizeof(float),
                                  cudaMemcpyDeviceToDevice, stream),
                  "copying weights");
-      a.master = a.copy;
-      reorder(a, a.copy, false, stream);
+      a.master = a.weights_out;
+      reorder(a, a.weights_out, false, stream);
     }
-    update_(a, Task::read, stream);
-    if (scheme_.swept) reorder(a, a.copy, true, stream);
+    update_launcher_(a, Task::read, stream);
+    if (scheme_.swept) reorder(a, a.weights_out, true, stream);
   }
   /// Computes y of the last step. In a sweep, which computes y two steps late and does not store
   /// it, computes y of the last `made` steps (0 to 2).
@@ -97,7 +99,7 @@ class Kernels {
       }
     }
     const auto first = static_cast<unsigned int>(plan_.first_output);
-    products_(a, first, all_products() - first, false, stream);
+    products_launcher_(a, first, all_products() - first, false, stream);
   }
 
  private:
@@ -112,15 +114,15 @@ class Kernels {
   void sweep(const Arguments& a, Task task, cudaStream_t stream) const {
     if constexpr (half) {
       const auto blocks = static_cast<unsigned int>(plan_.sweep_starts.size() - 1);
-      sweep_(a, task, blocks, stream);
+      sweep_launcher_(a, task, blocks, stream);
     }
   }
 
   const Scheme& scheme_;
   const Plan& plan_;
-  ProductsLauncher<M, Batch> products_;
-  SweepLauncher<M, Batch> sweep_;
-  UpdateLauncher<M, Rule> update_;
+  ProductsLauncher<M, Batch> products_launcher_;
+  SweepLauncher<M, Batch> sweep_launcher_;
+  UpdateLauncher<M, Rule> update_launcher_;
 };
 
 }  // namespace pvm::inline v0::detail::batch

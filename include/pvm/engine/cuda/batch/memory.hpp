@@ -27,26 +27,26 @@ class Memory {
   template <class T>
   using Array = DeviceArray<T>;
   using Word = typename M::Word;
-  using Kept = typename M::Kept::Type;
+  using Stored = typename M::Stored::Type;
 
  public:
   // Tables of the plan.
   Array<std::uint32_t> rows, sweep_tiles, sweep_starts;
   Array<Product> products;
   Array<Tile> tiles;
-  // Weights. `states`: the learning rule's floats; `copy`: receives W when it is read.
-  Array<float> master, copy, states;
-  Array<std::uint32_t> work;
+  // Weights. `states`: the learning rule's floats; `weights_out`: receives W when it is read.
+  Array<float> master, weights_out, states;
+  Array<std::uint32_t> working_copies;
   // The past. The first line's rings lie in the arena, from which kernels gather rows.
   Ring<Word> squeezed, raw, pixels, d0, d1;
-  Ring<Kept> kept, y;
-  // Other inputs and results of steps; `missed`: see Uploaded in frames.cuh.
-  Array<float> tables, now_table, missed, scratch;
+  Ring<Stored> stored_h, y;
+  // Other inputs and results of steps; `persistence_errors`: see Uploaded in frames.cuh.
+  Array<float> tables, table_override, persistence_errors, scratch;
   Array<std::uint8_t> scored;
   Array<unsigned int> counters;
   Array<double> score;
   Array<StepStart> step_start;
-  Array<Cursor> cursors;  ///< [0]: the run's; [1]: for tasks outside of steps
+  Array<StepCursor> cursors;  ///< [0]: the run's; [1]: for tasks outside of steps
 
   /// Allocates nothing yet. `hidden`: hidden values of a unit; `table`: floats of a step's table.
   Memory(const Scheme& scheme, const Plan& plan, int hidden, std::size_t table)
@@ -72,9 +72,9 @@ class Memory {
     return sum;
   }
   void allocate(const RunStreams& streams) {
-    visit_tables(*this, [&](auto& array, const auto& from) { streams.put(array, from); });
-    visit_zeros(*this, [&](auto& array, std::size_t n) { streams.put_zeros(array, n); });
-    place_rings();
+    visit_tables(*this, [&](auto& array, const auto& from) { streams.allocate(array, from); });
+    visit_zeros(*this, [&](auto& array, std::size_t n) { streams.allocate_zeros(array, n); });
+    lay_out_rings();
     streams.write(ones_, std::vector<Word>(padded(), M::operand(1.0F)));
   }
 
@@ -93,8 +93,8 @@ class Memory {
     a.counter_slice = static_cast<unsigned int>(plan_.counters);
     a.score = score.get();
     a.score_slice = static_cast<unsigned int>(plan_.scores);
-    a.first = step_start.get();
-    a.second = cursors.get();
+    a.step_start = step_start.get();
+    a.update_cursor = cursors.get();
     return a;
   }
 
@@ -102,8 +102,8 @@ class Memory {
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static unsigned char* bytes_at(auto* p) { return reinterpret_cast<unsigned char*>(p); }
 
-  // Sizes. Words are elements of `Word` or `Kept`; in `work_words` and `swept_words` they are 32
-  // bits.
+  // Sizes. Words are elements of `Word` or `Stored`; in `working_copy_words` and `swept_copy_words`
+  // they are 32 bits.
 
   [[nodiscard]] std::size_t padded() const { return count(shape_.padded); }
   [[nodiscard]] std::size_t slices() const { return count(shape_.padded / shape_.slice); }
@@ -118,21 +118,21 @@ class Memory {
     const std::size_t gradients = count(shape_.hidden) * padded() + output_words();
     return 2 * hidden_words() + pixel_words() + padded() + count(shape_.terms) * gradients;
   }
-  [[nodiscard]] std::size_t work_words() const {
-    if (scheme_.swept) return y_slots * swept_words();
+  [[nodiscard]] std::size_t working_copy_words() const {
+    if (scheme_.swept) return y_slots * swept_copy_words();
     return (plan_.w0_blocks + 2 * plan_.w1_blocks) * block_words;
   }
   /// Words of one version of the copies of all swept W1.
-  [[nodiscard]] std::size_t swept_words() const { return plan_.copies * copy_words; }
+  [[nodiscard]] std::size_t swept_copy_words() const { return plan_.copies * copy_words; }
   /// Number of scores, of three sums each.
-  [[nodiscard]] std::size_t score_places() const {
+  [[nodiscard]] std::size_t score_count() const {
     if (!scheme_.swept) return plan_.scores * slices();
-    // every compute warp has its own
-    return (plan_.sweep_starts.size() - 1) * count(sweep_warps);
+    // every consumer warp has its own
+    return (plan_.sweep_starts.size() - 1) * count(sweep_consumer_warps);
   }
   /// Floats for the errors of repeating the frames of a block. Without a sweep there are none: the
   /// products kernel scores repetition where it computes d1.
-  [[nodiscard]] std::size_t missed_places() const {
+  [[nodiscard]] std::size_t persistence_error_count() const {
     if (!scheme_.swept) return 0;
     return count(Tuning::block_steps(shape_.padded)) * tiles_along(shape_) * tiles_across(shape_);
   }
@@ -148,50 +148,50 @@ class Memory {
     visit(m.products, m.plan_.products);
     visit(m.tiles, m.plan_.tiles);
     if (!m.scheme_.swept) return;
-    visit(m.sweep_tiles, m.plan_.sweep);
+    visit(m.sweep_tiles, m.plan_.sweep_tiles);
     visit(m.sweep_starts, m.plan_.sweep_starts);
   }
   /// Calls visit(array, length) for the arrays that start as zeros.
   template <class Self, class Visit>
   static void visit_zeros(Self& m, Visit&& visit) {
     visit(m.master, m.plan_.master);
-    visit(m.copy, m.plan_.master);
+    visit(m.weights_out, m.plan_.master);
     visit(m.states, m.plan_.master * count(m.scheme_.rule_floats));
-    visit(m.work, m.work_words());
-    visit(m.kept_, m.hidden_words());
+    visit(m.working_copies, m.working_copy_words());
+    visit(m.stored_h_, m.hidden_words());
     visit(m.arena_, m.arena_words());
     visit(m.y_, y_slots * m.output_words());
     visit(m.tables, count(m.shape_.frames) * count(m.shape_.table));
-    visit(m.now_table, count(m.shape_.table));
+    visit(m.table_override, count(m.shape_.table));
     visit(m.scored, count(m.shape_.frames) * m.padded());
-    visit(m.missed, m.missed_places());
+    visit(m.persistence_errors, m.persistence_error_count());
     visit(m.scratch, m.scratch_floats());
     visit(m.counters, m.plan_.counters * m.slices());
-    visit(m.score, m.score_places() * 3);
+    visit(m.score, m.score_count() * 3);
     visit(m.step_start, m.step_starts());
     visit(m.cursors, std::size_t{2});
   }
 
-  void place_rings() {
-    const auto place = [&]<class T>(Ring<T>& ring, T* first, int slots, int rows_of_a_step) {
+  void lay_out_rings() {
+    const auto lay_out = [&]<class T>(Ring<T>& ring, T* first, int slots, int rows_of_a_step) {
       ring = {first, count(slots), count(rows_of_a_step), padded()};
       return first + ring.size();
     };
     const Shape& s = shape_;
-    place(kept, kept_.get(), s.ring, s.hidden);
-    place(y, y_.get(), y_slots, s.outputs);
-    Word* next = place(squeezed, arena_.get(), s.ring, s.hidden);
-    next = place(raw, next, s.ring, s.hidden);
-    ones_ = place(pixels, next, s.frames, s.pixels);
-    next = place(d0, ones_ + padded(), s.terms, s.hidden);
-    place(d1, next, s.terms, s.outputs);
+    lay_out(stored_h, stored_h_.get(), s.ring, s.hidden);
+    lay_out(y, y_.get(), y_slots, s.outputs);
+    Word* next = lay_out(squeezed, arena_.get(), s.ring, s.hidden);
+    next = lay_out(raw, next, s.ring, s.hidden);
+    ones_ = lay_out(pixels, next, s.frames, s.pixels);
+    next = lay_out(d0, ones_ + padded(), s.terms, s.hidden);
+    lay_out(d1, next, s.terms, s.outputs);
   }
 
   void describe_plan(Arguments& a) const {
     a.products = products.get();
     a.tiles = tiles.get();
     a.tile_count = static_cast<unsigned int>(plan_.tiles.size());
-    a.sweep = bytes_at(sweep_tiles.get());
+    a.sweep_tiles = bytes_at(sweep_tiles.get());
     a.sweep_starts = sweep_starts.get();
     a.sum_rows = hidden_;
     a.rows = rows.get();
@@ -199,10 +199,10 @@ class Memory {
   void describe_weights(Arguments& a) const {
     a.master = master.get();
     a.states = states.get();
-    a.weights = plan_.master;
-    a.work = work.get();
-    a.flip = scheme_.swept ? swept_words() : plan_.w1_blocks * block_words;
-    a.copy = copy.get();
+    a.weight_count = plan_.master;
+    a.working_copies = working_copies.get();
+    a.copy_stride = scheme_.swept ? swept_copy_words() : plan_.w1_blocks * block_words;
+    a.weights_out = weights_out.get();
   }
   void describe_past(Arguments& a) const {
     a.arena = bytes_at(arena_.get());
@@ -212,7 +212,7 @@ class Memory {
     a.ones = bytes_at(ones_);
     a.d0 = bytes_at(d0.first);
     a.d1 = bytes_at(d1.first);
-    a.kept = bytes_at(kept.first);
+    a.stored_h = bytes_at(stored_h.first);
     a.y = bytes_at(y.first);
   }
 
@@ -221,7 +221,7 @@ class Memory {
   int hidden_;
   Shape shape_;
   Array<Word> arena_;
-  Array<Kept> kept_, y_;
+  Array<Stored> stored_h_, y_;
   Word* ones_ = nullptr;
 };
 

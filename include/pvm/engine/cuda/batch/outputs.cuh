@@ -17,7 +17,7 @@ namespace pvm::inline v0::detail::batch {
 template <class M, int Slice>
 struct OutputWriter {
   using S = ProductShape<M, Slice>;
-  using Kept = typename M::Kept;
+  using Stored = typename M::Stored;
   const Arguments& a;
   const Product& p;
   unsigned char* staging;  ///< the warp's shared memory, [56][output_row], used for 16-bit y only
@@ -28,13 +28,13 @@ struct OutputWriter {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int outputs = min(panel_width, static_cast<int>(p.count) - group * panel_width);
     const std::size_t row_bytes =
-        static_cast<std::size_t>(a.shape.padded) * sizeof(typename Kept::Type);
+        static_cast<std::size_t>(a.shape.padded) * sizeof(typename Stored::Type);
     unsigned char* first =
         y + (static_cast<std::size_t>(p.out) + static_cast<std::size_t>(group * panel_width)) *
                 row_bytes;
-    if constexpr (sizeof(typename Kept::Type) == 2) {
+    if constexpr (sizeof(typename Stored::Type) == 2) {
       each(sums, [&](int n, int b, float v) {
-        *reinterpret_cast<std::uint16_t*>(staging + n * S::output_row + b * 2) = Kept::encode(v);
+        *reinterpret_cast<std::uint16_t*>(staging + n * S::output_row + b * 2) = Stored::encode(v);
       });
       __syncwarp();
       constexpr int chunks = 2 * S::tiles;
@@ -87,14 +87,14 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
   const std::size_t sequence = slice * Slice + static_cast<std::size_t>(across * 16 * S::tiles);
   const int groups = (static_cast<int>(p.count) + panel_width - 1) / panel_width;
   const int panels = static_cast<int>(p.blocks) / deep_blocks;
-  const std::uint32_t* weights =
-      a.work + state.cursor.then * a.flip + static_cast<std::size_t>(p.weights) * block_words;
+  const std::uint32_t* weights = a.working_copies + state.cursor.previous_copy * a.copy_stride +
+                                 static_cast<std::size_t>(p.weights) * block_words;
   const OutputWriter<M, Slice> writer{
       a, p, shared + panel_depth * S::stride + warp * panel_width * S::output_row,
       a.y +
           slot_before(state.cursor.y, y_slots, 1) * row_bytes *
               static_cast<std::size_t>(a.shape.outputs) +
-          sequence * sizeof(typename M::Kept::Type)};
+          sequence * sizeof(typename M::Stored::Type)};
   for (int pass = 0; pass * S::deep < groups; ++pass) {
     const int group = pass * S::deep + warp / S::across;
     Sums<S::tiles> sums;
@@ -107,10 +107,10 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
           const int chunk = i % S::chunks;
           const std::uint32_t word =
               a.rows[p.rows + static_cast<std::uint32_t>(panel * panel_depth + row)];
-          const std::uint32_t place =
-              row_place(state.streams, word, static_cast<std::uint32_t>(row_bytes / 16));
+          const std::uint32_t offset =
+              row_offset(state.array_offsets, word, static_cast<std::uint32_t>(row_bytes / 16));
           copy_row_async(shared + row * S::stride + chunk * 16,
-                         a.arena + slice * S::row_bytes + chunk * 16, place);
+                         a.arena + slice * S::row_bytes + chunk * 16, offset);
         }
         copies_commit();
         copies_wait<0>();

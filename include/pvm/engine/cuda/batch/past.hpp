@@ -23,8 +23,8 @@ namespace pvm::inline v0::detail::batch {
 template <class M>
 class Past {
   using Word = typename M::Word;
-  using Kept = typename M::Kept;
-  using KeptType = typename Kept::Type;
+  using Stored = typename M::Stored;
+  using StoredType = typename Stored::Type;
 
  public:
   Past(const Memory<M>& memory, const RunStreams& streams, std::uint64_t step)
@@ -38,9 +38,9 @@ class Past {
     const Ring<Word>& squeezed = memory_.squeezed;
     streams_.write(squeezed.at(step_, 1),
                    std::vector<Word>(squeezed.step_size(), M::operand(squeeze(1.0F))));
-    fill(memory_.kept, Kept::encode(1.0F));
+    fill(memory_.stored_h, Stored::encode(1.0F));
     fill(memory_.pixels, M::operand(1.0F));
-    fill(memory_.y, Kept::encode(1.0F));
+    fill(memory_.y, Stored::encode(1.0F));
     fill(memory_.d0, Word{});
     fill(memory_.d1, Word{});
   }
@@ -48,32 +48,32 @@ class Past {
   /// Precondition: y of the last two steps has been computed (Steps::make_outputs).
   void save(EngineState& state) const {
     const std::size_t terms = count(memory_.shape().terms);
-    save(memory_.kept, terms + 4, state.hidden, Kept::decode);
+    save(memory_.stored_h, terms + 4, state.hidden, Stored::decode);
     save(memory_.squeezed, terms + 4, state.squeezed, M::value);
     save(memory_.pixels, terms + 4, state.frames, M::value);
-    save(memory_.y, 2, state.outputs, Kept::decode);
+    save(memory_.y, 2, state.outputs, Stored::decode);
     save(memory_.d0, terms, state.hidden_gradients, M::value);
     save(memory_.d1, terms, state.output_gradients, M::value);
   }
   /// Loads as many steps as both `state` and the rings hold. The caller has checked the sizes.
   void load(const EngineState& state) const {
     const std::size_t terms = count(std::min(memory_.shape().terms, state.plan.terms));
-    load(memory_.kept, terms + 4, state.hidden, Kept::encode);
+    load(memory_.stored_h, terms + 4, state.hidden, Stored::encode);
     load(memory_.raw, terms + 4, state.hidden,
-         [](float v) { return M::operand(Kept::decode(Kept::encode(v))); });
+         [](float v) { return M::operand(Stored::decode(Stored::encode(v))); });
     load(memory_.squeezed, terms + 4, state.squeezed, M::operand);
     load(memory_.pixels, terms + 4, state.frames, M::operand);
-    load(memory_.y, 2, state.outputs, Kept::encode);
+    load(memory_.y, 2, state.outputs, Stored::encode);
     load(memory_.d0, terms, state.hidden_gradients, M::operand);
     load(memory_.d1, terms, state.output_gradients, M::operand);
   }
 
   /// h of the last step, [batch][units][hidden].
-  void read_hidden(std::span<float> out) const { read(memory_.kept, 1, out, Kept::decode); }
+  void read_hidden(std::span<float> out) const { read(memory_.stored_h, 1, out, Stored::decode); }
   /// y of the last step, [batch][outputs].
-  void read_outputs(std::span<float> out) const { read(memory_.y, 1, out, Kept::decode); }
+  void read_outputs(std::span<float> out) const { read(memory_.y, 1, out, Stored::decode); }
   /// y of the last step as the device stores it, [outputs][padded].
-  [[nodiscard]] std::vector<KeptType> last_outputs() const { return rows(memory_.y, 1); }
+  [[nodiscard]] std::vector<StoredType> last_outputs() const { return rows(memory_.y, 1); }
 
  private:
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }

@@ -18,16 +18,17 @@ inline constexpr int most_block_steps = 64;  ///< most steps of a block of frame
 /// takes on its SM.
 inline constexpr int persistence_threads = 1024;
 
-/// Adds `missed`, [steps][tiles], to *score. A warp sums a step; the steps are then added in their
-/// order, so that the result does not depend on where blocks of frames are cut. At most
-/// `most_block_steps` steps.
+/// Adds `persistence_errors`, [steps][tiles], to *score. A warp sums a step; the steps are then
+/// added in their order, so that the result does not depend on where blocks of frames are cut. At
+/// most `most_block_steps` steps.
 template <int Threads = persistence_threads>
 __global__ void __launch_bounds__(Threads)
-    persistence_kernel(const float* missed, int steps, int tiles, double* score) {
+    persistence_kernel(const float* persistence_errors, int steps, int tiles, double* score) {
   __shared__ double of_steps[most_block_steps];
   const auto lane = static_cast<int>(threadIdx.x) % 32;
   for (int step = static_cast<int>(threadIdx.x) / 32; step < steps; step += Threads / 32) {
-    const float* from = missed + static_cast<std::size_t>(step) * static_cast<std::size_t>(tiles);
+    const float* from =
+        persistence_errors + static_cast<std::size_t>(step) * static_cast<std::size_t>(tiles);
     double sum = 0;
 #pragma unroll 8
     for (int i = lane; i < tiles; i += 32) sum += static_cast<double>(from[i]);
@@ -41,13 +42,14 @@ __global__ void __launch_bounds__(Threads)
   *score = sum;
 }
 
-/// Launches `persistence_kernel` for a block of `steps` steps, if the block is scored (`missed`).
+/// Launches `persistence_kernel` for a block of `steps` steps, if the block is scored
+/// (`persistence_errors`).
 inline void score_persistence(const Arguments& a, const Uploaded& from, int steps,
                               cudaStream_t stream) {
-  if (from.missed == nullptr) return;
+  if (from.persistence_errors == nullptr) return;
   const auto tiles = static_cast<int>(tiles_along(a.shape) * tiles_across(a.shape));
-  cuda_check(launch(persistence_kernel<>, {dim3(1), persistence_threads, 0, stream}, from.missed,
-                    steps, tiles, a.score + 1),
+  cuda_check(launch(persistence_kernel<>, {dim3(1), persistence_threads, 0, stream},
+                    from.persistence_errors, steps, tiles, a.score + 1),
              "launching the persistence kernel");
 }
 

@@ -26,16 +26,16 @@ class Plan {
   std::size_t first_output = 0;     ///< index of the first product that makes y
   std::vector<Panel> panels;
   std::vector<Tile> tiles;                  ///< of the update kernel
-  std::vector<std::uint32_t> sweep;         ///< SweepTiles, each followed by its row words
+  std::vector<std::uint32_t> sweep_tiles;   ///< SweepTiles, each followed by its row words
   std::vector<std::uint32_t> sweep_starts;  ///< first SweepTile of each thread block, then the end
   std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
   std::size_t master = 0;                   ///< floats of the master
   /// Weight blocks of the working copies of all W0, and of one version of those of all W1.
   std::size_t w0_blocks = 0, w1_blocks = 0;
   std::size_t copies = 0;    ///< 16-bit copies of 16 m, for one version of all swept W1
-  std::size_t scratch = 0;   ///< parts that leave partial sums: of forward products, or of a sweep
+  std::size_t scratch = 0;   ///< parts that store partial sums: of forward products, or of a sweep
   std::size_t counters = 0;  ///< forward products that are split into parts
-  std::size_t scores = 0;    ///< places for score sums: one for each unit; 0 for a sweep
+  std::size_t scores = 0;    ///< score sums: one for each unit; 0 for a sweep
   int columns = 0;           ///< most n of a panel
 
   struct Sweep {
@@ -75,7 +75,7 @@ class Plan {
     for (std::size_t p = 0; p < panels.size(); ++p) {
       const Panel& panel = panels[p];
       const Origin& from = origins_[p];
-      for (std::size_t m = 0; m < panel.m; ++m) {
+      for (std::size_t m = 0; m < panel.m_end; ++m) {
         for (std::size_t n = 0; n < panel.n; ++n) {
           visit(from.start + m * from.per_m + n * from.per_n, index(panel, m, n));
         }
@@ -93,7 +93,7 @@ class Plan {
     std::uint32_t x, r, d0, d1;
   };
   /// What a sweep reads and writes for a panel.
-  struct Made {
+  struct SweepPanel {
     std::uint32_t rows;     ///< index of the first row word of x (W0) or of the targets (W1)
     std::uint32_t out;      ///< first row of h (W0) or d0 (W1)
     std::uint32_t outputs;  ///< W1: first row of y
@@ -119,59 +119,59 @@ class Plan {
   [[nodiscard]] bool is_swept() const { return swept_.padded > 0; }
   /// Whether the panel belongs to a swept W0: it is the only one without a working copy.
   [[nodiscard]] bool swept_w0(const Panel& panel) const {
-    return is_swept() && panel.work == Panel::none;
+    return is_swept() && panel.copy_over_m == Panel::none;
   }
   [[nodiscard]] std::size_t index(const Panel& panel, std::size_t m, std::size_t n) const {
-    return panel.master + (swept_w0(panel) ? swept_master_index(panel.m, panel.n, m, n)
+    return panel.master + (swept_w0(panel) ? swept_master_index(panel.m_end, panel.n, m, n)
                                            : master_index(panel.n, m, n));
   }
 
   void add_unit(std::size_t u) {
-    const UnitRows of = add_unit_rows(u);
+    const UnitRows unit_rows = add_unit_rows(u);
     for (std::size_t first = 0; first < count(net_.hidden); first += panel_width) {
       if (is_swept()) {
-        add_swept_w0(u, of, first);
+        add_swept_w0(u, unit_rows, first);
       } else {
-        add_w0(u, of, first);
+        add_w0(u, unit_rows, first);
       }
     }
     if (is_swept()) {
-      add_swept_w1(u, of);
+      add_swept_w1(u, unit_rows);
     } else {
-      add_w1(u, of);
+      add_w1(u, unit_rows);
     }
   }
   void add_panel(Panel panel, Origin origin) {
     columns = std::max(columns, static_cast<int>(panel.n));
     panel.master = master;
-    master += ceil(panel.m, 16) * 16 * panel.n;
+    master += ceil(panel.m_end, 16) * 16 * panel.n;
     panels.push_back(panel);
     origins_.push_back(origin);
   }
   /// A panel of unit u's W0, for its hidden values from `first` on. It has no working copy yet.
-  [[nodiscard]] Panel w0_panel(std::size_t u, const UnitRows& of, std::size_t first) const {
+  [[nodiscard]] Panel w0_panel(std::size_t u, const UnitRows& unit_rows, std::size_t first) const {
     Panel panel{};
-    panel.m_rows = of.x;
-    panel.m = word(count(net_.units[u].inputs));
-    panel.n_rows = of.d0 + word(first);
+    panel.m_rows = unit_rows.x;
+    panel.m_end = word(count(net_.units[u].inputs));
+    panel.n_rows = unit_rows.d0 + word(first);
     panel.n = word(std::min(count(panel_width), count(net_.hidden) - first));
     panel.layer = word(count(net_.units[u].layer));
-    panel.work = Panel::none;
-    panel.work_y = Panel::none;
+    panel.copy_over_m = Panel::none;
+    panel.copy_over_n = Panel::none;
     return panel;
   }
   /// A panel of unit u's W1, for `n` columns of the representation, whose row words start at index
   /// `r`. It has no working copy yet.
-  [[nodiscard]] Panel w1_panel(std::size_t u, const UnitRows& of, std::uint32_t r,
+  [[nodiscard]] Panel w1_panel(std::size_t u, const UnitRows& unit_rows, std::uint32_t r,
                                std::size_t n) const {
     Panel panel{};
-    panel.m_rows = of.d1;
-    panel.m = word(count(net_.units[u].outputs));
+    panel.m_rows = unit_rows.d1;
+    panel.m_end = word(count(net_.units[u].outputs));
     panel.n_rows = r;
     panel.n = word(n);
     panel.layer = word(count(net_.units[u].layer));
-    panel.work = Panel::none;
-    panel.work_y = Panel::none;
+    panel.copy_over_m = Panel::none;
+    panel.copy_over_n = Panel::none;
     return panel;
   }
   [[nodiscard]] Origin w0_origin(std::size_t u, std::size_t first) const {
@@ -184,20 +184,21 @@ class Plan {
 
   // plan_rows.hpp: the rows that a unit reads and writes
   UnitRows add_unit_rows(std::size_t u);
-  std::uint32_t add_range(Stream stream, std::size_t first, std::size_t n);
+  std::uint32_t add_range(RowArray array, std::size_t first, std::size_t n);
   std::uint32_t add_inputs(std::size_t u);
-  void add_patch(std::size_t u, Stream stream);
-  void add_sources(std::span<const std::uint32_t> sources, Stream stream);
+  void add_patch(std::size_t u, RowArray array);
+  void add_sources(std::span<const std::uint32_t> sources, RowArray array);
   std::uint32_t add_representation(std::size_t u);
   void pad_panel(std::uint32_t start);
 
   // plan_products.hpp: products and working copies where nothing is swept; the update kernel's
   // tiles
-  void add_w0(std::size_t u, const UnitRows& of, std::size_t first);
-  void add_forward(std::size_t u, const UnitRows& of, std::size_t first);
-  void add_w1(std::size_t u, const UnitRows& of);
-  void add_errors(std::size_t u, const UnitRows& of, std::size_t first);
-  void add_outputs(std::size_t u, const UnitRows& of, std::size_t work_y, std::size_t group);
+  void add_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first);
+  void add_forward(std::size_t u, const UnitRows& unit_rows, std::size_t first);
+  void add_w1(std::size_t u, const UnitRows& unit_rows);
+  void add_errors(std::size_t u, const UnitRows& unit_rows, std::size_t first);
+  void add_outputs(std::size_t u, const UnitRows& unit_rows, std::size_t copy_over_n,
+                   std::size_t group);
   void place_w1_copies();
   void add_tiles(Panel panel);
   void collect(std::vector<Product>& list);
@@ -206,18 +207,18 @@ class Plan {
   [[nodiscard]] std::vector<std::size_t> swept_order() const;
   [[nodiscard]] std::size_t shares_each() const;
   [[nodiscard]] std::size_t least_rows(const Panel& panel) const;
-  [[nodiscard]] std::vector<Piece> share_out() const;
-  [[nodiscard]] std::vector<Piece> share_out(const std::vector<std::size_t>& order,
-                                             std::size_t most) const;
+  [[nodiscard]] std::vector<Piece> balance_shares() const;
+  [[nodiscard]] std::vector<Piece> fill_shares(const std::vector<std::size_t>& order,
+                                               std::size_t most) const;
   void number_parts(std::vector<Piece>& pieces);
 
   // plan_sweep.hpp: a sweep's panels and tiles
-  void add_swept_w0(std::size_t u, const UnitRows& of, std::size_t first);
-  void add_swept_w1(std::size_t u, const UnitRows& of);
+  void add_swept_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first);
+  void add_swept_w1(std::size_t u, const UnitRows& unit_rows);
   void add_sweep();
   void add_block(const std::vector<Piece>& mine);
   [[nodiscard]] SweepTile tile_of(const Piece& piece) const;
-  void name_next(SweepTile& tile, const Piece& next) const;
+  void describe_next(SweepTile& tile, const Piece& next) const;
   void add_words(const SweepTile& tile);
   void add_row_words(std::uint32_t first, std::size_t n, std::size_t room);
 
@@ -226,8 +227,8 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<Made> made_;    ///< by panel, for a sweep
-  std::vector<Parts> parts_;  ///< by panel, for a sweep
+  std::vector<SweepPanel> sweep_panels_;  ///< by panel, for a sweep
+  std::vector<Parts> parts_;              ///< by panel, for a sweep
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };

@@ -17,15 +17,15 @@
 namespace pvm::inline v0::detail::batch {
 
 /// Adds a panel of W0, for the hidden values from `first` on, and its forward product.
-inline void Plan::add_w0(std::size_t u, const UnitRows& of, std::size_t first) {
-  Panel panel = w0_panel(u, of, first);
-  panel.work = word(w0_blocks);
+inline void Plan::add_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
+  Panel panel = w0_panel(u, unit_rows, first);
+  panel.copy_over_m = word(w0_blocks);
   add_panel(panel, w0_origin(u, first));
-  add_forward(u, of, first);
+  add_forward(u, unit_rows, first);
 }
 
 /// Adds the product that makes these hidden values, in parts of about equal length.
-inline void Plan::add_forward(std::size_t u, const UnitRows& of, std::size_t first) {
+inline void Plan::add_forward(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   const std::size_t blocks = ceil(count(net_.units[u].inputs), block_);
   const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
   const std::size_t parts = ceil(blocks, each);
@@ -33,7 +33,7 @@ inline void Plan::add_forward(std::size_t u, const UnitRows& of, std::size_t fir
     const std::size_t start = k * each;
     Product p{};
     p.role = Role::forward;
-    p.rows = of.x + word(start * block_);
+    p.rows = unit_rows.x + word(start * block_);
     p.weights = word(w0_blocks + start);
     p.blocks = word(std::min(blocks, start + each) - start);
     p.depth = p.blocks * word(block_);
@@ -54,39 +54,39 @@ inline void Plan::add_forward(std::size_t u, const UnitRows& of, std::size_t fir
 
 /// Adds W1 in panels of 56 columns. All panels have a working copy for y; panels with columns of
 /// hidden values also have one for d0.
-inline void Plan::add_w1(std::size_t u, const UnitRows& of) {
+inline void Plan::add_w1(std::size_t u, const UnitRows& unit_rows) {
   const std::size_t outputs = count(net_.units[u].outputs);
   const std::size_t representation = count(net_.units[u].representation);
   const std::size_t width = count(panel_width);
   const std::size_t count_panels = ceil(representation, width);
   const std::size_t depth_blocks = count(panel_depth) / block_;
   const std::size_t group = count_panels * depth_blocks;
-  const std::size_t work_y = w1_blocks;
+  const std::size_t copy_over_n = w1_blocks;
   w1_blocks += ceil(ceil(outputs, 16) * 16, width) * group;
   for (std::size_t k = 0; k < count_panels; ++k) {
     const std::size_t first = k * width;
-    Panel panel =
-        w1_panel(u, of, of.r + word(k * panel_depth), std::min(width, representation - first));
-    panel.flips = 1;
-    panel.work_y = word(work_y + k * depth_blocks);
-    panel.group = word(group);
+    Panel panel = w1_panel(u, unit_rows, unit_rows.r + word(k * panel_depth),
+                           std::min(width, representation - first));
+    panel.double_buffered = 1;
+    panel.copy_over_n = word(copy_over_n + k * depth_blocks);
+    panel.group_blocks = word(group);
     if (first < count(net_.hidden)) {
-      panel.work = word(w1_blocks);
-      add_errors(u, of, first);
+      panel.copy_over_m = word(w1_blocks);
+      add_errors(u, unit_rows, first);
       w1_blocks += ceil(outputs, block_);
     }
     add_panel(panel, w1_origin(u, first));
   }
-  add_outputs(u, of, work_y, group);
+  add_outputs(u, unit_rows, copy_over_n, group);
 }
 
 /// Adds the product that makes d0 of the hidden values from `first` on. The first one of a unit
 /// also stores d1 and the score.
-inline void Plan::add_errors(std::size_t u, const UnitRows& of, std::size_t first) {
+inline void Plan::add_errors(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   const Unit& unit = net_.units[u];
   Product p{};
   p.role = Role::errors;
-  p.rows = of.x;
+  p.rows = unit_rows.x;
   p.depth = word(count(unit.outputs));
   p.weights = word(w1_blocks);
   p.blocks = word(ceil(count(unit.outputs), block_));
@@ -100,14 +100,14 @@ inline void Plan::add_errors(std::size_t u, const UnitRows& of, std::size_t firs
   errors_.push_back(p);
 }
 
-/// Adds the product that makes y. W1's copies for it start at weight block `work_y`; every 56
+/// Adds the product that makes y. W1's copies for it start at weight block `copy_over_n`; every 56
 /// outputs take `group` blocks, those of all panels.
-inline void Plan::add_outputs(std::size_t u, const UnitRows& of, std::size_t work_y,
+inline void Plan::add_outputs(std::size_t u, const UnitRows& unit_rows, std::size_t copy_over_n,
                               std::size_t group) {
   Product p{};
   p.role = Role::outputs;
-  p.rows = of.r;
-  p.weights = word(work_y);
+  p.rows = unit_rows.r;
+  p.weights = word(copy_over_n);
   p.blocks = word(group);
   p.out = output_start[u];
   p.count = word(count(net_.units[u].outputs));
@@ -118,9 +118,9 @@ inline void Plan::add_outputs(std::size_t u, const UnitRows& of, std::size_t wor
 inline void Plan::place_w1_copies() {
   const std::uint32_t behind = word(w0_blocks);
   for (Panel& panel : panels) {
-    if (panel.work_y == Panel::none) continue;
-    if (panel.work != Panel::none) panel.work += behind;
-    panel.work_y += behind;
+    if (panel.copy_over_n == Panel::none) continue;
+    if (panel.copy_over_m != Panel::none) panel.copy_over_m += behind;
+    panel.copy_over_n += behind;
   }
   for (Product& p : errors_) p.weights += behind;
   for (Product& p : outputs_) p.weights += behind;
@@ -128,13 +128,13 @@ inline void Plan::place_w1_copies() {
 
 /// Adds the tiles of a panel for the update kernel.
 inline void Plan::add_tiles(Panel panel) {
-  for (panel.first = 0; panel.first < panel.m; panel.first += tile_rows) {
+  for (panel.m_begin = 0; panel.m_begin < panel.m_end; panel.m_begin += tile_rows) {
     Tile tile{};
     tile.panel = panel;
     for (std::uint32_t i = 0; i < tile_rows + panel_width; ++i) {
       const bool is_m = i < tile_rows;
-      const std::uint32_t at = is_m ? panel.first + i : i - tile_rows;
-      tile.rows[i] = at < (is_m ? panel.m : panel.n)
+      const std::uint32_t at = is_m ? panel.m_begin + i : i - tile_rows;
+      tile.rows[i] = at < (is_m ? panel.m_end : panel.n)
                          ? rows[(is_m ? panel.m_rows : panel.n_rows) + at]
                          : zero_row;
     }

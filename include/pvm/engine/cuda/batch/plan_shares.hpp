@@ -25,7 +25,7 @@ inline std::vector<std::size_t> Plan::swept_order() const {
   std::vector<std::size_t> order(panels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto height = [&](std::size_t panel) {
-    const Unit& unit = net_.units[made_[panel].unit];
+    const Unit& unit = net_.units[sweep_panels_[panel].unit];
     return (unit.row + 0.5) / spec_.layer_shapes[count(unit.layer)];
   };
   std::stable_sort(order.begin(), order.end(),
@@ -36,7 +36,7 @@ inline std::vector<std::size_t> Plan::swept_order() const {
 /// Number of shares for each thread block.
 inline std::size_t Plan::shares_each() const {
   std::size_t all = 0;
-  for (const Panel& panel : panels) all += ceil(panel.m, count(sweep_rows));
+  for (const Panel& panel : panels) all += ceil(panel.m_end, count(sweep_rows));
   return std::max<std::size_t>(1, all / (share_tiles * swept_.blocks));
 }
 
@@ -48,45 +48,45 @@ inline std::size_t Plan::least_rows(const Panel& panel) const {
 
 /// The tiles, in such shares that the most expensive share is as cheap as possible: a binary search
 /// for the lowest cost limit with which the number of shares suffices.
-inline std::vector<Plan::Piece> Plan::share_out() const {
+inline std::vector<Plan::Piece> Plan::balance_shares() const {
   const std::vector<std::size_t> order = swept_order();
   const std::size_t shares = shares_each() * swept_.blocks;
   std::size_t least = 0, most = 0;
   const SweepCycles cycles = sweep_cycles(swept_.padded);
   for (const Panel& panel : panels) {
-    const bool forward = swept_w0(panel);
+    const bool is_w0 = swept_w0(panel);
     const std::size_t each =
-        cycles.part + cycles.tile(forward, least_rows(panel)) + cycles.results(forward);
+        cycles.part + cycles.tile(is_w0, least_rows(panel)) + cycles.results(is_w0);
     least = std::max(least, each);
-    most += ceil(panel.m, 16) * each;
+    most += ceil(panel.m_end, 16) * each;
   }
   while (least < most) {
     const std::size_t middle = (least + most) / 2;
-    if (share_out(order, middle).back().share < shares) {
+    if (fill_shares(order, middle).back().share < shares) {
       most = middle;
     } else {
       least = middle + 1;
     }
   }
-  return share_out(order, most);
+  return fill_shares(order, most);
 }
 
 /// The tiles of the panels in `order`, filled into shares that cost at most `most` cycles each. A
 /// tile that exceeds what is left of a share is cut.
-inline std::vector<Plan::Piece> Plan::share_out(const std::vector<std::size_t>& order,
-                                                std::size_t most) const {
+inline std::vector<Plan::Piece> Plan::fill_shares(const std::vector<std::size_t>& order,
+                                                  std::size_t most) const {
   const SweepCycles cycles = sweep_cycles(swept_.padded);
   std::vector<Piece> pieces;
   std::size_t share = 0, spent = 0;
   for (const std::size_t k : order) {
-    const bool forward = swept_w0(panels[k]);
+    const bool is_w0 = swept_w0(panels[k]);
     const std::size_t cut = least_rows(panels[k]);
-    for (std::size_t first = 0; first < panels[k].m;) {
+    for (std::size_t first = 0; first < panels[k].m_end;) {
       const std::size_t start = spent + (first == 0 || spent == 0 ? cycles.part : 0);
-      const std::size_t left = panels[k].m - first;
+      const std::size_t left = panels[k].m_end - first;
       const std::size_t m = std::min(count(sweep_rows), left);
       const auto with = [&](std::size_t taken) {
-        return start + cycles.tile(forward, taken) + (taken == left ? cycles.results(forward) : 0);
+        return start + cycles.tile(is_w0, taken) + (taken == left ? cycles.results(is_w0) : 0);
       };
       std::size_t fits = m;
       while (fits > 0 && with(fits) > most) fits = (fits - 1) / cut * cut;

@@ -3,7 +3,7 @@
 #pragma once
 
 /// What a precision means to the batched engine: the type of the mma operands, the tensor-core
-/// instructions, and the type in which values in [0, 1] are stored from step to step (`Kept`).
+/// instructions, and the type in which values in [0, 1] are stored from step to step (`Stored`).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -56,7 +56,7 @@ struct PlainFloat {
 /// Operands of 16 bits: an mma instruction multiplies 16 x 16 by 16 x 8.
 struct SixteenBits {
   using Word = std::uint16_t;  ///< an operand's bits
-  using Kept = Fraction16;
+  using Stored = Fraction16;
   static constexpr int block = 32;         ///< depth of a weight block
   static constexpr bool in_parts = false;  ///< whether long sums are added up from shorter ones
   static constexpr int most_tiles = 2;     ///< tiles of 16 sequences in a warp's registers
@@ -64,7 +64,7 @@ struct SixteenBits {
 /// Operands of 32 bits: an mma instruction multiplies 16 x 8 by 8 x 8.
 struct ThirtyTwoBits {
   using Word = std::uint32_t;
-  using Kept = PlainFloat;
+  using Stored = PlainFloat;
   static constexpr int block = 16;
 };
 
@@ -78,7 +78,7 @@ struct Math;  // for fp32, tf32, bf16 and fp16
 //     pair(low, high)           two operands in the halves of a 32-bit word
 //     low_value(pair), high_value(pair)
 //     multiply_shallow          c += a b, half as deep as `multiply`
-//     multiply_group, multiply_square, multiply_held    wgmma, see group_products.cuh
+//     multiply_group, multiply_square, multiply_registers    wgmma, see group_products.cuh
 
 template <>
 struct Math<bf16> : SixteenBits {
@@ -112,9 +112,9 @@ struct Math<bf16> : SixteenBits {
     multiply_square_bf16<RowBytes>(c, a, b);
   }
   template <int RowBytes, int Octets>
-  __device__ static void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4],
-                                       GroupOperand b, bool adds) {
-    multiply_held_bf16<RowBytes>(c, a, b, adds);
+  __device__ static void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4],
+                                            GroupOperand b, bool adds) {
+    multiply_registers_bf16<RowBytes>(c, a, b, adds);
   }
 };
 
@@ -157,9 +157,9 @@ struct Math<fp16> : SixteenBits {
     multiply_square_fp16<RowBytes>(c, a, b);
   }
   template <int RowBytes, int Octets>
-  __device__ static void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4],
-                                       GroupOperand b, bool adds) {
-    multiply_held_fp16<RowBytes>(c, a, b, adds);
+  __device__ static void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4],
+                                            GroupOperand b, bool adds) {
+    multiply_registers_fp16<RowBytes>(c, a, b, adds);
   }
 };
 

@@ -142,13 +142,13 @@ __device__ __forceinline__ void multiply_part(Sums<Tiles>& sums, Multiply&& mult
 }
 
 /// A product over `blocks` weight blocks, which lie from `weights` on. `shared`: the stages.
-/// `bring(first_row, rows, to)` copies `rows` rows to the stage `to`, asynchronously (cp.async).
-/// `turn(first_row, to)` is called once the rows of a stage are there, before other threads read
-/// them: a thread may change those that it has copied itself. The partial sums end up in shared
-/// memory, [deep][56][sum_stride], where `read_sum` adds them in a fixed order.
-template <class M, class S, class Bring, class Turn>
+/// `load(first_row, rows, to)` copies `rows` rows to the stage `to`, asynchronously (cp.async).
+/// `transform(first_row, to)` is called once the rows of a stage are there, before other threads
+/// read them: a thread may change those that it has copied itself. The partial sums end up in
+/// shared memory, [deep][56][sum_stride], where `read_sum` adds them in a fixed order.
+template <class M, class S, class Load, class Transform>
 __device__ __forceinline__ void product(unsigned char* shared, const std::uint32_t* weights,
-                                        int blocks, Bring&& bring, Turn&& turn) {
+                                        int blocks, Load&& load, Transform&& transform) {
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int across = warp % S::across;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
         const int i = static_cast<int>(threadIdx.x) + k * threads;
         if (i < here * (block_bytes / 16)) copy_async(w + i * 16, from + i * 16);
       }
-      bring(first * M::block, here * M::block, to);
+      load(first * M::block, here * M::block, to);
     }
     copies_commit();
   };
@@ -178,7 +178,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
   for (int i = 0; i < S::stages - 1; ++i) issue(i);
   for (int stage = 0; stage < count; ++stage) {
     copies_wait<S::stages - 2>();
-    turn(stage * S::rows, shared + stage % S::stages * S::stage_bytes);
+    transform(stage * S::rows, shared + stage % S::stages * S::stage_bytes);
     __syncthreads();
     issue(stage + S::stages - 1);
     const unsigned char* at = shared + stage % S::stages * S::stage_bytes;
@@ -212,27 +212,27 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
   __syncthreads();
 }
 
-/// Copies `count` rows to the stage `to`, asynchronously. `places`: where they lie in the arena, in
-/// units of 16 bytes; `from`: the arena plus the byte offset in a row of the 16 bytes that the
+/// Copies `count` rows to the stage `to`, asynchronously. `offsets`: where they lie in the arena,
+/// in units of 16 bytes; `from`: the arena plus the byte offset in a row of the 16 bytes that the
 /// thread copies of each row.
 template <class S>
-__device__ __forceinline__ void bring_rows(const std::uint32_t* places, int count,
-                                           const unsigned char* from, unsigned char* to) {
+__device__ __forceinline__ void load_rows(const std::uint32_t* offsets, int count,
+                                          const unsigned char* from, unsigned char* to) {
   constexpr int each = S::rows * S::chunks / threads;
   static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
   const int first = static_cast<int>(threadIdx.x) / S::chunks;
   to += first * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
-  std::uint32_t place[each];
+  std::uint32_t offset[each];
 #pragma unroll
   for (int k = 0; k < each; ++k) {
     const int row = first + k * (threads / S::chunks);
-    place[k] = row < count ? places[row] : 0;
+    offset[k] = row < count ? offsets[row] : 0;
   }
 #pragma unroll
   for (int k = 0; k < each; ++k) {
     const int row = first + k * (threads / S::chunks);
     if (row < count) {
-      copy_row_async(to + k * (threads / S::chunks) * S::stride, from, place[k]);
+      copy_row_async(to + k * (threads / S::chunks) * S::stride, from, offset[k]);
     }
   }
 }

@@ -28,15 +28,15 @@ __global__ void __launch_bounds__(threads, 2)
   const Product p = a.products[first + blockIdx.x];
   wait_for_previous_kernel();
   if (threadIdx.x == 0) {
-    state.cursor = a.first->cursor;
-    if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.second = state.cursor;
+    state.cursor = a.step_start->cursor;
+    if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.update_cursor = state.cursor;
   }
   __syncthreads();
   const bool older = p.role == Role::outputs;  // y of the step before is computed
-  if (older && state.cursor.owed == 0) return;
-  if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
-    state.streams[threadIdx.x] =
-        stream_place<M>(a, static_cast<Stream>(threadIdx.x), state.cursor, older ? 1 : 0, 0);
+  if (older && state.cursor.work_pending == 0) return;
+  if (threadIdx.x < static_cast<unsigned>(RowArray::count)) {
+    state.array_offsets[threadIdx.x] =
+        array_offset<M>(a, static_cast<RowArray>(threadIdx.x), state.cursor, older ? 1 : 0, 0);
   }
   __syncthreads();
   switch (p.role) {

@@ -50,13 +50,13 @@ class RunStreams {
 
   /// Allocates `to` with the contents of `from`.
   template <class T>
-  void put(DeviceArray<T>& to, const std::vector<T>& from) const {
+  void allocate(DeviceArray<T>& to, const std::vector<T>& from) const {
     to = DeviceArray<T>(from.size());
     write(to.get(), from);
   }
   /// Allocates `to` with `n` zeros. They are written asynchronously, on the compute stream.
   template <class T>
-  void put_zeros(DeviceArray<T>& to, std::size_t n) const {
+  void allocate_zeros(DeviceArray<T>& to, std::size_t n) const {
     to = DeviceArray<T>(n);
     if (n > 0) clear(to, "clearing memory");
   }

@@ -99,7 +99,8 @@ class SchemeChooser {
       int columns = net_.hidden;
       for (const Unit& unit : net_.units) columns = std::max(columns, unit.representation);
       const auto shared = SweepLauncher<M, Batch>{padded, false}.shared_bytes();
-      return device_.overlaps && columns <= panel_width && layers() <= most_swept_layers &&
+      return device_.is_hopper_or_later && columns <= panel_width &&
+             layers() <= most_swept_layers &&
              static_cast<std::size_t>(shared) <= device_.shared_bytes &&
              youngest_suffices(spec_.momentum, rate, M::epsilon);
     }

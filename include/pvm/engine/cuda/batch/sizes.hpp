@@ -44,7 +44,7 @@ constexpr int swept_size(int batch) {
   return std::end(swept_sizes)[-1];
 }
 
-/// Calls what.operator()<Slice>(), with `slice` (from `choose_slice`) as a compile-time constant.
+/// Calls `what.operator()<Slice>()`, with `slice` (from `choose_slice`) as a compile-time constant.
 template <class M, int Batch, class What>
 void with_slice(int slice, What&& what) {
   constexpr int most = 128 * M::most_tiles;
@@ -54,7 +54,7 @@ void with_slice(int slice, What&& what) {
     what.template operator()<choose_slice(Batch, most)>();
   }
 }
-/// Calls what.operator()<Bp>(), with `padded` (one of `swept_sizes`) as a compile-time constant.
+/// Calls `what.operator()<Bp>()`, with `padded` (one of `swept_sizes`) as a compile-time constant.
 template <int Batch, class What>
 void with_swept_size(int padded, What&& what) {
   if constexpr (Batch == dynamic) {

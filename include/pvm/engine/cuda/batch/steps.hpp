@@ -40,15 +40,15 @@ class Steps {
   void begin_at(std::uint64_t step) {
     step_ = start_ = step;
     write_cursors();
-    owed_ = false;
+    w0_update_pending_ = false;
     write_last_table();
-    publish();
+    write_copies();
   }
   /// To be called when the masters have been replaced by W(step), so that no gradient is listed any
   /// more. The update kernel's working copies are copies of W already; a sweep's are renewed.
   void forget_gradients() const {
     write_last_table();
-    if (scheme_.swept) publish();
+    if (scheme_.swept) write_copies();
   }
 
   /// Captures graphs of one and of Tuning::graph_steps steps. They can be replayed because
@@ -75,14 +75,14 @@ class Steps {
   /// To be called after `steps` steps have been launched.
   void advance(std::uint64_t steps) {
     step_ += steps;
-    owed_ = scheme_.swept;
+    w0_update_pending_ = scheme_.swept;
   }
 
   /// W(step) in the master's order.
   [[nodiscard]] std::vector<float> weights() {
     catch_up();
     kernels_.read(arguments_now(), streams_.compute());
-    return streams_.download(memory_.copy.get(), memory_.copy.size());
+    return streams_.download(memory_.weights_out.get(), memory_.weights_out.size());
   }
   /// Computes y of the last step. A sweep computes y two steps late and does not store it: there,
   /// also computes y of the step before the last.
@@ -103,8 +103,8 @@ class Steps {
   [[nodiscard]] int made_outputs() const {
     return static_cast<int>(std::min<std::uint64_t>(2, step_ - start_));
   }
-  /// The cursor `back` steps ago, with `owed` 0.
-  [[nodiscard]] Cursor cursor(std::uint64_t back) const {
+  /// The cursor `back` steps ago, with `work_pending` 0.
+  [[nodiscard]] StepCursor cursor(std::uint64_t back) const {
     const Shape& s = scheme_.shape;
     const auto at = [&](int slots) {
       return static_cast<std::uint32_t>(ring_slot(step_, back, static_cast<std::size_t>(slots)));
@@ -122,9 +122,10 @@ class Steps {
   void write_cursors() {
     const Arguments a = memory_.arguments();
     StepStart start{cursor(0), {}};
-    for (int i = 0; i < start_places; ++i) start.places[i] = start_place<M>(a, start.cursor, i);
+    for (int i = 0; i < array_offset_count; ++i)
+      start.array_offsets[i] = step_start_offset<M>(a, start.cursor, i);
     if (scheme_.swept) {  // give all partial sums the tag that the next step does not wait for
-      const int other = sum_mark(start.cursor.step) != 0 ? 0 : 0xff;
+      const int other = step_tag(start.cursor.step) != 0 ? 0 : 0xff;
       streams_.clear(memory_.scratch, "clearing sums", other);
     }
     streams_.write(memory_.step_start.get(), std::vector(memory_.step_starts(), start));
@@ -146,24 +147,24 @@ class Steps {
   }
   /// Arguments for tasks between steps: with a table and a cursor of the last step.
   [[nodiscard]] Arguments arguments_now() const {
-    streams_.write(memory_.now_table.get(), table_now());
+    streams_.write(memory_.table_override.get(), table_now());
     streams_.write(memory_.cursors.get() + 1, std::vector{cursor(1)});
     Arguments a = memory_.arguments();
-    a.now_table = memory_.now_table.get();
-    a.second = memory_.cursors.get() + 1;
+    a.table_override = memory_.table_override.get();
+    a.update_cursor = memory_.cursors.get() + 1;
     return a;
   }
 
   /// After a sweep, W0 lacks the last step's update: makes it now.
   void catch_up() {
-    if (!std::exchange(owed_, false)) return;
-    kernels_.settle(memory_.arguments(), streams_.compute());
+    if (!std::exchange(w0_update_pending_, false)) return;
+    kernels_.update_w0(memory_.arguments(), streams_.compute());
     write_cursors();
   }
   /// Writes the working copies of the current W.
-  void publish() const {
-    if (!scheme_.swept) return kernels_.publish(arguments_now(), streams_.compute());
-    kernels_.publish(memory_.arguments(), streams_.compute());
+  void write_copies() const {
+    if (!scheme_.swept) return kernels_.write_copies(arguments_now(), streams_.compute());
+    kernels_.write_copies(memory_.arguments(), streams_.compute());
     streams_.synchronize();  // a next sweep could load masters while this one still stores them
   }
 
@@ -176,7 +177,7 @@ class Steps {
   bool captured_ = false;
   std::uint64_t step_ = 0;
   std::uint64_t start_ = 0;  // the step at which the run began, or last continued from a state
-  bool owed_ = false;        // whether W0 still lacks the last step's update
+  bool w0_update_pending_ = false;  // whether W0 still lacks the last step's update
 };
 
 }  // namespace pvm::inline v0::detail::batch

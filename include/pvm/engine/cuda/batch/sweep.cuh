@@ -27,9 +27,10 @@
 /// thread blocks of a streaming multiprocessor (SM) run independently but for sums that they share:
 /// they hide each other's latencies.
 ///
-/// Four producer warps (sweep_bringer.cuh) load tiles, gathered rows and copies of W1 as far ahead
-/// as there is room. Four consumer warps (sweeper.cuh, sweep_worker.cuh, sweep_results.cuh) compute
-/// and load their own masters. mbarriers in shared memory synchronise them (`SweepState`):
+/// Four producer warps (sweep_producer.cuh) load tiles, gathered rows and copies of W1 as far ahead
+/// as there is room. Four consumer warps (sweep_consumer.cuh, sweep_consumer_base.cuh,
+/// sweep_results.cuh) compute and load their own masters. mbarriers in shared memory synchronise
+/// them (`SweepState`):
 ///
 ///     what      filled by                    `full` waited for by    emptied by
 ///     tiles     a producer thread, in bulk   all warps               consumers
@@ -47,8 +48,8 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/batch/sizes.hpp>
-#include <pvm/engine/cuda/batch/sweep_bringer.cuh>
-#include <pvm/engine/cuda/batch/sweeper.cuh>
+#include <pvm/engine/cuda/batch/sweep_consumer.cuh>
+#include <pvm/engine/cuda/batch/sweep_producer.cuh>
 #include <pvm/engine/cuda/check.hpp>
 #include <pvm/engine/cuda/instructions/copies.cuh>
 #include <pvm/engine/cuda/instructions/group_products.cuh>
@@ -65,7 +66,7 @@ template <int Bp>
 inline constexpr int resident_sweeps = SweepShape<Bp>::blocks - (multiplies_in_groups ? 0 : 1);
 
 /// The work of a thread block: the tiles that the plan gives it, for `task`. In a step it also
-/// leaves the cursor for its next sweep.
+/// writes the cursor for its next sweep.
 template <class M, int Bp, SweepKind Kind>
 __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   using S = SweepShape<Bp>;
@@ -74,57 +75,61 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
   if (i == 0) {
-    // `fill`, `leave`: arrivals per use at `full` and `empty`.
-    const auto prepare = [](Exchange& exchange, unsigned fill, unsigned leave) {
-      barrier_init(&exchange.full, fill);
-      barrier_init(&exchange.empty, leave);
+    // `full_arrivals`, `empty_arrivals`: arrivals per use at `full` and `empty`.
+    const auto prepare = [](SlotBarriers& barriers, unsigned full_arrivals,
+                            unsigned empty_arrivals) {
+      mbarrier_init(&barriers.full, full_arrivals);
+      mbarrier_init(&barriers.empty, empty_arrivals);
     };
-    constexpr unsigned computing = S::warps * warp_arrivals;
-    for (Exchange& exchange : state.stages) prepare(exchange, S::bringers, computing);
-    for (Exchange& exchange : state.n) prepare(exchange, S::bringers, computing);
-    for (Exchange& exchange : state.tiles) {
-      prepare(exchange, 1, Bringer<M, Bp, Kind>::tile_readers);
+    constexpr unsigned consumer_arrivals = S::consumer_warps * warp_arrivals;
+    for (SlotBarriers& barriers : state.stages)
+      prepare(barriers, S::producer_threads, consumer_arrivals);
+    for (SlotBarriers& barriers : state.n)
+      prepare(barriers, S::producer_threads, consumer_arrivals);
+    for (SlotBarriers& barriers : state.tiles) {
+      prepare(barriers, 1, SweepProducer<M, Bp, Kind>::tile_readers);
     }
-    for (auto& places : state.masters) {
-      for (CopyBarrier& masters : places) barrier_init(&masters, 1);
+    for (auto& of_warp : state.masters) {
+      for (MBarrier& masters : of_warp) mbarrier_init(&masters, 1);
     }
   }
   __syncthreads();
-  const bool brings = i >= S::warps * 32;
-  Bringer<M, Bp, Kind> bringer(a, task, state, shared);
-  Sweeper<M, Bp, Kind> sweeper(a, task, state, shared);
-  if (brings) bringer.start();
+  const bool is_producer = i >= S::consumer_warps * 32;
+  SweepProducer<M, Bp, Kind> producer(a, task, state, shared);
+  SweepConsumer<M, Bp, Kind> consumer(a, task, state, shared);
+  if (is_producer) producer.start();
   wait_for_previous_kernel();
-  if (brings) {
-    leave_registers<S::bringing_registers>();
-    bringer.look();
-    bringer.run();
+  if (is_producer) {
+    release_registers<S::producer_registers>();
+    producer.read_step_start();
+    producer.run();
     return;
   }
-  const Cursor cursor = a.first[blockIdx.x].cursor;
-  take_registers<S::computing_registers>();
-  sweeper.start();
+  const StepCursor cursor = a.step_start[blockIdx.x].cursor;
+  take_registers<S::consumer_registers>();
+  consumer.start();
   if (i == 0) state.cursor = cursor;
   if (i < 32) {  // which sequences exist and are scored, eight a lane
     static_assert(Bp / 8 <= 32);
     const bool some = i < Bp / 8;
-    const unsigned who = some ? ErrorMath<M>::look(a, cursor, static_cast<std::size_t>(i) * 8) : 0U;
-    if (some) state.who[i] = static_cast<std::uint16_t>(who);
-    const bool all = __all_sync(~0U, who >> 8 == (who & 0xffU)) != 0;
+    const unsigned masks =
+        some ? ErrorMath<M>::masks_of(a, cursor, static_cast<std::size_t>(i) * 8) : 0U;
+    if (some) state.sequence_masks[i] = static_cast<std::uint16_t>(masks);
+    const bool all = __all_sync(~0U, masks >> 8 == (masks & 0xffU)) != 0;
     if (i == 0) state.all_scored = all;
   }
-  for (int k = i; k < 2 * a.shape.layers; k += S::warps * 32) {
-    const int layer = k >> 1, now = k & 1;
-    const float* table =
-        a.tables + static_cast<std::size_t>(slot_before(cursor.frame, a.shape.frames, 1 - now)) *
-                       static_cast<std::size_t>(a.shape.table);
+  for (int k = i; k < 2 * a.shape.layers; k += S::consumer_warps * 32) {
+    const int layer = k >> 1, current = k & 1;
+    const float* table = a.tables + static_cast<std::size_t>(
+                                        slot_before(cursor.frame, a.shape.frames, 1 - current)) *
+                                        static_cast<std::size_t>(a.shape.table);
     const float* rates = table + 4 + layer * 2 * a.shape.terms;
-    state.rates[now][layer][0] = now != 0 || cursor.owed != 0 ? rates[0] : 0.0F;
-    state.rates[now][layer][1] = rates[1];
-    if (k == 1) state.keeps = table[1] != 0.0F;
+    state.rates[current][layer][0] = current != 0 || cursor.work_pending != 0 ? rates[0] : 0.0F;
+    state.rates[current][layer][1] = rates[1];
+    if (k == 1) state.stores_d1 = table[1] != 0.0F;
   }
-  sync_warps(sweepers_meet, S::warps * 32);
-  sweeper.run();
+  named_barrier_sync(consumer_barrier, S::consumer_warps * 32);
+  consumer.run();
 }
 /// Steps have kernels of their own (`Kind`), without the code of the other tasks, because the
 /// instruction cache has no room for more. Grid: the plan's thread blocks.

@@ -7,7 +7,7 @@
 ///
 /// In the products of W0 and in W1^T d1 hidden values are the rows, 16 a warp. The accumulators of
 /// W0's gradient then lie across a warp as the mma operand A of the next product: a warp packs
-/// W0(t) into 16-bit operands (`hold_pairs`) and multiplies it with x(t) without leaving the
+/// W0(t) into 16-bit operands (`pack_operands`) and multiplies it with x(t) without leaving the
 /// registers. `Sums`, of h or of d0, stay in registers over all tiles of a part. Warps wait for
 /// each other only where all of them read what each has computed: d1 of a tile, and the last stage
 /// of a part. While they wait, the other thread blocks of the SM work.
@@ -17,22 +17,23 @@
 
 #include <cstdint>
 
+#include <pvm/engine/cuda/batch/sweep_consumer_base.cuh>
 #include <pvm/engine/cuda/batch/sweep_results.cuh>
-#include <pvm/engine/cuda/batch/sweep_worker.cuh>
 #include <pvm/engine/cuda/instructions/copies.cuh>
 #include <pvm/engine/cuda/instructions/group_products.cuh>
 #include <pvm/engine/cuda/instructions/matrices.cuh>
 #include <pvm/engine/cuda/instructions/memory.cuh>
+#include <pvm/engine/cuda/instructions/shared_memory.cuh>
 #include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail::batch {
 
 /// What a thread of a consumer warp does.
 template <class M, int Bp, SweepKind Kind>
-class Sweeper : public SweepWorker<M, Bp, Kind> {
-  using Base = SweepWorker<M, Bp, Kind>;
+class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
+  using Base = SweepConsumerBase<M, Bp, Kind>;
   using Base::a_, Base::state_, Base::shared_, Base::stage_, Base::steps;
-  using Base::begin_phase, Base::warp, Base::lane, Base::arrive;
+  using Base::reread_thread, Base::warp, Base::lane, Base::arrive;
   using typename Base::S;
 
   using Sums = SweepSums<Bp>;
@@ -48,37 +49,38 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   static constexpr int chunks = S::chunks;
   static constexpr int pieces = S::chunk_bytes / piece;  ///< pieces of a row's chunk
   static constexpr int chunk_octets = sum_octets<Bp>;
-  /// Bytes of a row whose errors a warp computes in a turn, in tiles with fewer than 64 m.
+  /// Bytes of a row whose errors a warp computes at a time, in tiles with fewer than 64 m.
   static constexpr int share_bytes = Bp == 256 ? 128 : 64;
-  static constexpr int part_steps = S::part_rows / 16;  ///< products over 16 m in a part
+  static constexpr int x_stage_products = S::x_stage_rows / 16;  ///< products over 16 m in a stage
   static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
-                chunks + S::rows / S::part_rows);
+                chunks + S::rows / S::x_stage_rows);
 
  public:
-  __device__ Sweeper(const Arguments& a, Task task, SweepState<Bp>& state, unsigned char* shared)
+  __device__ SweepConsumer(const Arguments& a, Task task, SweepState<Bp>& state,
+                           unsigned char* shared)
       : Base(a, task, state, shared) {}
 
   /// Works through all tiles of the thread block.
   __device__ __forceinline__ void run() {
     Sums sums;
     clear(sums);
-    Base::walk([&](const SweepTile& t) {
+    Base::for_each_tile([&](const SweepTile& t) {
       if (steps) stage_ = static_cast<int>(t.stage);  // no register keeps it from tile to tile
       if (steps && t.ends != 0) {
-        Results(a_, t, Base::live_bytes()).announce(state_.cursor);
+        Results(a_, t, Base::live_bytes()).prefetch_inputs(state_.cursor);
       }
-      if (t.forward != 0) {
-        work_w0(sums, t);
+      if (t.is_w0 != 0) {
+        process_w0(sums, t);
       } else {
-        work_w1(sums, t);
+        process_w1(sums, t);
       }
       if (steps && t.ends != 0) finish(sums, t);
-      if (steps && (t.forward != 0 || t.ends != 0))
-        arrive(&exchange(static_cast<int>(t.last_stage)).empty);
+      if (steps && (t.is_w0 != 0 || t.ends != 0))
+        arrive(&barriers_of(static_cast<int>(t.last_stage)).empty);
     });
-    if (is_elected()) stores_have_landed();  // of masters: the next sweep reads them
+    if (is_elected()) stores_wait_all();  // of masters: the next sweep reads them
     // The last warp has the fewest hidden values, and so the least to do.
-    if (steps && warp() == S::warps - 1) leave_next_start();
+    if (steps && warp() == S::consumer_warps - 1) write_next_step_start();
   }
 
  private:
@@ -93,16 +95,16 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   }
   __device__ static void hold_all(Sums& sums) {
 #pragma unroll
-    for (int chunk = 0; chunk < chunks; ++chunk) hold(sums[chunk]);
+    for (int chunk = 0; chunk < chunks; ++chunk) fence_registers(sums[chunk]);
   }
 
-  // In steps `work_w0`, and `work_w1` with the last tile of a part, do not release the tile's last
-  // stage: `finish` uses its shared memory, and then `run` releases it.
+  // In steps `process_w0`, and `process_w1` with the last tile of a part, do not release the tile's
+  // last stage: `finish` uses its shared memory, and then `run` releases it.
 
   /// W0: gradient of the step before, update, and sums += W0(t) x(t).
-  __device__ __forceinline__ void work_w0(Sums& sums, const SweepTile& t) {
-    if (Base::publishes()) return Base::pass(t);
-    begin_phase();
+  __device__ __forceinline__ void process_w0(Sums& sums, const SweepTile& t) {
+    if (Base::only_writes_copies()) return Base::skip_tile(t);
+    reread_thread();
     const int rows = Base::rows_of(t);  // fields that are used repeatedly are read once
     const bool begins = t.begins != 0, ends = t.ends != 0;
     const float* rates = Base::rates_of(t);
@@ -114,122 +116,125 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     stage_ += chunks;
     for (int chunk = 0; chunk < chunks; ++chunk) {
       wait_for_stage(stage + chunk);
-      multiply_gradient(g, n + chunk * pieces * n_piece, rows_of(stage + chunk));
+      multiply_gradient_w0(g, n + chunk * pieces * n_piece, stage_data(stage + chunk));
     }
     if constexpr (chunks == 2) {
       products_wait<1>();
-      arrive(&exchange(stage).empty);
+      arrive(&barriers_of(stage).empty);
     }
     products_wait<0>();
-    arrive(&exchange(stage + chunks - 1).empty);
-    hold(g);
-    if (ends) Base::leave_n(t);
-    move(g, t, rows, gain, share);
-    if (Base::settles()) return Base::bring_next_masters(t);
+    arrive(&barriers_of(stage + chunks - 1).empty);
+    fence_registers(g);
+    if (ends) Base::release_n(t);
+    update_masters(g, t, rows, gain, share);
+    if (Base::only_updates_w0()) return Base::load_next_masters_if_single_buffered(t);
     Weights w;
-    hold_pairs(w, g);
+    pack_operands(w, g);
     stage = stage_;
     wait_for_stage(stage);
-    multiply_rows<0>(sums, w, rows_of(stage), !begins);
+    multiply_x<0>(sums, w, stage_data(stage), !begins);
     if constexpr (chunks == 2) {
-      if (rows > S::part_rows) {
+      if (rows > S::x_stage_rows) {
         wait_for_stage(stage + 1);
-        multiply_rows<1>(sums, w, rows_of(stage + 1), true);
+        multiply_x<1>(sums, w, stage_data(stage + 1), true);
       }
     }
-    if (!steps || !ends) Base::bring_next_masters(t);  // while the tensor cores multiply
-    if (chunks == 2 && rows > S::part_rows) {
+    // While the tensor cores multiply:
+    if (!steps || !ends) Base::load_next_masters_if_single_buffered(t);
+    if (chunks == 2 && rows > S::x_stage_rows) {
       products_wait<1>();
-      arrive(&exchange(stage).empty);
+      arrive(&barriers_of(stage).empty);
     }
     products_wait<0>();
-    hold(w);
+    fence_registers(w);
     hold_all(sums);
   }
   /// W1: errors, gradient, sums += W1(t)^T d1, and update.
-  __device__ __forceinline__ void work_w1(Sums& sums, const SweepTile& t) {
-    if (Base::settles()) return Base::pass(t);
-    begin_phase();
+  __device__ __forceinline__ void process_w1(Sums& sums, const SweepTile& t) {
+    if (Base::only_updates_w0()) return Base::skip_tile(t);
+    reread_thread();
     const unsigned char* n = Base::rows_of_n(t);
-    const int copies = stage_, stage = copies + (Base::publishes() ? 0 : S::copy_stages);
+    const int copies = stage_, stage = copies + (Base::only_writes_copies() ? 0 : S::copy_stages);
     stage_ = stage + chunks;
     Fragment g;
     // Zero-initialised: otherwise the registers of w stay live across the loop over tiles.
     Weights w = {};
-    if (Base::publishes()) {  // d1 of the step before is loaded, for the copy of W1 alone
+    if (Base::only_writes_copies()) {  // d1 of the step before is loaded, for the copy of W1 alone
       batch::clear(g);
       for (int chunk = 0; chunk < chunks; ++chunk) {
         wait_for_stage(stage + chunk);
-        learn_rows(g, rows_of(stage + chunk), n, chunk);
+        multiply_gradient_w1(g, stage_data(stage + chunk), n, chunk);
       }
     } else {
-      const ErrorSums score = turn_into_errors(copies, stage, n, t);
-      begin_phase();
+      const ErrorSums score = compute_d1(copies, stage, n, t);
+      reread_thread();
       load_weights(w, copies, t);
       Base::add_score(score);
       for (int chunk = 0; chunk < chunks; ++chunk) wait_for_stage(stage + chunk);
-      show_to_products();
-      sync_warps(1, S::warps * 32);
+      fence_async_proxy();
+      named_barrier_sync(1, S::consumer_warps * 32);
       transpose_all(w);
-      if (state_.keeps) keep_errors(stage, t);
+      if (state_.stores_d1) store_d1(stage, t);
       batch::clear(g);
-      multiply_errors(sums, g, w, stage, n, t.begins == 0);
+      multiply_d1(sums, g, w, stage, n, t.begins == 0);
     }
     products_wait<steps ? 1 : 0>();  // g is ready; outside of steps there may be no second group
-    hold(g);
-    Base::leave_n(t);
-    Base::move(g, t);  // while the tensor cores multiply W1^T d1
+    fence_registers(g);
+    Base::release_n(t);
+    Base::update_masters(g, t);  // while the tensor cores multiply W1^T d1
     products_wait<0>();
-    hold(w);
+    fence_registers(w);
     hold_all(sums);
-    begin_phase();
+    reread_thread();
     // The first stage of d1, in steps read again: no register keeps it.
     const int first = steps ? static_cast<int>(t.stage) + S::copy_stages : stage;
-    if constexpr (chunks == 2) arrive(&exchange(first).empty);
-    if (!steps || t.ends == 0) arrive(&exchange(first + chunks - 1).empty);
+    if constexpr (chunks == 2) arrive(&barriers_of(first).empty);
+    if (!steps || t.ends == 0) arrive(&barriers_of(first + chunks - 1).empty);
     Base::store_copy(t.panel, g);
-    if (!steps || t.ends == 0) Base::bring_next_masters(t);
+    if (!steps || t.ends == 0) Base::load_next_masters_if_single_buffered(t);
   }
   // Stages are counted over all tiles of the thread block, from 0.
 
-  [[nodiscard]] __device__ Exchange& exchange(int stage) const {
-    return state_.stages[Turns<S::stages>{stage}.place()];
+  [[nodiscard]] __device__ SlotBarriers& barriers_of(int stage) const {
+    return state_.stages[RingUse<S::stages>{stage}.slot()];
   }
   __device__ void wait_for_stage(int stage) const {
-    barrier_wait(&exchange(stage).full, Turns<S::stages>{stage}.parity());
+    mbarrier_wait(&barriers_of(stage).full, RingUse<S::stages>{stage}.parity());
   }
-  [[nodiscard]] __device__ unsigned char* rows_of(int stage) const {
-    return shared_ + Turns<S::stages>{stage}.place() * S::stage_bytes;
+  [[nodiscard]] __device__ unsigned char* stage_data(int stage) const {
+    return shared_ + RingUse<S::stages>{stage}.slot() * S::stage_bytes;
   }
-  /// After the last tile of a part: its sums become h or d0, or are left to another thread block.
+  /// After the last tile of a part: its sums become h or d0, or are stored for another thread
+  /// block.
   __device__ __forceinline__ void finish(const Sums& sums, const SweepTile& t) {
-    begin_phase();
+    reread_thread();
     Results results(a_, t, Base::live_bytes());
     if (!results.adds()) {
-      results.leave(sums, state_.cursor);
+      results.store_partial_sums(sums, state_.cursor);
     } else {
-      sync_warps(1, S::warps * 32);  // all warps have read the last stage
-      static_assert(Results::rooms_bytes <= S::stage_bytes);
-      // `publish` copies another part's sums over the tile's masters: their store must have read
-      // them.
-      if (is_elected()) stores_have_read();
+      named_barrier_sync(1, S::consumer_warps * 32);  // all warps have read the last stage
+      static_assert(Results::all_buffers_bytes <= S::stage_bytes);
+      // `make_results` copies another part's sums over the tile's masters: their store must have
+      // read them.
+      if (is_elected()) stores_wait_read();
       __syncwarp();
-      results.publish(sums, state_.cursor, rows_of(static_cast<int>(t.last_stage)),
-                      reinterpret_cast<unsigned char*>(Base::masters(t.number)));
+      results.make_results(sums, state_.cursor, stage_data(static_cast<int>(t.last_stage)),
+                           reinterpret_cast<unsigned char*>(Base::masters(t.number)));
     }
-    show_to_copies();  // before the next masters are copied over what was read there
-    Base::bring_next_masters(t);
+    fence_async_proxy();  // before the next masters are copied over what was read there
+    Base::load_next_masters_if_single_buffered(t);
   }
 
   /// Writes what the block's next step begins with; all warps have read this step's. Prefetches the
   /// next step's rates and flags to the L2 cache.
-  __device__ void leave_next_start() const {
-    static_assert(start_places < 32);
-    const Cursor next = next_step(a_.shape, state_.cursor, false);
-    StepStart& start = Base::start_of_step();
-    if (lane() < start_places) start.places[lane()] = start_place<M>(a_, next, lane());
-    if (lane() == start_places) start.cursor = next;
-    if (lane() == start_places + 1) {
+  __device__ void write_next_step_start() const {
+    static_assert(array_offset_count < 32);
+    const StepCursor next = next_step(a_.shape, state_.cursor, false);
+    StepStart& start = Base::step_start();
+    if (lane() < array_offset_count)
+      start.array_offsets[lane()] = step_start_offset<M>(a_, next, lane());
+    if (lane() == array_offset_count) start.cursor = next;
+    if (lane() == array_offset_count + 1) {
       prefetch_line(a_.tables + static_cast<std::size_t>(next.frame) *
                                     static_cast<std::size_t>(a_.shape.table));
       prefetch_line(a_.scored + static_cast<std::size_t>(next.frame) *
@@ -238,12 +243,12 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   }
 
   /// Starts g += n x^T over a chunk of the sequences, where `n` holds d0 and `x` a stage's rows.
-  __device__ __forceinline__ void multiply_gradient(Gradient& g, const unsigned char* n,
-                                                    const unsigned char* x) const {
+  __device__ __forceinline__ void multiply_gradient_w0(Gradient& g, const unsigned char* n,
+                                                       const unsigned char* x) const {
     if constexpr (multiplies_in_groups) {
       const GroupOperand rows_n = group_operand(n), rows_x = group_operand(x);
       begin_products();
-      hold(g);
+      fence_registers(g);
       products_begin();
 #pragma unroll
       for (unsigned i = 0; i < pieces; ++i) {
@@ -275,18 +280,18 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   /// Z += gain g in shared memory, then starts the store to device memory; g becomes
   /// W = Z + share g. `rows`: m of the tile. For rows beyond the last hidden value g stays as it
   /// is; the sums that follow from them are not used.
-  __device__ __forceinline__ void move(Gradient& g, const SweepTile& t, int rows, float gain,
-                                       float share) {
-    begin_phase();
+  __device__ __forceinline__ void update_masters(Gradient& g, const SweepTile& t, int rows,
+                                                 float gain, float share) {
+    reread_thread();
     const Panel& p = t.panel;
     Base::wait_for_masters(t);
     const int values = static_cast<int>(p.n) - warp() * 16;
     if (values <= 0) return;
     const int columns = (rows + 15) / 16 * 16;
     const auto change = [&](float& gradient, float z) {
-      const float moved = fmaf(gain, gradient, z);
-      gradient = fmaf(share, gradient, moved);
-      return moved;
+      const float updated = fmaf(gain, gradient, z);
+      gradient = fmaf(share, gradient, updated);
+      return updated;
     };
     float* z = Base::masters(t.number);
     if (values >= 16) {
@@ -297,11 +302,11 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       if (row < values) change_pairs<0>(pairs, g, columns, change);
       if (row + 8 < values) change_pairs<2>(pairs + 4 * columns, g, columns, change);
     }
-    show_to_copies();
+    fence_async_proxy();
     __syncwarp();
     if (!is_elected()) return;
     store_bulk_async(a_.master + t.first_master + static_cast<unsigned>(warp() * 16 * columns), z,
-                     static_cast<unsigned>(min(values, 16) * columns * 4), leaves_first());
+                     static_cast<unsigned>(min(values, 16) * columns * 4), evict_first());
   }
   /// z = change(g, z) for 16 hidden values by `columns` inputs in the order of accumulators; `z` is
   /// the lane's first quad.
@@ -340,7 +345,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
   /// Packs accumulators into mma operands A: both lie across the warp in the same way.
-  __device__ __forceinline__ static void hold_pairs(Weights& w, const Gradient& g) {
+  __device__ __forceinline__ static void pack_operands(Weights& w, const Gradient& g) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -350,37 +355,37 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       }
     }
   }
-  /// Starts sums += W x over part `Part` of the tile's m, or sums = W x unless `adds`. (If the sums
-  /// were set to 0 under a condition instead, the compiler would move all of them to other
-  /// registers.) `x`: the part's stage.
-  template <int Part>
-  __device__ __forceinline__ void multiply_rows(Sums& sums, Weights& w, const unsigned char* x,
-                                                bool adds) const {
+  /// Starts sums += W x over the m in the tile's stage number `Stage` of x(t), or sums = W x unless
+  /// `adds`. (If the sums were set to 0 under a condition instead, the compiler would move all of
+  /// them to other registers.) `x`: that stage.
+  template <int Stage>
+  __device__ __forceinline__ void multiply_x(Sums& sums, Weights& w, const unsigned char* x,
+                                             bool adds) const {
     if constexpr (multiplies_in_groups) {
-      const GroupOperand rows = wide_operand<S::part_rows * piece>(x);
+      const GroupOperand rows = wide_operand<S::x_stage_rows * piece>(x);
       begin_products();
-      hold(w);
+      fence_registers(w);
       hold_all(sums);
       products_begin();
 #pragma unroll
-      for (int k = 0; k < part_steps; ++k) {
+      for (int k = 0; k < x_stage_products; ++k) {
         const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
 #pragma unroll
         for (unsigned chunk = 0; chunk < chunks; ++chunk) {
-          M::template multiply_held<piece>(sums[chunk], w[part_steps * Part + k],
-                                           at + chunk * (pieces * S::part_rows * piece / 16),
-                                           k > 0 || adds);
+          M::template multiply_registers<piece>(
+              sums[chunk], w[x_stage_products * Stage + k],
+              at + chunk * (pieces * S::x_stage_rows * piece / 16), k > 0 || adds);
         }
       }
       products_commit();
     } else {
       if (!adds) clear(sums);
 #pragma unroll
-      for (int k = 0; k < part_steps; ++k) {
+      for (int k = 0; k < x_stage_products; ++k) {
 #pragma unroll
         for (int chunk = 0; chunk < chunks; ++chunk) {
-          multiply_sixteen<S::part_rows>(sums[chunk], w[part_steps * Part + k], x, k * 16,
-                                         chunk * S::chunk_bytes);
+          multiply_sixteen<S::x_stage_rows>(sums[chunk], w[x_stage_products * Stage + k], x, k * 16,
+                                            chunk * S::chunk_bytes);
         }
       }
     }
@@ -401,11 +406,11 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
 
-  /// Where the copy of 16 m lies in shared memory: of W1(t) if `now`, else of W1(t-2). `copies`:
-  /// the tile's first stage; `group`: number of the 16 m in the tile.
-  [[nodiscard]] __device__ const unsigned char* copy_at(int copies, bool now, int group) const {
-    const int stage = now ? S::copy_stages - 1 : 0;
-    return rows_of(copies + stage) + (now && stage == 0 ? S::copy_bytes : 0) +
+  /// Where the copy of 16 m lies in shared memory: of W1(t) if `current`, else of W1(t-2).
+  /// `copies`: the tile's first stage; `group`: number of the 16 m in the tile.
+  [[nodiscard]] __device__ const unsigned char* copy_at(int copies, bool current, int group) const {
+    const int stage = current ? S::copy_stages - 1 : 0;
+    return stage_data(copies + stage) + (current && stage == 0 ? S::copy_bytes : 0) +
            group * (copy_words * 4);
   }
   /// Loads W1(t) of the tile, 64 m by the warp's 16 hidden values; each 8 x 8 matrix has yet to be
@@ -430,7 +435,7 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       w[k][2] = v.y;
       w[k][3] = v.w;
     }
-    for (int i = 0; i < S::copy_stages; ++i) arrive(&exchange(copies + i).empty);
+    for (int i = 0; i < S::copy_stages; ++i) arrive(&barriers_of(copies + i).empty);
   }
   /// Transposes each 8 x 8 matrix.
   __device__ __forceinline__ static void transpose_all(Weights& w) {
@@ -444,22 +449,22 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
   [[nodiscard]] __device__ static int groups_of(const SweepTile& t) {
     return (Base::rows_of(t) + 15) / 16;
   }
-  /// Turns the targets into d1 where they lie, in the stages from `stage` on. Each warp does so for
-  /// a group of 16 m and all sequences; where there are fewer than four groups the warps share the
-  /// groups by sequences, too. Returns the thread's share of the score. `n`: rows of r(t-2).
-  __device__ __forceinline__ ErrorSums turn_into_errors(int copies, int stage,
-                                                        const unsigned char* n,
-                                                        const SweepTile& t) {
+  /// Replaces the targets by d1 where they lie, in the stages from `stage` on. Each warp does so
+  /// for a group of 16 m and all sequences; where there are fewer than four groups the warps share
+  /// the groups by sequences, too. Returns the thread's share of the score. `n`: rows of r(t-2).
+  __device__ __forceinline__ ErrorSums compute_d1(int copies, int stage, const unsigned char* n,
+                                                  const SweepTile& t) {
     wait_for_stage(copies);
     const int groups = groups_of(t);
     ErrorSums score;
-    const bool full = groups == S::warps;
+    const bool full = groups == S::consumer_warps;
     const int bytes = full ? piece : share_bytes;
     constexpr int shares = S::row_bytes / share_bytes;  // shares of a group
-    const int turns = full ? S::row_bytes / piece : (groups * shares + S::warps - 1) / S::warps;
+    const int turns =
+        full ? S::row_bytes / piece : (groups * shares + S::consumer_warps - 1) / S::consumer_warps;
 #pragma unroll 1
     for (int i = 0; i < turns; ++i) {
-      const int share = i * S::warps + warp();
+      const int share = i * S::consumer_warps + warp();
       const int group = full ? warp() : share / shares;
       const int begin = (full ? i : share % shares) * bytes;
       if (group >= groups) break;
@@ -467,48 +472,50 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       read_output_weights(w, copy_at(copies, false, group), lane(), FromShared{});
       const int at = stage + begin / S::chunk_bytes;
       wait_for_stage(at);
-      unsigned char* rows = rows_of(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
-      Base::template turn_block<S::rows>(score, rows, n + begin / piece * n_piece, w, t, group * 16,
-                                         begin, bytes);
+      unsigned char* rows =
+          stage_data(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
+      Base::template compute_d1_of_block<S::rows>(score, rows, n + begin / piece * n_piece, w, t,
+                                                  group * 16, begin, bytes);
     }
     return score;
   }
   /// Stores d1 of the tile in device memory, by all warps.
-  __device__ void keep_errors(int stage, const SweepTile& t) const {
-    constexpr unsigned unit = S::row_bytes / 16;
+  __device__ void store_d1(int stage, const SweepTile& t) const {
+    constexpr unsigned row_length = S::row_bytes / 16;
     uint4* to = reinterpret_cast<uint4*>(
-        a_.d1 + Base::slot_bytes(state_.cursor.gradient, t.outputs * unit));
-    const int count = Base::rows_of(t) * static_cast<int>(unit);
+        a_.d1 + Base::slot_bytes(state_.cursor.gradient, t.outputs * row_length));
+    const int count = Base::rows_of(t) * static_cast<int>(row_length);
 #pragma unroll 1
-    for (int i = thread_number(); i < count; i += S::warps * 32) {
-      const int row = i / static_cast<int>(unit), byte = i % static_cast<int>(unit) * 16;
-      const unsigned char* half = rows_of(stage + byte / S::chunk_bytes);
+    for (int i = thread_number(); i < count; i += S::consumer_warps * 32) {
+      const int row = i / static_cast<int>(row_length),
+                byte = i % static_cast<int>(row_length) * 16;
+      const unsigned char* half = stage_data(stage + byte / S::chunk_bytes);
       to[i] = *reinterpret_cast<const uint4*>(half +
                                               S::template at<S::rows>(row, byte % S::chunk_bytes));
     }
   }
   /// Starts g += d1 r^T and then sums += W1^T d1 (sums = W1^T d1 unless `adds`), each a group of
   /// asynchronous products of its own. d1 lies in the stages from `stage` on, r in `n`.
-  __device__ __forceinline__ void multiply_errors(Sums& sums, Fragment& g, Weights& w, int stage,
-                                                  const unsigned char* n, bool adds) const {
+  __device__ __forceinline__ void multiply_d1(Sums& sums, Fragment& g, Weights& w, int stage,
+                                              const unsigned char* n, bool adds) const {
     if constexpr (multiplies_in_groups) {
       begin_products();
-      hold(w);
+      fence_registers(w);
       hold_all(sums);
-      hold(g);
+      fence_registers(g);
       products_begin();
 #pragma unroll
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        ask_for_gradient(g, rows_of(stage + chunk), n + chunk * pieces * n_piece);
+        issue_gradient_w1(g, stage_data(stage + chunk), n + chunk * pieces * n_piece);
       }
       products_commit();
 #pragma unroll
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        const GroupOperand deep = wide_operand<S::rows * piece>(rows_of(stage + chunk));
+        const GroupOperand deep = wide_operand<S::rows * piece>(stage_data(stage + chunk));
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) {
-          M::template multiply_held<piece>(sums[chunk], w[k], deep + k * (16 * piece / 16),
-                                           k > 0 || adds);
+          M::template multiply_registers<piece>(sums[chunk], w[k], deep + k * (16 * piece / 16),
+                                                k > 0 || adds);
         }
       }
       products_commit();
@@ -516,17 +523,17 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
       if (!adds) clear(sums);
 #pragma unroll
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        const unsigned char* rows = rows_of(stage + chunk);
+        const unsigned char* rows = stage_data(stage + chunk);
 #pragma unroll
         for (int k = 0; k < 4; ++k) multiply_sixteen<S::rows>(sums[chunk], w[k], rows, k * 16, 0);
-        learn_rows(g, rows, n, chunk);
+        multiply_gradient_w1(g, rows, n, chunk);
       }
     }
   }
   /// Issues the products of g += d1 r^T over a chunk of the sequences, for a group of products that
   /// the caller opens and commits.
-  __device__ __forceinline__ static void ask_for_gradient(Fragment& g, const unsigned char* d1,
-                                                          const unsigned char* n) {
+  __device__ __forceinline__ static void issue_gradient_w1(Fragment& g, const unsigned char* d1,
+                                                           const unsigned char* n) {
     const GroupOperand rows = group_operand(d1), rows_n = group_operand(n);
 #pragma unroll
     for (unsigned i = 0; i < pieces; ++i) {
@@ -538,26 +545,26 @@ class Sweeper : public SweepWorker<M, Bp, Kind> {
     }
   }
   /// g += d1 r^T over chunk `chunk`, and waits for it. `d1`: the chunk's stage.
-  __device__ __forceinline__ void learn_rows(Fragment& g, const unsigned char* d1,
-                                             const unsigned char* n, int chunk) const {
+  __device__ __forceinline__ void multiply_gradient_w1(Fragment& g, const unsigned char* d1,
+                                                       const unsigned char* n, int chunk) const {
     if constexpr (multiplies_in_groups) {
       begin_products();
-      hold(g);
+      fence_registers(g);
       products_begin();
-      ask_for_gradient(g, d1, n + chunk * pieces * n_piece);
+      issue_gradient_w1(g, d1, n + chunk * pieces * n_piece);
       products_end();
-      hold(g);
+      fence_registers(g);
     } else {
       for (int byte = 0; byte < S::chunk_bytes; byte += piece) {
-        Base::template multiply_gradient<S::rows>(g, d1, warp() * 16, byte, n,
-                                                  chunk * S::chunk_bytes + byte);
+        Base::template multiply_gradient_w1_piece<S::rows>(g, d1, warp() * 16, byte, n,
+                                                           chunk * S::chunk_bytes + byte);
       }
     }
   }
   /// Makes what the warp has written or seen in shared memory visible to wgmma.
   __device__ static void begin_products() {
     __syncwarp();
-    show_to_products();
+    fence_async_proxy();
   }
 };
 

@@ -35,19 +35,18 @@ class ErrorBlock {
     return full_ && !sign_ && (!scores_ || all_scored);
   }
 
-  /// Turns the targets in `words`, `Count` blocks of consecutive sequences, into d1. `y`: what was
-  /// predicted; `who`: ErrorMath's `look` of every 8 of these sequences; `Plain`: may be true where
-  /// `plain` is. Adds to `sums`, one for each of the lane's two rows, also for rows that do not
-  /// exist
-  /// (`add` leaves these out).
+  /// Replaces the targets in `words`, `Count` blocks of consecutive sequences, by d1. `y`: what was
+  /// predicted; `masks`: ErrorMath's `masks_of` of every 8 of these sequences; `Plain`: may be true
+  /// where `plain` is. Adds to `sums`, one for each of the lane's two rows, also for rows that do
+  /// not exist (`add` leaves these out).
   template <bool Plain, int Count, class Derivative>
   __device__ void make(std::uint32_t (&words)[Count][4], ErrorSums (&sums)[2],
                        Derivative derivative, const float (&y)[Count][2][4],
-                       const std::uint16_t* who) const {
+                       const std::uint16_t* masks) const {
     if (scores_) {
 #pragma unroll
       for (int block = 0; block < Count; ++block) {
-        score<Plain>(words[block], sums, y[block], who + block * 2);
+        score<Plain>(words[block], sums, y[block], masks + block * 2);
       }
     }
 #pragma unroll
@@ -55,9 +54,9 @@ class ErrorBlock {
       std::uint32_t& word = words[i / 4][i % 4];
       const Pair pair(word, y[i / 4], i % 4);
       unsigned real = 3;
-      if constexpr (!Plain) real = rows_ > (i & 1) * 8 ? who[i >> 1] >> first_ & 3U : 0;
+      if constexpr (!Plain) real = rows_ > (i & 1) * 8 ? masks[i >> 1] >> first_ & 3U : 0;
       float d1[2];
-      make_errors(d1, sums[i & 1], derivative, pair.target, pair.said, real, !Plain && sign_);
+      make_errors(d1, sums[i & 1], derivative, pair.target, pair.predicted, real, !Plain && sign_);
       word = M::pair(d1[0], d1[1]);
       if (Plain && rows_ <= (i & 1) * 8) word = 0;
     }
@@ -71,17 +70,17 @@ class ErrorBlock {
     }
   }
 
-  /// Reads y as it is kept in device memory; `from`: the block's first value, in rows of
+  /// Reads y as it is stored in device memory; `from`: the block's first value, in rows of
   /// `row_bytes`.
   __device__ void read_outputs(float (&y)[2][4], const unsigned char* from, int row_bytes) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       std::uint32_t pair = 0;
       if (rows_ > (i & 1) * 8) {
-        pair = *reinterpret_cast<const std::uint32_t*>(from + place(i, row_bytes));
+        pair = *reinterpret_cast<const std::uint32_t*>(from + byte_offset(i, row_bytes));
       }
-      y[i >> 1][2 * (i & 1)] = M::Kept::decode(static_cast<std::uint16_t>(pair));
-      y[i >> 1][2 * (i & 1) + 1] = M::Kept::decode(static_cast<std::uint16_t>(pair >> 16));
+      y[i >> 1][2 * (i & 1)] = M::Stored::decode(static_cast<std::uint16_t>(pair));
+      y[i >> 1][2 * (i & 1) + 1] = M::Stored::decode(static_cast<std::uint16_t>(pair >> 16));
     }
   }
 
@@ -91,23 +90,23 @@ class ErrorBlock {
     __device__ Pair(std::uint32_t word, const float (&y)[2][4], int i)
         : target{M::value(static_cast<typename M::Word>(word)),
                  M::value(static_cast<typename M::Word>(word >> 16))},
-          said{y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]} {}
-    float target[2], said[2];
+          predicted{y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]} {}
+    float target[2], predicted[2];
   };
   /// Adds the squared errors of predicted pixels.
   template <bool Plain>
   __device__ void score(const std::uint32_t (&words)[4], ErrorSums (&sums)[2],
-                        const float (&y)[2][4], const std::uint16_t* who) const {
+                        const float (&y)[2][4], const std::uint16_t* masks) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Pair pair(words[i], y, i);
       unsigned scored = 3;
-      if constexpr (!Plain) scored = who[i >> 1] >> (8 + first_) & 3U;
-      add_missed(sums[i & 1].prediction, pair.target, pair.said, scored);
+      if constexpr (!Plain) scored = masks[i >> 1] >> (8 + first_) & 3U;
+      add_squared_errors(sums[i & 1].prediction, pair.target, pair.predicted, scored);
     }
   }
   /// Byte offset of a word's pair in rows of `row_bytes`.
-  [[nodiscard]] __device__ int place(int word, int row_bytes) const {
+  [[nodiscard]] __device__ int byte_offset(int word, int row_bytes) const {
     return (row_ + (word & 1) * 8) * row_bytes + (word >> 1) * 16 + first_ * 2;
   }
 

@@ -22,14 +22,14 @@ __global__ void __launch_bounds__(threads)
   static_assert(tile_rows == 2 * Rows);
   constexpr int each = Rows * panel_width / threads;
   const Panel& p = a.tiles[blockIdx.x / 2].panel;
-  const unsigned first = p.first + blockIdx.x % 2 * Rows;
-  const unsigned end = min(first + Rows, (p.m + 15) / 16 * 16);
-  if (p.work != Panel::none || first >= end) return;  // W1 has the same layout in both
+  const unsigned first = p.m_begin + blockIdx.x % 2 * Rows;
+  const unsigned end = min(first + Rows, (p.m_end + 15) / 16 * 16);
+  if (p.copy_over_m != Panel::none || first >= end) return;  // W1 has the same layout in both
   float* panel = weights + p.master;
-  const auto place = [&](int i, bool swept) {
+  const auto index = [&](int i, bool swept) {
     const unsigned k = threadIdx.x + static_cast<unsigned>(i * threads);
     const std::size_t m = first + k / p.n, n = k % p.n;
-    return swept ? swept_master_index(p.m, p.n, m, n) : master_index(p.n, m, n);
+    return swept ? swept_master_index(p.m_end, p.n, m, n) : master_index(p.n, m, n);
   };
   const auto exists = [&](int i) {
     return threadIdx.x + static_cast<unsigned>(i * threads) < (end - first) * p.n;
@@ -37,12 +37,12 @@ __global__ void __launch_bounds__(threads)
   float v[each];
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    if (exists(i)) v[i] = panel[place(i, !to_swept)];
+    if (exists(i)) v[i] = panel[index(i, !to_swept)];
   }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    if (exists(i)) panel[place(i, to_swept)] = v[i];
+    if (exists(i)) panel[index(i, to_swept)] = v[i];
   }
 }
 

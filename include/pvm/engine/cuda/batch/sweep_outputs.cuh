@@ -36,7 +36,7 @@ struct FromShared {
     return *at;
   }
 };
-/// Reads 16 rows from `copy`, `copy_words` words as SweepWorker's `store_copy` lays them out:
+/// Reads 16 rows from `copy`, `copy_words` words as SweepConsumerBase's `store_copy` lays them out:
 /// [3][lane] of 16 bytes, then [lane] of 8.
 template <class Load>
 __device__ __forceinline__ void read_output_weights(OutputWeights& w, const unsigned char* copy,
@@ -91,11 +91,11 @@ template <class M, class Derivative>
 using ActivationOf = std::conditional_t<std::is_same_v<Derivative, FastDerivative> ||
                                             std::is_same_v<Derivative, PolynomialTrue>,
                                         FastPolynomial<M>, Derivative>;
-/// Turns a sum into y, rounded as it is kept, because a run that is resumed from a checkpoint has
+/// Turns a sum into y, rounded as it is stored, because a run that is resumed from a checkpoint has
 /// no other y.
 template <class M, class Activation>
 __device__ __forceinline__ void activate_output(float& sum, Activation) {
-  sum = M::Kept::round(Activation::value(sum));
+  sum = M::Stored::round(Activation::value(sum));
 }
 
 /// Computes and stores y of the step that is `back` (1 or 2) before the cursor's. Grid: the tiles
@@ -103,14 +103,15 @@ __device__ __forceinline__ void activate_output(float& sum, Activation) {
 template <class M, int Bp>
 __global__ void __launch_bounds__(threads)
     outputs_kernel(const __grid_constant__ Arguments a, int back) {
-  const auto* tile =
-      reinterpret_cast<const SweepTile*>(a.sweep + std::size_t{blockIdx.x} * sweep_tile_bytes);
-  if (tile->forward != 0) return;
+  const auto* tile = reinterpret_cast<const SweepTile*>(a.sweep_tiles +
+                                                        std::size_t{blockIdx.x} * sweep_tile_bytes);
+  if (tile->is_w0 != 0) return;
   const auto* words = reinterpret_cast<const std::uint32_t*>(tile + 1) + sweep_rows;
-  const Cursor now = a.first->cursor;
-  __shared__ std::uint32_t streams[static_cast<int>(Stream::count)];
-  if (threadIdx.x < static_cast<unsigned>(Stream::count)) {
-    streams[threadIdx.x] = stream_place<M>(a, static_cast<Stream>(threadIdx.x), now, back, 0);
+  const StepCursor cursor = a.step_start->cursor;
+  __shared__ std::uint32_t array_offsets[static_cast<int>(RowArray::count)];
+  if (threadIdx.x < static_cast<unsigned>(RowArray::count)) {
+    array_offsets[threadIdx.x] =
+        array_offset<M>(a, static_cast<RowArray>(threadIdx.x), cursor, back, 0);
   }
   __syncthreads();
   constexpr int row_bytes = Bp * 2;
@@ -120,24 +121,25 @@ __global__ void __launch_bounds__(threads)
   for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
     const int at = i % chunks * 16;
     copy_row_async(r + i / chunks * stride + at, a.arena + at,
-                   row_place(streams, words[i / chunks], row_bytes / 16));
+                   row_offset(array_offsets, words[i / chunks], row_bytes / 16));
   }
   copies_commit();
   copies_wait<0>();
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int rows = static_cast<int>(tile->panel.m - tile->panel.first);
-  const std::uint32_t slot = slot_before(now.y, y_slots, back);
+  const int rows = static_cast<int>(tile->panel.m_end - tile->panel.m_begin);
+  const std::uint32_t slot = slot_before(cursor.y, y_slots, back);
   for (int i = static_cast<int>(threadIdx.x) >> 5; i < (rows + 15) / 16 * (Bp / 16);
        i += threads / 32) {
     const int row = i / (Bp / 16) * 16;
     const int byte = i % (Bp / 16) * 32;
     OutputWeights w;
     const std::size_t copy =
-        tile->panel.work + (tile->panel.first + static_cast<unsigned>(row)) / 16;
-    read_output_weights(
-        w, reinterpret_cast<const unsigned char*>(a.work + slot * a.flip + copy * copy_words), lane,
-        FromDevice{});
+        tile->panel.copy_over_m + (tile->panel.m_begin + static_cast<unsigned>(row)) / 16;
+    read_output_weights(w,
+                        reinterpret_cast<const unsigned char*>(
+                            a.working_copies + slot * a.copy_stride + copy * copy_words),
+                        lane, FromDevice{});
     float sums[1][2][4];
     multiply_outputs<M>(
         sums, w,
@@ -155,9 +157,9 @@ __global__ void __launch_bounds__(threads)
       const std::size_t line =
           static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.shape.outputs) +
           tile->outputs + static_cast<unsigned>(m);
-      auto* to = reinterpret_cast<typename M::Kept::Type*>(
+      auto* to = reinterpret_cast<typename M::Stored::Type*>(
           a.y + line * static_cast<unsigned>(row_bytes) + byte);
-      to[(k >> 2) * 8 + (lane & 3) * 2 + (k & 1)] = M::Kept::encode(y[k >> 2][k & 3]);
+      to[(k >> 2) * 8 + (lane & 3) * 2 + (k & 1)] = M::Stored::encode(y[k >> 2][k & 3]);
     }
   }
 }

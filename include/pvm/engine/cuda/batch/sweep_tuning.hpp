@@ -16,13 +16,13 @@ struct SweepCycles {
   /// In addition for the last part of a panel, which usually is the one that makes h or d0.
   std::size_t hidden, gradients;
 
-  /// A tile of `m` rows of W0 (`forward`) or of W1.
-  [[nodiscard]] constexpr std::size_t tile(bool forward, std::size_t m) const {
-    return forward ? w0 : w1 + (m + 15) / 16 * w1_rows;
+  /// A tile of `m` rows of W0 (`is_w0`) or of W1.
+  [[nodiscard]] constexpr std::size_t tile(bool is_w0, std::size_t m) const {
+    return is_w0 ? w0 : w1 + (m + 15) / 16 * w1_rows;
   }
-  /// Of making h (`forward`) or d0.
-  [[nodiscard]] constexpr std::size_t results(bool forward) const {
-    return forward ? hidden : gradients;
+  /// Of making h (`is_w0`) or d0.
+  [[nodiscard]] constexpr std::size_t results(bool is_w0) const {
+    return is_w0 ? hidden : gradients;
   }
 };
 

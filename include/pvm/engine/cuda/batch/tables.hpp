@@ -7,8 +7,8 @@
 /// A *row* holds one quantity (an input, a hidden value, a gradient, ...) for all sequences,
 /// contiguously: [Bp] values, where Bp is the padded batch size. A unit's input x is a list of
 /// rows, in any number and order; loading a row is one contiguous copy. Products contract over the
-/// rows (forward) or along them, over the sequences (updates). A *row word* names a row: a `Stream`
-/// in the upper 4 bits, the row's number in that stream in the others.
+/// rows (forward) or along them, over the sequences (updates). A *row word* names a row: a
+/// `RowArray` in the upper 4 bits, the row's number in that array in the others.
 ///
 /// A *panel* is a part of a weight matrix with two sides: m, the whole long side (W0: the inputs;
 /// W1: the outputs), and n, at most 56 of the other side (W0: hidden values; W1: columns of the
@@ -43,7 +43,7 @@ inline constexpr int most_terms = 8;      ///< listed gradients
 inline constexpr int most_part_rows = 2112;  ///< rows of one part of a forward product
 
 /// The array that a row is read from. "Back" counts from the step that reads.
-enum class Stream : std::uint32_t {
+enum class RowArray : std::uint32_t {
   squeezed_1,       ///< c(h), one step back
   squeezed_2,       ///< c(h), two steps back
   pixels_0,         ///< c(pixel) of the step's own frame
@@ -55,17 +55,17 @@ enum class Stream : std::uint32_t {
   output_gradient,  ///< d1
   count
 };
-inline constexpr int stream_shift = 28;
-inline constexpr std::uint32_t row_mask = (1U << stream_shift) - 1;
-PVM_HOST_DEVICE constexpr std::uint32_t row_word(Stream stream, std::uint32_t row) {
-  return static_cast<std::uint32_t>(stream) << stream_shift | row;
+inline constexpr int array_shift = 28;
+inline constexpr std::uint32_t row_mask = (1U << array_shift) - 1;
+PVM_HOST_DEVICE constexpr std::uint32_t row_word(RowArray array, std::uint32_t row) {
+  return static_cast<std::uint32_t>(array) << array_shift | row;
 }
-inline constexpr std::uint32_t one_row = row_word(Stream::ones, 0);
+inline constexpr std::uint32_t one_row = row_word(RowArray::ones, 0);
 /// Stands for a row of zeros. Kernels fill in zeros instead of loading a row of them: hundreds of
 /// thread blocks that load the same cache line would wait for each other.
 inline constexpr std::uint32_t zero_row = 0xffffffffU;
-/// What `row_place` gives for `zero_row` instead of an offset.
-inline constexpr std::uint32_t nowhere = 0xffffffffU;
+/// What `row_offset` returns for `zero_row` instead of an offset.
+inline constexpr std::uint32_t no_offset = 0xffffffffU;
 
 enum class Role : std::uint32_t {
   forward,  ///< h = f(W0 x), or a part of the product
@@ -74,8 +74,8 @@ enum class Role : std::uint32_t {
 };
 
 /// The work of one thread block of the products kernel, for each slice of the batch. Row words are
-/// given by their index in `Arguments::rows`, weight blocks by their index in `Arguments::work`
-/// (without the offset of W1's other working copy).
+/// given by their index in `Arguments::rows`, weight blocks by their index in
+/// `Arguments::working_copies` (without the offset of W1's other working copy).
 struct Product {
   Role role;
   std::uint32_t rows;     ///< first row word; outputs: of [panels][64]; errors: of the targets
@@ -98,16 +98,18 @@ struct Product {
 struct Panel {
   std::uint64_t master;  ///< index of its first float in the master
   std::uint32_t m_rows;  ///< first row word of m
-  std::uint32_t m;       ///< number of m; in a SweepTile: one past the tile's last m
+  std::uint32_t m_end;   ///< one past the last m of the panel; in a SweepTile: of the tile
   std::uint32_t n_rows;  ///< first row word of n
   std::uint32_t n;       ///< number of n, at most 56
   std::uint32_t layer;
-  std::uint32_t work;    ///< first block of the working copy that is contracted over m, or none;
-                         ///< swept W1: index of its first copy of 16 m (`copy_words` each)
-  std::uint32_t work_y;  ///< W1: first block of the working copy that is contracted over n, or none
-  std::uint32_t group;   ///< W1: blocks of all panels for one group of 56 outputs
-  std::uint32_t flips;   ///< 1: working copies are double-buffered (W1)
-  std::uint32_t first;   ///< in a tile: its first m
+  /// First block of the working copy that is contracted over m, or none. Swept W1: index of its
+  /// first copy of 16 m (`copy_words` each).
+  std::uint32_t copy_over_m;
+  /// W1: first block of the working copy that is contracted over n, or none.
+  std::uint32_t copy_over_n;
+  std::uint32_t group_blocks;     ///< W1: blocks of all panels for one group of 56 outputs
+  std::uint32_t double_buffered;  ///< 1: working copies are double-buffered (W1)
+  std::uint32_t m_begin;          ///< in a tile: its first m; else 0
   static constexpr std::uint32_t none = 0xffffffffU;
 };
 /// A tile as the update kernel loads it, contiguous: 128 m of a panel.
@@ -123,42 +125,42 @@ static_assert(sizeof(Tile) % 16 == 0);
 /// its parts. Stages are the pipeline stages of the thread block, counted from the step's start.
 struct alignas(16) SweepTile {
   Panel panel;
-  std::uint32_t forward;       ///< 1: a tile of W0, multiplied with x; 0: of W1, multiplied with d1
-  std::uint32_t begins;        ///< 1: first tile of its part
-  std::uint32_t ends;          ///< 1: last tile of its part; 2: of its part and its thread block
-  std::uint32_t part;          ///< index of the part's sums in `Arguments::scratch`
-  std::uint32_t outputs;       ///< W1: row of y and d1 for the tile's first m
-  std::uint32_t pixels;        ///< W1: the targets of its first `pixels` m are pixels of the step's
-                               ///< frame (`pixels` may exceed `rows`)
-  std::uint32_t number;        ///< index among the tiles of the thread block
-  std::uint32_t turn;          ///< index of the part among the parts of the thread block
-  std::uint64_t next_master;   ///< `first_master` of the thread block's next tile: its masters are
-                               ///< prefetched before the tile itself may have arrived
-  std::uint32_t next_m;        ///< `rows` of the next tile; 0: there is none
-  std::uint32_t next_n;        ///< `panel.n` of the next tile
-  std::uint32_t next_forward;  ///< `forward` of the next tile
-  std::uint32_t out;           ///< first row of h (W0) or d0 (W1) of the panel
-  std::uint32_t first_part;    ///< index of the panel's first part, as `part`
-  std::uint32_t parts;         ///< number of parts of the panel
-  std::uint32_t adds;          ///< 1: this part adds up the sums of all parts of the panel
-  std::uint32_t stage;         ///< first stage with rows of the tile
-  std::uint32_t last_stage;    ///< last stage with rows of the tile
-  std::uint32_t rows;          ///< number of m of the tile
-  std::uint64_t first_master;  ///< index of the tile's first float in the master
+  std::uint32_t is_w0;        ///< 1: a tile of W0, multiplied with x; 0: of W1, multiplied with d1
+  std::uint32_t begins;       ///< 1: first tile of its part
+  std::uint32_t ends;         ///< 1: last tile of its part; 2: of its part and its thread block
+  std::uint32_t part;         ///< index of the part's sums in `Arguments::scratch`
+  std::uint32_t outputs;      ///< W1: row of y and d1 for the tile's first m
+  std::uint32_t pixels;       ///< W1: the targets of its first `pixels` m are pixels of the step's
+                              ///< frame (`pixels` may exceed `rows`)
+  std::uint32_t number;       ///< index among the tiles of the thread block
+  std::uint32_t part_number;  ///< index of the part among the parts of the thread block
+  std::uint64_t next_first_master;  ///< `first_master` of the thread block's next tile: its masters
+                                    ///< are prefetched before the tile itself may have arrived
+  std::uint32_t next_rows;          ///< `rows` of the next tile; 0: there is none
+  std::uint32_t next_n;             ///< `panel.n` of the next tile
+  std::uint32_t next_is_w0;         ///< `is_w0` of the next tile
+  std::uint32_t out;                ///< first row of h (W0) or d0 (W1) of the panel
+  std::uint32_t first_part;         ///< index of the panel's first part, as `part`
+  std::uint32_t parts;              ///< number of parts of the panel
+  std::uint32_t adds;               ///< 1: this part adds up the sums of all parts of the panel
+  std::uint32_t stage;              ///< first stage with rows of the tile
+  std::uint32_t last_stage;         ///< last stage with rows of the tile
+  std::uint32_t rows;               ///< number of m of the tile
+  std::uint64_t first_master;       ///< index of the tile's first float in the master
 };
 static_assert(sizeof(SweepTile) % 16 == 0);
 /// The step's tag: the lowest bit of every partial sum that a part of a sweep stores for another
 /// thread block. The reader polls until it sees the tag: sums of the step before have the opposite
 /// bit.
-PVM_HOST_DEVICE constexpr std::uint32_t sum_mark(unsigned long long step) {
+PVM_HOST_DEVICE constexpr std::uint32_t step_tag(unsigned long long step) {
   return static_cast<std::uint32_t>(step & 1U);
 }
 inline constexpr int sweep_rows = 64;  ///< most m of a tile of a sweep
-/// Compute warps of a sweep's thread block; each works on 16 hidden values.
-inline constexpr int sweep_warps = 4;
+/// Consumer warps of a sweep's thread block; each works on 16 hidden values.
+inline constexpr int sweep_consumer_warps = 4;
 /// Floats of the partial sums of one part of a sweep.
 PVM_HOST_DEVICE constexpr std::size_t sweep_part_floats(int padded) {
-  return std::size_t{16} * sweep_warps * static_cast<std::size_t>(padded);
+  return std::size_t{16} * sweep_consumer_warps * static_cast<std::size_t>(padded);
 }
 /// Bytes of a SweepTile with its row words.
 inline constexpr int sweep_tile_bytes =
@@ -173,10 +175,10 @@ PVM_HOST_DEVICE constexpr std::uint32_t sweep_copy_stages(int padded) {
 /// Stages that a tile of `rows` m fills in a step. A stage holds the rows of the gradient (W0) or
 /// the targets (W1) for one chunk of the sequences. W0 also needs the rows of x(t): a stage holds
 /// 64 of them for all sequences, 32 where there are two chunks. W1 also needs its copies.
-PVM_HOST_DEVICE constexpr std::uint32_t sweep_stages(int padded, std::uint32_t rows, bool forward) {
+PVM_HOST_DEVICE constexpr std::uint32_t sweep_stages(int padded, std::uint32_t rows, bool is_w0) {
   const auto chunks = static_cast<std::uint32_t>(padded / sweep_chunk(padded));
-  const std::uint32_t part = sweep_rows / chunks;
-  return chunks + (forward ? (rows + part - 1) / part : sweep_copy_stages(padded));
+  const std::uint32_t x_rows = sweep_rows / chunks;
+  return chunks + (is_w0 ? (rows + x_rows - 1) / x_rows : sweep_copy_stages(padded));
 }
 /// Offset of weight (m, n) in the master of a panel with `columns` n, in floats.
 PVM_HOST_DEVICE constexpr std::size_t master_index(std::size_t columns, std::size_t m,
@@ -204,15 +206,16 @@ PVM_HOST_DEVICE constexpr std::size_t swept_master_index(std::size_t height, std
 /// the first kernel of a step reads one and writes the other, the second kernel does the opposite.
 /// (A sweep is a single kernel: each of its thread blocks has a cursor of its own and overwrites it
 /// when all of its warps have read it.)
-struct Cursor {
-  unsigned long long step;  ///< the step to make: number of steps done
-  std::uint32_t now;        ///< index (0 or 1) of the working copy that is W1(step)
-  std::uint32_t then;       ///< index of the working copy that was W1(step - 1)
-  std::uint32_t owed;       ///< 1: y(step - 1) has not been computed yet; swept: W0 has not been
-                            ///< updated with the gradient of step - 1 yet
+struct StepCursor {
+  unsigned long long step;      ///< the step to make: number of steps done
+  std::uint32_t current_copy;   ///< index (0 or 1) of the working copy that is W1(step)
+  std::uint32_t previous_copy;  ///< index of the working copy that was W1(step - 1)
+  std::uint32_t work_pending;  ///< 1: y(step - 1) has not been computed yet; swept: W0 has not been
+                               ///< updated with the gradient of step - 1 yet
   std::uint32_t hidden, frame, gradient, y;  ///< the step's slots in the ring buffers
-  std::uint32_t given;  ///< swept: for so many more steps, y(step - 2) is read from `Arguments::y`
-                        ///< (a checkpoint's, or the past of a new run) and not recomputed
+  /// Swept: for so many more steps, y(step - 2) is read from `Arguments::y` (a checkpoint's, or the
+  /// past of a new run) and not recomputed.
+  std::uint32_t saved_y_steps;
 };
 
 /// Slots of the ring of y and of the ring of a swept W1's copies. Step t of a sweep reads W1(t-2)
@@ -230,13 +233,13 @@ PVM_HOST_DEVICE constexpr int steps_back(int view) { return view == forward_view
 /// Age in steps of the d0 and d1 that a view reads.
 PVM_HOST_DEVICE constexpr int gradient_age(int view) { return view == forward_view ? 0 : 1; }
 
-/// Number of start offsets of a step: one for every view and stream.
-inline constexpr int start_places = sweep_views * static_cast<int>(Stream::count);
+/// Number of start offsets of a step: one for every view and array.
+inline constexpr int array_offset_count = sweep_views * static_cast<int>(RowArray::count);
 /// What a thread block of a sweep needs at the start of a step.
 struct StepStart {
-  Cursor cursor;
-  std::uint32_t places[start_places];  ///< [view][stream]: where the stream's rows of the view
-                                       ///< start in the arena, in units of 16 bytes
+  StepCursor cursor;
+  /// [view][array]: where the array's rows of the view start in the arena, in units of 16 bytes.
+  std::uint32_t array_offsets[array_offset_count];
 };
 
 /// Sizes and options that kernels need at run time.

@@ -15,7 +15,7 @@ namespace pvm::inline v0::detail::batch {
 struct Tuning {
   static constexpr int graph_steps = 16;      ///< steps in the longer of the two captured graphs
   static constexpr int staged_frames = 8192;  ///< frames in a block, of all sequences together
-  static constexpr int blocks_ahead = 2;      ///< staging slots for blocks of frames
+  static constexpr int staging_slots = 2;     ///< staging slots for blocks of frames
   /// A listed gradient costs loading its rows again; a momentum array costs 8 bytes per weight.
   /// Listing pays while a row's bytes, times the gradients beyond the first, are at most this many.
   static constexpr int most_listed_bytes = 256;

@@ -34,8 +34,8 @@
 namespace pvm::inline v0::detail::batch {
 
 /// The dynamic shared memory of a thread block: [stages] of rows (128 of m, then 56 of n, `Bytes`
-/// of each, padded to `stride`), [tiles] tiles, [2][rows] places of the rows of two stages, and the
-/// masters and the rule's floats of a tile ([Floats][8 warps][16 columns]).
+/// of each, padded to `stride`), [tiles] tiles, [2][rows] offsets of the rows of two stages, and
+/// the masters and the rule's floats of a tile ([Floats][8 warps][16 columns]).
 template <int Bytes, int Floats>
 struct UpdateShape {
   static constexpr int stride = Bytes + 16;  // padded: a warp's loads have no bank conflicts
@@ -44,8 +44,9 @@ struct UpdateShape {
   static constexpr int stage_bytes = rows * stride;
   static constexpr int stages = Floats == 1 ? 3 : 2;
   static constexpr int tiles = stages + 3;
-  static constexpr int places_start = stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile));
-  static constexpr int masters_start = places_start + 2 * rows * 4;
+  static constexpr int row_offsets_start =
+      stages * stage_bytes + tiles * static_cast<int>(sizeof(Tile));
+  static constexpr int masters_start = row_offsets_start + 2 * rows * 4;
   /// `columns`: the most n of a panel.
   static constexpr int shared_bytes(int columns) {
     return masters_start + Floats * tile_rows * columns * 4;
@@ -80,10 +81,10 @@ __device__ __forceinline__ void multiply_stage(Fragment& sums, const unsigned ch
 
 /// Static shared memory of a thread block.
 struct UpdateState {
-  /// Where, for each listed gradient, the rows of each stream start: in units of 16 bytes from the
+  /// Where, for each listed gradient, the rows of each array start: in units of 16 bytes from the
   /// arena's start.
-  std::uint32_t streams[most_terms][static_cast<int>(Stream::count)];
-  Cursor cursor;
+  std::uint32_t array_offsets[most_terms][static_cast<int>(RowArray::count)];
+  StepCursor cursor;
 };
 
 /// What a thread does: it goes through the tiles of its thread block. A tile has `terms_` gradients
@@ -116,20 +117,20 @@ class Updater {
             static_cast<int>(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) *
                                                    (blockIdx.x + 1) / gridDim.x) -
                              first_)) {
-    places_ = reinterpret_cast<std::uint32_t*>(shared + S::places_start);
+    row_offsets_ = reinterpret_cast<std::uint32_t*>(shared + S::row_offsets_start);
     masters_ = reinterpret_cast<float*>(shared + S::masters_start) + warp() * 16 * a.shape.columns;
   }
 
   /// Updates all tiles of the thread block.
   __device__ void run() {
-    bring_tile(0);
-    bring_tile(1);
-    bring_tile(2);
+    load_tile(0);
+    load_tile(1);
+    load_tile(2);
     copies_commit();
     copies_wait<0>();
     __syncthreads();
     find_rows();
-    bring_masters(0);
+    load_masters(0);
     for (int i = 0; i < S::stages - 1; ++i) {
       __syncthreads();
       issue();
@@ -181,7 +182,7 @@ class Updater {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
 
   /// Starts loading the block's `tile`-th tile, if there is one.
-  __device__ void bring_tile(int tile) {
+  __device__ void load_tile(int tile) {
     constexpr int chunks = sizeof(Tile) / 16;
     if (tile >= count_ || threadIdx.x >= chunks) return;
     copy_async(reinterpret_cast<uint4*>(tiles_ + tile % S::tiles) + threadIdx.x,
@@ -189,21 +190,21 @@ class Updater {
   }
 
   /// Whether the tile has any of the warp's 16 m.
-  __device__ static bool exists(const Panel& p) { return p.first + warp() * 16 < p.m; }
+  __device__ static bool exists(const Panel& p) { return p.m_begin + warp() * 16 < p.m_end; }
   /// Index of their first float in the master.
-  __device__ static std::size_t place(const Panel& p) {
-    return p.master + static_cast<std::size_t>(p.first + warp() * 16) * p.n;
+  __device__ static std::size_t first_master(const Panel& p) {
+    return p.master + static_cast<std::size_t>(p.m_begin + warp() * 16) * p.n;
   }
   /// Starts loading the warp's masters, and the rule's floats, of a tile.
-  __device__ void bring_masters(int tile) {
+  __device__ void load_masters(int tile) {
     if (tile >= count_) return;
     const Panel& p = tiles_[tile % S::tiles].panel;
     if (!exists(p)) return;
-    bring_fragment(masters_, a_.master + place(p), p.n);
+    copy_fragment_async(masters_, a_.master + first_master(p), p.n);
 #pragma unroll
     for (int k = 0; k < state_floats; ++k) {
-      bring_fragment(masters_ + (k + 1) * tile_rows * a_.shape.columns,
-                     a_.states + k * a_.weights + place(p), p.n);
+      copy_fragment_async(masters_ + (k + 1) * tile_rows * a_.shape.columns,
+                          a_.states + k * a_.weight_count + first_master(p), p.n);
     }
   }
 
@@ -215,21 +216,21 @@ class Updater {
     constexpr int apart = threads / S::chunks;
     const int first = static_cast<int>(threadIdx.x) / S::chunks;
     const int at = static_cast<int>(threadIdx.x) % S::chunks * 16;
-    const std::uint32_t* places = places_ + ahead_ % 2 * S::rows;
+    const std::uint32_t* offsets = row_offsets_ + ahead_ % 2 * S::rows;
     unsigned char* to = stages_ + ahead_ % S::stages * S::stage_bytes + first * S::stride + at;
     const unsigned char* from = a_.arena + ahead_chunk_ * Bytes + at;
-    std::uint32_t place[each];
+    std::uint32_t offset[each];
 #pragma unroll
     for (int k = 0; k < each; ++k) {
-      if (k + 1 < each || first + k * apart < S::rows) place[k] = places[first + k * apart];
+      if (k + 1 < each || first + k * apart < S::rows) offset[k] = offsets[first + k * apart];
     }
 #pragma unroll
     for (int k = 0; k < each; ++k) {
       if (k + 1 < each || first + k * apart < S::rows) {
-        copy_row_async(to + k * apart * S::stride, from, place[k]);
+        copy_row_async(to + k * apart * S::stride, from, offset[k]);
       }
     }
-    if (ahead_term_ == 0 && ahead_chunk_ == 0) bring_tile(ahead_tile_ + 3);
+    if (ahead_term_ == 0 && ahead_chunk_ == 0) load_tile(ahead_tile_ + 3);
     ++ahead_;
     if (++ahead_chunk_ == chunks_) {
       ahead_chunk_ = 0;
@@ -244,9 +245,9 @@ class Updater {
   /// __syncthreads.
   __device__ void find_rows() {
     if (ahead_tile_ >= count_ || threadIdx.x >= S::rows) return;
-    places_[ahead_ % 2 * S::rows + static_cast<int>(threadIdx.x)] =
-        row_place(state_.streams[ahead_term_], tiles_[ahead_tile_ % S::tiles].rows[threadIdx.x],
-                  static_cast<std::uint32_t>(row_bytes_ / 16));
+    row_offsets_[ahead_ % 2 * S::rows + static_cast<int>(threadIdx.x)] = row_offset(
+        state_.array_offsets[ahead_term_], tiles_[ahead_tile_ % S::tiles].rows[threadIdx.x],
+        static_cast<std::uint32_t>(row_bytes_ / 16));
   }
 
   /// Adds a stage's products to the warp's sums; for fp32 (M::in_parts) they are accumulated from
@@ -277,9 +278,9 @@ class Updater {
     }
     const bool real = exists(p);
     __syncwarp();
-    bring_masters(tile + 1);
+    load_masters(tile + 1);
     if (!real) return;
-    const std::size_t at = place(p);
+    const std::size_t at = first_master(p);
     if constexpr (Listed) {
       if (task_ == Task::learn) {
         add(w, 1.0F, gains);
@@ -291,13 +292,13 @@ class Updater {
       store_fragment(w, a_.master + at, p.n);
 #pragma unroll
       for (int k = 0; k < state_floats; ++k) {
-        store_fragment(old[k], a_.states + k * a_.weights + at, p.n);
+        store_fragment(old[k], a_.states + k * a_.weight_count + at, p.n);
       }
     }
     if (task_ == Task::read) {
-      store_fragment(w, a_.copy + at, p.n);
+      store_fragment(w, a_.weights_out + at, p.n);
     } else {
-      publish_work(p, w);
+      store_working_copies(p, w);
     }
   }
 
@@ -333,18 +334,21 @@ class Updater {
   }
 
   /// Stores the working copies of W. Of W1, which has two, the one that is not read in this step;
-  /// for Task::publish both.
-  __device__ void publish_work(const Panel& p, const Fragment& w) const {
-    const int m16 = static_cast<int>(p.first) / 16 + warp();
-    const std::uint32_t copies = task_ == Task::publish && p.flips != 0 ? 2 : 1;
+  /// for Task::write_copies both.
+  __device__ void store_working_copies(const Panel& p, const Fragment& w) const {
+    const int m16 = static_cast<int>(p.m_begin) / 16 + warp();
+    const std::uint32_t copies = task_ == Task::write_copies && p.double_buffered != 0 ? 2 : 1;
     for (std::uint32_t copy = 0; copy < copies; ++copy) {
-      const std::uint32_t version = task_ == Task::publish ? copy : 1 - state_.cursor.now;
-      std::uint32_t* work = a_.work + (p.flips != 0 ? version * a_.flip : 0);
-      if (p.work != Panel::none) {
-        store_work<M>(work + static_cast<std::size_t>(p.work) * block_words, w, m16);
+      const std::uint32_t version =
+          task_ == Task::write_copies ? copy : 1 - state_.cursor.current_copy;
+      std::uint32_t* to =
+          a_.working_copies + (p.double_buffered != 0 ? version * a_.copy_stride : 0);
+      if (p.copy_over_m != Panel::none) {
+        store_copy_over_m<M>(to + static_cast<std::size_t>(p.copy_over_m) * block_words, w, m16);
       }
-      if (p.work_y != Panel::none) {
-        store_work_y<M>(work + static_cast<std::size_t>(p.work_y) * block_words, w, m16, p.group);
+      if (p.copy_over_n != Panel::none) {
+        store_copy_over_n<M>(to + static_cast<std::size_t>(p.copy_over_n) * block_words, w, m16,
+                             p.group_blocks);
       }
     }
   }
@@ -355,9 +359,9 @@ class Updater {
   const float* table_;  ///< the step's rates
   unsigned char* stages_;
   Tile* tiles_;
-  /// [2][rows] places in the arena, in units of 16 bytes: of the next stage to load and, as other
+  /// [2][rows] offsets in the arena, in units of 16 bytes: of the next stage to load and, as other
   /// threads may still read them, of the stage before.
-  std::uint32_t* places_;
+  std::uint32_t* row_offsets_;
   float* masters_;               ///< the warp's
   const std::size_t row_bytes_;  ///< of a whole row
   const int terms_, chunks_;
@@ -381,25 +385,25 @@ __global__ void __launch_bounds__(threads, update_blocks<Rule, Listed>)
   __shared__ UpdateState state;
   let_next_kernel_start();
   wait_for_previous_kernel();
-  if (threadIdx.x == 0) state.cursor = *a.second;
+  if (threadIdx.x == 0) state.cursor = *a.update_cursor;
   __syncthreads();
-  const float* table = a.now_table;
+  const float* table = a.table_override;
   if (table == nullptr) {
     table = a.tables +
             static_cast<std::size_t>(state.cursor.frame) * static_cast<std::size_t>(a.shape.table);
   }
   const bool learns = task != Task::learn || table[0] != 0.0F;
   if (task == Task::learn && blockIdx.x == 0 && threadIdx.x == 0) {
-    a.first->cursor = next_step(a.shape, state.cursor, learns);
+    a.step_start->cursor = next_step(a.shape, state.cursor, learns);
   }
   if (!learns) return;
   const int terms = Listed ? a.shape.terms : 1;
-  for (int i = static_cast<int>(threadIdx.x); i < terms * static_cast<int>(Stream::count);
+  for (int i = static_cast<int>(threadIdx.x); i < terms * static_cast<int>(RowArray::count);
        i += threads) {
-    const int term = i / static_cast<int>(Stream::count);
-    const int stream = i % static_cast<int>(Stream::count);
-    state.streams[term][stream] =
-        stream_place<M>(a, static_cast<Stream>(stream), state.cursor, 2 + term, term);
+    const int term = i / static_cast<int>(RowArray::count);
+    const int array = i % static_cast<int>(RowArray::count);
+    state.array_offsets[term][array] =
+        array_offset<M>(a, static_cast<RowArray>(array), state.cursor, 2 + term, term);
   }
   __syncthreads();
   Updater<M, Rule, Listed, Bytes>(a, task, state, table, shared).run();

@@ -15,7 +15,7 @@
 ///     A  (uint4)     x: row,     columns pair, pair + 1    z: row,     columns pair + 8, pair + 9
 ///                    y: row + 8, columns pair, pair + 1    w: row + 8, columns pair + 8, pair + 9
 ///     B  (2 words)   column `row`, values pair, pair + 1; then values pair + 8, pair + 9
-///     accumulators   [0], [1]: row `row`, columns pair (rounded values), pair + 1 (the rest);
+///     accumulators   [0], [1]: row `row`, columns pair (rounded values), pair + 1 (residuals);
 ///                    [2], [3]: row `row` + 8; all four lanes of a row have the same sums
 
 #include <cuda_runtime.h>
@@ -45,7 +45,7 @@ struct Blocks : View<Precision, Hidden, home> {
   struct Weights {
     Word tiles[S::pairs];
   };
-  /// Sixteen values as operand B: even columns hold the rounded values, odd columns the rest.
+  /// Sixteen values as operand B: even columns hold the rounded values, odd columns the residuals.
   struct Values {
     std::uint32_t v[2];
   };
@@ -54,7 +54,7 @@ struct Blocks : View<Precision, Hidden, home> {
     Values of[S::pairs];
   };
   /// Accumulators of a product that sums over columns (W0 x, W1^T d1). v[i] belongs to tiles 2i and
-  /// 2i + 1, the last one to the remainder rows (`multiply_rest`).
+  /// 2i + 1, the last one to the remainder rows (`multiply_remainder`).
   struct Sums {
     float v[S::pairs + 1][4] = {};
   };
@@ -63,15 +63,15 @@ struct Blocks : View<Precision, Hidden, home> {
   struct ColumnSums {
     float v[4] = {};
   };
-  /// Sums over the columns of a list of W1 for list rows `place_of(i)`.
-  static constexpr int listed_places = 2;
+  /// Sums over the columns of a list of W1 for list rows `list_row_of(i)`.
+  static constexpr int list_rows_per_lane = 2;
   struct ListSums {
-    float v[listed_places] = {};
+    float v[list_rows_per_lane] = {};
   };
   /// List row that element i of this lane's ListSums belongs to.
-  __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
+  __device__ __forceinline__ int list_row_of(int i) const { return row() + 8 * i; }
   /// List row, or age, of a lane's i-th value (0 to 3) in an operand that sums over the list.
-  __device__ __forceinline__ int operand_place(int i) const { return i / 2 * 8 + pair() + i % 2; }
+  __device__ __forceinline__ int operand_k(int i) const { return i / 2 * 8 + pair() + i % 2; }
 
   // -------------------------------------------------------------- where weights are
 
@@ -86,13 +86,13 @@ struct Blocks : View<Precision, Hidden, home> {
     return reinterpret_cast<uint4*>(this->words_of(block)) + lane();
   }
   /// The remainder rows of this warp's k-th block of W0 in shared memory.
-  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
-    return shared + this->p.rest_first[this->warp()] + k * S::rest_words;
+  __device__ __forceinline__ std::uint32_t* my_remainder(int k) const {
+    return shared + this->p.remainder_first[this->warp()] + k * S::remainder_words;
   }
   /// Loads past the L1 cache. If all weights are streamed, they leave the L2 cache first.
   __device__ __forceinline__ static uint4 load_word(const uint4* from) {
     if constexpr (!S::streams) return __ldcg(from);
-    const float4 v = load_marked(reinterpret_cast<const float4*>(from), leaves_first());
+    const float4 v = load_l2_with_policy(reinterpret_cast<const float4*>(from), evict_first());
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
                       __float_as_uint(v.w));
   }
@@ -113,22 +113,24 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int i = 0; i < S::pairs; ++i) to[i * 32] = w.tiles[i];
   }
   /// The low halves of the weights whose high halves start at word `start` of `weights`.
-  __device__ __forceinline__ std::uint32_t* masters_of(std::uint32_t* weights,
-                                                       std::size_t start) const {
-    return weights + a.masters + start;
+  __device__ __forceinline__ std::uint32_t* low_halves_of(std::uint32_t* weights,
+                                                          std::size_t start) const {
+    return weights + a.low_halves + start;
   }
   template <class Block>
-  __device__ __forceinline__ const std::uint32_t* masters_of(const Block& block) const {
-    return masters_of(a.weights, this->start_of(block));
+  __device__ __forceinline__ const std::uint32_t* low_halves_of(const Block& block) const {
+    return low_halves_of(a.weights, this->start_of(block));
   }
   /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
-  __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
-    return __ldcg(a.weights + this->beside_of(block) + i);
+  __device__ __forceinline__ std::uint32_t remainder_word(const Block& block, int i) const {
+    return __ldcg(a.weights + this->remainder_start_of(block) + i);
   }
   /// Word offset of this lane's two words (two pairs of columns) in the remainder rows of a block.
   /// The words of a lane are adjacent.
-  __device__ __forceinline__ int beside_at(int row_beside) const { return row_beside * 8 + pair(); }
+  __device__ __forceinline__ int remainder_offset(int remainder_row) const {
+    return remainder_row * 8 + pair();
+  }
   /// Stores the tiles of a block of W1. In shared memory each quarter (8 x 8) of a pair of tiles is
   /// 32 consecutive words, so that `ldmatrix` reads the same words for products that sum over
   /// columns and, transposed, for products that sum over rows.
@@ -185,8 +187,8 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // half of the columns i / 2, tile i % 2
       const int e = row() + i % 2 * 8;
-      if (e <= S::rest) {
-        v[i] = beside_word(block, beside_at(e) + i / 2);
+      if (e <= S::remainder_rows) {
+        v[i] = remainder_word(block, remainder_offset(e) + i / 2);
       } else {
         const float* from = value_of(e, i / 2 * 8 + pair());
         v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
@@ -195,13 +197,13 @@ struct Blocks : View<Precision, Hidden, home> {
     store_tiles(list, make_uint4(v[0], v[1], v[2], v[3]));
   }
   /// Index, in 16-bit values, of row e, column o of a list.
-  __device__ __forceinline__ static int list_place(int e, int o) {
-    const int tile = (o >> 3) * 2 + (e >> 3), place = (e & 7) * 4 + (o & 7) / 2;
-    return 2 * (S::streams ? place * 4 + tile : tile * 32 + place) + (o & 1);
+  __device__ __forceinline__ static int list_index(int e, int o) {
+    const int tile = (o >> 3) * 2 + (e >> 3), word = (e & 7) * 4 + (o & 7) / 2;
+    return 2 * (S::streams ? word * 4 + tile : tile * 32 + word) + (o & 1);
   }
-  /// Stores a value at index `place` of a list.
-  __device__ __forceinline__ static void list_value(std::uint32_t* list, int place, float v) {
-    reinterpret_cast<std::uint16_t*>(list)[place] = Math::operand(v);
+  /// Stores a value to element `index` of a list.
+  __device__ __forceinline__ static void store_list_value(std::uint32_t* list, int index, float v) {
+    reinterpret_cast<std::uint16_t*>(list)[index] = Math::operand(v);
   }
 
   // -------------------------------------------------------------- products
@@ -216,7 +218,7 @@ struct Blocks : View<Precision, Hidden, home> {
             *reinterpret_cast<const uint2*>(x + pair() + 8)};
   }
   /// Makes operand B: lanes of even columns take the low 16 bits of each word (the rounded value),
-  /// those of odd columns the high 16 bits (the rest).
+  /// those of odd columns the high 16 bits (the residual).
   __device__ __forceinline__ Values operand(const Inputs& x) const {
     const unsigned int select = (row() & 1) != 0 ? 0x7632U : 0x5410U;
     const std::uint32_t first = __byte_perm(x.low.x, x.low.y, select);
@@ -262,19 +264,20 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
   /// row, whose sums are never read.
-  __device__ __forceinline__ uint2 rest_weights(const std::uint32_t* rest) const {
-    const int mine = S::rest == 1 ? 0 : min(row(), S::rest - 1);
-    return *reinterpret_cast<const uint2*>(rest + beside_at(mine));
+  __device__ __forceinline__ uint2 remainder_weights(const std::uint32_t* remainder) const {
+    const int mine = S::remainder_rows == 1 ? 0 : min(row(), S::remainder_rows - 1);
+    return *reinterpret_cast<const uint2*>(remainder + remainder_offset(mine));
   }
   /// Multiplies the remainder rows by one m16n8k8 product, half the depth of the others, without
   /// moving words between lanes. Rows 0 to 7 of operand A have columns 0 to 7 of the remainder
   /// rows, rows 8 to 15 have columns 8 to 15. Columns 0 to 3 of operand B have values 0 to 7,
   /// columns 4 to 7 have values 8 to 15. So [0] and [1] are valid in the first two lanes of a row,
   /// [2] and [3] in the other two; `write_sums` adds them.
-  __device__ __forceinline__ void multiply_rest(Sums& sum, uint2 w, const Values& x) const {
+  __device__ __forceinline__ void multiply_remainder(Sums& sum, uint2 w, const Values& x) const {
     Math::multiply_shallow(sum.v[S::pairs], w.x, w.y, lane() < 16 ? x.v[0] : x.v[1]);
   }
-  /// The complete sum of row `row()` + 8 * i: products with the rounded values and with the rest.
+  /// The complete sum of row `row()` + 8 * i: products with the rounded values and with the
+  /// residuals.
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
     return v[2 * i] + v[2 * i + 1];
   }
@@ -298,7 +301,7 @@ struct Blocks : View<Precision, Hidden, home> {
     if ((lane() & 3) == 0) {
 #pragma unroll
       for (int i = 0; i < S::tiles; ++i) to[i * 8 + row()] = both_parts(sum.v[i / 2], i % 2);
-      if (row() < S::rest) {
+      if (row() < S::remainder_rows) {
         to[S::tiles * 8 + row()] = both_parts(sum.v[S::pairs], 0) + last_half;
       }
     }
@@ -308,13 +311,13 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int i = 0; i <= S::pairs; ++i) clear_in_place(sum.v[i]);
   }
   /// Writes the sums of a block of W1: those of the rows in tiles, then those of the 16 list rows.
-  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,
+  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& list_sums,
                                                   float* to) const {
     float v[S::tiles + 2];
 #pragma unroll
     for (int i = 0; i < S::tiles; ++i) v[i] = both_parts(sum.v[i / 2], i % 2);
-    v[S::tiles] = more.v[0];
-    v[S::tiles + 1] = more.v[1];
+    v[S::tiles] = list_sums.v[0];
+    v[S::tiles + 1] = list_sums.v[1];
     write_rows(v, to);
   }
 
@@ -354,14 +357,15 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int i = 0; i < 4; ++i) sum.v[i] += more.v[i];
   }
   /// Adds what the list contributes to W1 r: the remainder rows, the bias and the correction for
-  /// the listed gradients. `listed` (see View::listed_of) has the 16 factors of the list rows.
+  /// the listed gradients. `list_factors` (see View::list_factors_of) has the 16 factors of the
+  /// list rows.
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
-                                                       const std::uint32_t* listed) const {
-    multiply_tiles(sum.v, transposed_tiles_at(list), values(listed));
+                                                       const std::uint32_t* list_factors) const {
+    multiply_tiles(sum.v, transposed_tiles_at(list), values(list_factors));
   }
   __device__ __forceinline__ static void multiply_listed_rows(ColumnSums& sum, const List& list,
-                                                              const Values& listed) {
-    multiply_tiles(sum.v, transposed(list), listed);
+                                                              const Values& list_factors) {
+    multiply_tiles(sum.v, transposed(list), list_factors);
   }
   /// y of the 16 outputs of a block. Of the four lanes that have the same sums, two write: one
   /// output `row()`, the other output `row()` + 8.
@@ -386,79 +390,80 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// This lane's word of the first of these operands, which are in the unit's area; `which` is
   /// S::fold0 or S::fold1.
-  __device__ __forceinline__ uint4* in_shared_factors(std::uint32_t which, int u) const {
+  __device__ __forceinline__ uint4* factor_operands(std::uint32_t which, int u) const {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
 
   /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
-  __device__ __forceinline__ void prefetch_masters(const Block& block) const {
-    this->template prefetch<S::block_words>(masters_of(block));
+  __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
+    this->template prefetch<S::block_words>(low_halves_of(block));
   }
   /// Word offset, among all weights, of this lane's words of remainder row `row()`.
   template <class Block>
-  __device__ __forceinline__ std::size_t beside_start(const Block& block) const {
-    return this->beside_of(block) + static_cast<unsigned>(beside_at(row()));
+  __device__ __forceinline__ std::size_t lane_remainder_start(const Block& block) const {
+    return this->remainder_start_of(block) + static_cast<unsigned>(remainder_offset(row()));
   }
   /// Loads these words; zeros in lanes whose row() is not one of `rows` remainder rows.
   template <class Block>
-  __device__ uint2 beside_in_memory(const Block& block, int rows) const;
+  __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
   struct Place {
     /// Word offsets, among all weights, of its tiles, and of this lane's words of a remainder row.
-    std::size_t start, beside;
+    std::size_t start, remainder;
     int rows;  ///< number of remainder rows
   };
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
-    return {this->start_of(block), beside_start(block), S::rest};
+    return {this->start_of(block), lane_remainder_start(block), S::remainder_rows};
   }
   __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
-    return {this->start_of(block), beside_start(block), S::rest + 1};
+    return {this->start_of(block), lane_remainder_start(block), S::remainder_rows + 1};
   }
   /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
-  struct Smaller {
+  struct LowHalves {
     uint4 tiles[S::pairs];
-    uint2 beside;
+    uint2 remainder;
   };
-  __device__ Smaller smaller_halves(const Place& at) const;
+  __device__ LowHalves load_low_halves(const Place& at) const;
   /// The second factor of a fold as operands B, for columns 0 to 7 and 8 to 15 of a block: past
   /// inputs by age, or listed d1 by list row.
   struct Columns {
     std::uint32_t v[2][2];
   };
   /// Adds the rank-L update factors * columns, of all L listed gradients, to the block at `at`,
-  /// whose tiles are in `w` and whose remainder rows are in `beside`. The low halves and the
+  /// whose tiles are in `w` and whose remainder rows are in `remainder`. The low halves and the
   /// remainder rows are stored to `to`, which is laid out like all weights; storing `w` is left to
   /// the caller.
   __device__ void fold(const Place& at, std::uint32_t* to, const uint4* factors,
-                       const Columns& columns, Smaller& smaller, Weights& w, uint2& beside) const;
+                       const Columns& columns, LowHalves& low, Weights& w, uint2& remainder) const;
 
   /// Inputs of a block's columns in the steps of the listed gradients, as loaded: word[half][i] is
-  /// that of column 8 * half + row(), age operand_place(i).
-  struct Past {
+  /// that of column 8 * half + row(), age operand_k(i).
+  struct PastInputs {
     std::uint32_t word[2][4];
   };
   /// Starts the loads.
-  __device__ Past ask_past(const ChipBlock& block) const;
-  __device__ static Columns past_columns(const Past& past);
+  __device__ PastInputs load_past_inputs(const ChipBlock& block) const;
+  __device__ static Columns past_columns(const PastInputs& past);
   /// The second factor of a fold of W1: the d1 in the block's list.
   __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list) const {
-    const uint4 there = transposed_tiles_at(list);
-    return {{{there.x, there.z}, {there.y, there.w}}};
+    const uint4 tiles = transposed_tiles_at(list);
+    return {{{tiles.x, tiles.z}, {tiles.y, tiles.w}}};
   }
 
   /// Folds a block of W0 whose tiles are in `w`, with the factors of its unit; see `fold`.
   __device__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
-                             uint2& beside) const;
+                             uint2& remainder) const;
   /// Loads, folds and stores a block of W0: in shared memory if it is multiplied from there,
   /// otherwise in device memory (for a held block, too, which its warp then loads again). Its
-  /// remainder rows are read from `rest` and written to `rest_to`.
-  __device__ void fold(const ChipBlock& block, const std::uint32_t* rest,
-                       std::uint32_t* rest_to) const;
+  /// remainder rows are read from `remainder_from` and written to `remainder_to`.
+  __device__ void fold(const ChipBlock& block, const std::uint32_t* remainder_from,
+                       std::uint32_t* remainder_to) const;
   /// Folds a streamed block of W0, whose remainder rows are in device memory, too. `past` is of
-  /// `ask_past`. `meanwhile()` is called while the block's loads are in flight, to start others.
+  /// `load_past_inputs`. `meanwhile()` is called while the block's loads are in flight, to start
+  /// others.
   template <class Meanwhile>
-  __device__ void fold_streamed(const ChipBlock& block, const Past& past,
+  __device__ void fold_streamed(const ChipBlock& block, const PastInputs& past,
                                 Meanwhile meanwhile) const;
   /// Folds a block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {

@@ -50,24 +50,24 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   struct ColumnSums {
     float v[4] = {};
   };
-  /// Partial sums over a lane's columns of a list of W1, for list rows `place_of(i)`.
-  static constexpr int listed_places = 2;
+  /// Partial sums over a lane's columns of a list of W1, for list rows `list_row_of(i)`.
+  static constexpr int list_rows_per_lane = 2;
   struct ListSums {
-    float v[listed_places] = {};
+    float v[list_rows_per_lane] = {};
   };
-  __device__ __forceinline__ int place_of(int i) const { return row() + 8 * i; }
+  __device__ __forceinline__ int list_row_of(int i) const { return row() + 8 * i; }
 
   // -------------------------------------------------------------- where weights are
 
   /// The tiles of a block in device memory.
   template <class Block>
-  __device__ __forceinline__ float* master_of(const Block& block) const {
+  __device__ __forceinline__ float* tiles_in_memory(const Block& block) const {
     return reinterpret_cast<float*>(this->words_of(block));
   }
   /// The remainder rows of a block in device memory, [rows][columns].
   template <class Block>
-  __device__ __forceinline__ float* rows_of(const Block& block) const {
-    return reinterpret_cast<float*>(a.weights + this->beside_of(block));
+  __device__ __forceinline__ float* remainder_in_memory(const Block& block) const {
+    return reinterpret_cast<float*>(a.weights + this->remainder_start_of(block));
   }
   /// This lane's first word of tiles at word `where` of shared memory. Word i of all lanes is 32
   /// consecutive float4.
@@ -77,35 +77,35 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// This lane's first word of the tiles of a block in device memory.
   template <class Block>
   __device__ __forceinline__ const float4* streamed(const Block& block) const {
-    return reinterpret_cast<const float4*>(master_of(block)) + lane();
+    return reinterpret_cast<const float4*>(tiles_in_memory(block)) + lane();
   }
   __device__ __forceinline__ static void load_streamed(Weights& w, const float4* from) {
 #pragma unroll
-    for (int i = 0; i < words; ++i) w.tiles[i] = load_marked(from + i * 32, policy());
+    for (int i = 0; i < words; ++i) w.tiles[i] = load_l2_with_policy(from + i * 32, policy());
   }
   /// L2 cache policy of streamed weights. If all weights are streamed they leave the cache first;
   /// otherwise a part of them, as much as the cache can keep, is marked to stay.
   __device__ __forceinline__ static unsigned long long policy() {
-    if constexpr (S::streams) return leaves_first();
-    return partly_stays<S::stays_percent>();
+    if constexpr (S::streams) return evict_first();
+    return evict_last_fraction<S::evict_last_percent>();
   }
   /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
-  __device__ __forceinline__ std::uint32_t beside_word(const Block& block, int i) const {
-    return __ldcg(a.weights + this->beside_of(block) + i);
+  __device__ __forceinline__ std::uint32_t remainder_word(const Block& block, int i) const {
+    return __ldcg(a.weights + this->remainder_start_of(block) + i);
   }
   __device__ __forceinline__ static void write_tiles(float4* to, const Weights& w) {
 #pragma unroll
     for (int i = 0; i < words; ++i) to[i * 32] = w.tiles[i];
   }
-  __device__ __forceinline__ void store_master(float* master, const Weights& w) const {
-    write_tiles(reinterpret_cast<float4*>(master) + lane(), w);
+  __device__ __forceinline__ void store_to_memory(float* to, const Weights& w) const {
+    write_tiles(reinterpret_cast<float4*>(to) + lane(), w);
   }
   /// Stores the tiles of a block where they are loaded from: device memory or shared memory.
   template <class Block>
   __device__ __forceinline__ void store(const Block& block, const Weights& w) const {
     if (block.where == in_memory) {
-      store_master(master_of(block), w);
+      store_to_memory(tiles_in_memory(block), w);
     } else {
       write_tiles(in_shared(block.where), w);
     }
@@ -114,14 +114,14 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     store(block, w);
   }
   /// The remainder rows of this warp's k-th block of W0, where multiplying warps read them.
-  __device__ __forceinline__ std::uint32_t* rest_of(int k) const {
+  __device__ __forceinline__ std::uint32_t* my_remainder(int k) const {
     if constexpr (S::streams) {
-      return a.weights + this->beside_of(this->my_blocks()[k]);
+      return a.weights + this->remainder_start_of(this->my_blocks()[k]);
     }
-    return shared + this->p.rest_first[warp()] + k * S::rest_words;
+    return shared + this->p.remainder_first[warp()] + k * S::remainder_words;
   }
   /// Word of row e, column o of a list, which is laid out like two tiles.
-  __device__ __forceinline__ static int list_place(int e, int o) {
+  __device__ __forceinline__ static int list_index(int e, int o) {
     return ((o >> 3) * 32 + (e & 7) * 4 + (o & 7) / 2) * 4 + (e >> 3) * 2 + (o & 1);
   }
   /// Fills the list of a block of W1: first the remainder rows and the bias, from device memory,
@@ -130,21 +130,22 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   template <class Value>
   __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
                                              Value value_of) const {
-    const float* beside = rows_of(block);
+    const float* remainder = remainder_in_memory(block);
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int e = row() + i / 4 * 8, o = i / 2 % 2 * 8 + pair();
-      v[i] = __ldcg((e <= S::rest ? beside + e * columns + o : value_of(e, o)) + i % 2);
+      v[i] =
+          __ldcg((e <= S::remainder_rows ? remainder + e * columns + o : value_of(e, o)) + i % 2);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      list_value(list, list_place(row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2), v[i]);
+      store_list_value(list, list_index(row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2), v[i]);
     }
   }
-  /// Stores a value at word `place` of a list.
-  __device__ __forceinline__ static void list_value(std::uint32_t* list, int place, float v) {
-    list[place] = __float_as_uint(v);
+  /// Stores a value to word `word` of a list.
+  __device__ __forceinline__ static void store_list_value(std::uint32_t* list, int word, float v) {
+    list[word] = __float_as_uint(v);
   }
 
   // -------------------------------------------------------------- products
@@ -186,23 +187,24 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < words; ++i) {
       multiply_word(sum, i, w.tiles[i], x);
-      w.tiles[i] = load_marked(next + i * 32, policy());
+      w.tiles[i] = load_l2_with_policy(next + i * 32, policy());
     }
   }
   /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
   /// row, whose sums are never read.
-  __device__ __forceinline__ Values rest_weights(const std::uint32_t* rest) const {
-    return values(rest + (S::rest == 1 ? 0 : min(row(), S::rest - 1)) * columns);
+  __device__ __forceinline__ Values remainder_weights(const std::uint32_t* remainder) const {
+    return values(remainder +
+                  (S::remainder_rows == 1 ? 0 : min(row(), S::remainder_rows - 1)) * columns);
   }
-  __device__ __forceinline__ static void multiply_rest(Sums& sum, const Values& w,
-                                                       const Values& x) {
+  __device__ __forceinline__ static void multiply_remainder(Sums& sum, const Values& w,
+                                                            const Values& x) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       sum.v[S::tiles] = dot(sum.v[S::tiles], w.of[k].x, w.of[k].y, x.of[k]);
     }
   }
   /// Sums each of four values over the four lanes of a row; lane i of the four gets the sum of v_i.
-  __device__ __forceinline__ float over_columns(float v0, float v1, float v2, float v3) const {
+  __device__ __forceinline__ float sum_over_columns(float v0, float v1, float v2, float v3) const {
     const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
     const float a0 = (upper ? v2 : v0) + __shfl_xor_sync(every_lane, upper ? v0 : v2, 2);
     const float a1 = (upper ? v3 : v1) + __shfl_xor_sync(every_lane, upper ? v1 : v3, 2);
@@ -215,9 +217,9 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < Tiles; i += 4) {
       const auto value = [&](int k) { return i + k < Tiles ? sum.v[i + k] : 0.0F; };
-      const float v = over_columns(value(0), value(1), value(2), value(3));
+      const float v = sum_over_columns(value(0), value(1), value(2), value(3));
       const int tile = i + (lane() & 3);
-      if (tile < S::tiles || (tile < Tiles && row() < S::rest)) to[tile * 8 + row()] = v;
+      if (tile < S::tiles || (tile < Tiles && row() < S::remainder_rows)) to[tile * 8 + row()] = v;
     }
   }
   /// Completes and writes the sums of all rows of a block of W0, [Hidden].
@@ -249,11 +251,11 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   }
   /// Completes and writes the sums of a block of W1: those of the rows in tiles, then those of the
   /// 16 list rows.
-  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& more,
+  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& list_sums,
                                                   float* to) const {
     write_rows<S::tiles>(sum, to);
-    const float v = over_columns(more.v[0], more.v[1], 0, 0);
-    if ((lane() & 3) < listed_places) to[(S::tiles + (lane() & 3)) * 8 + row()] = v;
+    const float v = sum_over_columns(list_sums.v[0], list_sums.v[1], 0, 0);
+    if ((lane() & 3) < list_rows_per_lane) to[(S::tiles + (lane() & 3)) * 8 + row()] = v;
   }
   /// Adds the products of a word 2i + k with the values for its two rows: `upper` for tile 2i,
   /// `lower` for tile 2i + 1.
@@ -272,12 +274,13 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     }
   }
   /// Adds what the list contributes to W1 r: the remainder rows, the bias and the correction for
-  /// the listed gradients. `listed` (see View::listed_of) has the 16 factors of the list rows.
+  /// the listed gradients. `list_factors` (see View::list_factors_of) has the 16 factors of the
+  /// list rows.
   __device__ __forceinline__ void multiply_listed_rows(ColumnSums& sum, const std::uint32_t* list,
-                                                       const std::uint32_t* listed) const {
+                                                       const std::uint32_t* list_factors) const {
     const float4* w = reinterpret_cast<const float4*>(list) + lane();
-    const float upper = __uint_as_float(listed[row()]);
-    const float lower = __uint_as_float(listed[row() + 8]);
+    const float upper = __uint_as_float(list_factors[row()]);
+    const float lower = __uint_as_float(list_factors[row() + 8]);
 #pragma unroll
     for (int k = 0; k < 2; ++k) multiply_rows_word(sum, k, w[k * 32], upper, lower);
   }
@@ -310,90 +313,96 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     return __uint_as_float(this->factors_of(S::fold0, u)[age]);
   }
   __device__ __forceinline__ int ages(int u) const {
-    return static_cast<int>(this->factors_of(S::fold0, u)[sums - 1]);
+    return static_cast<int>(this->factors_of(S::fold0, u)[table_row - 1]);
   }
 
   /// A lane's four columns of remainder row `row()`.
-  struct Beside {
+  struct Remainder {
     float2 of[2];
   };
   /// Offset of of[k] in the remainder rows of a block, [rows][columns].
-  __device__ __forceinline__ int beside_at(int k) const { return row() * columns + pair() + 8 * k; }
-  /// Load and store the remainder rows of a block, of which there are `more`; lanes of other rows
-  /// get zeros and store nothing.
-  __device__ Beside load_beside(const float* rows, int more) const;
-  __device__ void store_beside(float* rows, const Beside& beside, int more) const;
+  __device__ __forceinline__ int remainder_offset(int k) const {
+    return row() * columns + pair() + 8 * k;
+  }
+  /// Load and store the remainder rows of a block, of which there are `row_count`; lanes of other
+  /// rows get zeros and store nothing.
+  __device__ Remainder load_remainder(const float* rows, int row_count) const;
+  __device__ void store_remainder(float* rows, const Remainder& remainder, int row_count) const;
   /// Adds the outer product c d x^T, where d is a row of a unit's history (d0 or r), to a block
-  /// with `more` remainder rows.
-  __device__ void add_outer(Weights& w, Beside& beside, const float* d, float c, Values x,
-                            int more) const;
+  /// with `row_count` remainder rows.
+  __device__ void add_outer(Weights& w, Remainder& remainder, const float* d, float c, Values x,
+                            int row_count) const;
 
   /// The inputs of a block's columns in the steps of the listed gradients, [terms][columns] by age,
   /// in this warp's scratch memory.
-  __device__ __forceinline__ std::uint32_t* past_columns() const {
+  __device__ __forceinline__ std::uint32_t* past_inputs() const {
     return shared + a.areas.scratch + warp() * S::scratch_words;
   }
   /// The word behind them: the global number of the block whose past was loaded early in the step,
   /// or ~0 if there is none.
-  __device__ __forceinline__ std::uint32_t* prepared() const {
-    return past_columns() + S::terms * columns;
+  __device__ __forceinline__ std::uint32_t* prepared_block() const {
+    return past_inputs() + S::terms * columns;
   }
-  /// Loads the past inputs of a block to `past_columns`.
-  __device__ __forceinline__ void bring_past(const ChipBlock& block) const {
-    keep_past(ask_past(block));
+  /// Loads the past inputs of a block to `past_inputs`.
+  __device__ __forceinline__ void copy_past_inputs(const ChipBlock& block) const {
+    store_past_inputs(load_past_inputs(block));
   }
   /// The past inputs that a lane loads: column lane % 16, ages lane / 16 + 2i.
-  struct Past {
+  struct PastInputs {
     std::uint32_t v[(S::terms + 1) / 2];
   };
   /// Starts the loads.
-  __device__ Past ask_past(const ChipBlock& block) const;
-  /// Stores the loaded values to `past_columns`.
-  __device__ void keep_past(const Past& then) const;
+  __device__ PastInputs load_past_inputs(const ChipBlock& block) const;
+  /// Stores the loaded values to `past_inputs`.
+  __device__ void store_past_inputs(const PastInputs& past) const;
   /// Adds all listed gradients, with the factors of its unit, to a block of W0 whose past inputs
-  /// are in `past_columns`.
-  __device__ void add_gradients(Weights& w, Beside& beside, const ChipBlock& block) const;
-  /// Folds a block of W0 whose tiles are in `w`, whose remainder rows are at `rest`, and whose past
-  /// inputs are in `past_columns`.
-  __device__ void fold_prepared(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
+  /// are in `past_inputs`.
+  __device__ void add_gradients(Weights& w, Remainder& remainder, const ChipBlock& block) const;
+  /// Folds a block of W0 whose tiles are in `w`, whose remainder rows are at `remainder_at`, and
+  /// whose past inputs are in `past_inputs`.
+  __device__ void fold_prepared(const ChipBlock& block, Weights& w,
+                                std::uint32_t* remainder_at) const;
   /// Loads the past inputs first.
-  __device__ void fold(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
+  __device__ void fold(const ChipBlock& block, Weights& w, std::uint32_t* remainder_at) const;
   /// Stores the tiles of a streamed block to device memory, with the cache policy of its loads,
   /// because the next step reads it again.
   template <class Block>
   __device__ void store_streamed(const Block& block, const Weights& w) const;
   /// Folds and stores a streamed block of W0.
-  __device__ void fold_streamed(const ChipBlock& block, Weights& w, std::uint32_t* rest) const;
+  __device__ void fold_streamed(const ChipBlock& block, Weights& w,
+                                std::uint32_t* remainder_at) const;
   /// Adds all listed gradients of unit u to a block of W1, whose listed d1 are in `list`.
-  __device__ void add_wide_gradients(Weights& w, Beside& beside, int u, const float* list) const;
+  __device__ void add_wide_gradients(Weights& w, Remainder& remainder, int u,
+                                     const float* list) const;
   /// A lane's columns 8k + pair and the next one of list row `row()`. The first list rows are the
   /// remainder rows of W1 and the bias.
-  __device__ __forceinline__ float2* listed_beside(float* list, int k) const {
-    return reinterpret_cast<float2*>(list + list_place(row(), 8 * k + pair()));
+  __device__ __forceinline__ float2* list_remainder(float* list, int k) const {
+    return reinterpret_cast<float2*>(list + list_index(row(), 8 * k + pair()));
   }
   /// Load and store the remainder rows and the bias in a list.
-  __device__ Beside load_listed(float* list) const;
-  __device__ void store_listed(float* list, const Beside& beside) const;
+  __device__ Remainder load_list_remainder(float* list) const;
+  __device__ void store_list_remainder(float* list, const Remainder& remainder) const;
   /// Folds a block of W1 whose tiles are in `w`, and stores it.
   __device__ void fold_wide(const ChipWideBlock& block, Weights& w) const;
-  /// Writes the block's W(t), its weights with all listed gradients added, to `all`, which is laid
+  /// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid
   /// out like all weights. The block itself does not change. The factors of its unit must have been
   /// written with the present coefficients of its phase.
-  __device__ void materialise(const ChipBlock& block, std::uint32_t* all) const;
-  __device__ void materialise(const ChipWideBlock& block, std::uint32_t* all) const;
+  __device__ void materialise(const ChipBlock& block, std::uint32_t* to) const;
+  __device__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const;
 
   // -------------------------------------------------------------- a launch's end
 
   /// Stores the remainder rows of a block from where folds keep them (shared memory, or the list of
   /// W1) to device memory.
-  __device__ __forceinline__ void store_rest(const ChipBlock& block,
-                                             const std::uint32_t* rest) const {
-    float* rows = rows_of(block);
-    store_beside(rows, load_beside(reinterpret_cast<const float*>(rest), S::rest), S::rest);
+  __device__ __forceinline__ void store_remainder_to_memory(const ChipBlock& block,
+                                                            const std::uint32_t* from) const {
+    float* rows = remainder_in_memory(block);
+    store_remainder(rows, load_remainder(reinterpret_cast<const float*>(from), S::remainder_rows),
+                    S::remainder_rows);
   }
-  __device__ __forceinline__ void store_rest(const ChipWideBlock& block) const {
+  __device__ __forceinline__ void store_remainder_to_memory(const ChipWideBlock& block) const {
     auto* list = reinterpret_cast<float*>(list_of(block.out));
-    store_beside(rows_of(block), load_listed(list), S::rest + 1);
+    store_remainder(remainder_in_memory(block), load_list_remainder(list), S::remainder_rows + 1);
   }
 };
 

@@ -67,7 +67,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
              detail::chip::deferral<Precision, Hidden>()),
         layout_(net_, plan_, device_.multiprocessors, device_.shared_bytes),
-        launcher_(layout_.multiprocessors(), layout_.shared_words * 4) {
+        launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
     this->require_memory(memory_needed(), "");
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
@@ -153,7 +153,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Words of all weights; 16-bit weights include their low halves.
   [[nodiscard]] std::size_t stored_words() const {
-    return layout_.weight_words() * Stored::to_a_word;
+    return layout_.weight_words() * Stored::stored_per_word;
   }
   /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
   /// them, and the arrays in device memory are unused.
@@ -163,7 +163,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Three sums for each warp of each multiprocessor.
   [[nodiscard]] std::size_t score_size() const {
-    return count(layout_.multiprocessors()) * count(Sizes::warps) * 3;
+    return count(layout_.thread_blocks()) * count(Sizes::warps) * 3;
   }
   /// The row of step `step_` - `back` in the device's rings of `ring` rows (past, hidden values).
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
@@ -193,8 +193,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void allocate() {
     using namespace detail::chip;
     this->allocate_staging(score_size());
-    this->put(programs_, layout_.programs);
-    this->put(program_start_, layout_.program_start);
+    this->allocate_and_fill(programs_, layout_.programs);
+    this->allocate_and_fill(program_start_, layout_.program_start);
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
     this->clear(weights_now_);  // no kernel writes the padding, which is downloaded with the rest
@@ -216,7 +216,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     for (std::uint64_t i = 0; i < rounds; ++i) {
       const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
       begun.push_back(static_cast<unsigned>(times) *
-                      static_cast<unsigned>(layout_.multiprocessors()));
+                      static_cast<unsigned>(layout_.thread_blocks()));
     }
     return begun;
   }
@@ -236,9 +236,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.program_start = program_start_.get();
     a.weights = weights_.get();
     a.wide = layout_.first_wide();
-    a.beside = layout_.first_beside();
-    a.wide_beside = layout_.first_wide_beside();
-    a.masters = layout_.weight_words();
+    a.remainder = layout_.first_remainder();
+    a.wide_remainder = layout_.first_wide_remainder();
+    a.low_halves = layout_.weight_words();
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();
     a.begun = begun_.get();

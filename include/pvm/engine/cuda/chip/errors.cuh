@@ -24,11 +24,11 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   const bool scored = this->scored()[n.frame] != 0;
   const bool signs = a.sign_error != 0;
   const int kind = derivative_kind();
-  const bool keeps = keeps_row(history);
+  const bool survives = row_survives_launch(history);
   const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
   const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
   const auto c = static_cast<std::uint32_t>(thread % columns);
-  const int place = this->list_place(S::rest + 1 + n.lag, static_cast<int>(c));
+  const int index = this->list_index(S::remainder_rows + 1 + n.d1_row, static_cast<int>(c));
   const auto* targets = list<ChipTarget>(p.targets);
   const float* y = outputs_of(t, 0, 0);
   // In `specialised`, d1(t) is stored over y(t-2), and y(t) will be stored over d1(t).
@@ -36,7 +36,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
       S::specialised ? reinterpret_cast<std::uint32_t*>(outputs_of(t, 0, 0)) : shared + p.d1;
   std::uint32_t* lists = list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
-  float loss = 0, missed = 0, moved = 0;
+  float loss = 0, prediction_error = 0, persistence_error = 0;
   constexpr int at_once = S::streams ? 4 : 1;  // loads of y(t-2) that a thread has in flight
 #pragma unroll 1
   for (int first = from; first < end; first += at_once * step) {
@@ -61,33 +61,34 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
         if (scored && target.seen != no_pixel) {
           const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before[i]);
           const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
-          missed += m * m;
-          moved += s * s;
+          prediction_error += m * m;
+          persistence_error += s * s;
         }
         if (signs) e = copysignf(1.0F, e);
         d1 = derive(before[i], kind) * e;
       }
-      if (keeps) row[target.out + c] = d1;
+      if (survives) row[target.out + c] = d1;
       d1_here[o] = Words::pack(d1);
-      this->list_value(lists + o / columns * S::list_words, place, d1);
+      this->store_list_value(lists + o / columns * S::list_words, index, d1);
     }
   }
-  add_score(loss, missed, moved);
+  add_score(loss, prediction_error, persistence_error);
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_score(
-    float loss, float missed, float moved) const {
+    float loss, float prediction_error, float persistence_error) const {
   // Reduces three sums at once: after each exchange, half of the lanes go on with other sums than
   // the other half, until each group of eight lanes has one sum.
   const bool upper = (lane() & 16) != 0, odd = (lane() & 8) != 0;
-  float first = upper ? moved : loss, second = upper ? 0.0F : missed;
-  first += __shfl_xor_sync(every_lane, upper ? loss : moved, 16);
-  second += __shfl_xor_sync(every_lane, upper ? missed : 0.0F, 16);
+  float first = upper ? persistence_error : loss, second = upper ? 0.0F : prediction_error;
+  first += __shfl_xor_sync(every_lane, upper ? loss : persistence_error, 16);
+  second += __shfl_xor_sync(every_lane, upper ? prediction_error : 0.0F, 16);
   float sum = (odd ? second : first) + __shfl_xor_sync(every_lane, odd ? first : second, 8);
 #pragma unroll
   for (int half = 4; half >= 1; half /= 2) sum += __shfl_xor_sync(every_lane, sum, half);
-  const int which = lane() / 8;  // 0 loss, 1 missed, 2 moved; `score` has missed, moved, loss
+  // 0: loss, 1: prediction error, 2: persistence error; `score` has them in the order 1, 2, 0.
+  const int which = lane() / 8;
   double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
   if (lane() % 8 == 0 && which < 3) score[(which + 2) % 3] += static_cast<double>(sum);
 }

@@ -20,34 +20,34 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
   const bool finishes = finisher() < with_units();
   Pixels pixels{};
   if (finishes && patch_from(finisher()) >= 0) {
-    pixels = this->ask_pixels(patch_from(finisher()), 1, lane());
+    pixels = this->load_pixels(patch_from(finisher()), 1, lane());
   }
   if (gathers()) gather(now().step);
-  open_gate(gathered);
+  arrive_gate(gathered);
 #pragma unroll 1
   for (;;) {
-    begin_phase();
+    reread_thread();
     if (finishes) {
       begin_units();
     } else {
-      sync_warps(unit_listed, finishing);
+      named_barrier_sync(begun_for_gatherers, finishing);
     }
     each_listed_unit([&](int u) { this->listed_share(u); });
-    begin_phase();
+    reread_thread();
     if (finishes) {
       finish_units();
     } else {
-      arrive_warps(sums_made, multiplying + finishing);
+      named_barrier_arrive(sums_made, multiplying + finishing);
     }
-    begin_phase();
+    reread_thread();
     const bool ends = last();
     if (!ends) {
-      sync_warps(x_left, multiplying + finishing);
+      named_barrier_sync(x_free, multiplying + finishing);
       if (finishes) read_patches(pixels);
-      begin_phase();
+      reread_thread();
       if (gathers()) gather(now().step + 1);
-      begin_phase();
-      open_gate(gathered);
+      reread_thread();
+      arrive_gate(gathered);
     }
     if (finishes) finish_gradients();
     if (ends) break;
@@ -61,17 +61,17 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() co
     this->prepare(now((turn + 1) & 3));
     add_one_relaxed(a.begun + now().step % rounds);
   }
-  if (!first()) sync_warps(factors_made, with_units_threads() + folding);
-  each_own_unit([&](int u) { this->open_tables(u); });
-  arrive_warps(unit_ready, with_units_threads() + folding);
-  arrive_warps(unit_listed, finishing);
+  if (!first()) named_barrier_sync(tables_free, with_units_threads() + folding);
+  each_own_unit([&](int u) { this->load_coefficients(u); });
+  named_barrier_arrive(begun_for_folders, with_units_threads() + folding);
+  named_barrier_arrive(begun_for_gatherers, finishing);
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
-  sync_warps(sums_made, multiplying + finishing);
+  named_barrier_sync(sums_made, multiplying + finishing);
   each_own_unit([&](int u) { this->finish_unit(u); });
-  open_gate(hidden_made);
+  arrive_gate(hidden_made);
 }
 
 template <class Precision, int Hidden>
@@ -84,7 +84,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pix
   int u = start, first = lane(), ahead = 1;
 #pragma unroll 1
   do {
-    this->place_pixels(u, ahead, first, pixels);
+    this->store_pixels(u, ahead, first, pixels);
     first += 32 * pixels_at_once;
     if (first - lane() >= a.patch) {
       this->finish_patch(u, ahead);
@@ -95,22 +95,22 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pix
         ++ahead;
       }
     }
-    pixels = this->ask_pixels(u, ahead, first);
+    pixels = this->load_pixels(u, ahead, first);
   } while (ahead == 1);
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_gradients() const {
-  sync_warps(gradients_made, multiplying + with_units_threads());
+  named_barrier_sync(gradients_made, multiplying + with_units_threads());
   each_own_unit([&](int u) { this->finish_gradient(u); });
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::gather(unsigned long long t) const {
   const int before = multiplying + first_gatherer() * 32;
-  const unsigned int begun = this->ask_slowest(t);  // in flight while values are gathered
+  const unsigned int begun = this->load_slowest(t);  // in flight while values are gathered
   this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
-  begin_phase();
+  reread_thread();
   if (lane() == 0) this->wait_for_slowest(t, begun);
   __syncwarp();
 }

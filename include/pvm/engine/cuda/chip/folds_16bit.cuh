@@ -26,14 +26,14 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
   const float* from[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int e = operand_place(i);
+    const int e = operand_k(i);
     int age = e;
-    if (wide) age = e <= S::rest ? S::terms : this->age_of(e);
+    if (wide) age = e <= S::remainder_rows ? S::terms : this->age_of(e);
     const bool is = age < S::terms;
     weight[i] = is ? M::scale * coefficients[age] : 0.0F;
     from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }
-  uint4* to = in_shared_factors(wide ? S::fold1 : S::fold0, u);
+  uint4* to = factor_operands(wide ? S::fold1 : S::fold0, u);
   if constexpr (S::pipelined && S::operands % 2 == 0) {
     // The rows are in device memory. Load the values of two operands before storing either of them:
     // a store in between would make the second load wait for another round trip.
@@ -74,33 +74,33 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
 
 template <class Precision, int Hidden, Home home>
 template <class Block>
-__device__ __forceinline__ uint2
-Blocks<Precision, Hidden, home>::beside_in_memory(const Block& block, int rows) const {
+__device__ __forceinline__ uint2 Blocks<Precision, Hidden, home>::load_remainder(const Block& block,
+                                                                                 int rows) const {
   uint2 words{};
   if (row() < rows) {
-    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + beside_start(block)));
+    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + lane_remainder_start(block)));
   }
   return words;
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::smaller_halves(
-    const Place& at) const -> Smaller {
-  Smaller smaller{};
-  const std::uint32_t* from = masters_of(a.weights, at.start);
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves(
+    const Place& at) const -> LowHalves {
+  LowHalves low{};
+  const std::uint32_t* from = low_halves_of(a.weights, at.start);
 #pragma unroll
-  for (int i = 0; i < S::pairs; ++i) smaller.tiles[i] = M::load(from, i, lane());
+  for (int i = 0; i < S::pairs; ++i) low.tiles[i] = M::load(from, i, lane());
   if (row() < at.rows) {
-    smaller.beside = __ldcg(reinterpret_cast<const uint2*>(masters_of(a.weights, at.beside)));
+    low.remainder = __ldcg(reinterpret_cast<const uint2*>(low_halves_of(a.weights, at.remainder)));
   }
-  return smaller;
+  return low;
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
-    Smaller& smaller, Weights& w, uint2& beside) const {
-  std::uint32_t* sink = masters_of(to, at.start);
+    LowHalves& low, Weights& w, uint2& remainder) const {
+  std::uint32_t* sink = low_halves_of(to, at.start);
   uint4 of_all[S::operands];  // if they are in device memory, all loads are in flight at once
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
@@ -118,30 +118,30 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
       Math::multiply(gain[side], v, columns.v[side][0], columns.v[side][1]);
     }
     if (i < S::pairs) {
-      M::add(w.tiles[i], smaller.tiles[i], gain);
-      M::store(sink, i, lane(), smaller.tiles[i]);
+      M::add(w.tiles[i], low.tiles[i], gain);
+      M::store(sink, i, lane(), low.tiles[i]);
     } else if (row() < at.rows) {
-      M::add_row(beside, smaller.beside, gain);
-      *reinterpret_cast<uint2*>(masters_of(to, at.beside)) = smaller.beside;
-      *reinterpret_cast<uint2*>(to + at.beside) = beside;
+      M::add_row(remainder, low.remainder, gain);
+      *reinterpret_cast<uint2*>(low_halves_of(to, at.remainder)) = low.remainder;
+      *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
     }
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::ask_past(
-    const ChipBlock& block) const -> Past {
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_inputs(
+    const ChipBlock& block) const -> PastInputs {
   std::uint32_t at[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
   }
   const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
-  Past past;
+  PastInputs past;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const auto age =
-        static_cast<std::uint32_t>(min(operand_place(i), S::terms - 1));  // beyond: factor is 0
+        static_cast<std::uint32_t>(min(operand_k(i), S::terms - 1));  // beyond: factor is 0
     const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
     for (int half = 0; half < 2; ++half) past.word[half][i] = __ldcg(a.past + (at[half] + then));
@@ -150,8 +150,8 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::ask_past(
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(const Past& past)
-    -> Columns {
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(
+    const PastInputs& past) -> Columns {
   Columns b;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -162,44 +162,44 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(co
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(const ChipBlock& block,
-                                                                            std::uint32_t* to,
-                                                                            Weights& w,
-                                                                            uint2& beside) const {
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
+    const ChipBlock& block, std::uint32_t* to, Weights& w, uint2& remainder) const {
   const Place at = place(block);
-  Smaller smaller = smaller_halves(at);
-  fold(at, to, in_shared_factors(S::fold0, unit_in(block.what)), past_columns(ask_past(block)),
-       smaller, w, beside);
+  LowHalves low = load_low_halves(at);
+  fold(at, to, factor_operands(S::fold0, unit_in(block.what)),
+       past_columns(load_past_inputs(block)), low, w, remainder);
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
-    const ChipBlock& block, const std::uint32_t* rest, std::uint32_t* rest_to) const {
+    const ChipBlock& block, const std::uint32_t* remainder_from,
+    std::uint32_t* remainder_to) const {
   Weights w;
   if (block.where == in_memory) {
     load_streamed(w, streamed(block));
   } else {
     load_shared(w, in_shared(block.where));
   }
-  uint2 beside = rest_weights(rest);
-  fold_block(block, a.weights, w, beside);
-  if (row() < S::rest) *reinterpret_cast<uint2*>(rest_to + beside_at(row())) = beside;
+  uint2 remainder = remainder_weights(remainder_from);
+  fold_block(block, a.weights, w, remainder);
+  if (row() < S::remainder_rows) {
+    *reinterpret_cast<uint2*>(remainder_to + remainder_offset(row())) = remainder;
+  }
   store(block, w);
 }
 
 template <class Precision, int Hidden, Home home>
 template <class Meanwhile>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
-    const ChipBlock& block, const Past& past, Meanwhile meanwhile) const {
+    const ChipBlock& block, const PastInputs& past, Meanwhile meanwhile) const {
   const Place at = place(block);
   Weights w;
   load_streamed(w, streamed(block));
-  uint2 beside = beside_in_memory(block, S::rest);
-  Smaller smaller = smaller_halves(at);
+  uint2 remainder = load_remainder(block, S::remainder_rows);
+  LowHalves low = load_low_halves(at);
   const Columns columns = past_columns(past);
   meanwhile();
-  fold(at, a.weights, in_shared_factors(S::fold0, unit_in(block.what)), columns, smaller, w,
-       beside);
+  fold(at, a.weights, factor_operands(S::fold0, unit_in(block.what)), columns, low, w, remainder);
   write_tiles(streamed(block), w);
 }
 
@@ -216,8 +216,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
     const ChipBlock& block, std::uint32_t* to) const {
   Weights w;
   load_streamed(w, streamed(block));
-  uint2 beside = beside_in_memory(block, S::rest);
-  fold_block(block, to, w, beside);
+  uint2 remainder = load_remainder(block, S::remainder_rows);
+  fold_block(block, to, w, remainder);
   write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
 }
 
@@ -235,14 +235,14 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block
     const ChipWideBlock& block, std::uint32_t* to, Weights& w, bool keep) const {
   std::uint32_t* list = this->list_of(block.out);
   uint4 listed = tiles_at(list);
-  uint2 beside = make_uint2(listed.x, listed.z);
+  uint2 remainder = make_uint2(listed.x, listed.z);
   const Place at = place(block);
-  Smaller smaller = smaller_halves(at);
-  fold(at, to, in_shared_factors(S::fold1, unit_in(block.what)), listed_columns(list), smaller, w,
-       beside);
+  LowHalves low = load_low_halves(at);
+  fold(at, to, factor_operands(S::fold1, unit_in(block.what)), listed_columns(list), low, w,
+       remainder);
   if (!keep) return;
-  listed.x = beside.x;
-  listed.z = beside.y;
+  listed.x = remainder.x;
+  listed.z = remainder.y;
   __syncwarp();  // all lanes have read the list
   store_wide(block, w);
   store_tiles(list, listed);

@@ -23,7 +23,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::gather_
   constexpr int at_once = S::specialised ? 6 : 4;  // pieces that a thread has in flight
   constexpr std::uint32_t whole = 1U << 31;        // flag in `to`: all three words are values
   const std::uint32_t* from = past(step);
-  const auto mark = static_cast<std::uint32_t>(step + 1);
+  const auto tag = static_cast<std::uint32_t>(step + 1);
   const int pieces = static_cast<int>(p.slot_count) * S::value_pieces;
   const auto* slots = list<ChipSlot>(p.slots);
 #pragma unroll 1
@@ -38,11 +38,11 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::gather_
       at[i] = slot.from + piece * 4;
       to[i] = (odd ? slot.to >> 16 : slot.to & 0xffffU) + piece * 3;
       if (piece * 3 + 2 < Hidden) to[i] |= whole;
-      v[i] = receive_piece(from + at[i]);
+      v[i] = load_relaxed_16(from + at[i]);
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      while (v[i].w != mark) v[i] = receive_piece(from + at[i]);
+      while (v[i].w != tag) v[i] = load_relaxed_16(from + at[i]);
       std::uint32_t* words = shared + (to[i] & ~whole);
       words[0] = v[i].x;
       if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = v[i].y;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_pro
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::over_sources(
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::sum_over_sources(
     const Products& sum) const {
   // Lane s * product_pieces + k has piece k of source s. The first product_pieces lanes get the
   // complete sums; lane i then takes word i % 3 of piece i / 3.
@@ -96,8 +96,8 @@ __device__ __forceinline__ Products Multiprocessor<Precision, Hidden, home>::pri
     const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
     if (s >= my.primary || lane() >= group_slots * S::product_pieces) continue;
     const std::uint32_t* at = past(step) + products_at(list<ChipSlot>(p.slots)[my.first_slot + s]);
-    uint4 piece = receive_piece(at);
-    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece(at);
+    uint4 piece = load_relaxed_16(at);
+    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = load_relaxed_16(at);
     add_products(sum, piece, ones);
   }
   return sum;

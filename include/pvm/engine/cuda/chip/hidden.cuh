@@ -26,7 +26,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   std::uint32_t* words = area(u) + S::listed_part;
   float* row =
       a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
-  const bool keeps = keeps_row(ring);
+  const bool survives = row_survives_launch(ring);
   const auto make = [&](int i) {
     const float* part = float_area(u) + S::part0 + i;
     float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
@@ -34,18 +34,20 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
     const float h = activate(v);
     const std::uint32_t word = Words::pack(squeeze(h));
-    if (keeps) row[i] = h;
+    if (survives) row[i] = h;
     history_row(S::hidden, u, t)[i] = h;
     history_row(S::squeezed, u, t)[i] = Words::unpack(word);
-    if constexpr (!S::pipelined) area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h);
+    if constexpr (!S::pipelined) {
+      area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h);
+    }
     return word;
   };
   // If all weights are streamed the area is in device memory, and reading words back from it would
   // cost a round trip. So they go from lane to lane by shuffles.
   if constexpr (S::streams) {
-    std::uint32_t mine[lanes_times] = {};
+    std::uint32_t mine[words_per_lane] = {};
 #pragma unroll
-    for (int k = 0; k < lanes_times; ++k) {
+    for (int k = 0; k < words_per_lane; ++k) {
       const int i = lane() + 32 * k;
       if (i < Hidden) mine[k] = make(i);
     }
@@ -63,18 +65,20 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   const float sum = unit_products(u, t);
   send_products(record, sum, t);
   if constexpr (S::pipelined) {
-    if (lane() >= sums) float_area(u)[S::products + static_cast<unsigned>(lane()) - sums] = sum;
+    if (lane() >= table_row) {
+      float_area(u)[S::products + static_cast<unsigned>(lane()) - table_row] = sum;
+    }
   } else {
-    list_representation(u, sum);
+    write_list_factors(u, sum);
   }
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::word_of_lanes(
-    const std::uint32_t (&of_lane)[lanes_times], int i) {
+    const std::uint32_t (&of_lane)[words_per_lane], int i) {
   std::uint32_t word = 0;
 #pragma unroll
-  for (int k = 0; k < lanes_times; ++k) {
+  for (int k = 0; k < words_per_lane; ++k) {
     const std::uint32_t v = __shfl_sync(every_lane, of_lane[k], i & 31);
     if (i / 32 == k) word = v;
   }
@@ -84,14 +88,14 @@ __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::unit_products(
     int u, unsigned long long t) const {
-  const std::uint32_t what = lane() < sums ? S::squeezed : S::hidden;
-  const int age = min(lane() & (sums - 1), S::terms - 1);
+  const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
+  const int age = min(lane() & (table_row - 1), S::terms - 1);
   const float* now_row = history_row(what, u, t);
   const float* then = history_row(what, u, t - 3 - static_cast<unsigned>(age) + history);
   const float sum =
       inner_product([&](int i) { return four(now_row + i); }, [&](int i) { return four(then + i); },
                     [&](int i) { return now_row[i]; }, [&](int i) { return then[i]; });
-  return (lane() & (sums - 1)) < S::terms ? sum : 0.0F;
+  return (lane() & (table_row - 1)) < S::terms ? sum : 0.0F;
 }
 
 template <class Precision, int Hidden, Home home>
@@ -118,7 +122,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_wo
     std::uint32_t* to, int pieces, Word word, unsigned long long t) const {
   const int i = 3 * min(lane(), pieces - 1);
   const uint4 v = make_uint4(word(i), word(i + 1), word(i + 2), static_cast<std::uint32_t>(t + 1));
-  if (lane() < pieces) send_piece(to + 4 * lane(), v);
+  if (lane() < pieces) store_relaxed_16(to + 4 * lane(), v);
 }
 
 template <class Precision, int Hidden, Home home>

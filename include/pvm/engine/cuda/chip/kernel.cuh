@@ -58,8 +58,8 @@ using Worker = typename WorkerOf<Precision, Hidden, home>::type;
 /// Copies this thread block's program to shared memory, where the program's header says, and
 /// returns the thread's view of it. All threads call it; it ends with __syncthreads().
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const ChipArguments& a,
-                                                                      std::uint32_t* shared) {
+__device__ __forceinline__ Worker<Precision, Hidden, home> load_program(const ChipArguments& a,
+                                                                        std::uint32_t* shared) {
   using S = Sizes<Precision, Hidden, home>;
   const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
   const auto* header = reinterpret_cast<const ChipProgram*>(from);
@@ -76,45 +76,45 @@ __device__ __forceinline__ Worker<Precision, Hidden, home> open_block(const Chip
 /// Runs the next steps of the staged frames: as many as are left of the block of frames, at most
 /// `most_steps`. The cursor in device memory says where the run stands, and is advanced.
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
-__global__ void __launch_bounds__(S::threads, S::together)
+__global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     steps(const __grid_constant__ ChipArguments a) {
-  auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  auto worker = load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
-    block.begin_launch();
-    if constexpr (S::finishers > 0) block.close_gates();
+    worker.begin_launch();
+    if constexpr (S::finishers > 0) worker.init_gates();
   }
   __syncthreads();
-  if (block.launch().count == 0) return;
-  block.load_launch();
-  block.load_past();
+  if (worker.launch().count == 0) return;
+  worker.load_launch();
+  worker.load_past();
   typename Worker<Precision, Hidden, home>::Held held;
-  block.load_weights(held);
+  worker.load_weights(held);
   __syncthreads();
-  const unsigned long long t = block.now().step;
+  const unsigned long long t = worker.now().step;
   // What the step before would have left for step t: the inner products of B(t) = A(t-1) with its
   // past, and the patch of step t.
-  for (int u = block.warp(); u < block.unit_count(); u += S::warps) {
-    const ChipUnit& my = block.unit(u);
+  for (int u = worker.warp(); u < worker.unit_count(); u += S::warps) {
+    const ChipUnit& my = worker.unit(u);
     float products = 0;
     if (my.patch != not_a_patch) {
       const std::uint32_t* record =
-          block.past(t - 1 + ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
-      if (block.lane() < sums) products = __uint_as_float(__ldcg(record + block.lane()));
+          worker.past(t - 1 + ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
+      if (worker.lane() < table_row) products = __uint_as_float(__ldcg(record + worker.lane()));
     } else {
-      products = block.over_sources(block.primary_products(u, t - 2, 0));
+      products = worker.sum_over_sources(worker.primary_products(u, t - 2, 0));
     }
-    if (block.lane() < sums) block.primary_sums(u, t + 1)[block.lane()] = products;
-    if (my.patch != not_a_patch) block.read_patch(u, 0);
+    if (worker.lane() < table_row) worker.primary_sums(u, t + 1)[worker.lane()] = products;
+    if (my.patch != not_a_patch) worker.read_patch(u, 0);
   }
   __syncthreads();
-  block.run(held);
+  worker.run(held);
   // Streamed 16-bit weights are up to date in device memory already, remainder rows included.
-  if constexpr (S::whole || !S::streams) block.store_weights(held);
-  block.store_results();
+  if constexpr (S::fp32_weights || !S::streams) worker.store_weights(held);
+  worker.store_results();
   // The last thread block to come here advances the cursor: all have read it by then.
   if (threadIdx.x == 0 && atomicAdd(a.barrier, 1U) == gridDim.x - 1) {
     *a.barrier = 0;
-    block.end_launch();
+    worker.end_launch();
   }
 }
 
@@ -123,44 +123,44 @@ __global__ void __launch_bounds__(S::threads, S::together)
 /// table of each layer. Blocks go phase by phase, because blocks that fold in the same phase have
 /// the same coefficients, which are written as the factors of a fold.
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
-__global__ void __launch_bounds__(S::threads, S::together)
+__global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, std::uint32_t* to) {
-  const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  const auto worker = load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
   if (threadIdx.x == 0) {
-    block.begin(step);
-    block.now(0).frame = 0;
-    block.launch().coefficients = coefficients;
+    worker.begin(step);
+    worker.now(0).frame = 0;
+    worker.launch().coefficients = coefficients;
   }
-  if (static_cast<int>(threadIdx.x) < block.unit_count()) {
+  if (static_cast<int>(threadIdx.x) < worker.unit_count()) {
     const auto u = static_cast<int>(threadIdx.x);
-    block.rates(u)[0] = static_cast<std::uint16_t>(index[block.unit(u).layer]);
+    worker.table_numbers(u)[0] = static_cast<std::uint16_t>(index[worker.unit(u).layer]);
   }
   __syncthreads();
-  block.load_past();
-  block.load_wide_weights();
-  const int warp = block.warp();
+  worker.load_past();
+  worker.load_wide_weights();
+  const int warp = worker.warp();
   __syncthreads();
   const auto each_unit = [&](auto&& work) {
-    for (int u = warp; u < block.unit_count(); u += S::warps) work(u);
+    for (int u = warp; u < worker.unit_count(); u += S::warps) work(u);
   };
-  each_unit([&](int u) { block.open_tables(u); });
-  const ChipBlock* blocks = block.my_blocks();
-  const auto* wide = block.template list<ChipWideBlock>(block.p.wide_blocks);
+  each_unit([&](int u) { worker.load_coefficients(u); });
+  const ChipBlock* blocks = worker.my_blocks();
+  const auto* wide = worker.template list<ChipWideBlock>(worker.p.wide_blocks);
 #pragma unroll 1
   for (int phase = 0; phase < a.period; ++phase) {
     __syncthreads();
-    each_unit([&](int u) { block.write_factors(u, block.weights_of(u, phase)); });
+    each_unit([&](int u) { worker.write_factors(u, worker.coefficients_of(u, phase)); });
     __syncthreads();
 #pragma unroll 1
-    for (int k = 0; k < block.my_count(); ++k) {
+    for (int k = 0; k < worker.my_count(); ++k) {
       if (phase_in(blocks[k].what) != phase) continue;
-      block.materialise(blocks[k], to);
+      worker.materialise(blocks[k], to);
     }
 #pragma unroll 1
-    for (std::uint32_t k = block.p.wide_start[warp]; k < block.p.wide_start[warp + 1]; ++k) {
+    for (std::uint32_t k = worker.p.wide_start[warp]; k < worker.p.wide_start[warp + 1]; ++k) {
       if (phase_in(wide[k].what) != phase) continue;
-      block.materialise(wide[k], to);
+      worker.materialise(wide[k], to);
     }
   }
 }
@@ -174,59 +174,62 @@ __device__ __forceinline__ float4 four_values(const std::uint32_t* record, int i
 /// One warp's work: recomputes the inner products with the listed past in the records of unit u of
 /// steps `step` - 1 and `step` - 2.
 template <class Worker>
-__device__ __forceinline__ void restore_unit(const Worker& block, int u, unsigned long long step) {
+__device__ __forceinline__ void restore_unit(const Worker& worker, int u, unsigned long long step) {
   using S = typename Worker::S;
   using Words = typename Worker::Words;
-  const ChipUnit& my = block.unit(u);
+  const ChipUnit& my = worker.unit(u);
 #pragma unroll 1
   for (unsigned back = 1; back <= 2; ++back) {
     const unsigned long long t = step + 2 * ring - back;
-    std::uint32_t* record = block.past(t) + my.unit * S::record;
+    std::uint32_t* record = worker.past(t) + my.unit * S::record;
     const std::uint32_t* then =
-        block.past(t - 3 - static_cast<unsigned>(min(block.lane() & (sums - 1), S::terms - 1))) +
+        worker.past(t - 3 -
+                    static_cast<unsigned>(min(worker.lane() & (table_row - 1), S::terms - 1))) +
         my.unit * S::record;
     const auto value = [](const std::uint32_t* from, int i) {
       return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(i))));
     };
-    const float sum = block.inner_product([&](int i) { return four_values(record, i, value); },
-                                          [&](int i) { return four_values(then, i, value); },
-                                          [&](int i) { return value(record, i); },
-                                          [&](int i) { return value(then, i); });
-    block.send_products(record, sum, step - static_cast<unsigned>(back));
+    const float sum = worker.inner_product([&](int i) { return four_values(record, i, value); },
+                                           [&](int i) { return four_values(then, i, value); },
+                                           [&](int i) { return value(record, i); },
+                                           [&](int i) { return value(then, i); });
+    worker.send_products(record, sum, step - static_cast<unsigned>(back));
   }
 }
 /// One warp's work: the same for the patch that unit u saw in step `step` - 1.
 template <class Worker>
-__device__ __forceinline__ void restore_patch(const Worker& block, int u, unsigned long long step) {
+__device__ __forceinline__ void restore_patch(const Worker& worker, int u,
+                                              unsigned long long step) {
   using S = typename Worker::S;
   using Words = typename Worker::Words;
-  const ChipArguments& a = block.a;
-  const ChipUnit& my = block.unit(u);
+  const ChipArguments& a = worker.a;
+  const ChipUnit& my = worker.unit(u);
   const unsigned long long t = step + 2 * ring - 1;
-  std::uint32_t* record = block.past(t) + a.first_patch + my.patch * a.patch_record;
+  std::uint32_t* record = worker.past(t) + a.first_patch + my.patch * a.patch_record;
   const std::uint32_t* then =
-      block.past(t - 3 - static_cast<unsigned>(min(block.lane() & (sums - 1), S::terms - 1))) +
+      worker.past(t - 3 -
+                  static_cast<unsigned>(min(worker.lane() & (table_row - 1), S::terms - 1))) +
       a.first_patch + my.patch * a.patch_record;
   const auto value = [](const std::uint32_t* from, int k) {
     return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(k))));
   };
-  const float sum = block.patch_product([&](int k) { return four_values(record, k, value); },
-                                        [&](int k) { return four_values(then, k, value); },
-                                        [&](int k) { return value(record, k); },
-                                        [&](int k) { return value(then, k); });
-  if (block.lane() < sums) {
-    record[a.patch_products + block.lane()] = __float_as_uint(sum);
+  const float sum = worker.patch_product([&](int k) { return four_values(record, k, value); },
+                                         [&](int k) { return four_values(then, k, value); },
+                                         [&](int k) { return value(record, k); },
+                                         [&](int k) { return value(then, k); });
+  if (worker.lane() < table_row) {
+    record[a.patch_products + worker.lane()] = __float_as_uint(sum);
   }
 }
 /// Recomputes the inner products of a past that the host has written, for a run that continues at
 /// `step`.
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
-__global__ void __launch_bounds__(S::threads, S::together)
+__global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
-  const auto block = open_block<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
-  for (int u = block.warp(); u < block.unit_count(); u += S::warps) {
-    restore_unit(block, u, step);
-    if (block.unit(u).patch != not_a_patch) restore_patch(block, u, step);
+  const auto worker = load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  for (int u = worker.warp(); u < worker.unit_count(); u += S::warps) {
+    restore_unit(worker, u, step);
+    if (worker.unit(u).patch != not_a_patch) restore_patch(worker, u, step);
   }
 }
 

@@ -54,7 +54,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_la
   for (int i = thread; i < tables() * unit_count(); i += S::threads) {
     const int u = i % unit_count();
     const int step = i / unit_count();
-    rates(u)[step] = static_cast<std::uint16_t>(
+    table_numbers(u)[step] = static_cast<std::uint16_t>(
         l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer]);
   }
   const int line = a.block_size * a.channels;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_a
   for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
     shared[p.x + i] = 0;
   constexpr int parts = (S::multipliers + 1) * S::values + S::multipliers * S::part1_words;
-  if (thread < unit_count()) area(thread)[S::opened] = ~0U;
+  if (thread < unit_count()) area(thread)[S::loaded_table] = ~0U;
   for (int i = thread; i < unit_count() * parts; i += S::threads) {
     float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
   }
@@ -150,15 +150,15 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_rests() const {
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_remainders() const {
   copy_each(
-      this->my_count() * S::rest_words, lane(), 32,
+      this->my_count() * S::remainder_words, lane(), 32,
       [&](int i) {
-        const ChipBlock& block = this->my_blocks()[i / S::rest_words];
-        return this->beside_word(block, i % S::rest_words);
+        const ChipBlock& block = this->my_blocks()[i / S::remainder_words];
+        return this->remainder_word(block, i % S::remainder_words);
       },
       [&](int i, std::uint32_t word) {
-        this->rest_of(i / S::rest_words)[i % S::rest_words] = word;
+        this->my_remainder(i / S::remainder_words)[i % S::remainder_words] = word;
       });
 }
 
@@ -212,7 +212,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare
   next.step = n.step + 1;
   next.frame = n.frame + 1;
   next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
-  next.lag = n.lag + 1 == S::lags ? 0 : n.lag + 1;
+  next.d1_row = n.d1_row + 1 == S::list_d1_rows ? 0 : n.d1_row + 1;
 }
 
 template <class Precision, int Hidden, Home home>
@@ -222,15 +222,15 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ const unsigned int* Multiprocessor<Precision, Hidden, home>::slowest_at(
-    unsigned long long t) const {
+__device__ __forceinline__ const unsigned int*
+Multiprocessor<Precision, Hidden, home>::slowest_counter(unsigned long long t) const {
   return a.begun + (t + rounds - ahead) % rounds;
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ unsigned int Multiprocessor<Precision, Hidden, home>::ask_slowest(
+__device__ __forceinline__ unsigned int Multiprocessor<Precision, Hidden, home>::load_slowest(
     unsigned long long t) const {
-  return load_relaxed(slowest_at(t));
+  return load_relaxed(slowest_counter(t));
 }
 
 template <class Precision, int Hidden, Home home>
@@ -239,13 +239,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_fo
   if (t < ahead) return;
   const unsigned long long step = t - ahead;
   const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
-  while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_at(t));
+  while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_counter(t));
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
     unsigned long long t) const {
-  wait_for_slowest(t, ask_slowest(t));
+  wait_for_slowest(t, load_slowest(t));
 }
 
 }  // namespace pvm::inline v0::detail::chip

@@ -22,32 +22,32 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_b
     WideWalk& on, const ChipWideBlock& block, const Weights& w, LoadNext load_next) const {
   const int u = unit_in(block.what);
   const int phase = phase_in(block.what);
-  if (on.first) on.h = this->rows(area(u) + S::raw);
+  if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
   const auto d1 = this->values(shared + p.d1 + block.out);
   typename Base::ColumnSums y;
   this->multiply_wide(on.sum, y, w, d1, on.h);
   load_next();
   const std::uint32_t* list = list_of(block.out);
-  const typename Base::ListSums beside = this->multiply_list(list, d1);
-  this->multiply_listed_rows(y, list, this->listed_of(u, phase));
+  const typename Base::ListSums list_sums = this->multiply_list(list, d1);
+  this->multiply_listed_rows(y, list, this->list_factors_of(u, phase));
   this->write_outputs(y, outputs_of(now().step, block.out, block.block * columns),
                       [&](float v) { return activate(v); });
-  const float* weights = weights_of(u, phase);
+  const float* coefficients = coefficients_of(u, phase);
 #pragma unroll
-  for (int i = 0; i < Base::listed_places; ++i) {
-    on.more.v[i] += weights[table_place(this->place_of(i))] * beside.v[i];
+  for (int i = 0; i < Base::list_rows_per_lane; ++i) {
+    on.list_sums.v[i] += coefficients[table_index(this->list_row_of(i))] * list_sums.v[i];
   }
   on.first = left_in(block.what) == 1;
-  if (on.first) hand_over(u, on.sum, on.more);
+  if (on.first) hand_over(u, on.sum, on.list_sums);
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::hand_over(
-    int u, typename Base::Sums& sum, typename Base::ListSums& more) const {
+    int u, typename Base::Sums& sum, typename Base::ListSums& list_sums) const {
   float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-  this->write_wide_sums(sum, more, to);
+  this->write_wide_sums(sum, list_sums, to);
   sum = {};
-  more = {};
+  list_sums = {};
 }
 
 template <class Precision, int Hidden, Home home>
@@ -57,34 +57,34 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   const float* part = float_area(u) + S::part1;
   const int mine = 2 * min(lane(), (Hidden - 1) / 2);  // this lane has values mine and mine + 1
   // A part has [Hidden] sums of W1^T d1 (the remainder rows are the first list rows), one of the
-  // bias, which nobody needs, and [lags] products d1(j).d1 in the order of list rows. Lane i sums
-  // product i over the warps.
+  // bias, which nobody needs, and [list_d1_rows] products d1(j).d1 in the order of list rows. Lane
+  // i sums product i over the warps.
   float product = 0;
   float2 z = {0, 0};
 #pragma unroll(S::streams ? S::multipliers : 4)
   for (int w = 0; w < S::multipliers; ++w, part += S::part1_words) {
-    product += part[S::tiles * 8 + S::rest + 1 + min(lane(), S::lags - 1)];
+    product += part[S::tiles * 8 + S::remainder_rows + 1 + min(lane(), S::list_d1_rows - 1)];
     const float2 v = *reinterpret_cast<const float2*>(part + mine);
     z.x += v.x;
     z.y += v.y;
   }
-  const int column = now().lag - 1 - min(lane(), S::terms - 1);  // product of age lane()
+  const int d1_row = now().d1_row - 1 - min(lane(), S::terms - 1);  // product of age lane()
   const float2 of_past =
       weigh_rows(S::hidden, u, t - 3,
-                 __shfl_sync(every_lane, product, column < 0 ? column + S::lags : column));
+                 __shfl_sync(every_lane, product, d1_row < 0 ? d1_row + S::list_d1_rows : d1_row));
   const int kind = derivative_kind();
   const float* before = history_row(S::hidden, u, t - 2 + history);
   float* to = history_row(S::d0, u, t);
   float* row =
       a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + unit(u).unit * Hidden;
-  const bool keeps = keeps_row(history);
+  const bool survives = row_survives_launch(history);
 #pragma unroll 1
   for (int k = 0; k < 2; ++k) {
     const int i = 2 * lane() + k;
     if (i >= Hidden) continue;
     const float d0 = derive(before[i], kind) * (k == 0 ? z.x + of_past.x : z.y + of_past.y);
     to[i] = d0;
-    if (keeps) row[i] = d0;
+    if (survives) row[i] = d0;
   }
 }
 

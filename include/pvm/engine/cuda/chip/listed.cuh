@@ -18,24 +18,25 @@
 namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::open_tables(int u) const {
-  const std::uint32_t table = rates(u)[now().frame];
-  if (table == area(u)[S::opened]) return;
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_coefficients(
+    int u) const {
+  const std::uint32_t table = table_numbers(u)[now().frame];
+  if (table == area(u)[S::loaded_table]) return;
   __syncwarp();
-  if (lane() == 0) area(u)[S::opened] = table;
+  if (lane() == 0) area(u)[S::loaded_table] = table;
   const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
   const int square = a.period * S::terms;
 #pragma unroll 1
-  for (int k = lane(); k < (a.period + 1) * sums; k += 32) {
-    const int since = k / sums;
-    const int age = k % sums;
+  for (int k = lane(); k < (a.period + 1) * table_row; k += 32) {
+    const int since = k / table_row;
+    const int age = k % table_row;
     const bool folds = since == a.period;
     float v = 0;
     if (age < S::terms) v = __ldg(from + (folds ? 2 * square : since * S::terms) + age);
-    if (age == sums - 2) v = 1;
+    if (age == table_row - 2) v = 1;
     // In the row of folds this is the number of coefficients that are not 0.
-    if (age == sums - 1 && folds) v = __ldg(from + 2 * square + S::terms);
-    (folds ? folds_of(u) : float_area(u) + S::tables + since * sums)[age] = v;
+    if (age == table_row - 1 && folds) v = __ldg(from + 2 * square + S::terms);
+    (folds ? fold_coefficients(u) : float_area(u) + S::tables + since * table_row)[age] = v;
     if constexpr (S::pipelined) {
       if (folds) continue;
       const float after = age < S::terms ? __ldg(from + square + since * S::terms + age) : v;
@@ -51,11 +52,11 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   const ChipUnit& my = unit(u);
   const bool patch = my.patch != not_a_patch;
   const std::uint32_t* sent = past(t - 1 + ring);
-  const auto mark = static_cast<std::uint32_t>(t);
+  const auto tag = static_cast<std::uint32_t>(t);
   constexpr int at_once = 3;
-  const auto weights = [&](std::uint32_t source) -> const float* {
+  const auto coefficients = [&](std::uint32_t source) -> const float* {
     const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
-    return weights_of(u, phase) + 3 * (lane() % S::product_pieces);
+    return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
   };
   // Unless the unit sees a patch, the first group is its primary sources. Their products are summed
   // without coefficients, because the next step uses them for B, with other coefficients.
@@ -69,19 +70,19 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
-      piece[i] = make_uint4(0, 0, 0, mark);
+      piece[i] = make_uint4(0, 0, 0, tag);
       if constexpr (S::streams) {
-        const float* of = weights(at[i]);
+        const float* of = coefficients(at[i]);
         weigh[i] = {{of[0], of[1], of[2]}};
       }
-      if (at[i] != no_source) piece[i] = receive_piece(sent + (at[i] & no_source));
+      if (at[i] != no_source) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
     }
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) all_there = all_there && piece[i].w == mark;
+    for (int i = 0; i < at_once; ++i) all_there = all_there && piece[i].w == tag;
     if (!all_there) {
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
-        while (piece[i].w != mark) piece[i] = receive_piece(sent + (at[i] & no_source));
+        while (piece[i].w != tag) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
       }
     }
 #pragma unroll
@@ -91,7 +92,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
         add_products(of_primary, piece[i], ones);
         continue;
       }
-      add_products(sum, piece[i], S::streams ? weigh[i].v : weights(at[i]));
+      add_products(sum, piece[i], S::streams ? weigh[i].v : coefficients(at[i]));
     }
   }
   if (my.primary > group_slots) {
@@ -100,8 +101,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
   }
   __syncwarp();
-  float total = over_sources(sum), products = patch ? 0.0F : over_sources(of_primary);
-  if (lane() < sums) {
+  float total = sum_over_sources(sum), products = patch ? 0.0F : sum_over_sources(of_primary);
+  if (lane() < table_row) {
     if (patch) {
       products = primary_sums(u, t)[lane()];
     } else {
@@ -109,10 +110,10 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
     }
   }
   if (lane() < S::terms) {
-    total += weights_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
-    total +=
-        weights_of(u, static_cast<int>(my.own_phase[1]))[lane()] * primary_sums(u, t + 1)[lane()];
-    total += weights_of(u, static_cast<int>(my.own_phase[2]))[lane()];
+    total += coefficients_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
+    total += coefficients_of(u, static_cast<int>(my.own_phase[1]))[lane()] *
+             primary_sums(u, t + 1)[lane()];
+    total += coefficients_of(u, static_cast<int>(my.own_phase[2]))[lane()];
   }
   float2 share = weigh_rows(S::d0, u, t - 1, total);
   if (2 * lane() + 1 >= Hidden) share.y = 0;
@@ -177,54 +178,56 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_representation(
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_list_factors(
     int u, float sum) const {
-  const int e = lane() & (sums - 1);
-  const int age = e > S::rest ? age_of(e) : 0;
-  const float product = __shfl_sync(every_lane, sum, sums + (age < S::terms ? age : 0)) + 1.0F;
+  const int e = lane() & (table_row - 1);
+  const int age = e > S::remainder_rows ? age_of(e) : 0;
+  const float product = __shfl_sync(every_lane, sum, table_row + (age < S::terms ? age : 0)) + 1.0F;
   float v = 1;  // the bias
-  if (e < S::rest) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
-  if (e > S::rest) v = product;
-  const int place = table_place(e);
-  const float* tables = float_area(u) + S::tables + place;
-  std::uint32_t* to = area(u) + S::listed + e;
+  if (e < S::remainder_rows) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
+  if (e > S::remainder_rows) v = product;
+  const int index = table_index(e);
+  const float* tables = float_area(u) + S::tables + index;
+  std::uint32_t* to = area(u) + S::list_factors + e;
 #pragma unroll 1
-  for (int since = lane() / sums; since < a.period; since += 32 / sums) {
-    to[since * sums] = Words::pack(tables[since * sums] * v);
+  for (int since = lane() / table_row; since < a.period; since += 32 / table_row) {
+    to[since * table_row] = Words::pack(tables[since * table_row] * v);
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::list_last_representation(
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_last_list_factors(
     int u) const {
   const float* h = history_row(S::hidden, u, now().step - 1 + history);
   for (int i = lane(); i < Hidden; i += 32) {
-    area(u)[S::raw + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
+    area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
   }
-  const int e = lane() & (sums - 1);
+  const int e = lane() & (table_row - 1);
   // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
   // list row of the oldest one is being overwritten by step t; its coefficient has become 0.
-  const int age = e > S::rest ? age_of(e) - 1 : 0;
+  const int age = e > S::remainder_rows ? age_of(e) - 1 : 0;
   const bool listed = age >= 0 && age < S::terms - 1;
   float v = 1;  // the bias
-  if (e < S::rest) v = h[S::tiles * 8 + e];
-  if (e > S::rest) v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
-  const int place = e <= S::rest ? sums - 2 : (listed ? age : 0);
-  const float* tables = float_area(u) + S::tables_after + place;
-  std::uint32_t* to = area(u) + S::listed + e;
+  if (e < S::remainder_rows) v = h[S::tiles * 8 + e];
+  if (e > S::remainder_rows) {
+    v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
+  }
+  const int index = e <= S::remainder_rows ? table_row - 2 : (listed ? age : 0);
+  const float* tables = float_area(u) + S::tables_after + index;
+  std::uint32_t* to = area(u) + S::list_factors + e;
   // The tables are in device memory: all loads are in flight at once.
-  constexpr int each = 32 / sums, at_once = (S::most_period + each - 1) / each;
+  constexpr int each = 32 / table_row, at_once = (S::most_period + each - 1) / each;
 #pragma unroll 1
-  for (int first = lane() / sums; first < a.period; first += at_once * each) {
+  for (int first = lane() / table_row; first < a.period; first += at_once * each) {
     float coefficient[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      coefficient[i] = tables[min(first + i * each, a.period - 1) * sums];
+      coefficient[i] = tables[min(first + i * each, a.period - 1) * table_row];
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       if (i > 0 && first + i * each >= a.period) continue;
-      to[(first + i * each) * sums] = Words::pack(coefficient[i] * v);
+      to[(first + i * each) * table_row] = Words::pack(coefficient[i] * v);
     }
   }
 }

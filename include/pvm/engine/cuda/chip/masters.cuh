@@ -30,12 +30,12 @@ struct Masters {
   static constexpr float scale = std::same_as<Precision, fp16> ? 0x1p12F : 1.0F;
 
   /// The low halves of word i of this lane's tiles.
-  __device__ __forceinline__ static uint4 load(const std::uint32_t* masters, int i, int lane) {
-    return __ldcg(reinterpret_cast<const uint4*>(masters) + i * 32 + lane);
+  __device__ __forceinline__ static uint4 load(const std::uint32_t* low_halves, int i, int lane) {
+    return __ldcg(reinterpret_cast<const uint4*>(low_halves) + i * 32 + lane);
   }
-  __device__ __forceinline__ static void store(std::uint32_t* masters, int i, int lane,
+  __device__ __forceinline__ static void store(std::uint32_t* low_halves, int i, int lane,
                                                const uint4& m) {
-    reinterpret_cast<uint4*>(masters)[i * 32 + lane] = m;
+    reinterpret_cast<uint4*>(low_halves)[i * 32 + lane] = m;
   }
   /// Adds to the high halves `w` and the low halves `m` of two tiles.
   __device__ __forceinline__ static void add(uint4& w, uint4& m, const Gains& gain) {

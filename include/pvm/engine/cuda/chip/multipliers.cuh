@@ -24,48 +24,50 @@ namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
-  Mine held;
+  HeldBlocks held;
 #pragma unroll
   for (int k = 0; k < S::held_blocks; ++k) {
     held[k] = Weights{};
     if (k < my_count()) this->load_streamed(held[k], held_tiles() + k * tile_words);
   }
-  arrive_warps(held_loaded, multiplying + folding);  // folders may overwrite the blocks from here
+  named_barrier_arrive(held_loaded,
+                       multiplying + folding);  // folders may overwrite the blocks from here
 #pragma unroll 1
   for (;;) {
-    begin_phase();
+    reread_thread();
     if (!first()) {
-      pass_gate(w0_folded, now().frame - 1);
-      load_folded(held);
+      wait_gate(w0_folded, now().frame - 1);
+      reload_folded(held);
     }
-    Coming coming{};
+    InFlight in_flight{};
     const auto early = static_cast<int>(p.streamed_to[warp()]);
 #pragma unroll
-    for (int k = 0; k < S::under_way; ++k) {
-      if (k < early) this->load_streamed(coming[k], this->streamed(my_blocks()->block + k));
+    for (int k = 0; k < S::blocks_in_flight; ++k) {
+      if (k < early) this->load_streamed(in_flight[k], this->streamed(my_blocks()->block + k));
     }
     Walk on = begin_walk();
-    pass_gate(gathered, now().frame);
-    forward(held, coming, on);
-    arrive_warps(sums_made, multiplying + finishing);
-    arrive_warps(w0_left, multiplying + folding);
-    begin_phase();
-    if (!first()) pass_gate(w1_folded, now().frame - 1);
+    wait_gate(gathered, now().frame);
+    forward(held, in_flight, on);
+    named_barrier_arrive(sums_made, multiplying + finishing);
+    named_barrier_arrive(w0_free, multiplying + folding);
+    reread_thread();
+    if (!first()) wait_gate(w1_folded, now().frame - 1);
     errors();
-    begin_phase();
+    reread_thread();
     const bool ends = last();
-    if (!ends) arrive_warps(x_left, multiplying + finishing);
-    pass_gate(hidden_made, now().frame);
+    if (!ends) named_barrier_arrive(x_free, multiplying + finishing);
+    wait_gate(hidden_made, now().frame);
     learn();
-    arrive_warps(gradients_made, multiplying + with_units_threads());
-    arrive_warps(w1_left, multiplying + folding);
+    named_barrier_arrive(gradients_made, multiplying + with_units_threads());
+    named_barrier_arrive(w1_free, multiplying + folding);
     if (ends) break;
     next_step();
   }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::load_folded(Mine& held) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::reload_folded(
+    HeldBlocks& held) const {
   // The previous step is three places on in the ring of four ChipNow. Bit k: held block k folded.
   const std::uint32_t which =
       list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
@@ -81,12 +83,12 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ auto Specialised<Precision, Hidden>::begin_walk() const -> Walk {
   const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
   if ((now().step & 1) != 0) inputs += p.input_count;
-  const std::uint32_t* rest = shared + p.rest_first[warp()];
-  return {inputs + 1, rest, {}, this->rest_weights(rest), inputs[0], {}};
+  const std::uint32_t* remainder_at = shared + p.remainder_first[warp()];
+  return {inputs + 1, remainder_at, {}, this->remainder_weights(remainder_at), inputs[0], {}};
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::ask_inputs(Walk& on) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::load_next_inputs(Walk& on) const {
   on.next = this->inputs(shared + on.after);
   on.after = *on.inputs++;
 }
@@ -96,29 +98,29 @@ template <class Multiply>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::walk(Walk& on,
                                                                      Multiply&& multiply) const {
   const auto x = this->operand(on.next);
-  const auto beside = on.beside;
-  ask_inputs(on);
-  on.rest += S::rest_words;
-  on.beside = this->rest_weights(on.rest);
+  const auto remainder = on.remainder;
+  load_next_inputs(on);
+  on.remainder_at += S::remainder_words;
+  on.remainder = this->remainder_weights(on.remainder_at);
   multiply(x);
-  this->multiply_rest(on.sum, beside, x);
+  this->multiply_remainder(on.sum, remainder, x);
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const Mine& held,
-                                                                        Coming& coming,
+__device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const HeldBlocks& held,
+                                                                        InFlight& in_flight,
                                                                         Walk& on) const {
   const ChipRun* run = list<ChipRun>(p.runs) + p.run_start[warp()];
   const uint4* from = this->in_shared(p.shared_from[warp()]);
-  ask_inputs(on);
+  load_next_inputs(on);
   if (my_count() == 0) return;
 #pragma unroll 1
   for (bool more = true; more; ++run) {
     this->clear(on.sum);
-    const std::uint32_t there = run->there, late = run->late;
+    const std::uint32_t present = run->present, late = run->late;
     const auto late_count = static_cast<int>(late >> 16 & 0xff);
     // Multiplies the streamed block in `w`, then loads the warp's late block `next` in its place.
-    const auto multiply_coming = [&](Weights& w, int next) {
+    const auto multiply_in_flight = [&](Weights& w, int next) {
       walk(on, [&](const auto& x) {
         this->multiply(on.sum, w, x);
         if (next < late_count) {
@@ -129,19 +131,19 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const Mi
     const auto first = static_cast<int>(late & 0xff), end = static_cast<int>(late >> 8 & 0xff);
     // One loop for both groups of streamed blocks, two blocks an iteration, to keep the code short:
     // at k < 0 the unit's early blocks, followed by its blocks on the chip; then its late blocks,
-    // numbers `first` to `end` among the warp's late blocks. Late block k is in coming[k % 2].
+    // numbers `first` to `end` among the warp's late blocks. in_flight[k % 2] holds late block k.
 #pragma unroll 1
-    for (int k = -S::under_way;;) {
+    for (int k = -S::blocks_in_flight;;) {
 #pragma unroll
-      for (int i = 0; i < S::under_way; ++i) {
-        const bool is = k < 0 ? (there >> i & 1U) != 0 : k + i >= first && k + i < end;
-        if (is) multiply_coming(coming[i], k + i + S::under_way);
+      for (int i = 0; i < S::blocks_in_flight; ++i) {
+        const bool is = k < 0 ? (present >> i & 1U) != 0 : k + i >= first && k + i < end;
+        if (is) multiply_in_flight(in_flight[i], k + i + S::blocks_in_flight);
       }
       if (k < 0) {
-        multiply_on_chip(held, on, from, there);
-        k = first / S::under_way * S::under_way;
+        multiply_on_chip(held, on, from, present);
+        k = first / S::blocks_in_flight * S::blocks_in_flight;
       } else {
-        k += S::under_way;
+        k += S::blocks_in_flight;
       }
       if (k >= end) break;
     }
@@ -152,14 +154,14 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const Mi
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_on_chip(
-    const Mine& held, Walk& on, const uint4*& from, std::uint32_t there) const {
+    const HeldBlocks& held, Walk& on, const uint4*& from, std::uint32_t present) const {
 #pragma unroll
   for (int k = 0; k < S::held_blocks; ++k) {
-    if ((there >> (S::under_way + k) & 1U) != 0) {
+    if ((present >> (S::blocks_in_flight + k) & 1U) != 0) {
       walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
     }
   }
-  auto left = static_cast<int>(there >> 16);
+  auto left = static_cast<int>(present >> 16);
   if (left == 0) return;
   Weights w;
   this->load_shared(w, from);
@@ -187,34 +189,36 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
   const std::uint32_t* listed = list_of(start.out);
   float* y = this->outputs_of(now().step, start.out, 0);  // holds d1(t) until y(t) overwrites it
   typename Base::WideWalk on;
-  int place[Base::listed_places];
+  int index[Base::list_rows_per_lane];
 #pragma unroll
-  for (int i = 0; i < Base::listed_places; ++i) place[i] = table_place(this->place_of(i));
+  for (int i = 0; i < Base::list_rows_per_lane; ++i) index[i] = table_index(this->list_row_of(i));
 #pragma unroll 1
   for (; block != end; ++block) {
     const std::uint32_t what = block->what;
     const int u = unit_in(what);
     const int phase = phase_in(what);
-    if (on.first) on.h = this->rows(area(u) + S::raw);
+    if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
     const auto d1 = this->values(reinterpret_cast<const std::uint32_t*>(y));
     typename Base::ColumnSums sum, more;  // two, to halve the chain of dependent mma instructions
     Weights w;
     this->load_wide(w, tiles);
     this->multiply(on.sum, w, d1);
     this->multiply_rows(sum, tiles, on.h, 0, (S::pairs + 1) / 2);
-    const typename Base::ListSums beside = this->multiply_list(this->load_list(listed), d1);
+    const typename Base::ListSums list_sums = this->multiply_list(this->load_list(listed), d1);
     this->multiply_rows(more, tiles, on.h, (S::pairs + 1) / 2, S::pairs);
-    this->multiply_listed_rows(more, listed, this->listed_of(u, phase));
+    this->multiply_listed_rows(more, listed, this->list_factors_of(u, phase));
     this->add(sum, more);
-    const float* weights = weights_of(u, phase);
+    const float* coefficients = coefficients_of(u, phase);
 #pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) on.more.v[i] += weights[place[i]] * beside.v[i];
+    for (int i = 0; i < Base::list_rows_per_lane; ++i) {
+      on.list_sums.v[i] += coefficients[index[i]] * list_sums.v[i];
+    }
     this->write_outputs(sum, y, [&](float v) { return this->activate(v); });
     tiles += S::block_words;
     listed += S::list_words;
     y += columns;
     on.first = left_in(what) == 1;
-    if (on.first) this->hand_over(u, on.sum, on.more);
+    if (on.first) this->hand_over(u, on.sum, on.list_sums);
   }
 }
 

@@ -53,11 +53,11 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   using Fast = batch::FastPolynomial<batch::Math<Precision>>;
   using Weights = typename Base::Weights;
   static constexpr int hidden = Hidden;
-  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
       Base::unit_count, Base::past, Base::history_rows, Base::history_row, Base::seen,
-      Base::weights_of, Base::folds_of, Base::list_of, Base::age_of, Base::table_place,
-      Base::outputs_of;
+      Base::coefficients_of, Base::fold_coefficients, Base::list_of, Base::age_of,
+      Base::table_index, Base::outputs_of;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -82,7 +82,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     ChipNow& n = now(0);
     n.step = step;
     n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
-    n.lag = static_cast<int>(step % S::lags);
+    n.d1_row = static_cast<int>(step % S::list_d1_rows);
   }
   /// Pointers to the frames of the launch, and whether each of them is scored, by step of the
   /// launch; in shared memory.
@@ -93,12 +93,12 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     return reinterpret_cast<std::uint8_t*>(shared + ChipAreas::scored);
   }
   /// Numbers of a unit's coefficient tables, by step of the launch.
-  __device__ __forceinline__ std::uint16_t* rates(int u) const {
-    return reinterpret_cast<std::uint16_t*>(area(u) + S::rates);
+  __device__ __forceinline__ std::uint16_t* table_numbers(int u) const {
+    return reinterpret_cast<std::uint16_t*>(area(u) + S::table_numbers);
   }
   /// Whether this step's row of a ring buffer of `rows` rows in device memory survives until the
   /// launch ends. Only such rows of h, d0 and d1 are stored: nobody reads them before.
-  __device__ __forceinline__ bool keeps_row(int rows) const {
+  __device__ __forceinline__ bool row_survives_launch(int rows) const {
     return now().frame + rows >= launch().count;
   }
   /// Output i of [2][out_count], the outputs of this SM in the last two steps: in shared memory,
@@ -111,9 +111,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     return a.y[static_cast<std::size_t>(odd) * a.output_row + first + o % columns];
   }
   /// Inner products of A(step), the patch or the values of all primary sources, with A in the steps
-  /// of the listed gradients, by age, [sums]. The last two steps' are kept.
+  /// of the listed gradients, by age, [table_row]. The last two steps' are kept.
   __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
-    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * sums;
+    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * table_row;
   }
   __device__ __forceinline__ static float4 four(const float* from) {
     return *reinterpret_cast<const float4*>(from);
@@ -133,31 +133,31 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// A gate is an mbarrier: warps of one role (producers) arrive at it, warps of another role wait
   /// at it. Unlike at a named barrier, a waiting warp does not wait for the other warps that wait.
   static constexpr int most_gates =
-      (ChipAreas::score - ChipAreas::gates) * 4 / static_cast<int>(sizeof(CopyBarrier));
-  __device__ __forceinline__ CopyBarrier* gate(int which) const {
-    return reinterpret_cast<CopyBarrier*>(shared + ChipAreas::gates) + which;
+      (ChipAreas::score - ChipAreas::gates) * 4 / static_cast<int>(sizeof(MBarrier));
+  __device__ __forceinline__ MBarrier* gate(int which) const {
+    return reinterpret_cast<MBarrier*>(shared + ChipAreas::gates) + which;
   }
   /// Moves this warp on to the next step. Roles do not begin a step at the same time, so there are
   /// four ChipNow.
   __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
   /// Arrives at a gate, with all that this warp has written. A gate opens once a step, when all its
   /// producer warps have arrived.
-  __device__ __forceinline__ void open_gate(int which) const {
+  __device__ __forceinline__ void arrive_gate(int which) const {
     __syncwarp();
-    if (lane() == 0) barrier_arrive(gate(which));
+    if (lane() == 0) mbarrier_arrive(gate(which));
   }
   /// Waits until a gate has opened in step number `frame` of this launch.
-  __device__ __forceinline__ void pass_gate(int which, int frame) const {
-    barrier_wait(gate(which), static_cast<unsigned>(frame) & 1U);
+  __device__ __forceinline__ void wait_gate(int which, int frame) const {
+    mbarrier_wait(gate(which), static_cast<unsigned>(frame) & 1U);
     __syncwarp();
   }
 
   /// State of a warp's pass over its blocks of W1, unit by unit.
   struct WideWalk {
-    typename Base::Rows h{};       ///< h of the unit, multiplied by the tiles for y
-    typename Base::Sums sum;       ///< W1^T d1 of the unit's blocks so far: the rows in tiles
-    typename Base::ListSums more;  ///< and the list rows, times their coefficients
-    bool first = true;             ///< the next block is the first of its unit
+    typename Base::Rows h{};            ///< h of the unit, multiplied by the tiles for y
+    typename Base::Sums sum;            ///< W1^T d1 of the unit's blocks so far: the rows in tiles
+    typename Base::ListSums list_sums;  ///< and the list rows, times their coefficients
+    bool first = true;                  ///< the next block is the first of its unit
   };
 
   // -------------------------------------------------------------- launch.cuh
@@ -188,7 +188,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     return t - 1 - static_cast<unsigned>(i) + 2 * ring;
   }
   /// Loads the remainder rows of this warp's blocks of W0 to shared memory.
-  __device__ void load_rests() const;
+  __device__ void load_remainders() const;
   /// Loads this warp's blocks of W1 that stay in shared memory, and fills the lists of all its
   /// blocks: remainder rows, bias and listed d1.
   __device__ void load_wide_weights() const;
@@ -202,10 +202,10 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ void prepare_step() const;
   /// A row of the ring buffer in device memory is overwritten after `ring` steps. So that no SM
   /// overwrites a row that the slowest SM may still read, it waits before step t until all SMs have
-  /// begun step t - ahead. `slowest_at` is the counter of SMs that have; `ask_slowest` loads it.
-  __device__ const unsigned int* slowest_at(unsigned long long t) const;
-  __device__ unsigned int ask_slowest(unsigned long long t) const;
-  /// Waits; `begun` is what `ask_slowest` has loaded earlier.
+  /// begun step t - ahead. `slowest_counter` counts the SMs that have; `load_slowest` loads it.
+  __device__ const unsigned int* slowest_counter(unsigned long long t) const;
+  __device__ unsigned int load_slowest(unsigned long long t) const;
+  /// Waits; `begun` is what `load_slowest` has loaded earlier.
   __device__ void wait_for_slowest(unsigned long long t, unsigned int begun) const;
   __device__ void wait_for_slowest(unsigned long long t) const;
 
@@ -229,12 +229,12 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// `from` on: this lane's piece, summed over the groups of sources. Polls until they are there.
   __device__ Products primary_products(int u, unsigned long long step, std::uint32_t from) const;
   /// Sums over the sources of a group, which are in different lanes; lane i gets the sum of age i.
-  __device__ float over_sources(const Products& sum) const;
+  __device__ float sum_over_sources(const Products& sum) const;
 
   // -------------------------------------------------------------- listed.cuh
 
   /// Copies this step's coefficients to a unit's area unless they are there: one warp's work.
-  __device__ void open_tables(int u) const;
+  __device__ void load_coefficients(int u) const;
   /// What the listed gradients add to W0 x(t) of a unit: one warp's work. It is the sum over ages
   /// of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
   /// w(age) times the panel's part of x(j-2).x(t).
@@ -244,14 +244,14 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// 2 lane + 1, so rows have at most 64 elements.
   __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
                                float weight) const;
-  /// Writes what the rows of W1's lists are multiplied by for y(t), S::listed, for blocks by the
-  /// number of steps since they last folded: the hidden values of the remainder rows, 1 for the
+  /// Writes what the rows of W1's lists are multiplied by for y(t), S::list_factors, for blocks by
+  /// the number of steps since they last folded: the hidden values of the remainder rows, 1 for the
   /// bias, and w r(j-2).r(t) for each listed gradient. `sum` is of `unit_products`; lanes 16 to 31
   /// have the products of h.
-  __device__ void list_representation(int u, float sum) const;
+  __device__ void write_list_factors(int u, float sum) const;
   /// The same for y(t - 1), in step t, where h(t) is made before y(t - 1) (`pipelined`). Also
-  /// writes h(t - 1) to S::raw.
-  __device__ void list_last_representation(int u) const;
+  /// writes h(t - 1) to S::packed_hidden.
+  __device__ void write_last_list_factors(int u) const;
 
   // -------------------------------------------------------------- patches.cuh
 
@@ -262,9 +262,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   };
   /// Starts the loads of pixels `first`, first + 32 and so on of a unit's patch, in the frame
   /// `ahead_by` steps after the current one. Loads nothing if the launch does not have that frame.
-  __device__ Pixels ask_pixels(int u, int ahead_by, int first) const;
+  __device__ Pixels load_pixels(int u, int ahead_by, int first) const;
   /// Stores these pixels to A of that frame's step, to its row of the past, and to the history.
-  __device__ void place_pixels(int u, int ahead_by, int first, const Pixels& pixels) const;
+  __device__ void store_pixels(int u, int ahead_by, int first, const Pixels& pixels) const;
   /// Makes the inner products of a complete patch with the listed past: one warp's work.
   __device__ void finish_patch(int u, int ahead_by) const;
   /// Loads, stores and finishes a patch: one warp's work.
@@ -291,8 +291,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   template <class FourA, class FourB, class OneA, class OneB>
   __device__ static float inner_product(FourA four_a, FourB four_b, OneA one_a, OneB one_b);
   /// Word i of the words that lanes have of a unit's values: lane l has words l, l + 32 and so on.
-  static constexpr int lanes_times = (Hidden + 31) / 32;
-  __device__ static std::uint32_t word_of_lanes(const std::uint32_t (&of_lane)[lanes_times], int i);
+  static constexpr int words_per_lane = (Hidden + 31) / 32;
+  __device__ static std::uint32_t word_of_lanes(const std::uint32_t (&of_lane)[words_per_lane],
+                                                int i);
   /// Sends the words word(0), word(1) and so on as `pieces` pieces (at most 32) with the tag of
   /// step t. `word` is called by all lanes, also for indices behind the last value.
   template <class Word>
@@ -309,9 +310,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// the compiler would read them again after each store to shared memory.
   __device__ void errors(int from, int end, int step) const;
   /// Adds the lanes' sums to this warp's scores: `loss` is the squared error of all outputs;
-  /// `missed` and `moved` are the squared errors, in scored pixels, of the prediction and of
-  /// repeating the frame of two steps before.
-  __device__ void add_score(float loss, float missed, float moved) const;
+  /// `prediction_error` and `persistence_error` are the squared errors, in scored pixels, of the
+  /// prediction and of repeating the frame of two steps before.
+  __device__ void add_score(float loss, float prediction_error, float persistence_error) const;
 
   // -------------------------------------------------------------- learn.cuh
 
@@ -323,7 +324,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
                               LoadNext load_next) const;
   /// Writes this warp's sums to its part in the unit's area (S::part1), for `finish_gradient`, and
   /// clears them.
-  __device__ void hand_over(int u, typename Base::Sums& sum, typename Base::ListSums& more) const;
+  __device__ void hand_over(int u, typename Base::Sums& sum,
+                            typename Base::ListSums& list_sums) const;
   /// Makes d0(t) of a unit from the warps' parts of W1^T d1(t): one warp's work.
   __device__ void finish_gradient(int u) const;
 };

@@ -19,10 +19,8 @@
 namespace pvm::inline v0::detail::chip {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Multiprocessor<Precision, Hidden, home>::ask_pixels(int u,
-                                                                                    int ahead_by,
-                                                                                    int first) const
-    -> Pixels {
+__device__ __forceinline__ auto Multiprocessor<Precision, Hidden, home>::load_pixels(
+    int u, int ahead_by, int first) const -> Pixels {
   const ChipLaunch& l = launch();
   const int frame = now().frame + ahead_by;
   Pixels pixels{};
@@ -43,7 +41,7 @@ __device__ __forceinline__ auto Multiprocessor<Precision, Hidden, home>::ask_pix
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::place_pixels(
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_pixels(
     int u, int ahead_by, int first, const Pixels& pixels) const {
   const ChipUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
@@ -70,12 +68,12 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
   __syncwarp();  // the lanes read pixels that other lanes have written
   const float* saw = seen(my, t);
-  const int age = min(lane() & (sums - 1), S::terms - 1);
+  const int age = min(lane() & (table_row - 1), S::terms - 1);
   const float* then = seen(my, t - 3 - static_cast<unsigned>(age) + history);
   const float sum =
       patch_product([&](int k) { return four(saw + k); }, [&](int k) { return four(then + k); },
                     [&](int k) { return saw[k]; }, [&](int k) { return then[k]; });
-  if (lane() < sums) {
+  if (lane() < table_row) {
     std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
     record[a.patch_products + lane()] = __float_as_uint(sum);
     primary_sums(u, t)[lane()] = sum;
@@ -87,7 +85,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::read_pa
     int u, int ahead_by) const {
 #pragma unroll 1
   for (int first = lane(); first - lane() < a.patch; first += 32 * pixels_at_once) {
-    place_pixels(u, ahead_by, first, ask_pixels(u, ahead_by, first));
+    store_pixels(u, ahead_by, first, load_pixels(u, ahead_by, first));
   }
   finish_patch(u, ahead_by);
 }
@@ -96,7 +94,7 @@ template <class Precision, int Hidden, Home home>
 template <class FourNow, class FourThen, class NowAt, class ThenAt>
 __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::patch_product(
     FourNow four_now, FourThen four_then, NowAt now_at, ThenAt then_at) const {
-  const int half = lane() / sums;
+  const int half = lane() / table_row;
   const int in_fours = a.patch / 4 * 4;
   float4 sum = {0, 0, 0, 0};
 #pragma unroll 3
@@ -112,8 +110,8 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::patch_
     sum.x = __fmaf_rn(now_at(k), then_at(k), sum.x);
   }
   const float mine = (sum.x + sum.y) + (sum.z + sum.w);
-  const float all = mine + __shfl_xor_sync(every_lane, mine, sums);
-  return (lane() & (sums - 1)) < S::terms ? all : 0.0F;
+  const float all = mine + __shfl_xor_sync(every_lane, mine, table_row);
+  return (lane() & (table_row - 1)) < S::terms ? all : 0.0F;
 }
 
 }  // namespace pvm::inline v0::detail::chip

@@ -19,15 +19,15 @@
 /// Order within step t; [g] is a gate (an mbarrier), [b] a named barrier:
 ///   streamers                           finishers
 ///   prefetch the first blocks of W0     tables, factors of folds
-///   wait gathered [g]                   open factors_made
+///   wait gathered [g]                   arrive factors_made
 ///   W0 x(t); arrive sums_made           operands of y(t-1): h(t-1) and its listed products
-///   wait factors_made [g]               wait gathered [g]; d1(t); open errors_made
+///   wait factors_made [g]               wait gathered [g]; d1(t); arrive errors_made
 ///   fold W0                             weigh listed gradients
 ///   load the first block of W1          wait sums_made [b]; h(t), inner products: send
 ///   wait errors_made [g]                wait errors_made [g]; patches, gather x(t+1)
-///   W1^T d1(t), y(t-1)                  open gathered(t+1)
+///   W1^T d1(t), y(t-1)                  arrive gathered(t+1)
 ///   arrive gradients_made               wait gradients_made [b]; d0(t)
-///   fold W1; open folded                wait folded [g]
+///   fold W1; arrive folded              wait folded [g]
 
 #include <cuda_runtime.h>
 
@@ -44,11 +44,11 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps
-  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
-      Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::gains,
-      Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
-      Base::first_block, Base::words_of, Base::list_of, Base::gate, Base::open_gate,
-      Base::pass_gate, Base::first, Base::last, Base::next_step;
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
+      Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::any_gain,
+      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_wide_blocks,
+      Base::my_wide_count, Base::first_block_number, Base::words_of, Base::list_of, Base::gate,
+      Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::next_step;
 
   // -------------------------------------------------------------- what both roles share
 
@@ -56,7 +56,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   static constexpr int all = streaming + finishing;
   /// How many blocks ahead of the one being multiplied a block is prefetched to the L2 cache. The
   /// block in between is being loaded into registers.
-  static constexpr int ahead_by = 1 + S::sent_for;
+  static constexpr int ahead_by = 1 + S::prefetched_blocks;
 
   /// The gates (mbarriers) of a step. A warp that waits at a gate waits for the producers only, not
   /// for other warps that wait there.
@@ -70,11 +70,11 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   };
   static_assert(gates <= Base::most_gates);
   /// One thread's work, once a launch.
-  __device__ __forceinline__ void close_gates() const {
-    barrier_init(gate(gathered), S::finishers);
-    barrier_init(gate(factors_made), S::finishers);
-    barrier_init(gate(errors_made), S::finishers);
-    barrier_init(gate(folded), S::multipliers);
+  __device__ __forceinline__ void init_gates() const {
+    mbarrier_init(gate(gathered), S::finishers);
+    mbarrier_init(gate(factors_made), S::finishers);
+    mbarrier_init(gate(errors_made), S::finishers);
+    mbarrier_init(gate(folded), S::multipliers);
   }
   /// Finishers wait for streamers at named barriers, where they sleep. These waits are long, and at
   /// a gate a warp may poll (before compute capability 9.0 it always does), which takes issue slots
@@ -92,7 +92,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       take_registers<S::multiplier_registers>();
       stream_all();
     } else {
-      leave_registers<S::finisher_registers>();
+      release_registers<S::finisher_registers>();
       finish_all();
     }
     __syncthreads();
@@ -107,23 +107,23 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// Loads this warp's first block of W1 into `next`.
   __device__ void load_first_wide(Weights& next) const;
   /// Prefetches block number `block` of W0 to the L2 cache.
-  __device__ void send_for_block(std::uint32_t block) const;
+  __device__ void prefetch_block(std::uint32_t block) const;
   /// Prefetches a block of W1 to the L2 cache, with its list and the listed products and
   /// coefficients that go with it, and with the low halves and factors if it folds in this step.
-  __device__ void send_for_wide(const ChipWideBlock& block) const;
+  __device__ void prefetch_wide(const ChipWideBlock& block) const;
   /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
   __device__ void forward(Weights& next) const;
   /// Loads the descriptions of blocks of W0 that fold in this step, one a lane: lane i returns
   /// number `from` + i of this warp's, or a zeroed one behind the last.
-  __device__ ChipBlock ask_turns(int from) const;
+  __device__ ChipBlock load_due(int from) const;
   /// Folds this warp's due blocks of W0, which are read again, mostly from the L2 cache. `mine` is
-  /// ask_turns(0).
+  /// load_due(0).
   __device__ void fold_blocks(ChipBlock mine) const;
   /// Prefetches to the L2 cache the low halves of the blocks that the lanes in the mask `lanes`
   /// have in `mine`. Done behind the pass over W0: during it they would evict what finishers read.
-  __device__ void send_for_smaller_halves(const ChipBlock& mine, unsigned lanes) const;
+  __device__ void prefetch_low_halves_of_lanes(const ChipBlock& mine, unsigned lanes) const;
   /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
-  __device__ void fold_turns(const ChipBlock& mine, int count) const;
+  __device__ void fold_due(const ChipBlock& mine, int count) const;
   /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block
   /// is in `next`.
   __device__ void learn(Weights& next, bool outputs) const;
@@ -142,7 +142,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   }
   /// my_blocks() is sorted by phase. The index there of the first block that folds in this step
   /// (`after` = 0), or the end of these (`after` = 1).
-  __device__ __forceinline__ int turns_start(int after) const {
+  __device__ __forceinline__ int due_start(int after) const {
     const std::uint32_t* starts = this->template list<std::uint32_t>(p.folding_start);
     return static_cast<int>(starts[warp() * (a.period + 1) + now().phase + after] -
                             p.block_start[warp()]);
@@ -165,23 +165,23 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
             static_cast<std::uint16_t>(both >> 16)};
   }
   /// What the pass over W1 loads for a block beside its tiles: this lane's words of the block's
-  /// list, of the values that the list is multiplied by for y(t-1) (`list_last_representation`),
+  /// list, of the values that the list is multiplied by for y(t-1) (`write_last_list_factors`),
   /// and the coefficients of its places of d1(j).d1(t).
   struct Listed {
     typename Base::List list;
     typename Base::Inputs rows;
-    float weights[Base::listed_places];
+    float coefficients[Base::list_rows_per_lane];
   };
-  __device__ __forceinline__ Listed ask_listed(const ChipWideBlock& block) const {
+  __device__ __forceinline__ Listed load_listed(const ChipWideBlock& block) const {
     const auto u = unit_in(block.what);
     const auto phase = phase_in(block.what);
     Listed listed;
     listed.list = this->load_list(list_of(block.out));
-    listed.rows = this->inputs(this->listed_of(u, phase));
-    const float* weights = this->weights_of(u, phase);
+    listed.rows = this->inputs(this->list_factors_of(u, phase));
+    const float* coefficients = this->coefficients_of(u, phase);
 #pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) {
-      listed.weights[i] = weights[this->table_place(this->place_of(i))];
+    for (int i = 0; i < Base::list_rows_per_lane; ++i) {
+      listed.coefficients[i] = coefficients[this->table_index(this->list_row_of(i))];
     }
     return listed;
   }
@@ -197,52 +197,52 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// The step loop of a finisher, for one launch.
   __device__ __forceinline__ void finish_all() {
     gather(now().step);
-    open_gate(gathered);
+    arrive_gate(gathered);
 #pragma unroll 1
     for (;;) {
-      begin_phase();
+      reread_thread();
       begin_units();
-      open_gate(factors_made);
-      each_own_unit([&](int u) { this->list_last_representation(u); });
-      pass_gate(gathered, now().frame);
+      arrive_gate(factors_made);
+      each_own_unit([&](int u) { this->write_last_list_factors(u); });
+      wait_gate(gathered, now().frame);
       this->errors(thread - streaming, static_cast<int>(p.out_count), finishing);
-      open_gate(errors_made);
-      begin_phase();
+      arrive_gate(errors_made);
+      reread_thread();
       each_own_unit([&](int u) { this->listed_share(u); });
-      begin_phase();
+      reread_thread();
       each_own_unit([&](int u) {
-        send_for_history(u, S::hidden);
-        send_for_history(u, S::squeezed);
+        prefetch_history(u, S::hidden);
+        prefetch_history(u, S::squeezed);
       });
-      sync_warps(sums_made, all);
+      named_barrier_sync(sums_made, all);
       each_own_unit([&](int u) { this->finish_unit(u); });
       const bool ends = last();
       if (!ends) {
-        pass_gate(errors_made, now().frame);  // until all finishers have read x(t) for their errors
-        begin_phase();
+        wait_gate(errors_made, now().frame);  // until all finishers have read x(t) for their errors
+        reread_thread();
         read_patches();
-        begin_phase();
+        reread_thread();
         gather(now().step + 1);
-        open_gate(gathered);
+        arrive_gate(gathered);
       }
-      begin_phase();
+      reread_thread();
       each_own_unit([&](int u) {
-        send_for_history(u, S::hidden);
-        send_for_history(u, S::d0);
+        prefetch_history(u, S::hidden);
+        prefetch_history(u, S::d0);
       });
-      sync_warps(gradients_made, all);
+      named_barrier_sync(gradients_made, all);
       each_own_unit([&](int u) { this->finish_gradient(u); });
       __syncwarp();  // the lanes read in the next step what other lanes stored to device memory
-      pass_gate(folded, now().frame);
+      wait_gate(folded, now().frame);
       next_step();
       if (ends) break;
     }
     // For the pass that makes the outputs of the launch's last step.
     each_own_unit([&](int u) {
-      this->open_tables(u);
-      this->list_last_representation(u);
+      this->load_coefficients(u);
+      this->write_last_list_factors(u);
     });
-    open_gate(errors_made);
+    arrive_gate(errors_made);
   }
   /// Prepares the next step's ChipNow, counts that this step has begun, loads this step's tables of
   /// coefficients and writes the factors of folds. Depends on no other unit.
@@ -252,15 +252,15 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       add_one_relaxed(a.begun + now().step % rounds);
     }
     each_own_unit([&](int u) {
-      this->open_tables(u);
-      if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
-      this->write_factors(u, folds_of(u));
+      this->load_coefficients(u);
+      if (lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
+      this->write_factors(u, fold_coefficients(u));
     });
   }
   /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,
   /// if they are in device memory.
-  __device__ __forceinline__ void send_for_history(int u, std::uint32_t what) const {
-    if ((what == S::squeezed ? unit(u).squeezed : unit(u).past) != in_memory) return;
+  __device__ __forceinline__ void prefetch_history(int u, std::uint32_t what) const {
+    if ((what == S::squeezed ? unit(u).squeezed : unit(u).history) != in_memory) return;
     const float* line = this->history_rows(what, u);
 #pragma unroll 1
     for (int i = lane() * S::line_words; i < history * S::values; i += 32 * S::line_words)
@@ -274,9 +274,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
   /// (`wait_for_slowest`).
   __device__ __forceinline__ void gather(unsigned long long t) const {
-    const unsigned int begun = this->ask_slowest(t);
+    const unsigned int begun = this->load_slowest(t);
     this->gather_values(t - 1, (t & 1) != 0, thread - streaming, finishing);
-    begin_phase();
+    reread_thread();
     if (lane() == 0) this->wait_for_slowest(t, begun);
     __syncwarp();
   }

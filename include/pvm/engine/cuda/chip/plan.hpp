@@ -47,7 +47,7 @@ constexpr DeferralPlan deferral() {
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
-  return DeferralPlan::lifetime(momentum, S::whole ? 20 : 8) <= S::terms;
+  return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::terms;
 }
 
 /// The plan, and the layout of everything in device memory that depends on it.
@@ -64,10 +64,10 @@ class Plan {
     lay_out_units();
     std::vector<double> costs(net.units.size());
     for (std::size_t u = 0; u < costs.size(); ++u) costs[u] = cost(u);
-    share_ = share_out(costs, static_cast<std::size_t>(S::together * multiprocessors));
+    share_ = share_out(costs, static_cast<std::size_t>(S::thread_blocks_per_sm * multiprocessors));
     lay_out_areas();
     constexpr std::size_t reserved = 1024;  // bytes that the driver takes for each thread block
-    const std::size_t there = (shared_bytes + reserved) / S::together - reserved;
+    const std::size_t there = (shared_bytes + reserved) / S::thread_blocks_per_sm - reserved;
     for (std::size_t m = 0; m < share_.size() && problem_.empty(); ++m) {
       make_program(share_[m], there / 4);
     }
@@ -98,7 +98,7 @@ class Plan {
 
   ChipAreas areas{};
   /// The number of thread blocks that have units, and so of programs.
-  [[nodiscard]] int multiprocessors() const { return static_cast<int>(share_.size()); }
+  [[nodiscard]] int thread_blocks() const { return static_cast<int>(share_.size()); }
 
   std::size_t shared_words = 0;  ///< of shared memory that a thread block needs, at most
   /// A row of the past, in words: its length, its first patch's record, and a patch's record's
@@ -127,29 +127,29 @@ class Plan {
   /// the last three; weight_words() is the length of all, in whole cache lines. (Low halves of
   /// 16-bit weights follow in the same layout.)
   [[nodiscard]] std::size_t first_wide() const { return blocks * S::block_words; }
-  [[nodiscard]] std::size_t first_beside() const {
+  [[nodiscard]] std::size_t first_remainder() const {
     return first_wide() + wide_blocks * S::block_words;
   }
-  [[nodiscard]] std::size_t first_wide_beside() const {
-    return first_beside() + blocks * S::rest_words;
+  [[nodiscard]] std::size_t first_wide_remainder() const {
+    return first_remainder() + blocks * S::remainder_words;
   }
   [[nodiscard]] std::size_t weight_words() const {
-    return round_up(first_wide_beside() + wide_blocks * S::wide_rest_words, S::line_words);
+    return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, S::line_words);
   }
   /// The base P of unit u, in columns of whole blocks.
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:
   using Draft = ProgramDraft<S>;
-  using Left = std::array<std::size_t, S::multipliers>;               // [warp]: blocks
-  using Room = std::array<std::vector<std::size_t>, S::multipliers>;  // [warp][unit]: blocks
+  using BlockCounts = std::array<std::size_t, S::multipliers>;               // [warp]: blocks
+  using BlockLimits = std::array<std::vector<std::size_t>, S::multipliers>;  // [warp][unit]: blocks
 
   [[nodiscard]] std::size_t base(std::size_t u) const {
     return static_cast<std::size_t>(net_.units[u].base);
   }
   /// The number of columns of W0 of unit u, padding included.
   [[nodiscard]] std::size_t width(std::size_t u) const {
-    return 2 * padded(u) + panels_[u].back().column + panels_[u].back().width;
+    return 2 * padded(u) + context_panels_[u].back().column + context_panels_[u].back().width;
   }
   /// Packs a word's place in x on even steps (low half) and on odd steps (high half). A and B
   /// exchange their places, `side` words apart, in every step, so that B(t) = A(t-1) need not be
@@ -166,19 +166,19 @@ class Plan {
   /// Makes the program of a multiprocessor that has `units` and `shared_words_there` words of
   /// shared memory, and appends it. Sets `problem_` if the units do not fit.
   void make_program(const std::vector<std::size_t>& units, std::size_t shared_words_there) {
-    std::vector<Folding> foldings = folding_panels(units);
-    give_phases(foldings);
+    std::vector<Panel> panels = panels_of(units);
+    give_phases(panels);
     Draft draft;
-    auto folding = foldings.cbegin();
-    for (const std::size_t u : units) add_unit(draft, u, folding);
-    deal(draft, foldings);
+    auto next_panel = panels.cbegin();
+    for (const std::size_t u : units) add_unit(draft, u, next_panel);
+    deal(draft, panels);
     deal_wide(draft);
     place_all(draft, shared_words_there);
     if constexpr (S::specialised) {
-      list_folding_for_others(draft);
+      list_folding_by_folder(draft);
       list_reloads(draft);
     } else if constexpr (!S::streams) {
-      list_folding(draft);
+      list_folding_by_warp(draft);
     }
     append(draft);
   }
@@ -188,20 +188,20 @@ class Plan {
   void visit_hidden(std::size_t u, Visit& visit) const;
   template <class Visit>
   void visit_output(std::size_t u, Visit& visit) const;
-  static constexpr std::size_t weights_in(std::size_t words) { return words * S::in_a_word; }
+  static constexpr std::size_t weights_in(std::size_t words) { return words * S::weights_per_word; }
   static constexpr bool in_tiles(std::size_t i) {
     return i < static_cast<std::size_t>(S::tiles) * 8;
   }
   static std::size_t element(std::size_t i, std::size_t c);
-  static std::size_t element_beside(std::size_t i, std::size_t c);
+  static std::size_t remainder_element(std::size_t i, std::size_t c);
 
   // plan_units.hpp: a unit's columns, blocks, sources and targets
   void lay_out_row();
   void lay_out_units();
-  [[nodiscard]] std::vector<ContextPanel> panels_of(std::size_t u) const;
+  [[nodiscard]] std::vector<ContextPanel> context_panels_of(std::size_t u) const;
   [[nodiscard]] std::size_t padded_column(std::size_t u, std::size_t k) const;
   [[nodiscard]] double cost(std::size_t u) const;
-  void add_unit(Draft& draft, std::size_t u, std::vector<Folding>::const_iterator& folding) const;
+  void add_unit(Draft& draft, std::size_t u, std::vector<Panel>::const_iterator& next_panel) const;
   [[nodiscard]] ChipUnit new_unit(const Draft& draft, std::size_t u) const;
   static void add_slots(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
                         std::uint32_t other_side);
@@ -209,33 +209,37 @@ class Plan {
   [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const;
 
   // plan_blocks.hpp: deals blocks to warps
-  void deal(Draft& draft, const std::vector<Folding>& foldings);
-  [[nodiscard]] Room room_for_units(const Draft& draft, const std::vector<Folding>& foldings) const;
-  static bool fill_in_turn(std::vector<std::size_t> left, std::size_t most, Room& room);
+  void deal(Draft& draft, const std::vector<Panel>& panels);
+  [[nodiscard]] BlockLimits block_limits(const Draft& draft,
+                                         const std::vector<Panel>& panels) const;
+  static bool fill_in_turn(std::vector<std::size_t> left, std::size_t most, BlockLimits& limits);
   void number_blocks(Draft& draft);
-  [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Folding& f, std::size_t b) const;
-  [[nodiscard]] InputPlace input_place(const ChipUnit& unit, const Folding& f, std::size_t k) const;
+  [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Panel& panel, std::size_t b) const;
+  [[nodiscard]] InputPlace input_place(const ChipUnit& unit, const Panel& panel,
+                                       std::size_t k) const;
   void deal_wide(Draft& draft) const;
-  [[nodiscard]] static std::size_t free_phase(Draft& draft, std::size_t w);
+  [[nodiscard]] static std::size_t least_loaded_phase(Draft& draft, std::size_t w);
   template <class Block>
   static void count_runs(std::vector<Block>& list);
 
   // plan_places.hpp: allocates registers and shared memory
   void lay_out_areas();
   void place_all(Draft& draft, std::size_t shared_words_there);
-  void place_lists(Draft& draft, Places& place) const;
-  void place_areas(Draft& draft, Places& place);
+  void place_lists(Draft& draft, SharedAllocator& allocate) const;
+  void place_areas(Draft& draft, SharedAllocator& allocate);
   static void make_absolute(Draft& draft);
-  void place_wide(Draft& draft, std::size_t shared_words_there, Places& place);
-  void place_pasts(Draft& draft, std::size_t shared_words_there, Places& place) const;
-  void place_blocks(Draft& draft, std::size_t shared_words_there, Places& place);
-  Left fill_shared(const Draft& draft, std::size_t shared_words_there, Places& place);
+  void place_wide(Draft& draft, std::size_t shared_words_there, SharedAllocator& allocate);
+  void place_histories(Draft& draft, std::size_t shared_words_there,
+                       SharedAllocator& allocate) const;
+  void place_blocks(Draft& draft, std::size_t shared_words_there, SharedAllocator& allocate);
+  BlockCounts fill_shared(const Draft& draft, std::size_t shared_words_there,
+                          SharedAllocator& allocate);
 
   // plan_folds.hpp: decides when each block folds
-  [[nodiscard]] std::vector<Folding> folding_panels(const std::vector<std::size_t>& units) const;
-  void give_phases(std::vector<Folding>& foldings) const;
-  void list_folding(Draft& draft) const;
-  void list_folding_for_others(Draft& draft) const;
+  [[nodiscard]] std::vector<Panel> panels_of(const std::vector<std::size_t>& units) const;
+  void give_phases(std::vector<Panel>& panels) const;
+  void list_folding_by_warp(Draft& draft) const;
+  void list_folding_by_folder(Draft& draft) const;
   [[nodiscard]] static std::vector<DueBlock> due_blocks(const Draft& draft);
   void list_reloads(Draft& draft) const;
   [[nodiscard]] static std::pair<std::size_t, std::size_t> held_of(const Draft& draft,
@@ -255,13 +259,14 @@ class Plan {
 
   Connectome net_;
   std::size_t period_;
-  std::string problem_;                            // why there is no plan; empty: there is one
-  std::vector<std::vector<ContextPanel>> panels_;  // [unit]
-  std::vector<std::size_t> first_block_;           // [unit]: its first block of W0, unit by unit
-  // [block of W0, unit by unit]: its number in device memory, which is warp by warp.
-  std::vector<std::size_t> number_;
-  std::size_t numbered_ = 0;  // blocks that have a number so far
-  Shares share_;              // [multiprocessor]: its units
+  std::string problem_;  // why there is no plan; empty: there is one
+  std::vector<std::vector<ContextPanel>> context_panels_;  // [unit]
+  // Blocks of W0 are counted in two orders: an index counts them unit by unit, a number counts them
+  // warp by warp, which is the order of device memory (ChipBlock::block).
+  std::vector<std::size_t> first_block_index_;  // [unit]
+  std::vector<std::size_t> block_number_;       // [block index]
+  std::size_t numbered_ = 0;                    // blocks that have a number so far
+  Shares share_;                                // [multiprocessor]: its units
 };
 
 }  // namespace pvm::inline v0::detail::chip

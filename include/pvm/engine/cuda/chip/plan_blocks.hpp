@@ -23,7 +23,7 @@ namespace pvm::inline v0::detail::chip {
 /// fp32 counts are divided by the share of the warp's role, so that on an H200 all warps are busy
 /// for the same time.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding>& foldings) {
+void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Panel>& panels) {
   const auto share_of = [&](std::size_t w) {
     return S::streams || S::specialised ? 1 : S::shares[static_cast<std::size_t>(draft.role(w))];
   };
@@ -31,21 +31,21 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
     return static_cast<double>(draft.blocks[w].size()) / share_of(w);
   };
   for (auto& due : draft.due) due.assign(period_, 0);
-  auto room = room_for_units(draft, foldings);
+  auto limits = block_limits(draft, panels);
   for (std::size_t phase = 0; phase < period_; ++phase) {
     const auto before = [&](std::size_t a, std::size_t b) {
       return std::pair(draft.due[a][phase], load(a)) < std::pair(draft.due[b][phase], load(b));
     };
-    for (const Folding& f : foldings) {
-      if (f.phase != phase) continue;
-      for (std::size_t b = 0; b < f.blocks; ++b) {
+    for (const Panel& panel : panels) {
+      if (panel.phase != phase) continue;
+      for (std::size_t b = 0; b < panel.blocks; ++b) {
         std::size_t to = S::multipliers;
         for (std::size_t w = 0; w < S::multipliers; ++w) {
-          if (room[w][f.unit] > 0 && (to == S::multipliers || before(w, to))) to = w;
+          if (limits[w][panel.unit] > 0 && (to == S::multipliers || before(w, to))) to = w;
         }
-        --room[to][f.unit];
-        draft.blocks[to].push_back(block_of(draft.units[f.unit], f, b));
-        if constexpr (!S::whole) ++draft.due[to][phase];
+        --limits[to][panel.unit];
+        draft.blocks[to].push_back(block_of(draft.units[panel.unit], panel, b));
+        if constexpr (!S::fp32_weights) ++draft.due[to][phase];
       }
     }
   }
@@ -57,40 +57,40 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Folding
 /// of one unit only, and do once what has to be done once for each unit. `most` is the smallest
 /// number for which all blocks find room.
 template <class Precision, int Hidden, Home home>
-auto Plan<Precision, Hidden, home>::room_for_units(const Draft& draft,
-                                                   const std::vector<Folding>& foldings) const
-    -> Room {
+auto Plan<Precision, Hidden, home>::block_limits(const Draft& draft,
+                                                 const std::vector<Panel>& panels) const
+    -> BlockLimits {
   std::vector<std::size_t> size(draft.units.size());
   std::size_t all = 0;
-  for (const Folding& f : foldings) {
-    size[f.unit] += f.blocks;
-    all += f.blocks;
+  for (const Panel& panel : panels) {
+    size[panel.unit] += panel.blocks;
+    all += panel.blocks;
   }
-  Room room;
+  BlockLimits limits;
   if constexpr (S::specialised) {
-    for (std::size_t most = all / S::multipliers; !fill_in_turn(size, most, room);) ++most;
+    for (std::size_t most = all / S::multipliers; !fill_in_turn(size, most, limits);) ++most;
   } else {
-    room.fill(size);
+    limits.fill(size);
   }
-  return room;
+  return limits;
 }
 
 /// Gives each warp blocks of one unit after the other until it has `most`; going on to another unit
-/// counts as `another_unit` blocks. `left` are the blocks of each unit. Returns false if some
+/// counts as `unit_switch_cost` blocks. `left` are the blocks of each unit. Returns false if some
 /// blocks are left.
 template <class Precision, int Hidden, Home home>
 bool Plan<Precision, Hidden, home>::fill_in_turn(std::vector<std::size_t> left, std::size_t most,
-                                                 Room& room) {
+                                                 BlockLimits& limits) {
   std::size_t u = 0;
-  for (auto& mine : room) {
+  for (auto& mine : limits) {
     mine.assign(left.size(), 0);
-    for (std::size_t there = most; there > 0 && u < left.size();) {
-      mine[u] = std::min(left[u], there);
+    for (std::size_t room = most; room > 0 && u < left.size();) {
+      mine[u] = std::min(left[u], room);
       left[u] -= mine[u];
-      there -= mine[u];
+      room -= mine[u];
       if (left[u] > 0) break;
       ++u;
-      there -= std::min(there, S::another_unit);
+      room -= std::min(room, S::unit_switch_cost);
     }
   }
   return u == left.size();
@@ -115,35 +115,35 @@ void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
                    [](const auto& block) { return block.second; });
     count_runs(list);
     for (ChipBlock& block : list) {
-      number_[block.block] = numbered_;
+      block_number_[block.block] = numbered_;
       block.block = narrow(numbered_++);
     }
   }
 }
 
-/// The description of block b of a panel, before it has a place in shared memory. Its number
-/// (ChipBlock::block) is still that by units, before number_blocks().
+/// The description of block b of a panel, before it has a place in shared memory. ChipBlock::block
+/// is the block's index among those of all units, which number_blocks() replaces by its number.
 template <class Precision, int Hidden, Home home>
-ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Folding& f,
+ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Panel& panel,
                                                   std::size_t b) const {
-  const std::size_t column = f.column + b * columns;
+  const std::size_t column = panel.column + b * columns;
   const std::size_t side = column / unit.padded;
   const std::uint32_t even = unit.x + narrow(column);
   ChipBlock block{};
   block.x = side < 2 ? both_steps(even, unit.padded, side == 1) : even | even << 16;
-  block.what = narrow(f.unit | f.phase << 8);
-  block.block = narrow(f.first_block + b);
+  block.what = narrow(panel.unit | panel.phase << 8);
+  block.block = narrow(panel.first_block_index + b);
   // In step t the newest listed gradient is that of step t-1, whose input is x(t-3). The values of
   // x(t-3) are c(h(t-4)), in row t-4 of the past; those of B are a row older. Of a patch, the
   // pixels of A(t-3) are in row t-3.
   block.back = static_cast<std::uint16_t>(4 + (side == 1 ? 1 : 0) -
                                           (side < 2 && unit.patch != not_a_patch ? 1 : 0));
-  const InputPlace first = input_place(unit, f, b * columns);
+  const InputPlace first = input_place(unit, panel, b * columns);
   block.first = narrow(first.record);
   block.from = narrow(first.value);
   block.cut = columns;
   for (std::uint16_t c = columns; c-- > 1;) {
-    const InputPlace place = input_place(unit, f, b * columns + c);
+    const InputPlace place = input_place(unit, panel, b * columns + c);
     // Comparing records alone would not do: a unit can be a source twice in succession.
     if (place.record == first.record && place.value == first.value + c) break;
     block.cut = c;
@@ -155,21 +155,22 @@ ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Fo
 /// Where in a row of the past the input of column k of a panel is: a source's value, a pixel, the 1
 /// of the bias, or a 0 for padding.
 template <class Precision, int Hidden, Home home>
-InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, const Folding& f,
+InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, const Panel& panel,
                                                       std::size_t k) const {
-  if (f.column < 2 * unit.padded) {
+  if (panel.column < 2 * unit.padded) {
     if (k >= unit.base) return {zero, k - unit.base};
     if (unit.patch != not_a_patch) return {first_patch + unit.patch * patch_record, k};
     return {net_.primary[unit.unit][k / Hidden] * S::record, k % Hidden};
   }
-  const auto& panels = panels_[unit.unit];
-  const std::size_t column = f.column - 2 * unit.padded;
-  const auto panel = std::find_if(panels.begin(), panels.end(),
-                                  [&](const ContextPanel& one_) { return one_.column == column; });
-  const std::size_t end = panel->count * Hidden;
-  const bool has_bias = panel + 1 == panels.end();
+  const auto& contexts = context_panels_[unit.unit];
+  const std::size_t column = panel.column - 2 * unit.padded;
+  const auto context =
+      std::find_if(contexts.begin(), contexts.end(),
+                   [&](const ContextPanel& one_) { return one_.column == column; });
+  const std::size_t end = context->count * Hidden;
+  const bool has_bias = context + 1 == contexts.end();
   if (k >= end) return {has_bias ? one : zero, k - end};
-  const auto slots = net_.context[unit.unit].subspan(panel->first, panel->count);
+  const auto slots = net_.context[unit.unit].subspan(context->first, context->count);
   return {slots[k / Hidden] * S::record, k % Hidden};
 }
 
@@ -193,7 +194,9 @@ void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
     }
   }
   for (std::size_t w = 0; w < S::multipliers; ++w) {
-    for (ChipWideBlock& block : draft.wide[w]) block.what |= narrow(free_phase(draft, w) << 8);
+    for (ChipWideBlock& block : draft.wide[w]) {
+      block.what |= narrow(least_loaded_phase(draft, w) << 8);
+    }
     count_runs(draft.wide[w]);
   }
 }
@@ -202,7 +205,7 @@ void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
 /// warps together fold least. With warp roles folders fold for all, so only the latter counts. The
 /// block that gets the phase is counted in `draft.due`.
 template <class Precision, int Hidden, Home home>
-std::size_t Plan<Precision, Hidden, home>::free_phase(Draft& draft, std::size_t w) {
+std::size_t Plan<Precision, Hidden, home>::least_loaded_phase(Draft& draft, std::size_t w) {
   auto& mine = draft.due[w];
   const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
   const auto of_all = [&](std::size_t phase) {

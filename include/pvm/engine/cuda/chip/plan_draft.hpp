@@ -17,7 +17,7 @@ constexpr std::uint32_t narrow(std::size_t n) { return static_cast<std::uint32_t
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 /// Allocates shared memory, from its start upwards and in whole 16 bytes.
-struct Places {
+struct SharedAllocator {
   std::uint32_t at = 0;  ///< the next free word
 
   /// Allocates `words` words and returns the first.
@@ -42,11 +42,11 @@ struct SourcePanel {
 };
 
 /// A panel of W0 (A, B or a context panel of a unit), which folds in one step of every `period`.
-struct Folding {
+struct Panel {
   std::size_t unit;  ///< index among the multiprocessor's units
-  /// Its first block of W0 among those of all units, the number of its blocks, and its first column
-  /// among those of its unit's W0.
-  std::size_t first_block, blocks, column;
+  /// Its first block of W0 among those of all units, unit by unit; how many blocks it has; and its
+  /// first column among those of its unit's W0.
+  std::size_t first_block_index, blocks, column;
   std::size_t phase = 0;  ///< it folds in steps t with t % period == phase; give_phases() sets it
 };
 

@@ -21,17 +21,17 @@ namespace pvm::inline v0::detail::chip {
 /// The panels of the multiprocessor's units, without phases: unit by unit, A, B, then those of the
 /// context. add_unit() counts on this order.
 template <class Precision, int Hidden, Home home>
-std::vector<Folding> Plan<Precision, Hidden, home>::folding_panels(
+std::vector<Panel> Plan<Precision, Hidden, home>::panels_of(
     const std::vector<std::size_t>& units) const {
-  std::vector<Folding> all;
+  std::vector<Panel> all;
   for (std::size_t i = 0; i < units.size(); ++i) {
     const std::size_t u = units[i];
     const std::size_t side = padded(u) / columns;
-    all.push_back({i, first_block_[u], side, 0});
-    all.push_back({i, first_block_[u] + side, side, padded(u)});
-    for (const ContextPanel& panel : panels_[u]) {
+    all.push_back({i, first_block_index_[u], side, 0});
+    all.push_back({i, first_block_index_[u] + side, side, padded(u)});
+    for (const ContextPanel& panel : context_panels_[u]) {
       const std::size_t column = 2 * padded(u) + panel.column;
-      all.push_back({i, first_block_[u] + column / columns, panel.width / columns, column});
+      all.push_back({i, first_block_index_[u] + column / columns, panel.width / columns, column});
     }
   }
   return all;
@@ -40,18 +40,18 @@ std::vector<Folding> Plan<Precision, Hidden, home>::folding_panels(
 /// Gives each panel a phase: the largest panel first, each to the phase that has the fewest blocks
 /// so far.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::give_phases(std::vector<Folding>& foldings) const {
+void Plan<Precision, Hidden, home>::give_phases(std::vector<Panel>& panels) const {
   std::vector<std::size_t> load(period_);
-  std::vector<std::size_t> order(foldings.size());
+  std::vector<std::size_t> order(panels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return foldings[a].blocks > foldings[b].blocks;
+    return panels[a].blocks > panels[b].blocks;
   });
   for (const std::size_t i : order) {
     const auto phase =
         static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    foldings[i].phase = phase;
-    load[phase] += foldings[i].blocks;
+    panels[i].phase = phase;
+    load[phase] += panels[i].blocks;
   }
 }
 
@@ -59,7 +59,7 @@ void Plan<Precision, Hidden, home>::give_phases(std::vector<Folding>& foldings) 
 /// warp's blocks. Streamed fp32 blocks fold in the pass over W0; of these only the first of each
 /// phase is noted, in `first_in_pass`.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::list_folding(Draft& draft) const {
+void Plan<Precision, Hidden, home>::list_folding_by_warp(Draft& draft) const {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     const auto& list = draft.blocks[w];
     for (std::size_t phase = 0; phase <= period_; ++phase) {
@@ -67,13 +67,13 @@ void Plan<Precision, Hidden, home>::list_folding(Draft& draft) const {
       std::uint32_t first = no_block;
       for (std::size_t k = 0; k < list.size(); ++k) {
         if (phase_of(list[k]) != phase) continue;
-        if (!S::whole || k < S::held_blocks || k >= draft.p.streamed_to[w]) {
+        if (!S::fp32_weights || k < S::held_blocks || k >= draft.p.streamed_to[w]) {
           draft.folding.push_back(narrow(k));
         } else if (first == no_block) {
           first = narrow(k);
         }
       }
-      if (S::whole && phase < period_) draft.first_in_pass.push_back(first);
+      if (S::fp32_weights && phase < period_) draft.first_in_pass.push_back(first);
     }
   }
 }
@@ -83,7 +83,7 @@ void Plan<Precision, Hidden, home>::list_folding(Draft& draft) const {
 /// `early_folds` for each folder; the other blocks of W0; blocks of W1 (`wide_fold`). Entries are
 /// indices among all blocks of W0, or of W1, of the multiprocessor.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::list_folding_for_others(Draft& draft) const {
+void Plan<Precision, Hidden, home>::list_folding_by_folder(Draft& draft) const {
   const std::vector<DueBlock> due = due_blocks(draft);
   std::vector<DueBlock> wide_due;
   for (const auto& list : draft.wide) {

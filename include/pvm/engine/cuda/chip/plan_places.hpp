@@ -24,82 +24,84 @@ void Plan<Precision, Hidden, home>::lay_out_areas() {
   std::size_t n = 0;
   for (const auto& units : share_) n = std::max(n, units.size());
   if (n > S::most_units) problem_ = "it has too many units";
-  Places place{ChipAreas::offsets};
-  (void)place(base(0));
-  areas.scratch = place((S::specialised ? S::folders : S::multipliers) * S::scratch_words);
-  areas.units = place.at;
+  SharedAllocator allocate{ChipAreas::offsets};
+  (void)allocate(base(0));
+  areas.scratch = allocate((S::specialised ? S::folders : S::multipliers) * S::scratch_words);
+  areas.units = allocate.at;
 }
 
 /// Allocates a multiprocessor's shared memory behind the common areas: the program, everything but
 /// W0, then as much of W0 as there is room for.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_words_there) {
-  Places place{areas.units + (S::streams ? 0 : narrow(draft.units.size()) * S::unit_words)};
-  place_lists(draft, place);
-  place_areas(draft, place);
-  place_wide(draft, shared_words_there, place);
-  if (place.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
-  place_pasts(draft, shared_words_there, place);
+  SharedAllocator allocate{areas.units +
+                           (S::streams ? 0 : narrow(draft.units.size()) * S::unit_words)};
+  place_lists(draft, allocate);
+  place_areas(draft, allocate);
+  place_wide(draft, shared_words_there, allocate);
+  if (allocate.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
+  place_histories(draft, shared_words_there, allocate);
   make_absolute(draft);
-  place_blocks(draft, shared_words_there, place);
-  shared_words = std::max<std::size_t>(shared_words, place.at);
+  place_blocks(draft, shared_words_there, allocate);
+  shared_words = std::max<std::size_t>(shared_words, allocate.at);
 }
 
 /// Allocates the program with its lists.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::place_lists(Draft& draft, Places& place) const {
+void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& allocate) const {
   ChipProgram& p = draft.p;
-  p.start = place.at;
+  p.start = allocate.at;
   const std::size_t count = draft.block_count(), wide_count = draft.wide_count();
-  (void)place(sizeof(ChipProgram) / 4);
-  p.units = place(draft.units.size() * sizeof(ChipUnit) / 4);
-  p.slots = place(draft.slots.size() * sizeof(ChipSlot) / 4);
+  (void)allocate(sizeof(ChipProgram) / 4);
+  p.units = allocate(draft.units.size() * sizeof(ChipUnit) / 4);
+  p.slots = allocate(draft.slots.size() * sizeof(ChipSlot) / 4);
   if constexpr (!S::pipelined) {
-    p.blocks = place((count + 2) * sizeof(ChipBlock) / 4);  // the kernel reads two beyond the last
+    // The kernel reads two beyond the last.
+    p.blocks = allocate((count + 2) * sizeof(ChipBlock) / 4);
   }
-  p.wide_blocks = place(wide_count * sizeof(ChipWideBlock) / 4);
-  p.products = place(draft.products.size());
-  p.targets = place(draft.targets.size() * sizeof(ChipTarget) / 4);
+  p.wide_blocks = allocate(wide_count * sizeof(ChipWideBlock) / 4);
+  p.products = allocate(draft.products.size());
+  p.targets = allocate(draft.targets.size() * sizeof(ChipTarget) / 4);
   p.input_count = S::pipelined || S::specialised ? narrow(count + 2) : 0;
-  p.inputs = place(2 * p.input_count);
-  if constexpr (S::pipelined) p.folding_start = place(S::multipliers * (period_ + 1));
+  p.inputs = allocate(2 * p.input_count);
+  if constexpr (S::pipelined) p.folding_start = allocate(S::multipliers * (period_ + 1));
   if constexpr (!S::streams) {
     // An upper bound: which blocks are streamed, and not listed, is known only at the end.
-    p.folding = place(count + (S::specialised ? wide_count : 0));
+    p.folding = allocate(count + (S::specialised ? wide_count : 0));
     p.folding_start =
-        place(S::specialised ? 3 * S::folders * period_ + 1 : S::multipliers * (period_ + 1));
-    p.first_in_pass = place(S::whole ? S::multipliers * period_ : 0);
-    p.reload = place(S::specialised ? S::multipliers * period_ : 0);
+        allocate(S::specialised ? 3 * S::folders * period_ + 1 : S::multipliers * (period_ + 1));
+    p.first_in_pass = allocate(S::fp32_weights ? S::multipliers * period_ : 0);
+    p.reload = allocate(S::specialised ? S::multipliers * period_ : 0);
     std::size_t run_count = 0;
     for (const auto& list : draft.blocks) {
       for (const ChipBlock& block : list) run_count += left_in(block.what) == 1 ? 1 : 0;
     }
-    p.runs = place(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
+    p.runs = allocate(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
   }
-  p.words = place.at - p.start;
+  p.words = allocate.at - p.start;
   // These stay in device memory, behind the words that are copied to shared memory.
-  if constexpr (S::pipelined) p.blocks = place.at;
+  if constexpr (S::pipelined) p.blocks = allocate.at;
 }
 
 /// Allocates what a step works with, except for tiles of weights.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::place_areas(Draft& draft, Places& place) {
+void Plan<Precision, Hidden, home>::place_areas(Draft& draft, SharedAllocator& allocate) {
   ChipProgram& p = draft.p;
-  p.x = place(draft.x);
+  p.x = allocate(draft.x);
   p.x_words = draft.x;
-  p.d1 = place(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
-  p.seen = place(draft.patches * history * patch_row);
+  p.d1 = allocate(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
+  p.seen = allocate(draft.patches * history * patch_row);
   if constexpr (S::streams) {
     p.lists = narrow(list_words);
     list_words += draft.wide_count() * S::list_words;
   } else {
-    p.y = place(2 * draft.out);
-    std::uint32_t rest = place(draft.block_count() * S::rest_words);
+    p.y = allocate(2 * draft.out);
+    std::uint32_t remainder = allocate(draft.block_count() * S::remainder_words);
     for (std::size_t w = 0; w < S::multipliers; ++w) {
-      p.rest_first[w] = rest;
-      rest += narrow(draft.blocks[w].size() * S::rest_words);
+      p.remainder_first[w] = remainder;
+      remainder += narrow(draft.blocks[w].size() * S::remainder_words);
     }
-    p.lists = place(draft.wide_count() * S::list_words);
+    p.lists = allocate(draft.wide_count() * S::list_words);
   }
 }
 
@@ -107,8 +109,8 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, Places& place) {
 /// values) in shared memory as long as there is room, which saves the warps that finish units round
 /// trips to device memory. Units that share a warp with another unit come first.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::place_pasts(Draft& draft, std::size_t shared_words_there,
-                                                Places& place) const {
+void Plan<Precision, Hidden, home>::place_histories(Draft& draft, std::size_t shared_words_there,
+                                                    SharedAllocator& allocate) const {
   if constexpr (S::streams) {
     constexpr std::size_t warps = S::pipelined ? S::finishers : S::warps;
     const std::size_t count = draft.units.size();
@@ -116,12 +118,12 @@ void Plan<Precision, Hidden, home>::place_pasts(Draft& draft, std::size_t shared
     const auto put = [&](std::uint32_t ChipUnit::*where, std::size_t words) {
       for (const bool sharing : {true, false}) {
         for (std::size_t u = 0; u < count; ++u) {
-          if (shares_a_warp(u) != sharing || place.at + words > shared_words_there) continue;
-          draft.units[u].*where = place(words);
+          if (shares_a_warp(u) != sharing || allocate.at + words > shared_words_there) continue;
+          draft.units[u].*where = allocate(words);
         }
       }
     };
-    put(&ChipUnit::past, S::past_words);
+    put(&ChipUnit::history, S::history_words);
     put(&ChipUnit::squeezed, S::squeezed_words);
   }
 }
@@ -147,18 +149,19 @@ void Plan<Precision, Hidden, home>::make_absolute(Draft& draft) {
   }
 }
 
-/// Allocates W1's tiles, before those of W0. The first `wide_ahead` blocks of each warp are
-/// streamed although there is room, and so are fp32 blocks for which there is no room. 16-bit
+/// Allocates W1's tiles, before those of W0. The first `wide_always_streamed` blocks of each warp
+/// are streamed although there is room, and so are fp32 blocks for which there is no room. 16-bit
 /// blocks have to be in shared memory if weights stay on the chip at all: place_all() reports it if
 /// they do not fit.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_wide(Draft& draft, std::size_t shared_words_there,
-                                               Places& place) {
+                                               SharedAllocator& allocate) {
   for (auto& list : draft.wide) {
     for (std::size_t k = 0; k < list.size(); ++k) {
-      const bool room = k + 1 > S::wide_ahead && place.at + S::block_words <= shared_words_there;
-      const bool stays = !S::streams && (room || !S::whole);
-      list[k].where = stays ? place(S::block_words) : in_memory;
+      const bool room =
+          k + 1 > S::wide_always_streamed && allocate.at + S::block_words <= shared_words_there;
+      const bool stays = !S::streams && (room || !S::fp32_weights);
+      list[k].where = stays ? allocate(S::block_words) : in_memory;
       if (!stays) ++wide_streamed;
     }
   }
@@ -173,15 +176,15 @@ void Plan<Precision, Hidden, home>::place_wide(Draft& draft, std::size_t shared_
 /// ones are loaded while other blocks are multiplied.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_blocks(Draft& draft, std::size_t shared_words_there,
-                                                 Places& place) {
-  std::uint32_t next = place.at;
-  const auto left = fill_shared(draft, shared_words_there, place);
+                                                 SharedAllocator& allocate) {
+  std::uint32_t next = allocate.at;
+  const auto left = fill_shared(draft, shared_words_there, allocate);
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     auto& list = draft.blocks[w];
     const std::size_t held_here = std::min<std::size_t>(left[w], S::held_blocks);
     const std::size_t streamed_here = left[w] - held_here;
     const std::size_t early =
-        S::specialised ? std::min<std::size_t>(streamed_here, S::under_way) : streamed_here;
+        S::specialised ? std::min<std::size_t>(streamed_here, S::blocks_in_flight) : streamed_here;
     const std::size_t first_shared = held_here + early;
     const std::size_t late = list.size() - (streamed_here - early);
     streamed += streamed_here;
@@ -202,8 +205,8 @@ void Plan<Precision, Hidden, home>::place_blocks(Draft& draft, std::size_t share
 /// blocks each warp has left, held ones included.
 template <class Precision, int Hidden, Home home>
 auto Plan<Precision, Hidden, home>::fill_shared(const Draft& draft, std::size_t shared_words_there,
-                                                Places& place) -> Left {
-  Left left{};
+                                                SharedAllocator& allocate) -> BlockCounts {
+  BlockCounts left{};
   std::size_t most = 0;
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     left[w] = draft.blocks[w].size();
@@ -212,9 +215,9 @@ auto Plan<Precision, Hidden, home>::fill_shared(const Draft& draft, std::size_t 
   }
   for (; most > S::held_blocks && !S::streams; --most) {
     for (std::size_t w = 0; w < S::multipliers; ++w) {
-      if (left[w] < most || place.at + S::block_words > shared_words_there) continue;
+      if (left[w] < most || allocate.at + S::block_words > shared_words_there) continue;
       --left[w];
-      place(S::block_words);
+      allocate(S::block_words);
       ++shared;
     }
   }

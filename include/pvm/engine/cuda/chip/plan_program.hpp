@@ -31,7 +31,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   program_start.push_back(narrow(start));
   const std::size_t apart = S::pipelined ? (blocks_of_all.size() + 2) * sizeof(ChipBlock) / 4 : 0;
   programs.resize(start + p.words + apart);
-  if (!blocks_of_all.empty()) p.first_block = blocks_of_all[0].block;
+  if (!blocks_of_all.empty()) p.first_block_number = blocks_of_all[0].block;
   const auto put = [&](std::uint32_t at, const auto& values) {
     if (values.empty()) return;
     std::memcpy(programs.data() + start + at - p.start, values.data(),
@@ -102,14 +102,14 @@ ChipRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, st
   const auto among = [&](std::size_t k, std::size_t from, std::size_t to) {
     return std::clamp(k, from, to) - from;
   };
-  std::uint32_t there = 0;
+  std::uint32_t present = 0;
   for (std::size_t k = first; k < std::min(end, first_shared); ++k) {
-    there |= 1U << (k < first_held ? k : S::under_way + k - first_held);
+    present |= 1U << (k < first_held ? k : S::blocks_in_flight + k - first_held);
   }
   const std::size_t shared_here = among(end, first_shared, late) - among(first, first_shared, late);
   const auto unit = static_cast<std::uint32_t>(unit_in(list[first].what));
   return {areas.units + unit * S::unit_words + S::part0 + narrow(w) * S::values,
-          list[0].block + narrow(late), there | narrow(shared_here) << 16,
+          list[0].block + narrow(late), present | narrow(shared_here) << 16,
           narrow(among(first, late, list.size()) | among(end, late, list.size()) << 8 |
                  (list.size() - late) << 16)};
 }

@@ -22,7 +22,7 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_row() {
   patch_products = words_in_pieces(static_cast<std::size_t>(net_.units[0].base));
-  patch_record = patch_products + sums;
+  patch_record = patch_products + table_row;
   patch_row = round_up(static_cast<std::size_t>(net_.units[0].base), 4);
   const std::size_t patches = net_.layer_start[1];
   first_patch = net_.units.size() * S::record;
@@ -36,20 +36,20 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_units() {
   const std::size_t n = net_.units.size();
   for (std::size_t u = 0; u < n; ++u) {
-    panels_.push_back(panels_of(u));
-    first_block_.push_back(blocks);
+    context_panels_.push_back(context_panels_of(u));
+    first_block_index_.push_back(blocks);
     blocks += width(u) / columns;
     output_start.push_back(static_cast<std::uint32_t>(outputs));
     outputs += 2 * padded(u);
   }
   wide_blocks = outputs / columns;
-  number_.resize(blocks);
+  block_number_.resize(blocks);
 }
 
 /// Divides the context of unit u into panels of up to `panel_slots` sources. The last panel has the
 /// bias as well; without any context it is the only one and has nothing else.
 template <class Precision, int Hidden, Home home>
-std::vector<ContextPanel> Plan<Precision, Hidden, home>::panels_of(std::size_t u) const {
+std::vector<ContextPanel> Plan<Precision, Hidden, home>::context_panels_of(std::size_t u) const {
   const std::size_t slots = net_.context[u].size();
   std::vector<ContextPanel> panels;
   std::size_t column = 0;
@@ -72,8 +72,8 @@ std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::siz
   if (k < p) return k;
   if (k < 2 * p) return padded(u) + k - p;
   const std::size_t slot = (k - 2 * p) / Hidden;
-  const std::size_t index = std::min(slot / S::panel_slots, panels_[u].size() - 1);
-  const ContextPanel& panel = panels_[u][index];
+  const std::size_t index = std::min(slot / S::panel_slots, context_panels_[u].size() - 1);
+  const ContextPanel& panel = context_panels_[u][index];
   return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
 }
 
@@ -85,13 +85,13 @@ double Plan<Precision, Hidden, home>::cost(std::size_t u) const {
          S::wide_cost * static_cast<double>(2 * padded(u)) / columns;
 }
 
-/// Adds unit u with its sources and targets. `folding` points to its panels (folding_panels()) and
+/// Adds unit u with its sources and targets. `next_panel` points to its panels (panels_of()) and
 /// is advanced to the next unit's.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
-                                             std::vector<Folding>::const_iterator& folding) const {
+                                             std::vector<Panel>::const_iterator& next_panel) const {
   ChipUnit unit = new_unit(draft, u);
-  for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((folding++)->phase);
+  for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((next_panel++)->phase);
   std::vector<SourcePanel> panels;
   const auto add = [&](std::span<const std::uint32_t> sources, std::size_t column,
                        std::uint32_t other_side, std::uint32_t phase) {
@@ -99,8 +99,8 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
     add_slots(draft, sources, column, other_side);
   };
   if (unit.primary > 0) add(net_.primary[u], 0, unit.padded, unit.own_phase[0]);
-  for (const ContextPanel& panel : panels_[u]) {
-    unit.own_phase[2] = narrow((folding++)->phase);  // the bias is in the last panel
+  for (const ContextPanel& panel : context_panels_[u]) {
+    unit.own_phase[2] = narrow((next_panel++)->phase);  // the bias is in the last panel
     add(net_.context[u].subspan(panel.first, panel.count), 2 * padded(u) + panel.column, 0,
         unit.own_phase[2]);
   }
@@ -129,7 +129,7 @@ ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t
   unit.first_slot = narrow(draft.slots.size());
   unit.primary = narrow(net_.primary[u].size());
   unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
-  unit.past = unit.squeezed = in_memory;
+  unit.history = unit.squeezed = in_memory;
   unit.seen = narrow(static_cast<std::size_t>(draft.patches) * history * patch_row);
   return unit;
 }

@@ -32,11 +32,11 @@ void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) co
   const auto inputs = static_cast<std::size_t>(unit.inputs);
   for (std::size_t k = 0; k < inputs; ++k) {
     const std::size_t column = padded_column(u, k);
-    const std::size_t block = number_[first_block_[u] + column / columns];
+    const std::size_t block = block_number_[first_block_index_[u] + column / columns];
     for (std::size_t i = 0; i < Hidden; ++i) {
       visit(in_tiles(i) ? weights_in(block * S::block_words) + element(i, column % columns)
-                        : weights_in(first_beside() + block * S::rest_words) +
-                              element_beside(i, column % columns),
+                        : weights_in(first_remainder() + block * S::remainder_words) +
+                              remainder_element(i, column % columns),
             unit.w0 + i * inputs + k);
     }
   }
@@ -55,8 +55,8 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
     for (std::size_t i = 0; i <= Hidden; ++i) {
       visit(in_tiles(i)
                 ? weights_in(first_wide() + block * S::block_words) + element(i, column % columns)
-                : weights_in(first_wide_beside() + block * S::wide_rest_words) +
-                      element_beside(i, column % columns),
+                : weights_in(first_wide_remainder() + block * S::wide_remainder_words) +
+                      remainder_element(i, column % columns),
             unit.w1 + o * (Hidden + 1) + i);
     }
   }
@@ -68,16 +68,16 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::element(std::size_t i, std::size_t c) {
   const std::size_t lane = i % 8 * 4 + c % 8 / 2, lower = i % 16 / 8, side = c / 8;
-  return S::whole ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
-                  : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
+  return S::fp32_weights ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
+                         : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
 }
 
 /// The index of the weight in row i, column c among a block's remainder rows. fp32 rows are stored
 /// in the order of the columns; in 16 bits a lane's two pairs of columns lie side by side.
 template <class Precision, int Hidden, Home home>
-std::size_t Plan<Precision, Hidden, home>::element_beside(std::size_t i, std::size_t c) {
+std::size_t Plan<Precision, Hidden, home>::remainder_element(std::size_t i, std::size_t c) {
   const std::size_t row = (i - S::tiles * 8) * columns;
-  return row + (S::whole ? c : c % 8 / 2 * 4 + c / 8 * 2 + c % 2);
+  return row + (S::fp32_weights ? c : c % 8 / 2 * 4 + c / 8 * 2 + c % 2);
 }
 
 }  // namespace pvm::inline v0::detail::chip

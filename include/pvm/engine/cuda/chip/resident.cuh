@@ -21,8 +21,8 @@
 ///
 /// Order within step t (named barriers; a warp that arrives does not wait; no barrier ends a step):
 ///   unit warps                              other warps
-///   tables                                  gather x(t)
-///   arrive tables_open, units_begun         wait tables_open; factors (the first of these warps)
+///   load coefficients                       gather x(t)
+///   arrive tables_loaded, units_begun       wait tables_loaded; factors (the first of these warps)
 ///   wait patch_read; weigh listed gradients arrive gathered
 ///   wait gathered                           wait units_begun
 ///   W0 x(t)                                 W0 x(t); arrive sums_made
@@ -46,11 +46,11 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using Held = Weights[S::held_blocks];
-  using Coming = Weights[S::under_way];
-  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
+  using InFlight = Weights[S::blocks_in_flight];
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
-      Base::unit_count, Base::gains, Base::folds_of, Base::my_blocks, Base::my_count, Base::rest_of,
-      Base::list_of, Base::weights_of, Base::table_place, Base::activate;
+      Base::unit_count, Base::any_gain, Base::fold_coefficients, Base::my_blocks, Base::my_count,
+      Base::my_remainder, Base::list_of, Base::coefficients_of, Base::table_index, Base::activate;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -78,7 +78,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       this->store(blocks[k], w[0]);
       if (k + 1 < count) this->store(blocks[k + 1], w[1]);
     }
-    this->load_rests();
+    this->load_remainders();
     this->load_wide_weights();
   }
   /// Stores the weights that were on the chip to device memory, at the end of a launch.
@@ -87,17 +87,17 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     const int count = my_count();
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
-      if (k < count) this->store_master(this->master_of(blocks[k]), held[k]);
+      if (k < count) this->store_to_memory(this->tiles_in_memory(blocks[k]), held[k]);
     }
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
-      this->store_rest(blocks[k], rest_of(k));
+      this->store_remainder_to_memory(blocks[k], my_remainder(k));
       if (k >= S::held_blocks) store_shared(blocks[k]);
     }
     const auto* wide = list<ChipWideBlock>(p.wide_blocks);
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      this->store_rest(wide[k]);
+      this->store_remainder_to_memory(wide[k]);
       store_shared(wide[k]);
     }
   }
@@ -106,24 +106,24 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     if (block.where == in_memory) return;
     Weights w;
     this->load(w, block);
-    this->store_master(this->master_of(block), w);
+    this->store_to_memory(this->tiles_in_memory(block), w);
   }
 
   // -------------------------------------------------------------- forward
 
   /// Starts the loads of this warp's first streamed blocks: of two into registers, and of the next
   /// two into the L2 cache.
-  __device__ __forceinline__ void begin_stream(Coming& coming) const {
-    constexpr int first = S::held_blocks, behind = first + S::under_way;
+  __device__ __forceinline__ void begin_stream(InFlight& in_flight) const {
+    constexpr int first = S::held_blocks, behind = first + S::blocks_in_flight;
     const auto streamed_to = static_cast<int>(p.streamed_to[warp()]);
 #pragma unroll
     for (int k = first; k < behind; ++k) {
       if (k < streamed_to) {
-        this->load_streamed(coming[k - first], this->streamed(my_blocks()[k]));
+        this->load_streamed(in_flight[k - first], this->streamed(my_blocks()[k]));
       }
     }
-    for (int k = behind; k < min(behind + S::sent_for, streamed_to); ++k) {
-      send_for(my_blocks()[k].block);
+    for (int k = behind; k < min(behind + S::prefetched_blocks, streamed_to); ++k) {
+      prefetch_block(my_blocks()[k].block);
     }
   }
   /// The first of this warp's streamed blocks that folds in this step, or null. Its fold reads its
@@ -134,27 +134,27 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     return k == no_block ? nullptr : my_blocks() + k;
   }
   /// Folds a streamed block, whose tiles are in `next`, if it is due; stores it to device memory.
-  /// `rest`: its remainder rows.
-  __device__ __forceinline__ void fold_next(const ChipBlock& block, Weights& next,
-                                            std::uint32_t* rest) const {
+  /// `remainder_at`: its remainder rows.
+  __device__ __forceinline__ void fold_if_due(const ChipBlock& block, Weights& next,
+                                              std::uint32_t* remainder_at) const {
     if (!this->folds(block.what)) return;
-    if (*this->prepared() != block.block) this->bring_past(block);
-    this->fold_prepared(block, next, rest);
+    if (*this->prepared_block() != block.block) this->copy_past_inputs(block);
+    this->fold_prepared(block, next, remainder_at);
     this->store_streamed(block, next);
   }
   /// Prefetches block `number` of W0 to the L2 cache.
-  __device__ __forceinline__ void send_for(std::uint32_t number) const {
+  __device__ __forceinline__ void prefetch_block(std::uint32_t number) const {
     this->template prefetch<S::block_words>(a.weights + this->start_of(number));
   }
   /// The position in a warp's pass over its blocks of W0, unit by unit. The inputs of the next
   /// block are loaded while the current block is multiplied.
   struct Walk {
-    const ChipBlock* block;      ///< the current block
-    std::uint32_t* rest;         ///< its remainder rows in shared memory
-    unsigned parity;             ///< 0 in even steps, 16 in odd ones: a shift of ChipBlock::x
-    typename Base::Values x;     ///< this lane's inputs of the current block
-    const std::uint32_t* after;  ///< the inputs of the next block in shared memory
-    typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
+    const ChipBlock* block;       ///< the current block
+    std::uint32_t* remainder_at;  ///< its remainder rows in shared memory
+    unsigned parity;              ///< 0 in even steps, 16 in odd ones: a shift of ChipBlock::x
+    typename Base::Values x;      ///< this lane's inputs of the current block
+    const std::uint32_t* after;   ///< the inputs of the next block in shared memory
+    typename Base::Sums sum;      ///< accumulators of the current unit's part of W0 x
   };
   __device__ __forceinline__ const std::uint32_t* input_of(const ChipBlock& block,
                                                            unsigned parity) const {
@@ -164,7 +164,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     const ChipBlock* block = my_blocks();
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
     return {block,
-            rest_of(0),
+            my_remainder(0),
             parity,
             this->values(input_of(block[0], parity)),
             input_of(block[1], parity),
@@ -175,14 +175,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   template <class Multiply>
   __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
     const auto x = on.x;
-    const auto rest = this->rest_weights(on.rest);
+    const auto remainder = this->remainder_weights(on.remainder_at);
     on.x = this->values(on.after);
     on.after = input_of(on.block[2], on.parity);
     multiply(x);
-    this->multiply_rest(on.sum, rest, x);
+    this->multiply_remainder(on.sum, remainder, x);
     const std::uint32_t what = on.block->what;
     ++on.block;
-    on.rest += S::rest_words;
+    on.remainder_at += S::remainder_words;
     if (left_in(what) > 1) return;
     this->write_sums(on.sum, float_area(unit_in(what)) + S::part0 + warp() * S::values);
     on.sum = {};
@@ -191,22 +191,24 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// and loads the block that takes its place there. `streamed_to`: the end of the streamed blocks.
   __device__ __forceinline__ void walk_streamed(Walk& on, Weights& next,
                                                 const ChipBlock* streamed_to) const {
-    constexpr int ahead = S::under_way + S::sent_for;
-    if (S::sent_for > 0 && on.block + ahead < streamed_to) send_for(on.block->block + ahead);
-    const bool more = on.block + S::under_way < streamed_to;
-    const ChipBlock& after = more ? on.block[S::under_way] : streamed_to[-1];
+    constexpr int ahead = S::blocks_in_flight + S::prefetched_blocks;
+    if (S::prefetched_blocks > 0 && on.block + ahead < streamed_to) {
+      prefetch_block(on.block->block + ahead);
+    }
+    const bool more = on.block + S::blocks_in_flight < streamed_to;
+    const ChipBlock& after = more ? on.block[S::blocks_in_flight] : streamed_to[-1];
     walk(on, [&](const auto& x) {
       this->multiply(on.sum, next, x);
       // Materialises the sums here. Otherwise the compiler moves the products behind the fold and
       // keeps a copy of the weights from before the fold for them, in spilled registers.
-      make_here(on.sum.v);
-      fold_next(*on.block, next, on.rest);
+      compute_here(on.sum.v);
+      fold_if_due(*on.block, next, on.remainder_at);
       this->load_streamed(next, this->streamed(after));
     });
   }
-  /// Makes this warp's part of W0 x. `coming` holds the first streamed blocks; streamed blocks that
-  /// are due fold in this pass.
-  __device__ __forceinline__ void forward(const Held& held, Coming& coming) const {
+  /// Makes this warp's part of W0 x. `in_flight` holds the first streamed blocks; streamed blocks
+  /// that are due fold in this pass.
+  __device__ __forceinline__ void forward(const Held& held, InFlight& in_flight) const {
     const ChipBlock* blocks = my_blocks();
     const ChipBlock* end = blocks + my_count();
     Walk on = begin_walk();
@@ -220,8 +222,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 #pragma unroll 1
     while (on.block < streamed_to) {
 #pragma unroll
-      for (int i = 0; i < S::under_way; ++i) {
-        if (on.block < streamed_to) walk_streamed(on, coming[i], streamed_to);
+      for (int i = 0; i < S::blocks_in_flight; ++i) {
+        if (on.block < streamed_to) walk_streamed(on, in_flight[i], streamed_to);
       }
     }
 #pragma unroll 1
@@ -278,10 +280,10 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
       const auto k = static_cast<int>(mine[i]);
       const ChipBlock block = blocks[k];
-      if (gains(unit_in(block.what)) == 0) continue;
-      begin_phase();
-      Weights w = chosen(held, k, block);
-      this->fold(block, w, rest_of(k));
+      if (any_gain(unit_in(block.what)) == 0) continue;
+      reread_thread();
+      Weights w = held_or_loaded(held, k, block);
+      this->fold(block, w, my_remainder(k));
       if (k >= S::held_blocks) {
         this->store(block, w);
         continue;
@@ -297,7 +299,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     }
   }
   /// The tiles of this warp's k-th block of W0, from registers if it is held, else loaded.
-  __device__ __forceinline__ Weights chosen(const Held& held, int k, const ChipBlock& block) const {
+  __device__ __forceinline__ Weights held_or_loaded(const Held& held, int k,
+                                                    const ChipBlock& block) const {
     Weights w = held[0];
 #pragma unroll
     for (int h = 1; h < S::held_blocks; ++h) {
@@ -313,53 +316,53 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// warps wait until the unit warps have begun the step, not until they have weighed the listed
   /// gradients, and multiply meanwhile.
   enum Barriers : int {
-    tables_open = 1,  ///< the warps that write factors wait for this step's tables
-    units_begun,      ///< other warps wait for tables and d0(t-1)
-    gathered,         ///< unit warps wait for x(t), and until h(t) may be sent (wait_for_slowest)
-    sums_made,        ///< unit warps wait for the other warps' parts of W0 x(t)
-    gradients_made,   ///< unit warps wait for W1^T d1(t)
-    hidden_made,      ///< other warps wait for h(t) and its listed products
-    patch_read        ///< and from here on one for each unit: its warp waits for its patch
+    tables_loaded = 1,  ///< the warps that write factors wait for this step's tables
+    units_begun,        ///< other warps wait for tables and d0(t-1)
+    gathered,           ///< unit warps wait for x(t), and until h(t) may be sent (wait_for_slowest)
+    sums_made,          ///< unit warps wait for the other warps' parts of W0 x(t)
+    gradients_made,     ///< unit warps wait for W1^T d1(t)
+    hidden_made,        ///< other warps wait for h(t) and its listed products
+    patch_read          ///< and from here on one for each unit: its warp waits for its patch
   };
 
   __device__ __forceinline__ void run(Held& held) {
 #pragma unroll 1
     for (;;) {
-      begin_phase();
-      typename Base::Past past{};
-      if (const ChipBlock* first = first_in_pass()) past = this->ask_past(*first);
-      begin_phase();
+      reread_thread();
+      typename Base::PastInputs past{};
+      if (const ChipBlock* first = first_in_pass()) past = this->load_past_inputs(*first);
+      reread_thread();
       if (warp() < unit_count()) {
         begin_unit(warp());
       } else {
         this->gather_values(now().step - 1, (now().step & 1) != 0, thread - unit_threads(),
                             other_threads());
-        begin_phase();
+        reread_thread();
         write_all_factors();
       }
-      begin_phase();
+      reread_thread();
       // Zero-initialised, here and elsewhere, because it is loaded under a condition: otherwise the
       // compiler treats the undefined value as live since the launch's start and spends registers.
-      Coming coming{};
-      begin_stream(coming);
+      InFlight in_flight{};
+      begin_stream(in_flight);
       const ChipBlock* block = first_in_pass();
-      if (block != nullptr) this->keep_past(past);
-      if (lane() == 0) *this->prepared() = block != nullptr ? block->block : ~0U;
+      if (block != nullptr) this->store_past_inputs(past);
+      if (lane() == 0) *this->prepared_block() = block != nullptr ? block->block : ~0U;
       __syncwarp();
       if (warp() < unit_count()) {
-        sync_warps(gathered, S::threads);
+        named_barrier_sync(gathered, S::threads);
       } else {
         if (thread == S::threads - 1) this->wait_for_slowest(now().step);
-        arrive_warps(gathered, S::threads);
-        sync_warps(units_begun, S::threads);
+        named_barrier_arrive(gathered, S::threads);
+        named_barrier_sync(units_begun, S::threads);
       }
       if (thread == 0) this->prepare_step();
-      forward(held, coming);
-      begin_phase();
+      forward(held, in_flight);
+      reread_thread();
       if (warp() < unit_count()) {
         finish(warp(), held);
       } else {
-        learn(held);
+        finish_others(held);
       }
       const bool last = now().frame + 1 == launch().count;
       turn ^= 1;
@@ -369,47 +372,47 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   }
   /// A unit warp's work that does not need x(t).
   __device__ __forceinline__ void begin_unit(int u) const {
-    this->open_tables(u);
-    arrive_warps(tables_open, 2 * unit_threads());
-    arrive_warps(units_begun, S::threads);
-    if (unit(u).patch != not_a_patch && now().frame > 0) sync_warps(patch_read + u, 64);
+    this->load_coefficients(u);
+    named_barrier_arrive(tables_loaded, 2 * unit_threads());
+    named_barrier_arrive(units_begun, S::threads);
+    if (unit(u).patch != not_a_patch && now().frame > 0) named_barrier_sync(patch_read + u, 64);
     this->listed_share(u);
   }
   /// Writes the factors of folds: the first of the other warps have one unit each.
   __device__ __forceinline__ void write_all_factors() const {
     const int u = warp() - unit_count();
     if (u >= unit_count()) return;
-    sync_warps(tables_open, 2 * unit_threads());
-    if (lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
-    this->write_factors(u, folds_of(u));
+    named_barrier_sync(tables_loaded, 2 * unit_threads());
+    if (lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
+    this->write_factors(u, fold_coefficients(u));
   }
   /// A unit warp's work after its part of W0 x(t). W1^T d1(t) comes late, so the warp folds first.
   __device__ __forceinline__ void finish(int u, Held& held) const {
-    sync_warps(sums_made, S::threads);
+    named_barrier_sync(sums_made, S::threads);
     this->finish_unit(u);
-    arrive_warps(hidden_made, S::threads);
-    begin_phase();
+    named_barrier_arrive(hidden_made, S::threads);
+    reread_thread();
     fold_blocks(held);
-    sync_warps(gradients_made, S::threads);
+    named_barrier_sync(gradients_made, S::threads);
     this->finish_gradient(warp());
-    begin_phase();
+    reread_thread();
   }
   /// The other warps' work after their part of W0 x(t): blocks of W0 fold while h(t) is waited for,
   /// then one pass over W1 makes both products.
-  __device__ __forceinline__ void learn(Held& held) const {
-    arrive_warps(sums_made, S::threads);
+  __device__ __forceinline__ void finish_others(Held& held) const {
+    named_barrier_arrive(sums_made, S::threads);
     this->errors(thread - unit_threads(), static_cast<int>(p.out_count), other_threads());
-    begin_phase();
+    reread_thread();
     fold_blocks(held);
-    begin_phase();
+    reread_thread();
     Weights next{};
     begin_wide(next);
-    sync_warps(hidden_made, S::threads);
+    named_barrier_sync(hidden_made, S::threads);
     read_patches();
-    begin_phase();
+    reread_thread();
     learn_wide(next);
-    arrive_warps(gradients_made, S::threads);
-    begin_phase();
+    named_barrier_arrive(gradients_made, S::threads);
+    reread_thread();
     fold_wide_blocks();
   }
   /// Reads the next frame's patches: each of the first of the other warps has one unit's.
@@ -418,7 +421,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     for (int u = warp() - unit_count(); u < unit_count(); u += S::warps - unit_count()) {
       if (unit(u).patch == not_a_patch) continue;
       this->read_patch(u, 1);
-      arrive_warps(patch_read + u, 64);
+      named_barrier_arrive(patch_read + u, 64);
     }
   }
 };

@@ -14,9 +14,9 @@
 ///
 ///     W0:  tiles, and apart from them the remainder rows
 ///     W1:  tiles, and the list, two more tiles, 16 rows e by the block's 16 outputs:
-///          e < rest         remainder rows of W1^T
-///          e == rest        the bias
-///          e > rest         d1 of the last steps, a ring buffer of `lags` rows
+///          e < remainder_rows     remainder rows of W1^T
+///          e == remainder_rows    the bias
+///          e > remainder_rows     d1 of the last steps, a ring buffer of `list_d1_rows` rows
 ///
 /// The list lets one product give both W1^T d1 and the inner products d1(j).d1, and another one
 /// both W1 r and the correction for the listed gradients.
@@ -39,7 +39,7 @@ inline constexpr int most_warps = 16;     ///< of a thread block, at most
 inline constexpr int columns = 16;        ///< of a block of weights
 inline constexpr int ring = 32;           ///< rows (steps) of the past in device memory; 2^k
 inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of its own past; 2^k
-inline constexpr int sums = 16;           ///< row length of tables by age, longer than `terms`
+inline constexpr int table_row = 16;      ///< row length of tables by age, longer than `terms`
 inline constexpr int ahead = 8;           ///< steps that one SM may be ahead of another
 inline constexpr int rounds = 2 * ahead;  ///< counters of begun steps; step t uses t % rounds
 inline constexpr int launch_steps = 256;  ///< of one launch, at most
@@ -55,10 +55,11 @@ inline constexpr int group_slots = 6;  ///< sources whose inner products a warp 
 PVM_HOST_DEVICE constexpr std::uint32_t in_pieces(std::uint32_t i) { return i + i / 3; }
 constexpr std::size_t words_in_pieces(std::size_t count) { return (count + 2) / 3 * 4; }
 
-/// Whether units of `hidden` values can be cut into tiles: an even number of full tiles, and 1 to 4
-/// remainder rows.
+/// Whether these engines can run units of `hidden` values: they are cut into an even number of full
+/// tiles and 1 to 4 remainder rows, and each lane of a warp has at most two of the values
+/// (Multiprocessor::weigh_rows, finish_gradient).
 constexpr bool fits_tiles(int hidden) {
-  return hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
+  return hidden > 16 && hidden <= 64 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
 }
 
 /// Where weights and unit areas are: `chip`, in registers and shared memory as far as there is
@@ -73,43 +74,43 @@ struct Sizes {
   /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
   /// two, so that one loads weights while the other is between its passes. Everything below counts
   /// each thread block as one SM ("multiprocessor").
-  static constexpr int together = streams ? 2 : 1;
+  static constexpr int thread_blocks_per_sm = streams ? 2 : 1;
   /// Whether weights are fp32. Otherwise a weight is two 16-bit halves: the high half is the
   /// working copy that is multiplied, the low half holds what rounding left out (masters.cuh).
-  static constexpr bool whole = std::same_as<Precision, fp32>;
+  static constexpr bool fp32_weights = std::same_as<Precision, fp32>;
   /// In `specialised` each warp has one of three roles (specialised.cuh): it multiplies, finishes
   /// units, or folds. In `pipelined` it has one of two roles (pipelined.cuh): it streams weights
   /// and folds them, or finishes units. If neither is set, all warps multiply and fold.
-  static constexpr bool specialised = !streams && !whole;
-  static constexpr bool pipelined = streams && !whole;
+  static constexpr bool specialised = !streams && !fp32_weights;
+  static constexpr bool pipelined = streams && !fp32_weights;
   static constexpr int multipliers = streams || specialised ? 8 : 12;
   static constexpr int finishers = pipelined || specialised ? 4 : 0;
   static constexpr int folders = specialised ? 4 : 0;
   static constexpr int warps = multipliers + finishers + folders;
   static constexpr int threads = warps * 32;
   static_assert(warps <= most_warps);
-  static constexpr int in_a_word = whole ? 1 : 2;  ///< weights in a 32-bit word
+  static constexpr int weights_per_word = fp32_weights ? 1 : 2;  ///< words of 32 bits
   /// Registers per thread of each role (`setmaxnreg`); an SM has 65,536 for its thread blocks.
   static constexpr int multiplier_registers = pipelined ? 88 : 176;
   static constexpr int finisher_registers = pipelined ? 64 : 80, folder_registers = 80;
   /// Blocks of W0 that each multiplying warp holds in registers.
-  static constexpr int held_blocks = streams ? 0 : (whole ? 2 : 8);
+  static constexpr int held_blocks = streams ? 0 : (fp32_weights ? 2 : 8);
   /// Streamed blocks whose loads to registers are in flight while a warp multiplies another block.
-  static constexpr int under_way = streams ? 1 : 2;
+  static constexpr int blocks_in_flight = streams ? 1 : 2;
   /// Streamed blocks behind those that a warp prefetches to the L2 cache. 16-bit weights that do
   /// not fit on the chip are in the L2 cache anyway.
-  static constexpr int sent_for = streams ? 1 : (whole ? 2 : 0);
+  static constexpr int prefetched_blocks = streams ? 1 : (fp32_weights ? 2 : 0);
   /// Blocks of W1 that each warp streams although shared memory has room for them: they are loaded
   /// while errors are computed, when no other loads are in flight. The blocks of W0 that take their
   /// room need not be loaded while all warps wait for W0 x.
-  static constexpr std::size_t wide_ahead = whole ? 1 : 0;
+  static constexpr std::size_t wide_always_streamed = fp32_weights ? 1 : 0;
   /// Time that a block of W1 takes, relative to a block of W0. It is larger in fp32, because there
   /// not all of W1 fits on an SM that has many of its blocks.
-  static constexpr double wide_cost = streams ? 1.5 : (whole ? 2.4 : 1.3);
+  static constexpr double wide_cost = streams ? 1.5 : (fp32_weights ? 2.4 : 1.3);
   /// Time that a unit takes whatever its blocks, in blocks of W0.
-  static constexpr double unit_cost = streams || whole ? 28 : 24;
+  static constexpr double unit_cost = streams || fp32_weights ? 28 : 24;
   /// Time that a warp takes to begin with the blocks of another unit, in blocks of W0.
-  static constexpr std::size_t another_unit = 4;
+  static constexpr std::size_t unit_switch_cost = 4;
   /// Relative numbers of blocks of fp32 W0 for warps of each `Role` (plan_draft.hpp: finishes a
   /// unit, reads a patch, writes factors, others), such that all warps are busy for the same time.
   static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
@@ -120,27 +121,29 @@ struct Sizes {
                                                       : (specialised ? 8 : warps / 2);
   /// Percentage of the streamed fp32 weights that are marked to stay in the L2 cache, where only a
   /// part of all weights is streamed.
-  static constexpr int stays_percent = 20;
+  static constexpr int evict_last_percent = 20;
 
-  static constexpr int tiles = Hidden / 8;  ///< of a block, eight rows each
-  static constexpr int rest = Hidden % 8;   ///< remainder rows
-  static constexpr int pairs = tiles / 2;   ///< of tiles: 16 rows, one mma operand A
+  static constexpr int tiles = Hidden / 8;           ///< of a block, eight rows each
+  static constexpr int remainder_rows = Hidden % 8;  ///< rows beyond full tiles
+  static constexpr int pairs = tiles / 2;            ///< of tiles: 16 rows, one mma operand A
   static_assert(fits_tiles(Hidden),
                 "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
-                " more, like 36, 49 or 81; use the engine for batches for others");
+                " more, 64 at most, like 36 or 49; use the engine for batches for others");
 
-  static constexpr int lags = 15 - rest;  ///< rows for d1 in W1's list: a ring buffer by step
-  static constexpr int terms = lags - 1;  ///< listed gradients; one row of d1 is being written
+  /// Rows for d1 in W1's list, a ring buffer by step; and the number of listed gradients, which is
+  /// smaller by one, because one row of d1 is being written.
+  static constexpr int list_d1_rows = 15 - remainder_rows;
+  static constexpr int terms = list_d1_rows - 1;
   static constexpr int most_period = terms;
 
   /// Sizes in 32-bit words: the tiles of a block, the remainder rows of a block of W0, and the list
   /// of a block of W1.
-  static constexpr int block_words = tiles * 8 * columns / in_a_word;
-  static constexpr int rest_words = rest * columns / in_a_word;
-  static constexpr int list_words = 16 * columns / in_a_word;
+  static constexpr int block_words = tiles * 8 * columns / weights_per_word;
+  static constexpr int remainder_words = remainder_rows * columns / weights_per_word;
+  static constexpr int list_words = 16 * columns / weights_per_word;
   /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device
   /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
-  static constexpr int wide_rest_words = rest_words + columns / in_a_word;
+  static constexpr int wide_remainder_words = remainder_words + columns / weights_per_word;
   static constexpr int line_words = 32;
   static_assert(block_words % line_words == 0);
 
@@ -162,19 +165,20 @@ struct Sizes {
   // The area of a unit: what it has beside weights and inputs. The constants are word offsets from
   // the start of the area, which is in shared memory or, if `streams`, in device memory.
 
-  /// Coefficients of the listed gradients by age: [steps since the block's last fold][sums], at
-  /// most `most_period` rows, then a row of what the blocks that fold in this step gain.
+  /// Coefficients of the listed gradients by age: [steps since the block's last fold][table_row],
+  /// at most `most_period` rows, then a row of what the blocks that fold in this step gain.
   static constexpr std::uint32_t tables = 0;
-  /// [step parity][sums]: inner products of A with its past, by age. Those of B are A's of the
+  /// [step parity][table_row]: inner products of A with its past, by age. Those of B are A's of the
   /// step before.
-  static constexpr std::uint32_t primary = tables + (most_period + 1) * sums;
+  static constexpr std::uint32_t primary = tables + (most_period + 1) * table_row;
   /// [steps since the last fold][16]: what the rows of W1's list are multiplied by for y
-  /// (`list_representation`), packed.
-  static constexpr std::uint32_t listed = primary + 2 * sums;
-  static constexpr std::uint32_t raw = listed + most_period * sums;  ///< h(t), packed (Split)
+  /// (`write_list_factors`), packed.
+  static constexpr std::uint32_t list_factors = primary + 2 * table_row;
+  /// h(t), packed (Split).
+  static constexpr std::uint32_t packed_hidden = list_factors + most_period * table_row;
   /// [multipliers] rows: the part of W0 x that each warp has; then a row of what the listed
   /// gradients add to it; then [multipliers][part1_words]: each warp's part of W1^T d1.
-  static constexpr std::uint32_t part0 = raw + values;
+  static constexpr std::uint32_t part0 = packed_hidden + values;
   static constexpr std::uint32_t listed_part = part0 + multipliers * values;
   static constexpr std::uint32_t part1 = listed_part + values;
   static constexpr int part1_words = tiles * 8 + 16;
@@ -187,30 +191,33 @@ struct Sizes {
   /// There is one copy for even and one for odd steps; where warps have roles there is one copy
   /// only, which is overwritten when all warps have read that of the step before.
   static constexpr std::uint32_t fold0 = squeezed + history * values;
-  static constexpr int factor_words = whole ? sums : operands * 128;
-  static constexpr int factor_turns = finishers > 0 ? 1 : 2;
+  static constexpr int factor_words = fp32_weights ? table_row : operands * 128;
+  static constexpr int factor_copies = finishers > 0 ? 1 : 2;
   /// Held blocks that a folder folds in a step while they are multiplied, at most.
   static constexpr int early_folds = 6;
   /// Words of scratch memory of each warp that folds. In fp32 it holds the past inputs of a block's
   /// columns. Folders keep the new remainder rows of held blocks there until the multipliers no
   /// longer read the old ones.
   static constexpr int scratch_words =
-      whole ? terms * columns + 4 : (specialised ? early_folds * rest_words : 0);
-  static constexpr std::uint32_t fold1 = fold0 + factor_turns * factor_words;
+      fp32_weights ? terms * columns + 4 : (specialised ? early_folds * remainder_words : 0);
+  static constexpr std::uint32_t fold1 = fold0 + factor_copies * factor_words;
   /// Words of the ring buffers of h and d0, and some behind them that are read, too; and of c(h).
-  static constexpr int past_words = 2 * history * values + 16, squeezed_words = history * values;
-  /// [2], by the low bit of `turn`: whether the folds of a step change anything (View::gains).
-  static constexpr std::uint32_t gains = fold1 + factor_turns * factor_words;
-  static constexpr std::uint32_t opened = gains + 2;  ///< number of the table in `tables`, or ~0
-  static constexpr std::uint32_t corner = gains + 3;  ///< first pixel of the patch in a frame
+  static constexpr int history_words = 2 * history * values + 16, squeezed_words = history * values;
+  /// [2], by the low bit of `turn`: whether the folds of a step change anything (View::any_gain).
+  static constexpr std::uint32_t any_gain = fold1 + factor_copies * factor_words;
+  /// Number of the table in `tables`, or ~0.
+  static constexpr std::uint32_t loaded_table = any_gain + 2;
+  static constexpr std::uint32_t corner = any_gain + 3;  ///< first pixel of the patch in a frame
   /// In `pipelined`, which makes y(t - 1) in step t: the coefficients for that, [steps since the
-  /// last fold][sums], and the inner products of h(t - 1) with its past, by age.
-  static constexpr std::uint32_t tables_after = gains + 4;
-  static constexpr std::uint32_t products = tables_after + (pipelined ? most_period * sums : 0);
+  /// last fold][table_row], and the inner products of h(t - 1) with its past, by age.
+  static constexpr std::uint32_t tables_after = any_gain + 4;
+  static constexpr std::uint32_t products =
+      tables_after + (pipelined ? most_period * table_row : 0);
   /// Table numbers of the steps of a launch, 16 bits each; in `pipelined` also that of the step
   /// after it, for the last y.
-  static constexpr std::uint32_t rates = products + (pipelined ? sums : 0);
-  static constexpr std::uint32_t unit_words = rates + launch_steps / 2 + (pipelined ? 4 : 0);
+  static constexpr std::uint32_t table_numbers = products + (pipelined ? table_row : 0);
+  static constexpr std::uint32_t unit_words =
+      table_numbers + launch_steps / 2 + (pipelined ? 4 : 0);
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
 };
 
@@ -234,7 +241,7 @@ struct ChipUnit {
   std::uint32_t seen;                 ///< word of the patch's history, [history][patch_row]
   /// If `streams`: words of the ring buffers of h and d0, and of c(h), if they are in shared
   /// memory; `in_memory` if they are in the unit's area in device memory.
-  std::uint32_t past, squeezed;
+  std::uint32_t history, squeezed;
 };
 inline constexpr std::uint32_t not_a_patch = ~0U;
 /// Instead of a word in shared memory: the data is in device memory.
@@ -280,9 +287,9 @@ inline constexpr std::uint32_t last_of_unit = 1U << 31;
 struct alignas(16) ChipRun {
   std::uint32_t sums;   ///< word where the warp's part of the unit's W0 x goes
   std::uint32_t block;  ///< global number of the warp's first late block
-  /// A bit for each early block of the warp (`under_way` bits), then for each held one: whether it
-  /// is in this run; | number of the run's blocks in shared memory << 16.
-  std::uint32_t there;
+  /// A bit for each early block of the warp (`blocks_in_flight` bits), then for each held one:
+  /// whether it is in this run; | number of the run's blocks in shared memory << 16.
+  std::uint32_t present;
   /// The run's late blocks, `first` to `end` among those of the warp: first | end << 8 | number of
   /// all late blocks of the warp << 16; | last_run if the run is the warp's last.
   std::uint32_t late;
@@ -359,7 +366,8 @@ struct ChipProgram {
   ///     specialised:        streamed early, up to `streamed_to` | held | in shared memory |
   ///                         streamed late, from `late_from` on
   std::uint32_t streamed_to[most_warps], late_from[most_warps];
-  std::uint32_t rest_first[most_warps];  ///< word of the remainder rows of a warp's first block
+  /// Word of the remainder rows of a warp's first block.
+  std::uint32_t remainder_first[most_warps];
   /// Areas whose sizes differ from SM to SM. If `streams`, `lists` is an offset in the array of all
   /// lists in device memory instead of a word.
   std::uint32_t x, y, d1, lists, seen;
@@ -367,7 +375,7 @@ struct ChipProgram {
   /// of its first block in shared memory.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
   /// If `streams`: global number of the SM's first block of W0. The others follow it, warp by warp.
-  std::uint32_t first_block;
+  std::uint32_t first_block_number;
 };
 
 }  // namespace pvm::inline v0::detail::chip

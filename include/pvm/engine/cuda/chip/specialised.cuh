@@ -20,17 +20,18 @@
 /// step: a fold may take until the next step needs the block.
 ///
 /// Order within step t; [g] is a gate (an mbarrier that multipliers wait at), [b] a named barrier:
-///   multipliers                     finishers                            folders
-///   wait w0_folded(t-1) [g]         tables of coefficients               prefetch low halves
-///   reload held blocks that folded  wait unit_listed [b] (without unit)  wait unit_ready [b]
-///   wait gathered [g]               weigh listed gradients               write factors
-///   W0 x(t)                         wait sums_made [b]                   fold held blocks of W0
-///   arrive sums_made, w0_left       h(t), inner products: send           wait w0_left [b]
-///   wait w1_folded(t-1) [g]         open hidden_made [g]                 fold other blocks of W0
-///   d1(t); arrive x_left            wait x_left [b]                      open w0_folded [g]
-///   wait hidden_made [g]            read patches, gather x(t+1)          wait w1_left [b]
-///   W1^T d1(t), y(t)                open gathered(t+1) [g]               fold blocks of W1
-///   arrive gradients_made, w1_left  wait gradients_made [b]; d0(t)       open w1_folded [g]
+///   multipliers                    finishers                         folders
+///   wait w0_folded(t-1) [g]        load coefficients                 prefetch low halves
+///   reload held blocks that folded wait begun_for_gatherers [b] (*)  wait begun_for_folders [b]
+///   wait gathered [g]              weigh listed gradients            write factors
+///   W0 x(t)                        wait sums_made [b]                fold held blocks of W0
+///   arrive sums_made, w0_free      h(t), inner products: send        wait w0_free [b]
+///   wait w1_folded(t-1) [g]        arrive hidden_made [g]            fold other blocks of W0
+///   d1(t); arrive x_free           wait x_free [b]                   arrive w0_folded [g]
+///   wait hidden_made [g]           read patches, gather x(t+1)       wait w1_free [b]
+///   W1^T d1(t), y(t)               arrive gathered(t+1) [g]          fold blocks of W1
+///   arrive gradients_made, w1_free wait gradients_made [b]; d0(t)    arrive w1_folded [g]
+/// (*) Only finishers without units wait; those with units arrive at it and at begun_for_folders.
 ///
 /// Multipliers take registers from the other roles (`setmaxnreg`) to hold blocks of W0. Where
 /// `setmaxnreg` is missing (anything but code for sm_90a) they spill some of these registers.
@@ -49,15 +50,15 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   using Base = Multiprocessor<Precision, Hidden, Home::chip>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
-  using Mine = Weights[S::held_blocks];
-  using Coming = Weights[S::under_way];
+  using HeldBlocks = Weights[S::held_blocks];
+  using InFlight = Weights[S::blocks_in_flight];
   struct Held {};  ///< empty: multipliers load their held blocks themselves, in multiply_all()
   using Pixels = typename Base::Pixels;
-  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
-      Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::folds_of,
-      Base::my_blocks, Base::my_count, Base::list_of, Base::weights_of, Base::table_place,
-      Base::activate, Base::pixels_at_once, Base::gate, Base::open_gate, Base::pass_gate,
-      Base::first, Base::last, Base::each_unit, Base::next_step;
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
+      Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count,
+      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::list_of,
+      Base::coefficients_of, Base::table_index, Base::activate, Base::pixels_at_once, Base::gate,
+      Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::each_unit, Base::next_step;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -84,27 +85,27 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   };
   static_assert(gates <= Base::most_gates);
   /// One thread's work, once a launch.
-  __device__ __forceinline__ void close_gates() const {
-    barrier_init(gate(gathered), S::finishers);
-    barrier_init(gate(hidden_made), static_cast<unsigned>(with_units()));
-    barrier_init(gate(w0_folded), S::folders);
-    barrier_init(gate(w1_folded), S::folders);
+  __device__ __forceinline__ void init_gates() const {
+    mbarrier_init(gate(gathered), S::finishers);
+    mbarrier_init(gate(hidden_made), static_cast<unsigned>(with_units()));
+    mbarrier_init(gate(w0_folded), S::folders);
+    mbarrier_init(gate(w1_folded), S::folders);
   }
 
   /// The named barriers of a step (0 is __syncthreads): which role waits, and for what. The
   /// producers arrive without waiting.
   enum Barriers : int {
-    sums_made = 1,   ///< finishers with units wait for W0 x(t) and the listed gradients' part
-    gradients_made,  ///< finishers with units wait for W1^T d1(t)
-    x_left,          ///< finishers wait until no multiplier reads x(t) any more
-    factors_made,    ///< finishers with units wait until folders have read step t-1's tables
-    unit_ready,      ///< folders wait for this step's tables and d0(t-1)
+    sums_made = 1,      ///< finishers with units wait for W0 x(t) and the listed gradients' part
+    gradients_made,     ///< finishers with units wait for W1^T d1(t)
+    x_free,             ///< finishers wait until no multiplier reads x(t) any more
+    tables_free,        ///< finishers with units wait until folders have read step t-1's tables
+    begun_for_folders,  ///< folders wait for this step's tables and d0(t-1)
     /// Finishers without units wait for the same. This is a barrier of its own so that all warps
     /// that wait at a barrier wait in the same instruction, as compute-sanitizer's synccheck wants.
-    unit_listed,
+    begun_for_gatherers,
     factors_written,  ///< folders wait for each other's factors
-    w0_left,          ///< folders wait until no multiplier reads W0
-    w1_left,          ///< folders wait until no multiplier reads W1
+    w0_free,          ///< folders wait until no multiplier reads W0
+    w1_free,          ///< folders wait until no multiplier reads W1
     held_loaded,      ///< once a launch: folders wait until held blocks of W0 are in registers
   };
 
@@ -122,7 +123,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// Loads this warp's share of what lies in shared memory: tiles of W0 and W1, and W0's remainder
   /// rows. All warps call it; only multipliers have blocks.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const {
-    begin_phase();
+    reread_thread();
     const ChipBlock* blocks = my_blocks();
     const int count = my_count();
     constexpr int at_once = 3;  // blocks in flight: hides the latency of device memory
@@ -141,7 +142,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
         if (is_shared(i)) this->store(blocks[first + i], w[i]);
       }
     }
-    if (count > 0) this->load_rests();
+    if (count > 0) this->load_remainders();
     this->load_wide_weights();
   }
   /// At the end of a launch: stores the tiles that lie in shared memory. Device memory has the rest
@@ -166,10 +167,10 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       take_registers<S::multiplier_registers>();
       multiply_all();
     } else if (finisher() < S::finishers) {
-      leave_registers<S::finisher_registers>();
+      release_registers<S::finisher_registers>();
       finish_all();
     } else {
-      leave_registers<S::folder_registers>();
+      release_registers<S::folder_registers>();
       fold_all();
     }
     __syncthreads();
@@ -188,34 +189,34 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// Reloads the held blocks that were folded in the previous step, from device memory, where the
   /// folders stored them.
-  __device__ void load_folded(Mine& held) const;
+  __device__ void reload_folded(HeldBlocks& held) const;
   /// The position in a multiplier's pass over its blocks of W0. The inputs of the next block are
   /// prefetched into registers while the current block is multiplied.
   struct Walk {
-    /// `inputs`: the next entry to read of the list of blocks' first inputs; `rest`: the next
-    /// block's remainder rows in shared memory.
-    const std::uint32_t *inputs, *rest;
+    /// `inputs`: the next entry to read of the list of blocks' first inputs; `remainder_at`: the
+    /// next block's remainder rows in shared memory.
+    const std::uint32_t *inputs, *remainder_at;
     typename Base::Inputs next;  ///< this lane's inputs of the next block
-    uint2 beside;                ///< this lane's words of the next block's remainder rows
+    uint2 remainder;             ///< this lane's words of the next block's remainder rows
     std::uint32_t after;         ///< word in shared memory of the inputs of the block after it
     typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
   };
-  /// Starts the pass: loads what does not depend on x(t). Call ask_inputs() when x(t) is there.
+  /// Starts the pass: loads what does not depend on x(t). Call load_next_inputs() next, with x(t).
   __device__ Walk begin_walk() const;
   /// Loads the inputs of the next block, and the place of the inputs of the one after it.
-  __device__ void ask_inputs(Walk& on) const;
+  __device__ void load_next_inputs(Walk& on) const;
   /// Advances by one block: starts the loads for the next block, then calls multiply(x) with the
   /// inputs of the current one and multiplies its remainder rows.
   template <class Multiply>
   __device__ void walk(Walk& on, Multiply&& multiply) const;
-  /// Makes this warp's part of W0 x, unit by unit (ChipRun). `coming` holds the early streamed
+  /// Makes this warp's part of W0 x, unit by unit (ChipRun). `in_flight` holds the early streamed
   /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
   /// while blocks on the chip are multiplied.
-  __device__ void forward(const Mine& held, Coming& coming, Walk& on) const;
+  __device__ void forward(const HeldBlocks& held, InFlight& in_flight, Walk& on) const;
   /// Multiplies a unit's held blocks, then its blocks in shared memory. `from` is the next of the
-  /// latter and is advanced; `there` is ChipRun::there.
-  __device__ void multiply_on_chip(const Mine& held, Walk& on, const uint4*& from,
-                                   std::uint32_t there) const;
+  /// latter and is advanced; `present` is ChipRun::present.
+  __device__ void multiply_on_chip(const HeldBlocks& held, Walk& on, const uint4*& from,
+                                   std::uint32_t present) const;
   /// d1(t) of the outputs of this warp's blocks of W1. Blocks have the order of their outputs.
   __device__ void errors() const;
   /// One pass over this warp's blocks of W1: adds up their parts of W1^T d1(t) and of the inner
@@ -280,15 +281,15 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ void fold_all();
   /// Prefetches to the L2 cache the low halves of the blocks that this warp folds in this step,
   /// entries `from` to `to` (exclusive) of `folding`. Each lane prefetches whole blocks.
-  __device__ void send_for_masters(std::uint32_t from, std::uint32_t to) const;
+  __device__ void prefetch_due_low_halves(std::uint32_t from, std::uint32_t to) const;
   /// The remainder rows of entry i of `folding`, a block of W0, where multipliers read them.
-  __device__ __forceinline__ std::uint32_t* rest_of_any(std::uint32_t i) const {
-    return shared + p.rest_first[0] + list<std::uint32_t>(p.folding)[i] * S::rest_words;
+  __device__ __forceinline__ std::uint32_t* remainder_of_entry(std::uint32_t i) const {
+    return shared + p.remainder_first[0] + list<std::uint32_t>(p.folding)[i] * S::remainder_words;
   }
   /// The scratch copy of the remainder rows of the i-th block that this warp folds early.
-  __device__ __forceinline__ std::uint32_t* kept_rest(std::uint32_t i) const {
+  __device__ __forceinline__ std::uint32_t* scratch_remainder(std::uint32_t i) const {
     return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
-           i * S::rest_words;
+           i * S::remainder_words;
   }
   /// Folds blocks of W0, by their entries in `folding`. [early, others) are held in registers and
   /// fold while multipliers use them: their new tiles go to device memory, their new remainder rows

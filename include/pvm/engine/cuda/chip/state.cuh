@@ -36,8 +36,8 @@ struct ChipArguments {
   /// Tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1 with the bias. In 16 bits
   /// these are the high halves, and the low halves follow in the same order.
   std::uint32_t* weights;
-  unsigned long long wide, beside, wide_beside;  ///< words where the latter three parts start
-  unsigned long long masters;                    ///< word where the low halves start
+  unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
+  unsigned long long low_halves;                       ///< word where the low halves start
   std::uint32_t *lists, *unit_areas;  ///< if all weights are streamed: W1's lists, areas of units
   /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.
   std::uint32_t* past;
@@ -75,7 +75,8 @@ struct ChipNow {
   unsigned long long step;
   int frame;  ///< number of the step in the launch
   int phase;  ///< step % period
-  int lag;    ///< step % lags: row S::rest + 1 + lag of W1's lists takes d1 of this step
+  /// step % list_d1_rows: row S::remainder_rows + 1 + d1_row of W1's lists takes d1 of this step.
+  int d1_row;
 };
 static_assert(sizeof(ChipNow) <= 8 * sizeof(float), "the plan keeps 8 words for each");
 static_assert(sizeof(ChipLaunch) <= 16 * sizeof(float), "the plan keeps 16 words for it");

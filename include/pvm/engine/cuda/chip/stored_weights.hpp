@@ -23,23 +23,23 @@ class StoredWeights {
 
  public:
   /// Words that are stored for each word that is multiplied.
-  static constexpr std::size_t to_a_word = S::whole ? 1 : 2;
+  static constexpr std::size_t stored_per_word = S::fp32_weights ? 1 : 2;
 
   /// All weights are 0; `count` is the number of words that are multiplied.
-  explicit StoredWeights(std::size_t count) : words_(count * to_a_word), count_(count) {
-    if constexpr (!S::whole) {
+  explicit StoredWeights(std::size_t count) : words_(count * stored_per_word), count_(count) {
+    if constexpr (!S::fp32_weights) {
       const WordPair zero = Halves<Precision>::split({0, 0});
       for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
     }
   }
   /// Takes over words downloaded from the device.
   explicit StoredWeights(std::vector<std::uint32_t> words)
-      : words_(std::move(words)), count_(words_.size() / to_a_word) {}
+      : words_(std::move(words)), count_(words_.size() / stored_per_word) {}
   [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
 
   /// The weight at index `at`, counted in weights, as Plan::visit_weights gives it.
   [[nodiscard]] float get(std::size_t at) const {
-    if constexpr (S::whole) {
+    if constexpr (S::fp32_weights) {
       return batch::Math<fp32>::value(words_[at]);
     } else {
       const std::size_t k = at / 2;
@@ -48,7 +48,7 @@ class StoredWeights {
     }
   }
   void put(std::size_t at, float weight) {
-    if constexpr (S::whole) {
+    if constexpr (S::fp32_weights) {
       words_[at] = batch::Math<fp32>::operand(weight);
     } else {
       const std::size_t k = at / 2;

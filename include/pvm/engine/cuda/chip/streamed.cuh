@@ -26,27 +26,27 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps
-  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::begin_phase, Base::warp,
-      Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::gains,
-      Base::folds_of, Base::my_blocks, Base::my_count, Base::my_wide_blocks, Base::my_wide_count,
-      Base::rest_of, Base::words_of, Base::list_of;
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
+      Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::any_gain,
+      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_wide_blocks,
+      Base::my_wide_count, Base::my_remainder, Base::words_of, Base::list_of;
 
   /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
   /// Stores W1's remainder rows: during a launch, folds update the copies in the lists only.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
-    for (int k = 0; k < my_wide_count(); ++k) this->store_rest(my_wide_blocks()[k]);
+    for (int k = 0; k < my_wide_count(); ++k) this->store_remainder_to_memory(my_wide_blocks()[k]);
   }
 
   // -------------------------------------------------------------- prefetching
 
   /// Prefetches this warp's k-th block of W0 to the L2 cache, if there is one.
-  __device__ __forceinline__ void send_for_block(int k) const {
+  __device__ __forceinline__ void prefetch_block(int k) const {
     if (k >= my_count()) return;
     this->template prefetch<S::block_words>(words_of(my_blocks()[k]));
   }
   /// Prefetches this warp's k-th block of W1, with its list, to the L2 cache, if there is one.
-  __device__ __forceinline__ void send_for_wide(int k) const {
+  __device__ __forceinline__ void prefetch_wide(int k) const {
     if (k >= my_wide_count()) return;
     const ChipWideBlock& block = my_wide_blocks()[k];
     this->template prefetch<S::block_words>(words_of(block));
@@ -56,13 +56,13 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   __device__ __forceinline__ void begin_pass(Weights& next) const {
     if (my_count() == 0) return;
     this->load_streamed(next, this->streamed(my_blocks()[0]));
-    for (int k = 1; k <= S::sent_for; ++k) send_for_block(k);
+    for (int k = 1; k <= S::prefetched_blocks; ++k) prefetch_block(k);
   }
   /// Starts the loads of the first blocks of a pass over W1.
   __device__ __forceinline__ void begin_wide_pass(Weights& next) const {
     if (my_wide_count() == 0) return;
     this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
-    for (int k = 1; k <= S::sent_for; ++k) send_for_wide(k);
+    for (int k = 1; k <= S::prefetched_blocks; ++k) prefetch_wide(k);
   }
 
   // -------------------------------------------------------------- W0
@@ -76,26 +76,26 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
     const auto place = [&](int k) { return shared + (blocks[k].x >> parity & 0xffffU); };
     auto x = this->values(place(0));
-    auto rest = this->rest_weights(rest_of(0));
+    auto remainder = this->remainder_weights(my_remainder(0));
     typename Base::Sums sum;
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       const std::uint32_t what = blocks[k].what;
       const auto values = x;
-      const auto rest_here = rest;
+      const auto remainder_here = remainder;
       const int after = min(k + 1, count - 1);
       const auto* from = this->streamed(blocks[after]);
-      send_for_block(k + 1 + S::sent_for);
+      prefetch_block(k + 1 + S::prefetched_blocks);
       x = this->values(place(after));
-      rest = this->rest_weights(rest_of(after));
+      remainder = this->remainder_weights(my_remainder(after));
       if (this->folds(what)) {
         this->multiply(sum, next, values);
-        this->fold_streamed(blocks[k], next, rest_of(k));
+        this->fold_streamed(blocks[k], next, my_remainder(k));
         this->load_streamed(next, from);
       } else {
         this->multiply_and_load(sum, next, values, from);
       }
-      this->multiply_rest(sum, rest_here, values);
+      this->multiply_remainder(sum, remainder_here, values);
       if (left_in(what) > 1) continue;
       this->write_sums(sum, float_area(unit_in(what)) + S::part0 + warp() * S::values);
       sum = {};
@@ -113,7 +113,7 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       const ChipWideBlock block = blocks[k];
-      send_for_wide(k + 1 + S::sent_for);
+      prefetch_wide(k + 1 + S::prefetched_blocks);
       const auto* after = this->streamed(blocks[min(k + 1, count - 1)]);
       const bool folds = this->folds(block.what);
       this->learn_block(on, block, next, [&] {
@@ -135,9 +135,9 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   }
   /// The part of a unit's work that depends on no other unit: its tables and the factors of folds.
   __device__ __forceinline__ void begin_unit(int u) const {
-    this->open_tables(u);
-    if (this->lane() == 0) gains(u) = folds_of(u)[sums - 1] != 0 ? 1 : 0;
-    this->write_factors(u, folds_of(u));
+    this->load_coefficients(u);
+    if (this->lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
+    this->write_factors(u, fold_coefficients(u));
   }
   __device__ __forceinline__ void read_patches() const {
     if (now().frame + 1 == launch().count) return;
@@ -149,30 +149,30 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
 #pragma unroll 1
     for (;;) {
       Weights next;
-      begin_phase();
+      reread_thread();
       begin_pass(next);
       each_unit([&](int u) { begin_unit(u); });
-      begin_phase();
+      reread_thread();
       this->gather_values(now().step - 1, (now().step & 1) != 0, thread, S::threads);
-      begin_phase();
+      reread_thread();
       each_unit([&](int u) { this->listed_share(u); });
       if (thread == S::threads - 1) this->wait_for_slowest(now().step);
       __syncthreads();
       if (thread == 0) this->prepare_step();
-      begin_phase();
+      reread_thread();
       forward(next);
-      begin_phase();
+      reread_thread();
       begin_wide_pass(next);
       __syncthreads();
       each_unit([&](int u) { this->finish_unit(u); });
-      begin_phase();
+      reread_thread();
       this->errors(thread, static_cast<int>(p.out_count), S::threads);
-      begin_phase();
+      reread_thread();
       __syncthreads();
       read_patches();
-      begin_phase();
+      reread_thread();
       learn(next);
-      begin_phase();
+      reread_thread();
       __syncthreads();
       each_unit([&](int u) { this->finish_gradient(u); });
       __syncwarp();  // the lanes read in the next step what other lanes stored to device memory

@@ -25,33 +25,33 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
   load_first(next);
 #pragma unroll 1
   for (;;) {
-    begin_phase();
+    reread_thread();
     for (int k = 1; k < ahead_by && k < my_count(); ++k) {
-      send_for_block(first_block() + static_cast<unsigned>(k));
+      prefetch_block(first_block_number() + static_cast<unsigned>(k));
     }
-    pass_gate(gathered, now().frame);
+    wait_gate(gathered, now().frame);
     forward(next);
-    arrive_warps(sums_made, all);
-    begin_phase();
-    const ChipBlock turn_of_lane = ask_turns(0);
-    pass_gate(factors_made, now().frame);
-    fold_blocks(turn_of_lane);
+    named_barrier_arrive(sums_made, all);
+    reread_thread();
+    const ChipBlock due_of_lane = load_due(0);
+    wait_gate(factors_made, now().frame);
+    fold_blocks(due_of_lane);
     load_first_wide(next);
-    begin_phase();
-    pass_gate(errors_made, now().frame);
+    reread_thread();
+    wait_gate(errors_made, now().frame);
     learn(next, !first());
-    arrive_warps(gradients_made, all);
-    begin_phase();
+    named_barrier_arrive(gradients_made, all);
+    reread_thread();
     fold_wide_blocks();
-    open_gate(folded);
+    arrive_gate(folded);
     const bool ends = last();
     next_step();
     if (ends) break;
     load_first(next);
   }
-  begin_phase();
+  reread_thread();
   load_first_wide(next);
-  pass_gate(errors_made, now().frame);
+  wait_gate(errors_made, now().frame);
   learn(next, true);
 }
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights
   // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
   // because of the condition, and spends registers on it.
   next = {};
-  if (my_count() != 0) this->load_streamed(next, tiles_of(first_block()));
+  if (my_count() != 0) this->load_streamed(next, tiles_of(first_block_number()));
 }
 
 template <class Precision, int Hidden>
@@ -70,24 +70,26 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(We
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_block(
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
     std::uint32_t block) const {
   this->template prefetch<S::block_words>(a.weights + this->start_of(block));
   // A cache line holds the remainder rows of several consecutive blocks: prefetches the next line.
-  if (lane() == 0) prefetch_line(this->rest_at(block + S::line_words / S::rest_words));
+  if (lane() == 0) {
+    prefetch_line(this->remainder_words_of(block + S::line_words / S::remainder_words));
+  }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_wide(
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
     const ChipWideBlock& block) const {
   this->template prefetch<S::block_words>(words_of(block));
   this->template prefetch<S::list_words>(list_of(block.out));
   const auto u = unit_in(block.what);
   const auto phase = phase_in(block.what);
-  if (lane() == 0) prefetch_line(this->listed_of(u, phase));
-  if (lane() == 1) prefetch_line(this->weights_of(u, phase));
-  if (!this->has_turn(block.what)) return;
-  this->prefetch_masters(block);
+  if (lane() == 0) prefetch_line(this->list_factors_of(u, phase));
+  if (lane() == 1) prefetch_line(this->coefficients_of(u, phase));
+  if (!this->is_due(block.what)) return;
+  this->prefetch_low_halves(block);
   const auto* factors = reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, u));
   if (lane() * S::line_words < S::factor_words) prefetch_line(factors + lane() * S::line_words);
 }
@@ -97,18 +99,18 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
   const int count = my_count();
   if (count == 0) return;
   const std::uint32_t* inputs = my_inputs();
-  std::uint32_t block = first_block();
-  auto rest = this->rest_weights(this->rest_at(block));
+  std::uint32_t block = first_block_number();
+  auto remainder = this->remainder_weights(this->remainder_words_of(block));
   typename Base::Sums sum;
 #pragma unroll 1
   for (int left = count; left > 0; --left) {
     const std::uint32_t input = *inputs++;
-    if (left > ahead_by) send_for_block(block + ahead_by);
+    if (left > ahead_by) prefetch_block(block + ahead_by);
     if (left > 1) ++block;  // while the last block is multiplied it is simply loaded once more
     const auto x = this->values(shared + (input & 0xffffU));
     this->multiply_and_load(sum, next, x, tiles_of(block));
-    this->multiply_rest(sum, rest, x);
-    rest = this->rest_weights(this->rest_at(block));
+    this->multiply_remainder(sum, remainder, x);
+    remainder = this->remainder_weights(this->remainder_words_of(block));
     if ((input & last_of_unit) == 0) continue;
     this->write_sums(sum, float_area(unit_of(input)) + S::part0 + warp() * S::values);
     sum = {};
@@ -116,52 +118,52 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ ChipBlock Pipelined<Precision, Hidden>::ask_turns(int from) const {
-  const int number = turns_start(0) + from + lane();
+__device__ __forceinline__ ChipBlock Pipelined<Precision, Hidden>::load_due(int from) const {
+  const int number = due_start(0) + from + lane();
   ChipBlock mine{};
-  if (number < turns_start(1)) mine = my_blocks()[number];
+  if (number < due_start(1)) mine = my_blocks()[number];
   return mine;
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBlock mine) const {
-  int left = turns_start(1) - turns_start(0);
+  int left = due_start(1) - due_start(0);
 #pragma unroll 1
   for (int from = 0; left > 0; left -= 32) {
-    if (from > 0) mine = ask_turns(from);
-    fold_turns(mine, min(left, 32));
+    if (from > 0) mine = load_due(from);
+    fold_due(mine, min(left, 32));
     from += 32;
   }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::send_for_smaller_halves(
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_low_halves_of_lanes(
     const ChipBlock& mine, unsigned lanes) const {
 #pragma unroll 1
   for (; lanes != 0; lanes &= lanes - 1) {
     const std::uint32_t block =
         __shfl_sync(every_lane, mine.block, __ffs(static_cast<int>(lanes)) - 1);
-    this->template prefetch<S::block_words>(this->masters_of(a.weights, this->start_of(block)));
+    this->template prefetch<S::block_words>(this->low_halves_of(a.weights, this->start_of(block)));
   }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_turns(const ChipBlock& mine,
-                                                                         int count) const {
-  unsigned left = __ballot_sync(every_lane, lane() < count && gains(unit_in(mine.what)) != 0);
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const ChipBlock& mine,
+                                                                       int count) const {
+  unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
   if (left == 0) return;
   // From the last block to the first: those multiplied last are most likely still in the L2 cache.
   const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
-  send_for_smaller_halves(mine, left);
+  prefetch_low_halves_of_lanes(mine, left);
   ChipBlock block = block_of_lane(mine, last_of(left));
-  auto past = this->ask_past(block);
+  auto past = this->load_past_inputs(block);
 #pragma unroll 1
   for (;;) {
     left ^= 1U << last_of(left);
     const ChipBlock after = block_of_lane(mine, left != 0 ? last_of(left) : 0);
     auto past_after = past;
     this->fold_streamed(block, past, [&] {
-      if (left != 0) past_after = this->ask_past(after);
+      if (left != 0) past_after = this->load_past_inputs(after);
     });
     if (left == 0) return;
     block = after;
@@ -177,30 +179,30 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
   if (block == end) return;
   float* const y = this->outputs_of(now().step - 1, 0, 0);
   typename Base::WideWalk on;
-  Listed listed = ask_listed(*block);
+  Listed listed = load_listed(*block);
 #pragma unroll 1
   for (; block != end; ++block) {
-    if (end - block > ahead_by) send_for_wide(block[ahead_by]);
+    if (end - block > ahead_by) prefetch_wide(block[ahead_by]);
     const ChipWideBlock& after = block[block + 1 != end ? 1 : 0];
     const auto u = unit_in(block->what);
-    if (on.first) on.h = this->rows(area(u) + S::raw);
+    if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
     const auto d1 = this->values(shared + p.d1 + block->out);
     typename Base::ColumnSums made;
     this->multiply_wide(on.sum, made, next, d1, on.h);
     this->load_streamed(next, this->streamed(after));
-    const typename Base::ListSums beside = this->multiply_list(listed.list, d1);
+    const typename Base::ListSums list_sums = this->multiply_list(listed.list, d1);
     this->multiply_listed_rows(made, listed.list, this->operand(listed.rows));
 #pragma unroll
-    for (int i = 0; i < Base::listed_places; ++i) {
-      on.more.v[i] += listed.weights[i] * beside.v[i];
+    for (int i = 0; i < Base::list_rows_per_lane; ++i) {
+      on.list_sums.v[i] += listed.coefficients[i] * list_sums.v[i];
     }
-    listed = ask_listed(after);
+    listed = load_listed(after);
     if (outputs) {
       this->write_outputs(made, y + block->block * columns,
                           [&](float v) { return this->activate(v); });
     }
     on.first = left_in(block->what) == 1;
-    if (on.first) this->hand_over(u, on.sum, on.more);
+    if (on.first) this->hand_over(u, on.sum, on.list_sums);
   }
 }
 

@@ -50,7 +50,7 @@ struct View {
   /// Reads the thread number anew, so that what is computed from it has a short live range. The
   /// compiler would otherwise keep such values in registers for the whole run, and registers are
   /// needed for weights.
-  __device__ __forceinline__ void begin_phase() const { thread = thread_number(); }
+  __device__ __forceinline__ void reread_thread() const { thread = thread_number(); }
   __device__ __forceinline__ int warp() const { return thread >> 5; }
   __device__ __forceinline__ int lane() const { return thread & 31; }
   /// A lane's row, and the first of its pair of adjacent columns, in a fragment of mma operand A.
@@ -96,7 +96,7 @@ struct View {
   __device__ __forceinline__ float* history_rows(std::uint32_t what, int u) const {
     if constexpr (S::streams) {
       const bool squeezed = what == S::squeezed;
-      const std::uint32_t at = squeezed ? unit(u).squeezed : unit(u).past;
+      const std::uint32_t at = squeezed ? unit(u).squeezed : unit(u).history;
       if (at != in_memory) return floats(at) + (squeezed ? 0 : what - S::hidden);
     }
     return float_area(u) + what;
@@ -110,29 +110,29 @@ struct View {
   __device__ __forceinline__ float* seen(const ChipUnit& my, unsigned long long step) const {
     return floats(my.seen) + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
   }
-  /// Coefficients of the listed gradients by age, [sums], for blocks that fold at `phase`. Behind
-  /// the `terms` coefficients, entry sums - 2 is 1 and all others are 0.
-  __device__ __forceinline__ const float* weights_of(int u, int phase) const {
+  /// Coefficients of the listed gradients by age, [table_row], for blocks that fold at `phase`.
+  /// Behind the `terms` coefficients, entry table_row - 2 is 1 and all others are 0.
+  __device__ __forceinline__ const float* coefficients_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return float_area(u) + S::tables + (since < 0 ? since + a.period : since) * sums;
+    return float_area(u) + S::tables + (since < 0 ? since + a.period : since) * table_row;
   }
-  /// What blocks of unit u that fold in this step gain of each listed gradient, by age, [sums].
-  /// Entry sums - 1 is the number of gradients of which they gain anything.
-  __device__ __forceinline__ float* folds_of(int u) const {
-    return float_area(u) + S::tables + S::most_period * sums;
+  /// What blocks of unit u that fold in this step gain of each listed gradient, by age,
+  /// [table_row]. Entry table_row - 1 is the number of gradients of which they gain anything.
+  __device__ __forceinline__ float* fold_coefficients(int u) const {
+    return float_area(u) + S::tables + S::most_period * table_row;
   }
   /// Whether blocks of unit u gain anything when they fold in this step (0 or 1).
-  __device__ __forceinline__ std::uint32_t& gains(int u) const {
-    return area(u)[S::gains + (static_cast<std::uint32_t>(turn) & 1U)];
+  __device__ __forceinline__ std::uint32_t& any_gain(int u) const {
+    return area(u)[S::any_gain + (static_cast<std::uint32_t>(turn) & 1U)];
   }
 
   /// Whether this step is of the phase in which a block of W0 or W1 folds.
-  __device__ __forceinline__ bool has_turn(std::uint32_t what) const {
+  __device__ __forceinline__ bool is_due(std::uint32_t what) const {
     return phase_in(what) == now().phase;
   }
   /// Whether it is, and the block also gains anything.
   __device__ __forceinline__ bool folds(std::uint32_t what) const {
-    return has_turn(what) && gains(unit_in(what)) != 0;
+    return is_due(what) && any_gain(unit_in(what)) != 0;
   }
 
   // -------------------------------------------------------------- blocks of weights
@@ -159,12 +159,12 @@ struct View {
   }
   /// If all weights are streamed, a warp's blocks of W0 are consecutive in device memory: this is
   /// the global number of the first.
-  __device__ __forceinline__ std::uint32_t first_block() const {
-    return p.first_block + p.block_start[warp()];
+  __device__ __forceinline__ std::uint32_t first_block_number() const {
+    return p.first_block_number + p.block_start[warp()];
   }
   /// The remainder rows of block number `block` of W0 in device memory.
-  __device__ __forceinline__ std::uint32_t* rest_at(std::uint32_t block) const {
-    return a.weights + a.beside + static_cast<std::size_t>(block) * S::rest_words;
+  __device__ __forceinline__ std::uint32_t* remainder_words_of(std::uint32_t block) const {
+    return a.weights + a.remainder + static_cast<std::size_t>(block) * S::remainder_words;
   }
   /// Prefetches `Words` words to the L2 cache: a warp's work, one line for each lane.
   template <int Words>
@@ -190,11 +190,11 @@ struct View {
     return a.wide + start_of(block.block);
   }
   /// Word offset of its remainder rows.
-  __device__ __forceinline__ std::size_t beside_of(const ChipBlock& block) const {
-    return a.beside + static_cast<std::size_t>(block.block) * S::rest_words;
+  __device__ __forceinline__ std::size_t remainder_start_of(const ChipBlock& block) const {
+    return a.remainder + static_cast<std::size_t>(block.block) * S::remainder_words;
   }
-  __device__ __forceinline__ std::size_t beside_of(const ChipWideBlock& block) const {
-    return a.wide_beside + static_cast<std::size_t>(block.block) * S::wide_rest_words;
+  __device__ __forceinline__ std::size_t remainder_start_of(const ChipWideBlock& block) const {
+    return a.wide_remainder + static_cast<std::size_t>(block.block) * S::wide_remainder_words;
   }
   template <class Block>
   __device__ __forceinline__ std::uint32_t* words_of(const Block& block) const {
@@ -211,30 +211,30 @@ struct View {
     return (S::streams ? a.lists : shared) + p.lists + out / columns * S::list_words;
   }
   /// What the 16 rows of the list of a block of W1, which folds at `phase`, are multiplied by for
-  /// y: see Multiprocessor::list_representation.
-  __device__ __forceinline__ const std::uint32_t* listed_of(int u, int phase) const {
+  /// y: see Multiprocessor::write_list_factors.
+  __device__ __forceinline__ const std::uint32_t* list_factors_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return area(u) + S::listed + (since < 0 ? since + a.period : since) * sums;
+    return area(u) + S::list_factors + (since < 0 ? since + a.period : since) * table_row;
   }
   /// The factors of this step's folds; `which` is S::fold0 or S::fold1.
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
-    return area(u) + which + (turn & (S::factor_turns - 1)) * S::factor_words;
+    return area(u) + which + (turn & (S::factor_copies - 1)) * S::factor_words;
   }
-  /// Age of the gradient whose d1 is in list row e > S::rest. `lags - 1` (== `terms`): the row is
-  /// that of the current step, and no gradient is listed in it yet.
+  /// Age of the gradient whose d1 is in list row e > S::remainder_rows. `list_d1_rows - 1`, which
+  /// is `terms`: the row is that of the current step, and no gradient is listed in it yet.
   __device__ __forceinline__ int age_of(int e) const {
-    const int age = now().lag - 1 - (e - S::rest - 1);
-    return age < 0 ? age + S::lags : age;
+    const int age = now().d1_row - 1 - (e - S::remainder_rows - 1);
+    return age < 0 ? age + S::list_d1_rows : age;
   }
   /// List row that has d1 of the gradient of that age.
-  __device__ __forceinline__ int column_of(int age) const {
-    const int column = S::rest + now().lag - age;
-    return column <= S::rest ? column + S::lags : column;
+  __device__ __forceinline__ int list_row_of_age(int age) const {
+    const int e = S::remainder_rows + now().d1_row - age;
+    return e <= S::remainder_rows ? e + S::list_d1_rows : e;
   }
-  /// Index of list row e in a table of coefficients by age (`weights_of`). Remainder rows and bias
-  /// take the entry that is 1.
-  __device__ __forceinline__ int table_place(int e) const {
-    return e <= S::rest ? sums - 2 : age_of(e);
+  /// Index of list row e in a table of coefficients by age (`coefficients_of`). Remainder rows and
+  /// bias take the entry that is 1.
+  __device__ __forceinline__ int table_index(int e) const {
+    return e <= S::remainder_rows ? table_row - 2 : age_of(e);
   }
   /// A factor of the listed gradient of that age: h(j-2) (`what` is S::hidden) or d0(j) (S::d0),
   /// where j = t - 1 - age.

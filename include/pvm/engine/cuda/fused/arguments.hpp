@@ -39,12 +39,12 @@ struct StepArguments {
   int sign_error;                          ///< 1: learn from the sign of the error (opt_abs_diff)
   int staging, block_steps, table_stride;  ///< staging blocks; steps of one; see StepShape
   int most_steps;                          ///< steps of this launch, at most
-  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_stage_row,
+  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_row_factors,
       by_parts;
   // Tables.
-  const std::uint32_t* blobs;       ///< the programs of all SMs
-  const std::uint32_t* blob_start;  ///< [SM]: offset in words of its program in `blobs`
-  const std::uint32_t* words;       ///< source words of x, r and the targets, SM by SM
+  const std::uint32_t* blobs;         ///< the programs of all SMs
+  const std::uint32_t* blob_start;    ///< [SM]: offset in words of its program in `blobs`
+  const std::uint32_t* source_words;  ///< source words of x, r and the targets, SM by SM
   // State.
   float4* arena;   ///< Z, panel by panel, without the bias of W1
   float* past_d1;  ///< listed d1, SM by SM: [history rows][its columns]. Row history * batch of

@@ -96,8 +96,8 @@ struct Block {
   __device__ __forceinline__ int by_parts(int n) const {
     return fixed ? n / fixed_parts : a.by_parts.quotient(n);
   }
-  __device__ __forceinline__ int by_stage_row(int n) const {
-    return fixed ? n / (fixed_groups * 8 + !fixed) : a.by_stage_row.quotient(n);
+  __device__ __forceinline__ int by_row_factors(int n) const {
+    return fixed ? n / (fixed_groups * 8 + !fixed) : a.by_row_factors.quotient(n);
   }
 
   /// The activation of a sum, and the derivative at an activity of step t - 2.
@@ -139,11 +139,12 @@ struct Block {
   __device__ __forceinline__ const float* layer_table(std::uint32_t layer) const {
     return p.tables_shared != 0
                ? area + p.tables + layer * a.table_stride
-               : now.coefficients + static_cast<std::size_t>(held()[layer]) * a.table_stride;
+               : now.coefficients +
+                     static_cast<std::size_t>(table_numbers()[layer]) * a.table_stride;
   }
   /// The numbers of the current tables, by index into `layer_list`.
-  __device__ __forceinline__ std::uint32_t* held() const {
-    return reinterpret_cast<std::uint32_t*>(area + p.terms);
+  __device__ __forceinline__ std::uint32_t* table_numbers() const {
+    return reinterpret_cast<std::uint32_t*>(area + p.table_numbers);
   }
   /// Offset, in a table's weights [steps since the fold][age], of the row for a panel of `phase`.
   __device__ __forceinline__ int phase_row(std::uint32_t phase) const {
@@ -159,7 +160,7 @@ struct Block {
   /// The source words of x, r and the targets, one list behind the other.
   __device__ __forceinline__ const std::uint32_t* source_words() const {
     return p.words_shared != 0 ? reinterpret_cast<const std::uint32_t*>(area + p.words_copy)
-                               : a.words + p.x_words;
+                               : a.source_words + p.source_words;
   }
 
   // -------------------------------------------------------------- step.cuh
@@ -181,7 +182,7 @@ struct Block {
   /// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
   __device__ void gather_inputs(bool tail) const;
   /// Weighted inner products for W0: for every slot task and every listed gradient j the sum over
-  /// the task's slots of w_j * (x_j . x). weigh_terms adds these up to q_j.
+  /// the task's slots of w_j * (x_j . x). correction_factors adds these up to q_j.
   __device__ void gather_slots() const;
   /// d1(t) = g(y(t-2)) e, in shared memory and as this step's row of the listed d1; and the scores.
   __device__ void gather_errors(bool scored) const;
@@ -197,14 +198,14 @@ struct Block {
   /// The inner products of a source with the listed inputs, [term]. `version`: 0 to 5, modulo 3.
   __device__ float* inner_row(int version, int sequence, std::uint32_t source) const;
   /// Inner products of r(t-1) with the r of the listed gradients, slab by slab.
-  __device__ void gather_raw() const;
+  __device__ void representation_products() const;
   /// Inner products of c(h(t)) with its past, for all units that read c(h(t)) in step t+1.
   __device__ void publish_products() const;
 
   // -------------------------------------------------------------- corrections.cuh
 
   /// Computes q_j for W0 (skipped in a tail), and the weights of the listed d1 in y(t-1).
-  __device__ void weigh_terms(bool tail) const;
+  __device__ void correction_factors(bool tail) const;
   /// out[chunk][row] = sum, over the terms of the chunk, of factor(term) times the value of step
   /// t - (back + age) at place + row. One warp calls it.
   template <class Factor>

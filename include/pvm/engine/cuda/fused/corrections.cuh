@@ -5,9 +5,9 @@
 /// The corrections of a step's sums for the listed gradients, which the stored weights Z do not
 /// (fully) contain:
 ///
-///     W0 x    += sum over j of w_j (x_j . x) d0_j      q_j: weigh_terms; sum: correct_hidden
-///     W1^T d1 += sum over j of w_j (d1_j . d1) h_j     products: run_items; sum: correct_output
-///     y(t-1)  += sum over j of w_j (r_j . r) d1_j      factors: weigh_terms; sum: run_items
+///     W0 x    += sum over j of w_j (x_j . x) d0_j     q_j: correction_factors; sum: correct_hidden
+///     W1^T d1 += sum over j of w_j (d1_j . d1) h_j    products: run_items; sum: correct_output
+///     y(t-1)  += sum over j of w_j (r_j . r) d1_j     factors: correction_factors; sum: run_items
 ///
 /// q_j is the factor of d0_j. Of W1^T d1 only the hidden part is needed.
 
@@ -20,7 +20,7 @@
 namespace pvm::inline v0::detail::fused {
 
 template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::weigh_terms(bool tail) const {
+__device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(bool tail) const {
   const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
   const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
   const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.list;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::weigh_terms(bool tail)
   }
   const OutputBlock* blocks = list<OutputBlock>(p.blocks);
   const OutputUnit* units = list<OutputUnit>(p.output_units);
-  const RawTask* raws = list<RawTask>(p.raw_tasks);
+  const RepresentationTask* slab_tasks = list<RepresentationTask>(p.representation_tasks);
   const int rows = a.history_rows;
   const int listed = a.history * batch();
 #pragma unroll 1
@@ -56,13 +56,13 @@ __device__ __forceinline__ void Block<RG, Single, Known>::weigh_terms(bool tail)
       const float* table = layer_table(unit.layer) + a.period * a.terms;
       const int term = age * batch() + sequence_of(row, m);
 #pragma unroll 1
-      for (std::uint32_t s = 0; s < unit.raws; ++s) {
-        const float product = area[raws[unit.first_raw + s].out + term];
+      for (std::uint32_t s = 0; s < unit.slabs; ++s) {
+        const float product = area[slab_tasks[unit.first_task + s].out + term];
         const std::uint32_t phase = list<std::uint32_t>(p.phases)[block.first_phase + s];
         weight += table[phase_row(phase) + age] * (s == 0 ? product + 1.0F : product);
       }
     }
-    area[block.coef + row] = weight;
+    area[block.history_weights + row] = weight;
   }
 }
 
@@ -107,7 +107,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correct_hidden() const
   for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
     const int n = a.by_chunks.quotient(k);
     const HiddenUnit& unit = units[n];
-    correct(k - n * a.chunks, area + unit.corr, a.first_d0 + unit.unit * hidden(), 1,
+    correct(k - n * a.chunks, area + unit.corrections, a.first_d0 + unit.unit * hidden(), 1,
             [&](int term) { return area[unit.q + term]; });
   }
 }
@@ -121,7 +121,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correct_output() const
     const int n = a.by_chunks.quotient(k);
     const OutputUnit& unit = units[n];
     const float* table = layer_table(unit.layer);
-    correct(k - n * a.chunks, area + unit.corr, a.first_raw + unit.unit * hidden(), 3,
+    correct(k - n * a.chunks, area + unit.corrections, a.first_raw + unit.unit * hidden(), 3,
             [&](int term) {
               const int age = age_of(term);
               int m = now.history - 1 - age;

@@ -28,13 +28,14 @@ __device__ __forceinline__ float derive(int kind, float v) {
 
 /// The grid-wide barrier, in two halves: arrive, and wait until all blocks have arrived. `passed`
 /// counts the barriers since the engine was made; the counter is never reset and may wrap around.
-__device__ __forceinline__ void barrier_arrive(unsigned int* counter) {
+__device__ __forceinline__ void grid_barrier_arrive(unsigned int* counter) {
   __syncthreads();
   if (threadIdx.x == 0) add_one_release(counter);
 }
 /// Polls with relaxed loads and orders memory once at the end: an acquire load would invalidate the
 /// L1 cache at every poll.
-__device__ __forceinline__ void barrier_wait(const unsigned int* counter, unsigned int& passed) {
+__device__ __forceinline__ void grid_barrier_wait(const unsigned int* counter,
+                                                  unsigned int& passed) {
   if (threadIdx.x == 0) {
     const unsigned int target = ++passed * gridDim.x;
     while (static_cast<int>(load_relaxed(counter) - target) < 0) {

@@ -36,7 +36,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::finish_hidden() const 
     float* at = a.past + past_row(0, now.sequence) + unit.unit * hidden() + row;
     at[0] = squeeze(h);
     at[a.first_raw] = h;
-    area[unit.now + row] = squeeze(h);
+    area[unit.squeezed_h + row] = squeeze(h);
   }
 }
 
@@ -48,9 +48,9 @@ __device__ __forceinline__ void Block<RG, Single, Known>::finish_gradient() cons
     const int n = by_hidden(k);
     const OutputUnit& unit = units[n];
     const int row = k - n * hidden();
-    const float older = area[unit.older + row];
+    const float h_two_back = area[unit.h_two_back + row];
     a.past[past_row(0, now.sequence) + a.first_d0 + unit.unit * hidden() + row] =
-        derived(older) * total(unit.sum, row);
+        derived(h_two_back) * total(unit.sum, row);
   }
 }
 

@@ -82,11 +82,11 @@ __device__ __forceinline__ void Block<RG, Single, Known>::stage_gradients(const 
   const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
 #pragma unroll 2
   for (int k = threadIdx.x; k < count * each; k += step_threads) {
-    const int i = by_stage_row(k);
+    const int i = by_row_factors(k);
     const int inside = k - i * each;
     const int row = min((inside >> 3) * RG + min(inside & 7, RG - 1), hidden() - 1);
     const int n = age_of(base + i);
-    copy_word_async(area + p.rows + k,
+    copy_word_async(area + p.row_factors + k,
                     a.past + past_row(back + age(n), sequence_of(base + i, n)) + place + row);
   }
   // The first half of the threads copies the even terms, the second half the odd terms.
@@ -106,7 +106,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::stage_gradients(const 
       int m = now.history - 1 - old;
       m = m < 0 ? m + a.history : m;
       const unsigned int listed = static_cast<unsigned>(m * batch() + sequence) * p.column_count;
-      copy_word_async(area + p.stage + i * columns + c,
+      copy_word_async(area + p.column_factors + i * columns + c,
                       from + (output ? listed : past_row(from_back + old, sequence)));
     }
   }
@@ -119,9 +119,10 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_tiles(const Fold&
                                                                      const float4* source,
                                                                      float4* sink) const {
   const int width = static_cast<int>(fold.width);
-  const int first = part() * static_cast<int>(fold.each);
-  const int lanes = min(static_cast<int>(fold.each), width - first);
-  const float4* stage = reinterpret_cast<const float4*>(area + p.stage) + first + lane();
+  const int first = part() * static_cast<int>(fold.part_width);
+  const int lanes = min(static_cast<int>(fold.part_width), width - first);
+  const float4* column_factors =
+      reinterpret_cast<const float4*>(area + p.column_factors) + first + lane();
 #pragma unroll 1
   for (int g = group(); g < groups() && lane() < lanes; g += step_warps) {
     const int offset = g * RG * width + first * RG + lane();
@@ -131,11 +132,12 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_tiles(const Fold&
 #pragma unroll 2
     for (int i = 0; i < count; ++i) {
       const float f = factor(age_of(base + i));
-      float4 x = stage[i * width];
+      float4 x = column_factors[i * width];
       x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
-      const float4* rows = reinterpret_cast<const float4*>(area + p.rows) + (i * groups() + g) * 2;
-      const float4 low = rows[0];
-      const float4 high = rows[1];
+      const float4* row_factors =
+          reinterpret_cast<const float4*>(area + p.row_factors) + (i * groups() + g) * 2;
+      const float4 low = row_factors[0];
+      const float4 high = row_factors[1];
       const float d[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
       for (int r = 0; r < RG; ++r) {
@@ -163,7 +165,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_bias(const Fold& 
     float v = (base == 0 ? a.past_d1 : sink)[at + c];
 #pragma unroll 4
     for (int i = 0; i < count; ++i) {
-      v += factor(age_of(base + i)) * area[p.stage + i * columns + c];
+      v += factor(age_of(base + i)) * area[p.column_factors + i * columns + c];
     }
     sink[at + c] = v;
   }

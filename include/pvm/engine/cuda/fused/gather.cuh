@@ -58,7 +58,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::gather_slots() const {
         const bool real = i < static_cast<int>(task.count);
         const Slot slot = slots[task.first + (real ? i : 0)];
         product[i] = load_fresh(
-            inner_row(now.inner + 3 - static_cast<int>(slot.older), now.sequence, slot.source) +
+            inner_row(now.inner + 3 - static_cast<int>(slot.in_b_half), now.sequence, slot.source) +
             term);
         weight[i] = real ? weights[phase_row(slot.phase) + age] : 0.0F;
       }

@@ -53,10 +53,10 @@ __device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArgumen
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
 #pragma unroll 1
     for (std::uint32_t i = threadIdx.x; i < count; i += step_threads) {
-      copy[i] = a.words[p.x_words + i];
+      copy[i] = a.source_words[p.source_words + i];
     }
   }
-  if (threadIdx.x < p.layer_count) block.held()[threadIdx.x] = 0xffffffffU;
+  if (threadIdx.x < p.layer_count) block.table_numbers()[threadIdx.x] = 0xffffffffU;
   return block;
 }
 
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
   for (int ahead = 0; ahead < 3 && now.first + ahead < now.last; ++ahead) {
     block.convert_frame(ahead);
   }
-  barrier_arrive(a.barrier);
+  grid_barrier_arrive(a.barrier);
   block.move_resident(true);
 #pragma unroll 1
   for (;;) {
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
     if (!tail && now.frame > now.first) block.patch_products();
     block.open_tables();
     block.prefetch(one, two);
-    barrier_wait(a.barrier, now.passed);
+    grid_barrier_wait(a.barrier, now.passed);
     if (now.frame == now.first) {
       block.patch_products();
       __syncthreads();
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
       __syncthreads();
     }
     if (tail) break;
-    barrier_arrive(a.barrier);
+    grid_barrier_arrive(a.barrier);
     block.fold_step();
     // Three steps ahead: patch_products() reads a frame before the barrier wait of its step, and
     // the conversion must be complete in all blocks before the wait of the step before that.
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(step_threads, 1)
            k += step_threads) {
         const HiddenUnit& unit = units[k / hidden];
         const int row = k % hidden;
-        block.area[unit.now + row] =
+        block.area[unit.squeezed_h + row] =
             load_fresh(a.past + block.past_row(0, b) + unit.unit * hidden + row);
       }
       __syncthreads();

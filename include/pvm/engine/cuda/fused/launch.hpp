@@ -43,7 +43,7 @@ class StepLauncher {
           : 0;
 
   StepLauncher(int hidden, int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
-      : usual_(hidden == 49),
+      : has_49_hidden_(hidden == 49),
         tall_(rows_per_tile == 8),
         single_(single),
         blocks_(blocks),
@@ -100,7 +100,7 @@ class StepLauncher {
         }
       }
       if constexpr (Known::hidden == 0) {  // the number of most published networks
-        if (usual_) return f(StepKernels<7, true, NetworkConstants<49, Own>>{});
+        if (has_49_hidden_) return f(StepKernels<7, true, NetworkConstants<49, Own>>{});
       }
       tall_ ? f(StepKernels<8, true, Constants>{}) : f(StepKernels<7, true, Constants>{});
     }
@@ -109,7 +109,7 @@ class StepLauncher {
     return {dim3(static_cast<unsigned>(blocks_)), step_threads, shared_, stream};
   }
 
-  bool usual_, tall_, single_;
+  bool has_49_hidden_, tall_, single_;
   int blocks_;
   std::size_t shared_;
 };

@@ -21,11 +21,11 @@
 namespace pvm::inline v0::detail::fused {
 
 /// Completes a program whose lists and offsets are known.
-inline void Planner::finish(Draft& d) {
+inline void Planner::finish_program(Draft& d) {
   Program& p = d.program;
   sort_folds(d);
-  d.items = d.first;
-  d.items.insert(d.items.end(), d.second.begin(), d.second.end());
+  d.items = d.phase1_items;
+  d.items.insert(d.items.end(), d.phase2_items.begin(), d.phase2_items.end());
   d.warp_items.resize(d.items.size() * static_cast<std::size_t>(step_warps));
   count_lists(d);
   std::size_t words = (sizeof(Program) + 15) / 16 * 4;
@@ -38,7 +38,7 @@ inline void Planner::finish(Draft& d) {
   const std::size_t used = place_areas(d, words + d.folds.size() + 4);
   choose_residents(d, used);
   words += (d.resident_list.size() + 3) / 4 * 4;
-  p.words = u(words);
+  p.blob_words = u(words);
   p.resident = d.shared;  // behind the areas
   for (std::size_t k = 0; k < d.warp_items.size(); ++k) {
     d.warp_items[k] = for_warp(d.items[k % d.items.size()], static_cast<int>(k / d.items.size()),
@@ -58,11 +58,11 @@ inline void Planner::sort_folds(Draft& d) const {
 
 inline void Planner::count_lists(Draft& d) {
   Program& p = d.program;
-  p.first_items = u(d.first.size());
-  p.all_items = u(d.items.size());
+  p.phase1_item_count = u(d.phase1_items.size());
+  p.item_count = u(d.items.size());
   p.slot_task_count = u(d.slot_tasks.size());
   p.hidden_count = u(d.hidden_units.size());
-  p.raw_count = u(d.raw_tasks.size());
+  p.representation_count = u(d.representation_tasks.size());
   p.output_count = u(d.output_units.size());
   p.block_count = u(d.blocks.size());
   p.fold_count = u(d.folds.size());
@@ -79,7 +79,7 @@ void Planner::for_each_list(Draft& d, Visit visit) {
   visit(p.slot_tasks, d.slot_tasks);
   visit(p.slots, d.slots);
   visit(p.hidden_units, d.hidden_units);
-  visit(p.raw_tasks, d.raw_tasks);
+  visit(p.representation_tasks, d.representation_tasks);
   visit(p.output_units, d.output_units);
   visit(p.blocks, d.blocks);
   visit(p.phases, d.phases);
@@ -99,7 +99,7 @@ inline std::size_t Planner::place_areas(Draft& d, std::size_t blob_room) {
   const auto keep = [&](std::size_t floats, double most, u32& at) {
     at = d.shared;
     if (static_cast<double>(used + floats) > most * static_cast<double>(shared_floats_)) return 0U;
-    (void)d.take(floats);
+    (void)d.allocate(floats);
     used += (floats + 3) / 4 * 4;
     return 1U;
   };
@@ -132,23 +132,23 @@ inline void Planner::choose_residents(Draft& d, std::size_t used) const {
     if (!has_panel(item)) continue;
     due += share;
     if (due < 1) continue;
-    keep_resident(d, item, room);
+    make_resident(d, item, room);
     due -= 1;
   }
   for (const Item& item : d.items) {
-    if (has_panel(item)) keep_resident(d, item, room);
+    if (has_panel(item)) make_resident(d, item, room);
   }
   for (Item& item : d.items) {
     for (const Fold& fold : d.folds) {
       if (has_panel(item) && fold.weight == item.weight) item.resident = fold.resident;
     }
   }
-  mark_kept(d.items, total - p.resident_f4);
+  mark_stays_in_l2(d.items, total - p.resident_f4);
   p.resident_count = u(d.resident_list.size());
 }
 
 /// Makes an item's panel resident if it is not yet and fits into `room` (f4), which it reduces.
-inline void Planner::keep_resident(Draft& d, const Item& item, std::size_t& room) const {
+inline void Planner::make_resident(Draft& d, const Item& item, std::size_t& room) const {
   const std::size_t size = item.width * padded();
   const auto fold = std::find_if(d.folds.begin(), d.folds.end(),
                                  [&](const Fold& f) { return f.weight == item.weight; });
@@ -161,7 +161,7 @@ inline void Planner::keep_resident(Draft& d, const Item& item, std::size_t& room
 
 /// Marks the items whose weights the L2 cache is to keep: all listed d1, and an evenly spread share
 /// of the streamed panels. `streamed_f4`: size of all panels that are not resident.
-inline void Planner::mark_kept(std::vector<Item>& items, std::size_t streamed_f4) const {
+inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t streamed_f4) const {
   const double share = streamed_f4 == 0 ? 1.0
                                         : static_cast<double>(cache_bytes_ / 16 / jobs_.size()) /
                                               static_cast<double>(streamed_f4);
@@ -185,8 +185,8 @@ inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride
   const u32 whole = group + item.pass * u(static_cast<std::size_t>(step_warps));
   if (item.work == Work::none || whole >= u(static_cast<std::size_t>(shape_.groups))) return {};
   const u32 first_row = whole * u(static_cast<std::size_t>(shape_.rows_per_tile));
-  const u32 first = part * item.each;
-  const u32 lanes = first < item.width ? std::min(item.each, item.width - first) : 0;
+  const u32 first = part * item.part_width;
+  const u32 lanes = first < item.width ? std::min(item.part_width, item.width - first) : 0;
   const bool history = item.work == Work::history;
   const bool has = first_row < item.rows;
   u32 flags = item.flags | (has ? u32{has_rows} : 0U);
@@ -200,15 +200,15 @@ inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride
       from + (history ? first_row * history_stride + first
                       : first_row * item.width +
                             first * u(static_cast<std::size_t>(shape_.rows_per_tile)));
-  return {offset, (item.vec + first) | lanes << 16 | flags << 22,
-          (item.coef + first_row) | (item.sum + part * u(padded()) + first_row) << 16,
+  return {offset, (item.column_vector + first) | lanes << 16 | flags << 22,
+          (item.row_vector + first_row) | (item.sum + part * u(padded()) + first_row) << 16,
           item.y + group * item.y_stride + first};
 }
 
 /// Appends the program's blob to those of the other SMs.
 inline void Planner::write_blob(Draft& d) {
   const Program& p = d.program;
-  std::vector<u32> blob(p.words);
+  std::vector<u32> blob(p.blob_words);
   std::memcpy(blob.data(), &p, sizeof(p));
   const auto put = [&](u32 at, const auto& list) {
     if (!list.empty()) std::memcpy(blob.data() + at, list.data(), list.size() * sizeof(list[0]));

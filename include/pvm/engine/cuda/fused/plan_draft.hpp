@@ -27,17 +27,17 @@ enum class Work : std::uint32_t {
 /// count float4, others floats. Offsets other than `weight` and `resident` are in Block::area;
 /// plan_places.hpp completes them.
 struct Item {
-  std::uint32_t weight;    ///< f4 in the arena; in past_d1 for Work::history
-  std::int32_t resident;   ///< f4 in Block::resident, or -1
-  std::uint32_t width;     ///< f4 columns
-  std::uint32_t each;      ///< f4 columns of one part
-  std::uint32_t rows;      ///< rows that exist
-  std::uint32_t vec;       ///< f4: the column vector (x or d1)
-  std::uint32_t coef;      ///< the row vector (r, or the weights of the listed d1)
-  std::uint32_t sum;       ///< where row sums go, [part][padded rows]
-  std::uint32_t y;         ///< f4: partial y, [row group of a pass][y_stride]
-  std::uint32_t y_stride;  ///< f4
-  std::uint32_t pass;      ///< 0 to passes - 1
+  std::uint32_t weight;         ///< f4 in the arena; in past_d1 for Work::history
+  std::int32_t resident;        ///< f4 in Block::resident, or -1
+  std::uint32_t width;          ///< f4 columns
+  std::uint32_t part_width;     ///< f4 columns of one part
+  std::uint32_t rows;           ///< rows that exist
+  std::uint32_t column_vector;  ///< f4: x or d1
+  std::uint32_t row_vector;     ///< r, or the weights of the listed d1
+  std::uint32_t sum;            ///< where row sums go, [part][padded rows]
+  std::uint32_t y;              ///< f4: partial y, [row group of a pass][y_stride]
+  std::uint32_t y_stride;       ///< f4
+  std::uint32_t pass;           ///< 0 to passes - 1
   Work work;
   std::uint32_t flags;  ///< item flags, see program.hpp
   std::uint32_t slab;   ///< of the listed d1, for Work::history
@@ -45,11 +45,11 @@ struct Item {
 
 /// The lists of an SM before they are packed into its blob; Program describes them.
 struct Draft {
-  std::vector<Item> first, second;  ///< items of phase 1, of phase 2
+  std::vector<Item> phase1_items, phase2_items;
   std::vector<SlotTask> slot_tasks;
   std::vector<Slot> slots;
   std::vector<HiddenUnit> hidden_units;
-  std::vector<RawTask> raw_tasks;
+  std::vector<RepresentationTask> representation_tasks;
   std::vector<OutputUnit> output_units;
   std::vector<OutputBlock> blocks;
   std::vector<std::uint32_t> phases;
@@ -76,7 +76,7 @@ struct Draft {
     return at;
   }
   /// Takes room for `floats` floats, aligned to 16 bytes, in Block::area; returns its offset.
-  std::uint32_t take(std::size_t floats) {
+  std::uint32_t allocate(std::size_t floats) {
     const std::uint32_t at = shared;
     shared += static_cast<std::uint32_t>((floats + 3) / 4 * 4);
     return at;

@@ -17,8 +17,8 @@
 
 namespace pvm::inline v0::detail::fused {
 
-/// Adds W0 of unit `id` to the draft. `x_start`: index of the SM's first word in x_words.
-inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
+/// Adds W0 of unit `id` to the draft. `x_start`: index of the SM's first word in source_words.
+inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
   const std::vector<Piece> pieces = pieces_of(id);
   HiddenUnit unit = new_hidden_unit(d, id);
   // Groups of about equal length, each at most as wide as a panel if its pieces allow it.
@@ -33,12 +33,12 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
         group + 1 >= wanted ? most
                             : std::min(most, (inputs - done) / (wanted - group) + hidden() / 2);
     const std::size_t count = fitting(left, goal, most);
-    const Group together{new_phase(d), x_words.size()};
+    const Group together{new_phase(d), source_words.size()};
     list_sources(d, left.first(count), together.phase);
-    done += x_words.size() - together.start;
+    done += source_words.size() - together.start;
     add_slot_tasks(d, count, unit.layer);
-    while ((x_words.size() - together.start) % 4 != 0) {
-      x_words.push_back(zero_word());
+    while ((source_words.size() - together.start) % 4 != 0) {
+      source_words.push_back(zero_word());
       x_reference.push_back(-1);
     }
     cut_group(d, unit, together, x_start, items);
@@ -50,7 +50,7 @@ inline void Planner::gather_hidden(Draft& d, u32 id, std::size_t x_start) {
     for (std::size_t k = 0; k < items.size(); ++k) {
       items[k].pass = u(static_cast<std::size_t>(pass));
       items[k].flags = (k == 0 ? starts_sum : 0) | (k + 1 == items.size() ? ends_sum : 0);
-      d.first.push_back(items[k]);
+      d.phase1_items.push_back(items[k]);
     }
   }
 }
@@ -62,8 +62,8 @@ inline std::vector<Planner::Piece> Planner::pieces_of(u32 id) const {
   const auto base = static_cast<std::size_t>(unit.base);
   std::vector<Piece> pieces;
   std::size_t at = 0;
-  const auto hidden_piece = [&](u32 source, u32 older) {
-    pieces.push_back({source, older, 1 + older, shape_.squeezed(source * h), h, at});
+  const auto hidden_piece = [&](u32 source, u32 in_b_half) {
+    pieces.push_back({source, in_b_half, 1 + in_b_half, shape_.squeezed(source * h), h, at});
     at += h;
   };
   if (unit.layer == 0) {
@@ -88,11 +88,11 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   made.unit = id;
   made.layer = d.local_layer(unit.layer);
   made.patch = unit.layer == 0 ? id : Slot::none;
-  made.sum = d.take(static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
-  made.corr = made.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
+  made.sum = d.allocate(static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
+  made.corrections = made.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
   if (made.patch != Slot::none) d.patches.push_back(made.patch);
-  made.q = d.take(static_cast<std::size_t>(shape_.list));
-  made.now = d.take(static_cast<std::size_t>(2 * shape_.padded));
+  made.q = d.allocate(static_cast<std::size_t>(shape_.list));
+  made.squeezed_h = d.allocate(static_cast<std::size_t>(2 * shape_.padded));
   made.first_task = u(d.slot_tasks.size());
   return made;
 }
@@ -114,10 +114,10 @@ inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t g
 inline void Planner::list_sources(Draft& d, std::span<const Piece> pieces, u32 phase) {
   for (const Piece& piece : pieces) {
     for (std::size_t k = 0; k < piece.length; ++k) {
-      x_words.push_back(word(piece.back, piece.place + k));
+      source_words.push_back(word(piece.back, piece.place + k));
       x_reference.push_back(static_cast<std::int32_t>(piece.reference + k));
     }
-    d.slots.push_back({piece.source, phase, piece.older});
+    d.slots.push_back({piece.source, phase, piece.in_b_half});
   }
 }
 
@@ -126,15 +126,15 @@ inline void Planner::add_slot_tasks(Draft& d, std::size_t slots, u32 layer) cons
   for (std::size_t slot = d.slots.size() - slots; slot < d.slots.size(); slot += slots_per_task) {
     const std::size_t count = std::min<std::size_t>(slots_per_task, d.slots.size() - slot);
     d.slot_tasks.push_back(
-        {u(slot), u(count), layer, d.take(static_cast<std::size_t>(shape_.list))});
+        {u(slot), u(count), layer, d.allocate(static_cast<std::size_t>(shape_.list))});
   }
 }
 
-/// Cuts the columns of a group, which are the last ones in x_words, into panels of about equal
-/// width, with an item and a fold each.
+/// Cuts the columns of a group, which are the last ones in source_words, into panels of about
+/// equal width, with an item and a fold each.
 inline void Planner::cut_group(Draft& d, const HiddenUnit& unit, const Group& group,
                                std::size_t x_start, std::vector<Item>& items) {
-  const std::size_t columns_f4 = (x_words.size() - group.start) / 4;
+  const std::size_t columns_f4 = (source_words.size() - group.start) / 4;
   const std::size_t panel_f4 = static_cast<std::size_t>(shape_.panel_columns()) / 4;
   const std::size_t cuts = (columns_f4 + panel_f4 - 1) / panel_f4;
   for (std::size_t cut = 0, from = 0; cut < cuts; ++cut) {
@@ -145,14 +145,14 @@ inline void Planner::cut_group(Draft& d, const HiddenUnit& unit, const Group& gr
     item.weight = weight;
     item.resident = -1;
     item.width = u(width);
-    item.each = each(item.width);
+    item.part_width = part_width(item.width);
     item.rows = u(padded());
-    item.vec = u((group.start - x_start) / 4 + from);
+    item.column_vector = u((group.start - x_start) / 4 + from);
     item.sum = unit.sum;
     item.work = Work::hidden;
     items.push_back(item);
-    d.folds.push_back({weight, -1, u(width), each(u(width)), unit.layer, group.phase, unit.unit, 0,
-                       u(group.start - x_start + from * 4), 0});
+    d.folds.push_back({weight, -1, u(width), part_width(u(width)), unit.layer, group.phase,
+                       unit.unit, 0, u(group.start - x_start + from * 4), 0});
     from += width;
   }
 }

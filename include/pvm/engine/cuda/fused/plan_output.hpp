@@ -16,7 +16,7 @@
 namespace pvm::inline v0::detail::fused {
 
 /// Adds W1 of unit `id` to the draft.
-inline void Planner::gather_output(Draft& d, u32 id) {
+inline void Planner::add_output_unit(Draft& d, u32 id) {
   OutputUnit unit{};
   unit.unit = id;
   unit.layer = d.local_layer(net_.units[id].layer);
@@ -35,8 +35,8 @@ inline void Planner::gather_output(Draft& d, u32 id) {
     Item item{};
     item.resident = -1;
     item.width = width;
-    item.vec = first_column / 4 + from;
-    item.each = each(width);
+    item.column_vector = first_column / 4 + from;
+    item.part_width = part_width(width);
     item.y = first_column / 4 + from;
     const u32 sum_flags = (cut == 0 ? starts_sum : 0) | (cut + 1 == cuts ? ends_sum : 0);
     add_slabs(d, unit, block, item, from, sum_flags);
@@ -48,7 +48,7 @@ inline void Planner::gather_output(Draft& d, u32 id) {
   d.output_units.push_back(unit);
 }
 
-/// Lists the source words of r(t-1), slab by slab, and of h(t-2), and the raw tasks.
+/// Lists the source words of r(t-1), slab by slab, and of h(t-2), and the representation tasks.
 inline void Planner::list_representation(Draft& d, OutputUnit& unit) const {
   const std::size_t h = hidden();
   const auto list = [&](u32 source, u32 back) {
@@ -56,15 +56,15 @@ inline void Planner::list_representation(Draft& d, OutputUnit& unit) const {
       d.r_words.push_back(i < h ? word(back, shape_.raw(source * h + i)) : zero_word());
     }
   };
-  unit.first_raw = u(d.raw_tasks.size());
-  unit.raws = slabs(unit.unit);
+  unit.first_task = u(d.representation_tasks.size());
+  unit.slabs = slabs(unit.unit);
   unit.r = u(d.r_words.size());
-  for (u32 slab = 0; slab < unit.raws; ++slab) {
+  for (u32 slab = 0; slab < unit.slabs; ++slab) {
     const u32 source = slab_source(unit.unit, slab);
     list(source, slab_back(slab));
-    d.raw_tasks.push_back({source, slab_back(slab), 0});
+    d.representation_tasks.push_back({source, slab_back(slab), 0});
   }
-  unit.older = u(d.r_words.size());
+  unit.h_two_back = u(d.r_words.size());
   list(unit.unit, 2);
   while (d.r_words.size() % 4 != 0) d.r_words.push_back(zero_word());
 }
@@ -78,9 +78,9 @@ inline Planner::u32 Planner::list_targets(Draft& d, u32 id) const {
   const auto base = static_cast<std::size_t>(unit.base);
   const auto target = [&](std::size_t o) {
     const std::size_t k = o % base;
-    const u32 older = o < base ? 0 : 1;
-    if (unit.layer == 0) return word(older, shape_.pixel(id * base + k));
-    return word(1 + older, shape_.squeezed(net_.primary[id][k / h] * h + k % h));
+    const u32 in_b_half = o < base ? 0 : 1;
+    if (unit.layer == 0) return word(in_b_half, shape_.pixel(id * base + k));
+    return word(1 + in_b_half, shape_.squeezed(net_.primary[id][k / h] * h + k % h));
   };
   const u32 first_column = u(d.targets.size());
   for (std::size_t o = 0; o < (outputs + 3) / 4 * 4; ++o) {
@@ -96,19 +96,19 @@ inline Planner::u32 Planner::list_targets(Draft& d, u32 id) const {
 /// end with this block.
 inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& block, Item item,
                                u32 from, u32 sum_flags) {
-  for (u32 slab = 0; slab < unit.raws; ++slab) {
+  for (u32 slab = 0; slab < unit.slabs; ++slab) {
     const u32 phase = new_phase(d);
     d.phases.push_back(phase);
     if (slab == 0) block.phase = phase;
     item.weight = new_panel({unit.unit, true, slab, from * 4, item.width, 0, phase});
     item.rows = u(padded());
-    item.coef = unit.r + slab * u(padded());
+    item.row_vector = unit.r + slab * u(padded());
     item.work = slab == 0 ? Work::output : Work::context;
-    item.sum = block.unit;  // index of the unit until placed_second
+    item.sum = block.unit;  // index of the unit until placed_phase2_items
     item.flags = slab == 0 ? sum_flags : 0;
-    d.second.push_back(item);
-    d.folds.push_back({item.weight, -1, item.width, item.each, unit.layer, phase,
-                       slab_source(unit.unit, slab), slab_back(slab), item.vec * 4,
+    d.phase2_items.push_back(item);
+    d.folds.push_back({item.weight, -1, item.width, item.part_width, unit.layer, phase,
+                       slab_source(unit.unit, slab), slab_back(slab), item.column_vector * 4,
                        slab == 0 ? 1U : 0U});
   }
 }
@@ -118,15 +118,15 @@ inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& bl
 inline void Planner::add_history(Draft& d, const Item& columns) const {
   for (int slab = 0; slab < shape_.history_slabs; ++slab) {
     Item past = columns;
-    past.weight = columns.vec;  // placed_first completes this and the next two
+    past.weight = columns.column_vector;  // placed_phase1_items completes this and the next two
     const int rows = shape_.history * shape_.batch + 1 - slab * shape_.padded;
     past.rows = u(static_cast<std::size_t>(std::min(rows, shape_.padded)));
-    past.coef = u(static_cast<std::size_t>(slab) * padded());
+    past.row_vector = u(static_cast<std::size_t>(slab) * padded());
     past.sum = u(d.blocks.size());  // index of the block
     past.work = Work::history;
     past.slab = u(static_cast<std::size_t>(slab));
     past.flags = starts_sum | ends_sum | (slab == 0 ? starts_y : 0);
-    d.first.push_back(past);
+    d.phase1_items.push_back(past);
   }
 }
 

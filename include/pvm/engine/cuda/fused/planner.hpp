@@ -31,7 +31,7 @@ struct Panel {
   std::uint32_t unit = 0;
   bool output = false;       ///< W1 (transposed) rather than W0
   std::uint32_t slab = 0;    ///< W1: 0 for the unit's hidden rows, s > 0 for context source s - 1
-  std::uint32_t column = 0;  ///< first column. W0: index into x_words; W1: output of the unit
+  std::uint32_t column = 0;  ///< first column. W0: index into source_words; W1: output of the unit
   std::uint32_t width = 0;   ///< f4 columns
   std::uint32_t weight = 0;  ///< f4 in the arena
   std::uint32_t phase = 0;   ///< the panel folds at the steps that are this modulo R
@@ -59,8 +59,8 @@ class Planner {
   std::vector<Panel> panels;                ///< in the order of the arena
   std::vector<std::uint32_t> blobs;         ///< the programs of all SMs
   std::vector<std::uint32_t> blob_start;    ///< [SM]: offset of its program, in words
-  std::vector<std::uint32_t> x_words;       ///< source words of x, r and the targets, SM by SM
-  std::vector<std::int32_t> x_reference;    ///< by index into x_words: column of W0, or -1
+  std::vector<std::uint32_t> source_words;  ///< source words of x, r and the targets, SM by SM
+  std::vector<std::int32_t> x_reference;    ///< by index into source_words: column of W0, or -1
   std::vector<std::size_t> history_start;   ///< [unit]: offset of row 0 of its listed d1, in floats
   std::vector<std::size_t> history_stride;  ///< [unit]: floats from one row to the next
   std::vector<std::uint32_t> output_start;  ///< [unit]: column of its first y
@@ -80,14 +80,14 @@ class Planner {
   };
   /// The consecutive values of one source in a unit's x.
   struct Piece {
-    std::uint32_t source, older, back;  // see Slot; x(t) holds values of step t - back
+    std::uint32_t source, in_b_half, back;  // see Slot; x(t) holds values of step t - back
     // Index of the first value in a row of the past; how many; first column of W0, reference order.
     std::size_t place, length, reference;
   };
   /// A group of consecutive pieces that fold at the same steps.
   struct Group {
     std::uint32_t phase;
-    std::size_t start;  // index of its first column in x_words
+    std::size_t start;  // index of its first column in source_words
   };
   using u32 = std::uint32_t;
   static u32 u(std::size_t v) { return static_cast<u32>(v); }
@@ -107,7 +107,7 @@ class Planner {
   }
   static u32 slab_back(u32 slab) { return slab == 0 ? 1U : 2U; }
   /// f4 columns of one part of a panel that is `width` f4 wide.
-  [[nodiscard]] u32 each(u32 width) const { return (width + u(parts()) - 1) / u(parts()); }
+  [[nodiscard]] u32 part_width(u32 width) const { return (width + u(parts()) - 1) / u(parts()); }
   /// Deals phases out round robin, so that an SM folds about as much in every step.
   u32 new_phase(Draft& d) const {
     return d.next_phase++ % u(static_cast<std::size_t>(shape_.period));
@@ -149,34 +149,34 @@ class Planner {
   void write_program(const std::vector<Job>& jobs) {
     Draft d;
     Program& p = d.program;
-    p.x_words = u(x_words.size());
-    const std::size_t x_start = x_words.size();
+    p.source_words = u(source_words.size());
+    const std::size_t x_start = source_words.size();
     for (const Job& job : jobs) {
-      if (!job.output) gather_hidden(d, job.unit, x_start);
+      if (!job.output) add_hidden_unit(d, job.unit, x_start);
     }
-    p.x_count = u(x_words.size() - x_start);
-    p.x = d.take(p.x_count);
+    p.x_count = u(source_words.size() - x_start);
+    p.x = d.allocate(p.x_count);
     for (const Job& job : jobs) {
-      if (job.output) gather_output(d, job.unit);
+      if (job.output) add_output_unit(d, job.unit);
     }
     p.r_count = u(d.r_words.size());
-    const u32 r_at = d.take(p.r_count);
+    const u32 r_at = d.allocate(p.r_count);
     if (r_at != p.x + p.x_count) throw Error(Fault::usage, "internal: r must follow x");
-    x_words.insert(x_words.end(), d.r_words.begin(), d.r_words.end());
-    x_words.insert(x_words.end(), d.targets.begin(), d.targets.end());
-    x_reference.resize(x_words.size(), -1);
+    source_words.insert(source_words.end(), d.r_words.begin(), d.r_words.end());
+    source_words.insert(source_words.end(), d.targets.begin(), d.targets.end());
+    x_reference.resize(source_words.size(), -1);
     place_outputs(d);
-    p.d1 = d.take(p.column_count);
-    p.stage = d.take(fold_stage_floats);
-    p.rows = d.take(static_cast<std::size_t>(16 * shape_.groups * 8));
-    p.terms = d.take(d.layers.size());
-    p.now = d.take(32);  // struct Now
+    p.d1 = d.allocate(p.column_count);
+    p.column_factors = d.allocate(fold_stage_floats);
+    p.row_factors = d.allocate(static_cast<std::size_t>(16 * shape_.groups * 8));
+    p.table_numbers = d.allocate(d.layers.size());
+    p.now = d.allocate(32);  // struct Now
     fix_offsets(d, r_at);
-    finish(d);
+    finish_program(d);
   }
 
   // plan_hidden.hpp: W0 of a unit
-  void gather_hidden(Draft& d, u32 id, std::size_t x_start);
+  void add_hidden_unit(Draft& d, u32 id, std::size_t x_start);
   [[nodiscard]] std::vector<Piece> pieces_of(u32 id) const;
   [[nodiscard]] HiddenUnit new_hidden_unit(Draft& d, u32 id) const;
   static std::size_t fitting(std::span<const Piece> pieces, std::size_t goal, std::size_t most);
@@ -186,7 +186,7 @@ class Planner {
                  std::vector<Item>& items);
 
   // plan_output.hpp: W1 of a unit
-  void gather_output(Draft& d, u32 id);
+  void add_output_unit(Draft& d, u32 id);
   void list_representation(Draft& d, OutputUnit& unit) const;
   u32 list_targets(Draft& d, u32 id) const;
   void add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& block, Item item, u32 from,
@@ -197,19 +197,19 @@ class Planner {
   void place_outputs(Draft& d);
   void fix_offsets(Draft& d, u32 r_at) const;
   void place_sums(Draft& d, u32 r_at) const;
-  [[nodiscard]] std::vector<Item> placed_first(const Draft& d) const;
-  [[nodiscard]] std::vector<Item> placed_second(const Draft& d, u32 r_at) const;
+  [[nodiscard]] std::vector<Item> placed_phase1_items(const Draft& d) const;
+  [[nodiscard]] std::vector<Item> placed_phase2_items(const Draft& d, u32 r_at) const;
 
   // plan_blob.hpp: the resident panels, and the blob
-  void finish(Draft& d);
+  void finish_program(Draft& d);
   void sort_folds(Draft& d) const;
   static void count_lists(Draft& d);
   template <class Visit>
   static void for_each_list(Draft& d, Visit visit);
   std::size_t place_areas(Draft& d, std::size_t blob_room);
   void choose_residents(Draft& d, std::size_t used) const;
-  void keep_resident(Draft& d, const Item& item, std::size_t& room) const;
-  void mark_kept(std::vector<Item>& items, std::size_t streamed_f4) const;
+  void make_resident(Draft& d, const Item& item, std::size_t& room) const;
+  void mark_stays_in_l2(std::vector<Item>& items, std::size_t streamed_f4) const;
   [[nodiscard]] WarpItem for_warp(const Item& item, int warp, u32 history_stride) const;
   void write_blob(Draft& d);
 

@@ -60,10 +60,10 @@ __device__ __forceinline__ float* Block<RG, Single, Known>::inner_row(int versio
 }
 
 template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::gather_raw() const {
-  const RawTask* tasks = list<RawTask>(p.raw_tasks);
+__device__ __forceinline__ void Block<RG, Single, Known>::representation_products() const {
+  const RepresentationTask* tasks = list<RepresentationTask>(p.representation_tasks);
   inner_products(
-      static_cast<int>(p.raw_count), hidden(),
+      static_cast<int>(p.representation_count), hidden(),
       [&](int k, int o) {
         return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), now.sequence) +
                           a.first_raw + tasks[k].source * hidden() + o);
@@ -77,7 +77,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::publish_products() con
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
   inner_products(
       static_cast<int>(p.hidden_count), hidden(),
-      [&](int k, int o) { return area[units[k].now + o]; },
+      [&](int k, int o) { return area[units[k].squeezed_h + o]; },
       [&](int k) { return make_uint2(units[k].unit * hidden(), 0); },
       [&](int k, int term) {
         return inner_row(now.inner + 1, now.sequence, units[k].unit) + term;

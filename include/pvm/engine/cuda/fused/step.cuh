@@ -50,14 +50,15 @@ __device__ __forceinline__ void Block<RG, Single, Known>::open_tables() const {
   const std::uint32_t* layers = list<std::uint32_t>(p.layer_list);
   std::uint32_t mine = 0;
   if (threadIdx.x < p.layer_count) mine = __ldg(index + layers[threadIdx.x]);
-  const bool changed = threadIdx.x < p.layer_count && mine != held()[threadIdx.x];
+  const bool changed = threadIdx.x < p.layer_count && mine != table_numbers()[threadIdx.x];
   if (!__syncthreads_or(changed)) return;
-  if (changed) held()[threadIdx.x] = mine;
+  if (changed) table_numbers()[threadIdx.x] = mine;
   __syncthreads();
   if (p.tables_shared != 0) {
 #pragma unroll 1
     for (std::uint32_t l = 0; l < p.layer_count; ++l) {
-      const float* from = now.coefficients + static_cast<std::size_t>(held()[l]) * a.table_stride;
+      const float* from =
+          now.coefficients + static_cast<std::size_t>(table_numbers()[l]) * a.table_stride;
       float* to = area + p.tables + l * a.table_stride;
 #pragma unroll 2
       for (int i = threadIdx.x; i < a.table_stride; i += step_threads) to[i] = __ldg(from + i);
@@ -75,9 +76,9 @@ __device__ __forceinline__ void Block<RG, Single, Known>::step_sequence(bool aga
     gather_slots();
     gather_errors(now.scored[now.frame * batch() + now.sequence] != 0);
   }
-  gather_raw();
+  representation_products();
   __syncthreads();
-  weigh_terms(tail);
+  correction_factors(tail);
   __syncthreads();
   if (!tail) {
     if (now.sequence == 0) stage_first_fold();

@@ -17,13 +17,13 @@ namespace pvm::inline v0::detail::fused {
 
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ int Block<RG, Single, Known>::lanes_of(const WarpItem& item) {
-  return static_cast<int>(item.what >> 16 & 63U);
+  return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, const WarpItem& item,
                                                                bool tail) const {
-  const std::uint32_t flags = item.what >> 22;
+  const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
   if ((flags & in_shared) != 0) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, c
       (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
   // evict-first policy, so that it does not evict that part.
-  const unsigned long long policy = (flags & stays_in_l2) != 0 ? leaves_last() : leaves_first();
+  const unsigned long long policy = (flags & stays_in_l2) != 0 ? evict_last() : evict_first();
 #pragma unroll
   for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
 }
@@ -76,14 +76,15 @@ template <int RG, bool Single, class Known>
 __device__ __forceinline__ void Block<RG, Single, Known>::compute(const Tile<RG>& tile,
                                                                   const WarpItem& item,
                                                                   float (&sums)[RG]) const {
-  const std::uint32_t flags = item.what >> 22;
+  const std::uint32_t flags = item.vector_lanes_flags >> 22;
   if ((flags & starts_sum) != 0) {
 #pragma unroll
     for (int r = 0; r < RG; ++r) sums[r] = 0;
   }
   if (lane() < lanes_of(item)) {
     if ((flags & makes_sums) != 0) {
-      const float4 x = reinterpret_cast<const float4*>(area)[(item.what & 0xffffU) + lane()];
+      const float4 x =
+          reinterpret_cast<const float4*>(area)[(item.vector_lanes_flags & 0xffffU) + lane()];
 #pragma unroll
       for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
     }
@@ -91,7 +92,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::compute(const Tile<RG>
   }
   if ((flags & ends_sum) != 0) {
     __syncwarp();
-    sum_rows(sums, area + (item.places >> 16));
+    sum_rows(sums, area + (item.row_vector_and_sums >> 16));
   }
 }
 
@@ -102,10 +103,10 @@ __device__ __forceinline__ void Block<RG, Single, Known>::add_to_y(const Tile<RG
   float4* at = y_part + item.y + lane();
   float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
   if ((flags & has_rows) != 0) {
-    const float* coef = area + (item.places & 0xffffU);
+    const float* row_vector = area + (item.row_vector_and_sums & 0xffffU);
 #pragma unroll
     for (int r = 0; r < RG; ++r) {
-      const float c = coef[r];
+      const float c = row_vector[r];
       sum.x += c * tile.w[r].x;
       sum.y += c * tile.w[r].y;
       sum.z += c * tile.w[r].z;
@@ -126,9 +127,9 @@ __device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, 
   for (int r = 0; r < RG; ++r) sums[r] = 0;
 #pragma unroll 1
   for (std::uint32_t i = 0;; i += 2) {
-    if (i == p.first_items) middle();
-    if (i == p.all_items) break;
-    const bool wraps = i + 2 == p.all_items;
+    if (i == p.phase1_item_count) middle();
+    if (i == p.item_count) break;
+    const bool wraps = i + 2 == p.item_count;
     const std::uint32_t next = wraps ? 0 : i + 2;
     const WarpItem first = items[i], second = items[i + 1];
     compute(one, first, sums);
@@ -140,7 +141,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, 
 
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ const WarpItem* Block<RG, Single, Known>::warp_items() const {
-  return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.all_items;
+  return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
 template <int RG, bool Single, class Known>
@@ -148,7 +149,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::prefetch(Tile<RG>& one
                                                                    Tile<RG>& two) const {
   one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
   two = Tile<RG>{};
-  if (p.all_items == 0) return;
+  if (p.item_count == 0) return;
   const WarpItem* items = warp_items();
   load(one, items[0], false);
   load(two, items[1], false);

@@ -54,9 +54,9 @@ class WeightMap {
   template <class Visit>
   void visit_tile(const Panel& panel, int group, int part, Visit visit) const {
     const int width = static_cast<int>(panel.width);
-    const int each = (width + shape_.parts - 1) / shape_.parts;
-    const int first = part * each;
-    const int lanes = std::min(each, width - first);
+    const int part_width = (width + shape_.parts - 1) / shape_.parts;
+    const int first = part * part_width;
+    const int lanes = std::min(part_width, width - first);
     const Unit& unit = net_.units[panel.unit];
     for (int r = 0; r < shape_.rows_per_tile; ++r) {
       const int row = group * shape_.rows_per_tile + r;
@@ -77,7 +77,8 @@ class WeightMap {
   static constexpr std::size_t none = ~std::size_t{0};
 
   /// The reference index of an element of a panel, or `none` for padding. `row`: hidden row of the
-  /// panel. `column`: for W0 an index into the planner's x_words, for W1 an output of the unit.
+  /// panel. `column`: for W0 an index into the planner's source_words, for W1 an output of the
+  /// unit.
   [[nodiscard]] std::size_t find(const Panel& panel, const Unit& unit, int row,
                                  std::uint32_t column) const {
     const auto i = static_cast<std::size_t>(row);

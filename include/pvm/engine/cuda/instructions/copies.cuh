@@ -62,11 +62,11 @@ inline constexpr bool has_bulk_copies = PVM_BULK_COPIES != 0;
 /// An mbarrier: a barrier in shared memory that opens when a fixed number of threads have arrived
 /// and all bytes of bulk copies that these threads announced have been copied. It then starts its
 /// next phase.
-using CopyBarrier = unsigned long long;
+using MBarrier = unsigned long long;
 
 /// Initialises the barrier for `arrivals` arrivals per phase. One thread calls it; __syncthreads
 /// must follow before other threads use the barrier.
-__device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
+__device__ __forceinline__ void mbarrier_init(MBarrier* barrier, unsigned int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                : "memory");
 #if PVM_BULK_COPIES
@@ -74,7 +74,7 @@ __device__ __forceinline__ void barrier_init(CopyBarrier* barrier, unsigned int 
 #endif
 }
 /// Arrives, and announces `bytes` bytes of bulk copies that the barrier also waits for.
-__device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned int bytes) {
+__device__ __forceinline__ void mbarrier_expect(MBarrier* barrier, unsigned int bytes) {
 #if PVM_BULK_COPIES
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
@@ -83,14 +83,14 @@ __device__ __forceinline__ void barrier_expect(CopyBarrier* barrier, unsigned in
 #endif
 }
 /// Arrives at the barrier, without waiting.
-__device__ __forceinline__ void barrier_arrive(CopyBarrier* barrier) {
+__device__ __forceinline__ void mbarrier_arrive(MBarrier* barrier) {
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(
                    shared_address(barrier))
                : "memory");
 }
 /// Makes the thread arrive asynchronously, as soon as all cp.async copies that it has issued so far
 /// have completed. Counts as one of the arrivals that the barrier was initialised with.
-__device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
+__device__ __forceinline__ void mbarrier_arrive_after_copies(MBarrier* barrier) {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
@@ -99,7 +99,7 @@ __device__ __forceinline__ void copies_arrive(CopyBarrier* barrier) {
 /// Waits until the phase with this parity is complete: 0 for the first phase, 1 for the second, 0
 /// for the third, and so on. From compute capability 9.0 on, the thread sleeps for up to 10 ms at a
 /// time, because polling would take issue slots from other warps.
-__device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
+__device__ __forceinline__ void mbarrier_wait(MBarrier* barrier, unsigned int parity) {
   unsigned int open;
   do {
 #if PVM_BULK_COPIES
@@ -122,9 +122,9 @@ __device__ __forceinline__ void barrier_wait(CopyBarrier* barrier, unsigned int 
   } while (open == 0);
 }
 /// Bulk copy from global to shared memory, issued by one thread. `bytes` is a multiple of 16, both
-/// addresses are aligned to 16 bytes; its bytes count for `barrier`, see `barrier_expect`.
+/// addresses are aligned to 16 bytes; its bytes count for `barrier`, see `mbarrier_expect`.
 __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
-                                                unsigned int bytes, CopyBarrier* barrier) {
+                                                unsigned int bytes, MBarrier* barrier) {
 #if PVM_BULK_COPIES
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -135,7 +135,7 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 }
 
 __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global,
-                                                unsigned int bytes, CopyBarrier* barrier,
+                                                unsigned int bytes, MBarrier* barrier,
                                                 unsigned long long policy) {
 #if PVM_BULK_COPIES
   asm volatile(
@@ -146,12 +146,6 @@ __device__ __forceinline__ void copy_bulk_async(void* shared, const void* global
 #endif
 }
 
-/// Proxy fence: makes this thread's stores to shared memory visible to bulk copies issued later.
-__device__ __forceinline__ void show_to_copies() {
-#if PVM_BULK_COPIES
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
 /// Bulk copy from shared to global memory, with an L2 eviction policy. Forms a group of its own,
 /// for which this thread can wait.
 __device__ __forceinline__ void store_bulk_async(void* global, const void* shared,
@@ -165,14 +159,14 @@ __device__ __forceinline__ void store_bulk_async(void* global, const void* share
 #endif
 }
 /// Waits until all bulk stores of this thread have completed, so that the next kernel sees them.
-__device__ __forceinline__ void stores_have_landed() {
+__device__ __forceinline__ void stores_wait_all() {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
 }
 /// Waits until all bulk stores of this thread have read their source, which may then be
 /// overwritten.
-__device__ __forceinline__ void stores_have_read() {
+__device__ __forceinline__ void stores_wait_read() {
 #if PVM_BULK_COPIES
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif

@@ -36,13 +36,6 @@ __device__ __forceinline__ GroupOperand group_operand(const void* shared) {
 /// from 8 rows to the next 8, in units of 16 bytes.
 template <int RowBytes>
 inline constexpr unsigned group_layout = (RowBytes == 128 ? 1U : 2U) << 30 | 8 * RowBytes / 16;
-/// Proxy fence: makes what this thread wrote to shared memory, or saw there, visible to wgmma that
-/// are issued later.
-__device__ __forceinline__ void show_to_products() {
-#if PVM_GROUP_PRODUCTS
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
 /// To be called before the first wgmma of a sequence: orders earlier accesses to the accumulators
 /// and to operands in registers before it.
 __device__ __forceinline__ void products_begin() {
@@ -98,7 +91,7 @@ __device__ __forceinline__ void products_end() {
       : "r"(a), "r"(b), "n"(group_layout<RowBytes>))
 // c += a b if `adds`, else c = a b. Operand A is in registers, B in shared memory, transposed. A,
 // B, LAYOUT and ADDS are asm operand names; they follow those of the accumulators.
-#define PVM_MULTIPLY_HELD(TYPE, COLUMNS, SUMS, A, B, LAYOUT, ADDS, ...)                       \
+#define PVM_MULTIPLY_REGISTERS(TYPE, COLUMNS, SUMS, A, B, LAYOUT, ADDS, ...)                  \
   asm volatile(                                                                               \
       "{\n\t.reg .b64 b;\n\t.reg .pred adds;\n\t"                                             \
       "mov.b64 b, {" B ", " LAYOUT "};\n\tsetp.ne.u32 adds, " ADDS                            \
@@ -145,71 +138,79 @@ __device__ __forceinline__ void multiply_square_fp16(float (&c)[8][4], GroupOper
 /// memory holds `RowBytes` of the columns for one index of the depth, and the next columns follow
 /// in other rows.
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_bf16(float (&c)[16][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_bf16(float (&c)[16][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("bf16", "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69", "%70",
-                    PVM_16_OCTETS);
+  PVM_MULTIPLY_REGISTERS("bf16", "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69", "%70",
+                         PVM_16_OCTETS);
 #endif
 }
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_fp16(float (&c)[16][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_fp16(float (&c)[16][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("f16", "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69", "%70",
-                    PVM_16_OCTETS);
+  PVM_MULTIPLY_REGISTERS("f16", "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69", "%70",
+                         PVM_16_OCTETS);
 #endif
 }
 /// The same for 96, 64 and 32 columns.
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_bf16(float (&c)[12][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_bf16(float (&c)[12][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("bf16", "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53", "%54",
-                    PVM_12_OCTETS);
+  PVM_MULTIPLY_REGISTERS("bf16", "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53", "%54",
+                         PVM_12_OCTETS);
 #endif
 }
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_fp16(float (&c)[12][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_fp16(float (&c)[12][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("f16", "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53", "%54",
-                    PVM_12_OCTETS);
+  PVM_MULTIPLY_REGISTERS("f16", "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53", "%54",
+                         PVM_12_OCTETS);
 #endif
 }
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_bf16(float (&c)[8][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_bf16(float (&c)[8][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("bf16", "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37", "%38",
-                    PVM_8_OCTETS);
+  PVM_MULTIPLY_REGISTERS("bf16", "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37", "%38",
+                         PVM_8_OCTETS);
 #endif
 }
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_fp16(float (&c)[8][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_fp16(float (&c)[8][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("f16", "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37", "%38",
-                    PVM_8_OCTETS);
+  PVM_MULTIPLY_REGISTERS("f16", "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37", "%38",
+                         PVM_8_OCTETS);
 #endif
 }
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_bf16(float (&c)[4][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_bf16(float (&c)[4][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("bf16", "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21", "%22",
-                    PVM_4_OCTETS(0));
+  PVM_MULTIPLY_REGISTERS("bf16", "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21", "%22",
+                         PVM_4_OCTETS(0));
 #endif
 }
 template <int RowBytes>
-__device__ __forceinline__ void multiply_held_fp16(float (&c)[4][4], const std::uint32_t (&a)[4],
-                                                   GroupOperand b, bool adds) {
+__device__ __forceinline__ void multiply_registers_fp16(float (&c)[4][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_HELD("f16", "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21", "%22",
-                    PVM_4_OCTETS(0));
+  PVM_MULTIPLY_REGISTERS("f16", "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21", "%22",
+                         PVM_4_OCTETS(0));
 #endif
 }
-#undef PVM_MULTIPLY_HELD
+#undef PVM_MULTIPLY_REGISTERS
 #undef PVM_MULTIPLY_SHARED
 #undef PVM_16_OCTETS
 #undef PVM_12_OCTETS
@@ -223,9 +224,9 @@ __device__ __forceinline__ void multiply_held_fp16(float (&c)[4][4], const std::
 #undef PVM_SUMS_TO_27
 #undef PVM_SUMS_TO_15
 
-/// Low half of the descriptor of operand b of `multiply_held`. Its columns are divided into groups
-/// of `RowBytes`; each group has a row for every index of the depth, and the groups are `Apart`
-/// bytes apart.
+/// Low half of the descriptor of operand b of `multiply_registers`. Its columns are divided into
+/// groups of `RowBytes`; each group has a row for every index of the depth, and the groups are
+/// `Apart` bytes apart.
 template <int Apart>
 __device__ __forceinline__ GroupOperand wide_operand(const void* shared) {
   return (shared_address(shared) & 0x3ffffU) >> 4 | static_cast<unsigned>(Apart / 16) << 16;
@@ -234,7 +235,7 @@ __device__ __forceinline__ GroupOperand wide_operand(const void* shared) {
 /// to: keeps the compiler from moving accesses to these registers between the products, of which it
 /// does not know that they are asynchronous.
 template <int Count>
-__device__ __forceinline__ void hold(float (&c)[Count][4]) {
+__device__ __forceinline__ void fence_registers(float (&c)[Count][4]) {
 #if PVM_GROUP_PRODUCTS
 #pragma unroll
   for (int i = 0; i < Count; ++i) {
@@ -243,7 +244,7 @@ __device__ __forceinline__ void hold(float (&c)[Count][4]) {
 #endif
 }
 template <int Count>
-__device__ __forceinline__ void hold(std::uint32_t (&a)[Count][4]) {
+__device__ __forceinline__ void fence_registers(std::uint32_t (&a)[Count][4]) {
 #if PVM_GROUP_PRODUCTS
 #pragma unroll
   for (int i = 0; i < Count; ++i) {

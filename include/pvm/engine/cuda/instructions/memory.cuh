@@ -16,13 +16,13 @@ namespace pvm::inline v0::detail {
 // lines that they touch.
 
 /// Evict last: for data that should stay in the L2 cache from step to step.
-__device__ __forceinline__ unsigned long long leaves_last() {
+__device__ __forceinline__ unsigned long long evict_last() {
   unsigned long long policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 /// Evict first: for data that is read once a step and does not fit into the L2 cache.
-__device__ __forceinline__ unsigned long long leaves_first() {
+__device__ __forceinline__ unsigned long long evict_first() {
   unsigned long long policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
@@ -30,7 +30,7 @@ __device__ __forceinline__ unsigned long long leaves_first() {
 /// Evict last for `Percent` % of the lines, chosen by address, and evict first for the rest: of
 /// data that is read in every step but does not fit into the L2 cache, this part stays there.
 template <int Percent>
-__device__ __forceinline__ unsigned long long partly_stays() {
+__device__ __forceinline__ unsigned long long evict_last_fraction() {
   unsigned long long policy;
   asm("createpolicy.fractional.L2::evict_last.L2::evict_first.b64 %0, %1;"
       : "=l"(policy)
@@ -38,7 +38,7 @@ __device__ __forceinline__ unsigned long long partly_stays() {
   return policy;
 }
 /// Loads four floats from the L2 cache, bypassing L1, with an eviction policy.
-__device__ __forceinline__ float4 load_marked(const float4* p, unsigned long long policy) {
+__device__ __forceinline__ float4 load_l2_with_policy(const float4* p, unsigned long long policy) {
   float4 v;
   asm volatile("ld.global.cg.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
@@ -57,17 +57,17 @@ __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long l
 }
 
 /// Stores with an eviction policy.
-__device__ __forceinline__ void store_held(float4* p, float4 v, unsigned long long policy) {
+__device__ __forceinline__ void store_with_policy(float4* p, float4 v, unsigned long long policy) {
   asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "f"(v.x),
                "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
                : "memory");
 }
-__device__ __forceinline__ void store_held(uint4* p, uint4 v, unsigned long long policy) {
+__device__ __forceinline__ void store_with_policy(uint4* p, uint4 v, unsigned long long policy) {
   asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "r"(v.x),
                "r"(v.y), "r"(v.z), "r"(v.w), "l"(policy)
                : "memory");
 }
-__device__ __forceinline__ void store_held(uint2* p, uint2 v, unsigned long long policy) {
+__device__ __forceinline__ void store_with_policy(uint2* p, uint2 v, unsigned long long policy) {
   asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(p), "r"(v.x), "r"(v.y),
                "l"(policy)
                : "memory");
@@ -102,16 +102,16 @@ __device__ __forceinline__ unsigned int load_relaxed(const unsigned int* counter
 __device__ __forceinline__ void add_one_relaxed(unsigned int* counter) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
-/// Stores 16 bytes, aligned, that another SM polls with `receive_piece`. The four words carry data
-/// and a tag. They need no fence: an aligned 16-byte store becomes visible in the L2 cache as a
-/// whole, so that a load that sees the tag sees the data. (NCCL's low-latency protocol relies on
+/// Stores 16 bytes, aligned, that another SM polls with `load_relaxed_16`. The four words carry
+/// data and a tag. They need no fence: an aligned 16-byte store becomes visible in the L2 cache as
+/// a whole, so that a load that sees the tag sees the data. (NCCL's low-latency protocol relies on
 /// the same.)
-__device__ __forceinline__ void send_piece(void* to, uint4 v) {
+__device__ __forceinline__ void store_relaxed_16(void* to, uint4 v) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)
                : "memory");
 }
-__device__ __forceinline__ uint4 receive_piece(const void* from) {
+__device__ __forceinline__ uint4 load_relaxed_16(const void* from) {
   uint4 v;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)

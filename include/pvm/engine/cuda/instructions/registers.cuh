@@ -14,13 +14,13 @@ namespace pvm::inline v0::detail {
 /// Merged code would have to index the registers by a variable, so that they would be moved to
 /// local memory. Every branch calls this with its values and a `Case` of its own.
 template <int Case>
-__device__ __forceinline__ void keep_apart(float (&v)[4]) {
+__device__ __forceinline__ void keep_branches_apart(float (&v)[4]) {
   asm volatile("// case %4" : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]) : "n"(Case));
 }
 
 /// Keeps an address that was computed as a sum in one register. Otherwise the compiler would
 /// rearrange the sum and compute it again at every use.
-__device__ __forceinline__ const unsigned char* as_one(const unsigned char* sum) {
+__device__ __forceinline__ const unsigned char* keep_in_one_register(const unsigned char* sum) {
   asm volatile("" : "+l"(sum));
   return sum;
 }
@@ -35,13 +35,13 @@ __device__ __forceinline__ void clear_in_place(float (&v)[4]) {
 /// Forces values to be computed here. Otherwise the compiler may compute them at their first use,
 /// which extends the live range of their inputs up to there.
 template <int Count>
-__device__ __forceinline__ void make_here(float (&v)[Count]) {
+__device__ __forceinline__ void compute_here(float (&v)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(v[i]));
 }
 
 /// Changes the number of registers of a thread (setmaxnreg): `take_registers` raises it,
-/// `leave_registers` lowers it. All threads of a warpgroup (four warps) must call it. Only for
+/// `release_registers` lowers it. All threads of a warpgroup (four warps) must call it. Only for
 /// sm_90a.
 template <int Count>
 __device__ __forceinline__ void take_registers() {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void take_registers() {
 #endif
 }
 template <int Count>
-__device__ __forceinline__ void leave_registers() {
+__device__ __forceinline__ void release_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
 #endif

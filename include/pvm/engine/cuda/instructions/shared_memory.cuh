@@ -15,6 +15,14 @@ __device__ __forceinline__ unsigned shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
+/// Proxy fence: makes what this thread wrote to shared memory, or saw there, visible to bulk copies
+/// and wgmma that are issued later. Nothing before compute capability 9.0, which has neither.
+__device__ __forceinline__ void fence_async_proxy() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /// The dynamic shared memory of the calling thread block, aligned to 128 bytes.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {

@@ -37,11 +37,11 @@ __device__ __forceinline__ bool is_elected() {
 /// Arrives at a named barrier of the thread block and waits. The barrier, 1 to 15 (0 is
 /// __syncthreads), opens when `threads` threads (whole warps) have arrived. What these wrote before
 /// is then visible to the threads that waited.
-__device__ __forceinline__ void sync_warps(int barrier, int threads) {
+__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 /// Arrives at a named barrier without waiting.
-__device__ __forceinline__ void arrive_warps(int barrier, int threads) {
+__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/arithmetic.cuh on the emulated device.
+/// Replaces the library's instructions/arithmetic.cuh on the emulated device.
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/copies.cuh on the emulated device.
+/// Replaces the library's instructions/copies.cuh on the emulated device. Copies arrive as late as
+/// possible: cp.async copies when their group is waited for, bulk copies when their mbarrier is
+/// (or, by chance, at once, if PVM_EMULATION_SEED is set).
 
 #include <cuda_runtime.h>
 
@@ -31,7 +33,7 @@ inline void ask(void* shared, const void* global, std::uint32_t bytes, std::uint
     thread.copies.push_back(copy);
   }
 }
-/// Lets the copies of all groups before `group` arrive.
+/// Completes the copies of all groups before `group`.
 inline void arrive_before(std::uint32_t group) {
   auto& copies = emulated_cuda::block().now().copies;
   std::size_t done = 0;
@@ -65,48 +67,48 @@ inline void copies_wait_all() {
 // -------------------------------------------------------------- in bulk
 
 inline constexpr bool has_bulk_copies = true;
-using CopyBarrier = unsigned long long;
+using MBarrier = unsigned long long;
 
 namespace emulated {
 
 struct BarrierState {
   std::uint16_t arrivals, missing;
-  std::uint32_t bytes : 31, parity : 1;  ///< bytes still to come; which phase is open
+  std::uint32_t bytes : 31, parity : 1;  ///< bytes still expected; parity of the current phase
 };
-static_assert(sizeof(BarrierState) == sizeof(CopyBarrier));
+static_assert(sizeof(BarrierState) == sizeof(MBarrier));
 
 template <class Change>
-BarrierState change(CopyBarrier* barrier, Change&& change) {
+BarrierState change(MBarrier* barrier, Change&& change) {
   auto state = std::bit_cast<BarrierState>(*barrier);
   change(state);
   if (state.missing == 0 && state.bytes == 0) {
     state.parity ^= 1U;
     state.missing = state.arrivals;
   }
-  *barrier = std::bit_cast<CopyBarrier>(state);
+  *barrier = std::bit_cast<MBarrier>(state);
   return state;
 }
 
 }  // namespace emulated
 
-inline void barrier_init(CopyBarrier* barrier, unsigned int arrivals) {
+inline void mbarrier_init(MBarrier* barrier, unsigned int arrivals) {
   const auto count = static_cast<std::uint16_t>(arrivals);
-  *barrier = std::bit_cast<CopyBarrier>(emulated::BarrierState{count, count, 0, 0});
+  *barrier = std::bit_cast<MBarrier>(emulated::BarrierState{count, count, 0, 0});
 }
-inline void barrier_expect(CopyBarrier* barrier, unsigned int bytes) {
+inline void mbarrier_expect(MBarrier* barrier, unsigned int bytes) {
   emulated::change(barrier, [&](emulated::BarrierState& s) {
     s.bytes = (s.bytes + bytes) & 0x7fffffffU;
     --s.missing;
   });
 }
-inline void barrier_arrive(CopyBarrier* barrier) {
+inline void mbarrier_arrive(MBarrier* barrier) {
   emulated::change(barrier, [](emulated::BarrierState& s) { --s.missing; });
 }
-inline void copies_arrive(CopyBarrier* barrier) {
+inline void mbarrier_arrive_after_copies(MBarrier* barrier) {
   copies_wait_all();
-  barrier_arrive(barrier);
+  mbarrier_arrive(barrier);
 }
-inline void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
+inline void mbarrier_wait(MBarrier* barrier, unsigned int parity) {
   emulated_cuda::Block& block = emulated_cuda::block();
   for (;;) {
     const std::uint32_t arrived = block.bulk_arrive(barrier);
@@ -117,7 +119,7 @@ inline void barrier_wait(CopyBarrier* barrier, unsigned int parity) {
   }
 }
 inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes,
-                            CopyBarrier* barrier) {
+                            MBarrier* barrier) {
   if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
     emulated_cuda::fail("a bulk copy that is not aligned to 16 bytes");
@@ -125,13 +127,12 @@ inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes
   emulated_cuda::block().bulk_copy({shared, global, bytes, barrier});
 }
 
-inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes,
-                            CopyBarrier* barrier, unsigned long long) {
+inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes, MBarrier* barrier,
+                            unsigned long long) {
   copy_bulk_async(shared, global, bytes, barrier);
 }
 
-inline void show_to_copies() {}
-/// They are read as late as they may be.
+/// The source is read as late as possible: when the thread waits for its stores.
 inline void store_bulk_async(void* global, const void* shared, unsigned int bytes,
                              unsigned long long) {
   if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
@@ -141,11 +142,11 @@ inline void store_bulk_async(void* global, const void* shared, unsigned int byte
   emulated_cuda::Block& block = emulated_cuda::block();
   block.bulk_copy({global, shared, bytes, &block.now()});
 }
-inline void stores_have_landed() {
+inline void stores_wait_all() {
   emulated_cuda::Block& block = emulated_cuda::block();
   block.bulk_arrive(&block.now());
 }
-inline void stores_have_read() {
+inline void stores_wait_read() {
   emulated_cuda::Block& block = emulated_cuda::block();
   block.bulk_arrive(&block.now());
 }

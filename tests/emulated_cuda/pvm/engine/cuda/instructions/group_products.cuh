@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/group_products.cuh on the emulated device, with the
+/// Replaces the library's instructions/group_products.cuh on the emulated device, with the
 /// layouts of the PTX ISA.
 
 #include <cuda_fp16.h>
@@ -25,7 +25,6 @@ using GroupOperand = std::uint64_t;
 inline GroupOperand group_operand(const void* shared) {
   return reinterpret_cast<std::uintptr_t>(shared) / 16;
 }
-inline void show_to_products() {}
 inline void products_begin() {}
 inline void products_commit() {}
 template <int>
@@ -34,7 +33,7 @@ inline void products_end() {}
 
 namespace emulated {
 
-/// Number `column` of row `row` of an operand.
+/// The value at (row, column) of an operand whose rows have `RowBytes` bytes, swizzled.
 template <int RowBytes>
 std::uint16_t group_value(GroupOperand operand, int row, int column) {
   std::uintptr_t at = operand * 16 + static_cast<std::uintptr_t>(row * RowBytes + column * 2);
@@ -43,7 +42,8 @@ std::uint16_t group_value(GroupOperand operand, int row, int column) {
   std::memcpy(&value, reinterpret_cast<const void*>(at), sizeof(value));
   return value;
 }
-/// The calling lane's sums; its warp meets, as the instruction is the whole warp's.
+/// Adds the calling lane's part of a 64 x 16 by 16 x 56 product. Its warp meets first, because the
+/// whole warp executes the instruction.
 template <int RowBytes, class Value>
 void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value value) {
   emulated_cuda::block().meet(full_warp, "wgmma", char{});
@@ -67,7 +67,7 @@ void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value valu
   }
 }
 
-/// 64 x 16 by 16 x 64.
+/// The same for 64 x 16 by 16 x 64.
 template <int RowBytes, class Value>
 void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value value) {
   emulated_cuda::block().meet(full_warp, "wgmma", char{});
@@ -83,10 +83,11 @@ void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value val
     }
   }
 }
-/// The warp's 16 x 16 in registers by 16 x 32 to 128, whose pieces lie `b >> 48` apart.
+/// The same for operand A in registers (16 x 16 for each warp) and B of 16 x 32 (up to 128). B
+/// consists of pieces of `RowBytes` / 2 columns, which lie `b >> 48` units of 16 bytes apart.
 template <int RowBytes, int Octets, class Value>
-void multiply_held(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b, bool adds,
-                   Value value) {
+void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
+                        bool adds, Value value) {
   struct Words {
     std::uint32_t word[4];
   } words{{a[0], a[1], a[2], a[3]}};
@@ -136,9 +137,9 @@ void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
   });
 }
 template <int RowBytes, int Octets>
-void multiply_held_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                        bool adds) {
-  emulated::multiply_held<RowBytes>(c, a, b, adds, [](std::uint16_t v) {
+void multiply_registers_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
+                             bool adds) {
+  emulated::multiply_registers<RowBytes>(c, a, b, adds, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
@@ -148,17 +149,17 @@ void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
       c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 template <int RowBytes, int Octets>
-void multiply_held_fp16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                        bool adds) {
-  emulated::multiply_held<RowBytes>(
+void multiply_registers_fp16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
+                             bool adds) {
+  emulated::multiply_registers<RowBytes>(
       c, a, b, adds, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
-/// How far the pieces are apart is in the upper 16 bits.
+/// The operand with the distance of its pieces, in units of 16 bytes, in the upper 16 bits.
 template <int Apart>
 GroupOperand wide_operand(const void* shared) {
   return group_operand(shared) | static_cast<GroupOperand>(Apart / 16) << 48;
 }
 template <class Registers>
-void hold(Registers&) {}
+void fence_registers(Registers&) {}
 
 }  // namespace pvm::inline v0::detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/matrices.cuh on the emulated device, with the
+/// Replaces the library's instructions/matrices.cuh on the emulated device, with the
 /// layouts of the PTX ISA.
 
 #include <cuda_fp16.h>
@@ -20,8 +20,9 @@ namespace pvm::inline v0::detail {
 
 namespace emulated {
 
-/// Rows of 16 bytes: lane l gives the address of row l % 8 of matrix l / 8. Returns the 32 bits at
-/// row `row`, pair `pair` of matrix `matrix`; transposed: of the columns.
+/// The word of matrix `matrix` that ldmatrix gives to the calling lane: two 16-bit values, of row
+/// lane / 4 and columns lane % 4 * 2 and the next; with `transposed`, rows and columns change
+/// roles. `lanes`: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8.
 inline std::uint32_t matrix_word(emulated_cuda::Lanes lanes, int matrix, bool transposed) {
   const int lane = static_cast<int>(emulated_cuda::block().now().lane);
   const auto half = [&](int row, int column) {
@@ -35,7 +36,8 @@ inline std::uint32_t matrix_word(emulated_cuda::Lanes lanes, int matrix, bool tr
   return transposed ? half(pair, line) | half(pair + 1, line) << 16
                     : half(line, pair) | half(line, pair + 1) << 16;
 }
-/// `Count` matrices; what lies in shared memory is read before any lane goes on.
+/// ldmatrix of `Count` matrices. The second rendezvous keeps every lane from continuing, and so
+/// from changing shared memory, before all lanes have read theirs.
 template <int Count>
 std::array<std::uint32_t, Count> load(const void* row, bool transposed, const char* what) {
   emulated_cuda::Block& block = emulated_cuda::block();
@@ -51,12 +53,13 @@ std::array<std::uint32_t, Count> load(const void* row, bool transposed, const ch
   return out;
 }
 
-/// The operands of a product, a lane's words one behind the other: 4 of a, 2 of b.
+/// A lane's fragments of the operands of an mma: 4 words of A, then 2 of B.
 struct Operands {
   std::uint32_t word[6];
 };
-/// c[16][8] = a[16][Depth] b[Depth][8] of the lanes' words, left where the lanes find their four.
-/// `value(word, i)`: number i of a word, which holds Depth / 8 of them.
+/// Computes c[16][8] = a[16][Depth] b[Depth][8] from the fragments of all lanes, and replaces each
+/// lane's data by its four values of c. `value(word, i)`: value i of a word, which holds Depth / 8
+/// values.
 template <int Depth, class Value>
 __attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
   constexpr int each = Depth / 8;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/memory.cuh on the emulated device.
+/// Replaces the library's instructions/memory.cuh on the emulated device.
 
 #include <cuda_runtime.h>
 
@@ -11,20 +11,20 @@
 
 namespace pvm::inline v0::detail {
 
-// -------------------------------------------------------------- the second-level cache
+// -------------------------------------------------------------- the L2 cache
 
-inline unsigned long long leaves_last() { return 1; }
+inline unsigned long long evict_last() { return 1; }
 inline unsigned long long stays_a_while() { return 0; }
-inline unsigned long long leaves_first() { return 2; }
+inline unsigned long long evict_first() { return 2; }
 template <int Percent>
-unsigned long long partly_stays() {
+unsigned long long evict_last_fraction() {
   return 3;
 }
-inline float4 load_marked(const float4* p, unsigned long long) { return *p; }
+inline float4 load_l2_with_policy(const float4* p, unsigned long long) { return *p; }
 inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
 
 template <class T>
-void store_held(T* p, T v, unsigned long long) {
+void store_with_policy(T* p, T v, unsigned long long) {
   *p = v;
 }
 
@@ -39,24 +39,24 @@ inline void prefetch_bulk(const void* p, unsigned int bytes) {
 
 inline void add_one_release(unsigned int* counter) {
   std::atomic_ref(*counter).fetch_add(1, std::memory_order_release);
-  emulated_cuda::Progress::get().happened();
+  emulated_cuda::EventCounter::get().happened();
 }
 inline unsigned int load_relaxed(const unsigned int* counter) {
   emulated_cuda::block().poll();
   return std::atomic_ref(*const_cast<unsigned int*>(counter)).load(std::memory_order_relaxed);
 }
 inline void add_one_relaxed(unsigned int* counter) { add_one_release(counter); }
-inline void send_piece(void* to, uint4 v) {
+inline void store_relaxed_16(void* to, uint4 v) {
   auto* words = static_cast<std::uint32_t*>(to);
   const std::uint32_t data[3] = {v.x, v.y, v.z};
   for (int i = 0; i < 3; ++i) {
     std::atomic_ref(words[i]).store(data[i], std::memory_order_relaxed);
   }
   std::atomic_ref(words[3]).store(v.w, std::memory_order_release);
-  emulated_cuda::Progress::get().happened();
+  emulated_cuda::EventCounter::get().happened();
 }
-/// The mark is read first: with it come the words that were stored before it.
-inline uint4 receive_piece(const void* from) {
+/// The tag is loaded first, with acquire: the words stored before it are visible then.
+inline uint4 load_relaxed_16(const void* from) {
   emulated_cuda::block().poll();
   auto* words = static_cast<std::uint32_t*>(const_cast<void*>(from));
   uint4 v;

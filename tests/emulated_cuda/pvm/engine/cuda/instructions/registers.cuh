@@ -2,21 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/registers.cuh on the emulated device.
+/// Replaces the library's instructions/registers.cuh on the emulated device.
 
 #include <cuda_runtime.h>
 
 namespace pvm::inline v0::detail {
 
 template <int>
-void keep_apart(float (&)[4]) {}
-inline const unsigned char* as_one(const unsigned char* sum) { return sum; }
+void keep_branches_apart(float (&)[4]) {}
+inline const unsigned char* keep_in_one_register(const unsigned char* sum) { return sum; }
 inline void clear_in_place(float (&v)[4]) { v[0] = v[1] = v[2] = v[3] = 0; }
 template <int Count>
-void make_here(float (&)[Count]) {}
+void compute_here(float (&)[Count]) {}
 template <int>
 void take_registers() {}
 template <int>
-void leave_registers() {}
+void release_registers() {}
 
 }  // namespace pvm::inline v0::detail

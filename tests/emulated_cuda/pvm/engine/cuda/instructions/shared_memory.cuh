@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/shared_memory.cuh on the emulated device.
+/// Replaces the library's instructions/shared_memory.cuh on the emulated device.
 
 #include <cuda_runtime.h>
 
@@ -12,6 +12,8 @@ template <class T>
 T* dynamic_shared() {
   return reinterpret_cast<T*>(emulated_cuda::block().shared());
 }
+
+inline void fence_async_proxy() {}
 
 inline unsigned char* aligned_dynamic_shared() { return dynamic_shared<unsigned char>(); }
 

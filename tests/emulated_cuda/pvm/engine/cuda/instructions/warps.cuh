@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Stands in for the library's instructions/warps.cuh on the emulated device.
+/// Replaces the library's instructions/warps.cuh on the emulated device.
 
 #include <cuda_runtime.h>
 
@@ -21,10 +21,10 @@ inline bool is_elected() {
   return block.now().lane == 0;
 }
 
-inline void sync_warps(int barrier, int threads) {
+inline void named_barrier_sync(int barrier, int threads) {
   emulated_cuda::block().named_barrier(barrier, threads, true);
 }
-inline void arrive_warps(int barrier, int threads) {
+inline void named_barrier_arrive(int barrier, int threads) {
   emulated_cuda::block().named_barrier(barrier, threads, false);
 }
 
