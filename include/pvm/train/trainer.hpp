@@ -70,7 +70,7 @@ inline bool choose_cuda(bool required, bool wanted) {
   std::string why;
   if (cuda_available(&why)) return true;
   if (required) throw Error(Fault::device, "no GPU can be used: " + why);
-  log(Severity::warning, "no GPU can be used, so the CPU is: " + why);
+  log(Severity::warning, "no GPU can be used, so the run uses the CPU: " + why);
   return false;
 }
 
