@@ -58,6 +58,51 @@ __device__ __forceinline__ void store_hidden(const Arguments& a, std::uint32_t s
   store_operands<M>(a.squeezed + at * sizeof(typename M::Word), c);
 }
 
+/// The partial sums, in device memory, of a product that is split into parts along its depth.
+template <int Slice>
+struct PartialSums {
+  const Arguments& a;
+  const Product& p;
+  std::size_t slice;  ///< index of the slice of the batch
+  float* scratch;     ///< the slice's partial sums of all products
+
+  /// The partial sums of part `k` for row n, sequences b to b + 3 of the slice.
+  [[nodiscard]] __device__ __forceinline__ float4* at(std::uint32_t k, int n, int b) const {
+    const std::size_t at =
+        (static_cast<std::size_t>(p.scratch + k) * panel_width + static_cast<std::size_t>(n)) *
+            Slice +
+        static_cast<std::size_t>(b);
+    return reinterpret_cast<float4*>(scratch + at);
+  }
+  /// Counts that this thread block has stored its part. Returns whether all parts are stored now,
+  /// so that this thread block is to add them up. Called by all threads.
+  [[nodiscard]] __device__ __forceinline__ bool all_stored(BlockState& state) const {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      unsigned int* counter = a.counters + slice * a.counter_slice + p.counter;
+      state.last = atomicAdd(counter, 1U) == p.parts - 1;
+      if (state.last) *counter = 0;
+    }
+    __syncthreads();
+    if (!state.last) return false;
+    __threadfence();
+    return true;
+  }
+  /// The sums of all parts, added in their order.
+  [[nodiscard]] __device__ __forceinline__ float4 total(int n, int b) const {
+    float4 sum = __ldcg(at(0, n, b));
+    for (std::uint32_t k = 1; k < p.parts; ++k) {
+      const float4 more = __ldcg(at(k, n, b));
+      sum.x += more.x;
+      sum.y += more.y;
+      sum.z += more.z;
+      sum.w += more.w;
+    }
+    return sum;
+  }
+};
+
 /// The work of a thread block with product `p` of the forward role.
 template <class M, int Slice>
 __device__ __forceinline__ void forward(const Arguments& a, const Product& p, BlockState& state,
@@ -98,36 +143,10 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
     each_quad([&](int n, int b) { finish(n, b, read_sum<M, Slice>(pipe, n, b)); });
     return;
   }
-  float* scratch = a.scratch + slice * a.scratch_slice;
-  const auto part = [&](std::uint32_t k, int n, int b) {
-    const std::size_t at =
-        (static_cast<std::size_t>(p.scratch + k) * panel_width + static_cast<std::size_t>(n)) *
-            Slice +
-        static_cast<std::size_t>(b);
-    return reinterpret_cast<float4*>(scratch + at);
-  };
-  each_quad([&](int n, int b) { *part(p.part, n, b) = read_sum<M, Slice>(pipe, n, b); });
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    unsigned int* counter = a.counters + slice * a.counter_slice + p.counter;
-    state.last = atomicAdd(counter, 1U) == p.parts - 1;
-    if (state.last) *counter = 0;
-  }
-  __syncthreads();
-  if (!state.last) return;
-  __threadfence();
-  each_quad([&](int n, int b) {
-    float4 sum = __ldcg(part(0, n, b));
-    for (std::uint32_t k = 1; k < p.parts; ++k) {
-      const float4 more = __ldcg(part(k, n, b));
-      sum.x += more.x;
-      sum.y += more.y;
-      sum.z += more.z;
-      sum.w += more.w;
-    }
-    finish(n, b, sum);
-  });
+  const PartialSums<Slice> parts{a, p, slice, a.scratch + slice * a.scratch_slice};
+  each_quad([&](int n, int b) { *parts.at(p.part, n, b) = read_sum<M, Slice>(pipe, n, b); });
+  if (!parts.all_stored(state)) return;
+  each_quad([&](int n, int b) { finish(n, b, parts.total(n, b)); });
 }
 
 }  // namespace pvm::inline v0::detail::batch

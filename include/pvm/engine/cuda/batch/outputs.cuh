@@ -73,6 +73,31 @@ struct OutputWriter {
   }
 };
 
+/// Loads the rows of r of panel number `panel` to `shared`, once all threads have done with the
+/// rows there, and waits until all have been loaded.
+template <class M, int Slice>
+__device__ __forceinline__ void load_panel(const Arguments& a, const Product& p,
+                                           const BlockState& state, int panel,
+                                           unsigned char* shared) {
+  using S = ProductShape<M, Slice>;
+  const auto slice = static_cast<std::size_t>(blockIdx.y);
+  const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < panel_depth * S::chunks; i += threads) {
+    const int row = i / S::chunks;
+    const int chunk = i % S::chunks;
+    const std::uint32_t word =
+        a.rows[p.rows + static_cast<std::uint32_t>(panel * panel_depth + row)];
+    const std::uint32_t offset =
+        row_offset(state.array_offsets, word, static_cast<std::uint32_t>(row_bytes / 16));
+    copy_row_async(shared + row * S::stride + chunk * 16,
+                   a.arena + slice * S::row_bytes + chunk * 16, offset);
+  }
+  copies_commit();
+  copies_wait<0>();
+  __syncthreads();
+}
+
 /// The work of a thread block with product `p` of the outputs role. The warps along the depth
 /// (ProductShape) have a group of outputs each here.
 template <class M, int Slice>
@@ -100,22 +125,7 @@ __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, Bl
     Sums<S::tiles> sums;
     clear<S::tiles>(sums);
     for (int panel = 0; panel < panels; ++panel) {
-      if (panels > 1 || pass == 0) {
-        __syncthreads();
-        for (int i = static_cast<int>(threadIdx.x); i < panel_depth * S::chunks; i += threads) {
-          const int row = i / S::chunks;
-          const int chunk = i % S::chunks;
-          const std::uint32_t word =
-              a.rows[p.rows + static_cast<std::uint32_t>(panel * panel_depth + row)];
-          const std::uint32_t offset =
-              row_offset(state.array_offsets, word, static_cast<std::uint32_t>(row_bytes / 16));
-          copy_row_async(shared + row * S::stride + chunk * 16,
-                         a.arena + slice * S::row_bytes + chunk * 16, offset);
-        }
-        copies_commit();
-        copies_wait<0>();
-        __syncthreads();
-      }
+      if (panels > 1 || pass == 0) load_panel<M, Slice>(a, p, state, panel, shared);
       if (group >= groups) continue;
       const auto multiply = [&](Sums<S::tiles>& to) {
         for (int b = 0; b < deep_blocks; ++b) {

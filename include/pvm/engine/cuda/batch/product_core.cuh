@@ -141,6 +141,30 @@ __device__ __forceinline__ void multiply_part(Sums<Tiles>& sums, Multiply&& mult
   }
 }
 
+/// Stores a lane's partial sums to shared memory, [deep][56][sum_stride], in place of the stages.
+/// `across` and `deep` are the warp's indices along the batch and along the depth. Called by all
+/// threads, which see all sums afterwards.
+template <class S>
+__device__ __forceinline__ void replace_stages(const Sums<S::tiles>& sums, unsigned char* shared,
+                                               int across, int deep, int lane) {
+  copies_wait<0>();
+  __syncthreads();
+  float* out = reinterpret_cast<float*>(shared) + deep * panel_width * S::sum_stride;
+#pragma unroll
+  for (int i = 0; i < S::tiles; ++i) {
+    const int b = (across * S::tiles + i) * 16 + (lane >> 2);
+#pragma unroll
+    for (int n = 0; n < panel_tiles; ++n) {
+      float* at = out + (n * 8 + (lane & 3) * 2) * S::sum_stride + b;
+      at[0] = sums[i][n][0];
+      at[S::sum_stride] = sums[i][n][1];
+      at[8] = sums[i][n][2];
+      at[S::sum_stride + 8] = sums[i][n][3];
+    }
+  }
+  __syncthreads();
+}
+
 /// A product over `blocks` weight blocks, which lie from `weights` on. `shared`: the stages.
 /// `load(first_row, rows, to)` copies `rows` rows to the stage `to`, asynchronously (cp.async).
 /// `transform(first_row, to)` is called once the rows of a stage are there, before other threads
@@ -194,22 +218,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
       }
     });
   }
-  copies_wait<0>();
-  __syncthreads();
-  float* out = reinterpret_cast<float*>(shared) + deep * panel_width * S::sum_stride;
-#pragma unroll
-  for (int i = 0; i < S::tiles; ++i) {
-    const int b = (across * S::tiles + i) * 16 + (lane >> 2);
-#pragma unroll
-    for (int n = 0; n < panel_tiles; ++n) {
-      float* at = out + (n * 8 + (lane & 3) * 2) * S::sum_stride + b;
-      at[0] = sums[i][n][0];
-      at[S::sum_stride] = sums[i][n][1];
-      at[8] = sums[i][n][2];
-      at[S::sum_stride + 8] = sums[i][n][3];
-    }
-  }
-  __syncthreads();
+  replace_stages<S>(sums, shared, across, deep, lane);
 }
 
 /// Copies `count` rows to the stage `to`, asynchronously. `offsets`: where they lie in the arena,

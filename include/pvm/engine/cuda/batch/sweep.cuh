@@ -65,6 +65,54 @@ namespace pvm::inline v0::detail::batch {
 template <int Bp>
 inline constexpr int resident_sweeps = SweepShape<Bp>::blocks - (multiplies_in_groups ? 0 : 1);
 
+/// Initialises the mbarriers: one thread's work.
+template <class M, int Bp, SweepKind Kind>
+__device__ __forceinline__ void init_barriers(SweepState<Bp>& state) {
+  using S = SweepShape<Bp>;
+  // `full_arrivals`, `empty_arrivals`: arrivals per use at `full` and `empty`.
+  const auto prepare = [](SlotBarriers& barriers, unsigned full_arrivals, unsigned empty_arrivals) {
+    mbarrier_init(&barriers.full, full_arrivals);
+    mbarrier_init(&barriers.empty, empty_arrivals);
+  };
+  constexpr unsigned consumer_arrivals = S::consumer_warps * warp_arrivals;
+  for (SlotBarriers& barriers : state.stages)
+    prepare(barriers, S::producer_threads, consumer_arrivals);
+  for (SlotBarriers& barriers : state.n) prepare(barriers, S::producer_threads, consumer_arrivals);
+  for (SlotBarriers& barriers : state.tiles) {
+    prepare(barriers, 1, SweepProducer<M, Bp, Kind>::tile_readers);
+  }
+  for (auto& of_warp : state.masters) {
+    for (MBarrier& masters : of_warp) mbarrier_init(&masters, 1);
+  }
+}
+/// Notes which sequences exist and which of them are scored, eight a lane. Called by all lanes of
+/// one warp.
+template <class M, int Bp>
+__device__ __forceinline__ void make_sequence_masks(const Arguments& a, const StepCursor& cursor,
+                                                    SweepState<Bp>& state, int lane) {
+  static_assert(Bp / 8 <= 32);
+  const bool some = lane < Bp / 8;
+  const unsigned masks =
+      some ? ErrorMath<M>::masks_of(a, cursor, static_cast<std::size_t>(lane) * 8) : 0U;
+  if (some) state.sequence_masks[lane] = static_cast<std::uint16_t>(masks);
+  const bool all = __all_sync(~0U, masks >> 8 == (masks & 0xffU)) != 0;
+  if (lane == 0) state.all_scored = all;
+}
+/// Reads the rates of layer k / 2 from the table of this step (odd k) or of the step before (even
+/// k), and once, for k = 1, whether this step stores d1.
+template <int Bp>
+__device__ __forceinline__ void read_rates(const Arguments& a, const StepCursor& cursor,
+                                           SweepState<Bp>& state, int k) {
+  const int layer = k >> 1, current = k & 1;
+  const float* table =
+      a.tables + static_cast<std::size_t>(slot_before(cursor.frame, a.shape.frames, 1 - current)) *
+                     static_cast<std::size_t>(a.shape.table);
+  const float* rates = table + 4 + layer * 2 * a.shape.terms;
+  state.rates[current][layer][0] = current != 0 || cursor.work_pending != 0 ? rates[0] : 0.0F;
+  state.rates[current][layer][1] = rates[1];
+  if (k == 1) state.stores_d1 = table[1] != 0.0F;
+}
+
 /// The work of a thread block: the tiles that the plan gives it, for `task`. In a step it also
 /// writes the cursor for its next sweep.
 template <class M, int Bp, SweepKind Kind>
@@ -74,25 +122,7 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   auto& state = *reinterpret_cast<SweepState<Bp>*>(shared + S::state_start);
   const auto i = static_cast<int>(threadIdx.x);
   let_next_kernel_start();
-  if (i == 0) {
-    // `full_arrivals`, `empty_arrivals`: arrivals per use at `full` and `empty`.
-    const auto prepare = [](SlotBarriers& barriers, unsigned full_arrivals,
-                            unsigned empty_arrivals) {
-      mbarrier_init(&barriers.full, full_arrivals);
-      mbarrier_init(&barriers.empty, empty_arrivals);
-    };
-    constexpr unsigned consumer_arrivals = S::consumer_warps * warp_arrivals;
-    for (SlotBarriers& barriers : state.stages)
-      prepare(barriers, S::producer_threads, consumer_arrivals);
-    for (SlotBarriers& barriers : state.n)
-      prepare(barriers, S::producer_threads, consumer_arrivals);
-    for (SlotBarriers& barriers : state.tiles) {
-      prepare(barriers, 1, SweepProducer<M, Bp, Kind>::tile_readers);
-    }
-    for (auto& of_warp : state.masters) {
-      for (MBarrier& masters : of_warp) mbarrier_init(&masters, 1);
-    }
-  }
+  if (i == 0) init_barriers<M, Bp, Kind>(state);
   __syncthreads();
   const bool is_producer = i >= S::consumer_warps * 32;
   SweepProducer<M, Bp, Kind> producer(a, task, state, shared);
@@ -109,24 +139,9 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   take_registers<S::consumer_registers>();
   consumer.start();
   if (i == 0) state.cursor = cursor;
-  if (i < 32) {  // which sequences exist and are scored, eight a lane
-    static_assert(Bp / 8 <= 32);
-    const bool some = i < Bp / 8;
-    const unsigned masks =
-        some ? ErrorMath<M>::masks_of(a, cursor, static_cast<std::size_t>(i) * 8) : 0U;
-    if (some) state.sequence_masks[i] = static_cast<std::uint16_t>(masks);
-    const bool all = __all_sync(~0U, masks >> 8 == (masks & 0xffU)) != 0;
-    if (i == 0) state.all_scored = all;
-  }
+  if (i < 32) make_sequence_masks<M>(a, cursor, state, i);
   for (int k = i; k < 2 * a.shape.layers; k += S::consumer_warps * 32) {
-    const int layer = k >> 1, current = k & 1;
-    const float* table = a.tables + static_cast<std::size_t>(
-                                        slot_before(cursor.frame, a.shape.frames, 1 - current)) *
-                                        static_cast<std::size_t>(a.shape.table);
-    const float* rates = table + 4 + layer * 2 * a.shape.terms;
-    state.rates[current][layer][0] = current != 0 || cursor.work_pending != 0 ? rates[0] : 0.0F;
-    state.rates[current][layer][1] = rates[1];
-    if (k == 1) state.stores_d1 = table[1] != 0.0F;
+    read_rates(a, cursor, state, k);
   }
   named_barrier_sync(consumer_barrier, S::consumer_warps * 32);
   consumer.run();

@@ -98,6 +98,45 @@ __device__ __forceinline__ void activate_output(float& sum, Activation) {
   sum = M::Stored::round(Activation::value(sum));
 }
 
+/// Bytes of a row of r in the shared memory of `outputs_kernel`: padded, so that there are no bank
+/// conflicts between eight rows.
+template <int Bp>
+inline constexpr int output_row_stride = Bp * 2 + 16;
+/// Copies the 56 rows of r that `words` name to `to`, [56][output_row_stride], asynchronously.
+template <int Bp>
+__device__ __forceinline__ void load_output_rows(const Arguments& a, const std::uint32_t* words,
+                                                 const std::uint32_t* array_offsets,
+                                                 unsigned char* to) {
+  constexpr int row_bytes = Bp * 2;
+  constexpr int chunks = row_bytes / 16;
+  for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
+    const int at = i % chunks * 16;
+    copy_row_async(to + i / chunks * output_row_stride<Bp> + at, a.arena + at,
+                   row_offset(array_offsets, words[i / chunks], row_bytes / 16));
+  }
+}
+/// Stores a lane's values of 16 m by 16 sequences of y to slot `slot`. `first`: row of y of the
+/// tile's first m; `row`: the first of the 16 m, counted from the tile's first; `rows`: number of m
+/// of the tile; `byte`: byte offset of the first of the 16 sequences in a row.
+template <class M, int Bp>
+__device__ __forceinline__ void store_outputs(const Arguments& a, const float (&y)[2][4],
+                                              std::uint32_t slot, std::uint32_t first, int row,
+                                              int rows, int byte) {
+  constexpr int row_bytes = Bp * 2;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const int m = row + (lane >> 2) + (k >> 1 & 1) * 8;
+    if (m >= rows) continue;
+    const std::size_t line =
+        static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.shape.outputs) + first +
+        static_cast<unsigned>(m);
+    auto* to = reinterpret_cast<typename M::Stored::Type*>(
+        a.y + line * static_cast<unsigned>(row_bytes) + byte);
+    to[(k >> 2) * 8 + (lane & 3) * 2 + (k & 1)] = M::Stored::encode(y[k >> 2][k & 3]);
+  }
+}
+
 /// Computes and stores y of the step that is `back` (1 or 2) before the cursor's. Grid: the tiles
 /// of the sweep; thread blocks with a tile of W0 return at once.
 template <class M, int Bp>
@@ -114,15 +153,9 @@ __global__ void __launch_bounds__(threads)
         array_offset<M>(a, static_cast<RowArray>(threadIdx.x), cursor, back, 0);
   }
   __syncthreads();
-  constexpr int row_bytes = Bp * 2;
-  constexpr int stride = row_bytes + 16;  // padded: no bank conflicts between eight rows
+  constexpr int stride = output_row_stride<Bp>;
   __shared__ __align__(16) unsigned char r[panel_width * stride];
-  constexpr int chunks = row_bytes / 16;
-  for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
-    const int at = i % chunks * 16;
-    copy_row_async(r + i / chunks * stride + at, a.arena + at,
-                   row_offset(array_offsets, words[i / chunks], row_bytes / 16));
-  }
+  load_output_rows<Bp>(a, words, array_offsets, r);
   copies_commit();
   copies_wait<0>();
   __syncthreads();
@@ -150,17 +183,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
       for (int k = 0; k < 8; ++k) activate_output<M>(y[k / 4][k % 4], activation);
     });
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int m = row + (lane >> 2) + (k >> 1 & 1) * 8;
-      if (m >= rows) continue;
-      const std::size_t line =
-          static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.shape.outputs) +
-          tile->outputs + static_cast<unsigned>(m);
-      auto* to = reinterpret_cast<typename M::Stored::Type*>(
-          a.y + line * static_cast<unsigned>(row_bytes) + byte);
-      to[(k >> 2) * 8 + (lane & 3) * 2 + (k & 1)] = M::Stored::encode(y[k >> 2][k & 3]);
-    }
+    store_outputs<M, Bp>(a, y, slot, tile->outputs, row, rows, byte);
   }
 }
 

@@ -123,21 +123,7 @@ class Updater {
 
   /// Updates all tiles of the thread block.
   __device__ void run() {
-    load_tile(0);
-    load_tile(1);
-    load_tile(2);
-    copies_commit();
-    copies_wait<0>();
-    __syncthreads();
-    find_rows();
-    load_masters(0);
-    for (int i = 0; i < S::stages - 1; ++i) {
-      __syncthreads();
-      issue();
-      copies_commit();
-      if (i < S::stages - 2) copies_commit();  // an empty group in place of masters
-    }
-    copies_commit();
+    start();
     int stage = 0;
     for (int tile = 0; tile < count_; ++tile) {
       const Panel& p = tiles_[tile % S::tiles].panel;
@@ -179,6 +165,26 @@ class Updater {
   }
 
  private:
+  /// Loads the first three tiles; then starts loading the first tile's masters and the rows of all
+  /// stages of the ring buffer but one.
+  __device__ void start() {
+    load_tile(0);
+    load_tile(1);
+    load_tile(2);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    find_rows();
+    load_masters(0);
+    for (int i = 0; i < S::stages - 1; ++i) {
+      __syncthreads();
+      issue();
+      copies_commit();
+      if (i < S::stages - 2) copies_commit();  // an empty group in place of masters
+    }
+    copies_commit();
+  }
+
   __device__ static int warp() { return static_cast<int>(threadIdx.x) >> 5; }
 
   /// Starts loading the block's `tile`-th tile, if there is one.

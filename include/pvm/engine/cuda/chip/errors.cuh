@@ -27,6 +27,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   const bool survives = row_survives_launch(history);
   const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
   const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
+  const ErrorRule rule{scored, signs, kind, then};
   const auto c = static_cast<std::uint32_t>(thread % columns);
   const int index = this->list_index(S::remainder_rows + 1 + n.d1_row, static_cast<int>(c));
   const auto* targets = list<ChipTarget>(p.targets);
@@ -36,7 +37,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
       S::specialised ? reinterpret_cast<std::uint32_t*>(outputs_of(t, 0, 0)) : shared + p.d1;
   std::uint32_t* lists = list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
-  float loss = 0, prediction_error = 0, persistence_error = 0;
+  SquaredErrors squares;
   constexpr int at_once = S::streams ? 4 : 1;  // loads of y(t-2) that a thread has in flight
 #pragma unroll 1
   for (int first = from; first < end; first += at_once * step) {
@@ -56,23 +57,30 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
       float d1 = 0;
       if (c < target.count) {
         const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
-        float e = wanted - before[i];
-        loss += e * e;
-        if (scored && target.seen != no_pixel) {
-          const float m = (wanted - 0.1F) * 1.25F - unsqueeze(before[i]);
-          const float s = (wanted - floats(then + target.seen)[c]) * 1.25F;
-          prediction_error += m * m;
-          persistence_error += s * s;
-        }
-        if (signs) e = copysignf(1.0F, e);
-        d1 = derive(before[i], kind) * e;
+        d1 = output_error(target, c, wanted, before[i], rule, squares);
       }
       if (survives) row[target.out + c] = d1;
       d1_here[o] = Words::pack(d1);
       this->store_list_value(lists + o / columns * S::list_words, index, d1);
     }
   }
-  add_score(loss, prediction_error, persistence_error);
+  add_score(squares.loss, squares.prediction, squares.persistence);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::output_error(
+    const ChipTarget& target, std::uint32_t c, float wanted, float y, const ErrorRule& rule,
+    SquaredErrors& squares) const {
+  float e = wanted - y;
+  squares.loss += e * e;
+  if (rule.scored && target.seen != no_pixel) {
+    const float m = (wanted - 0.1F) * 1.25F - unsqueeze(y);
+    const float s = (wanted - floats(rule.then + target.seen)[c]) * 1.25F;
+    squares.prediction += m * m;
+    squares.persistence += s * s;
+  }
+  if (rule.signs) e = copysignf(1.0F, e);
+  return derive(y, rule.kind) * e;
 }
 
 template <class Precision, int Hidden, Home home>

@@ -27,21 +27,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   float* row =
       a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
   const bool survives = row_survives_launch(ring);
-  const auto make = [&](int i) {
-    const float* part = float_area(u) + S::part0 + i;
-    float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
-#pragma unroll
-    for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
-    const float h = activate(v);
-    const std::uint32_t word = Words::pack(squeeze(h));
-    if (survives) row[i] = h;
-    history_row(S::hidden, u, t)[i] = h;
-    history_row(S::squeezed, u, t)[i] = Words::unpack(word);
-    if constexpr (!S::pipelined) {
-      area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h);
-    }
-    return word;
-  };
+  const auto make = [&](int i) { return make_hidden(u, i, t, row, survives); };
   // If all weights are streamed the area is in device memory, and reading words back from it would
   // cost a round trip. So they go from lane to lane by shuffles.
   if constexpr (S::streams) {
@@ -71,6 +57,24 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   } else {
     write_list_factors(u, sum);
   }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::make_hidden(
+    int u, int i, unsigned long long t, float* row, bool survives) const {
+  const float* part = float_area(u) + S::part0 + i;
+  float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
+#pragma unroll
+  for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
+  const float h = activate(v);
+  const std::uint32_t word = Words::pack(squeeze(h));
+  if (survives) row[i] = h;
+  history_row(S::hidden, u, t)[i] = h;
+  history_row(S::squeezed, u, t)[i] = Words::unpack(word);
+  if constexpr (!S::pipelined) {
+    area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h);
+  }
+  return word;
 }
 
 template <class Precision, int Hidden, Home home>

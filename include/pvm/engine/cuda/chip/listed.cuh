@@ -53,55 +53,76 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   const bool patch = my.patch != not_a_patch;
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto tag = static_cast<std::uint32_t>(t);
-  constexpr int at_once = 3;
-  const auto coefficients = [&](std::uint32_t source) -> const float* {
-    const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
-    return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
-  };
   // Unless the unit sees a patch, the first group is its primary sources. Their products are summed
   // without coefficients, because the next step uses them for B, with other coefficients.
   Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};
 #pragma unroll 1
-  for (std::uint32_t from = 0; from < my.groups; from += at_once) {
-    uint4 piece[at_once];
-    std::uint32_t at[at_once];
-    Products weigh[at_once];  // if coefficients are in device memory: loaded before the pieces
-    bool all_there = true;
+  for (std::uint32_t from = 0; from < my.groups; from += pieces_at_once) {
+    uint4 piece[pieces_at_once];
+    std::uint32_t at[pieces_at_once];
+    Products weigh[pieces_at_once];  // if coefficients are in device memory: loaded before pieces
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
+    for (int i = 0; i < pieces_at_once; ++i) {
       at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
       piece[i] = make_uint4(0, 0, 0, tag);
       if constexpr (S::streams) {
-        const float* of = coefficients(at[i]);
+        const float* of = source_coefficients(u, at[i]);
         weigh[i] = {{of[0], of[1], of[2]}};
       }
       if (at[i] != no_source) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
     }
+    poll_pieces(piece, at, sent, tag);
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) all_there = all_there && piece[i].w == tag;
-    if (!all_there) {
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        while (piece[i].w != tag) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < at_once; ++i) {
+    for (int i = 0; i < pieces_at_once; ++i) {
       if (i == 0 && from == 0 && !patch) {
         const float ones[3] = {1, 1, 1};
         add_products(of_primary, piece[i], ones);
         continue;
       }
-      add_products(sum, piece[i], S::streams ? weigh[i].v : coefficients(at[i]));
+      add_products(sum, piece[i], S::streams ? weigh[i].v : source_coefficients(u, at[i]));
     }
   }
-  if (my.primary > group_slots) {
+  if (my.primary > group_slots) {  // the first group does not have all primary sources
     const Products others = primary_products(u, t - 1, group_slots);
 #pragma unroll
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
   }
   __syncwarp();
-  float total = sum_over_sources(sum), products = patch ? 0.0F : sum_over_sources(of_primary);
+  float total = sum_over_sources(sum);
+  add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
+  float2 share = weigh_rows(S::d0, u, t - 1, total);
+  if (2 * lane() + 1 >= Hidden) share.y = 0;
+  if (2 * lane() < Hidden) {
+    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ const float*
+Multiprocessor<Precision, Hidden, home>::source_coefficients(int u, std::uint32_t source) const {
+  const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
+  return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::poll_pieces(
+    uint4 (&piece)[pieces_at_once], const std::uint32_t (&at)[pieces_at_once],
+    const std::uint32_t* sent, std::uint32_t tag) {
+  bool all_there = true;
+#pragma unroll
+  for (int i = 0; i < pieces_at_once; ++i) all_there = all_there && piece[i].w == tag;
+  if (!all_there) {
+#pragma unroll
+    for (int i = 0; i < pieces_at_once; ++i) {
+      while (piece[i].w != tag) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_own_products(
+    int u, const ChipUnit& my, bool patch, unsigned long long t, float products,
+    float& total) const {
   if (lane() < table_row) {
     if (patch) {
       products = primary_sums(u, t)[lane()];
@@ -115,47 +136,49 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
              primary_sums(u, t + 1)[lane()];
     total += coefficients_of(u, static_cast<int>(my.own_phase[2]))[lane()];
   }
-  float2 share = weigh_rows(S::d0, u, t - 1, total);
-  if (2 * lane() + 1 >= Hidden) share.y = 0;
-  if (2 * lane() < Hidden) {
-    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
-  }
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_rows(
     std::uint32_t what, int u, unsigned long long newest, float weight) const {
   const int mine = min(lane(), (Hidden - 1) / 2);
+  if constexpr (S::streams) return weigh_device_rows(history_rows(what, u), mine, newest, weight);
+  return weigh_shared_rows(what, u, mine, newest, weight);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_device_rows(
+    const float* rows, int mine, unsigned long long newest, float weight) const {
+  float2 sum = {0, 0};
+  const float listed = lane() < S::terms ? weight : 0.0F;
+  constexpr int at_once = 8;
+#pragma unroll
+  for (int first = 0; first < history; first += at_once) {
+    float2 v[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      v[i] = reinterpret_cast<const float2*>(rows + (first + i) * S::values)[mine];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
+      const float of_row = __shfl_sync(every_lane, listed, age & (history - 1));
+      sum.x += of_row * v[i].x;
+      sum.y += of_row * v[i].y;
+    }
+  }
+  return sum;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_shared_rows(
+    std::uint32_t what, int u, int mine, unsigned long long newest, float weight) const {
   float2 sum = {0, 0};
   const auto add = [&](float of_row, const float* row) {
     const float2 v = reinterpret_cast<const float2*>(row)[mine];
     sum.x += of_row * v.x;
     sum.y += of_row * v.y;
   };
-  // Rows are summed in the order in which the ring buffer has them, so that their addresses are
-  // constants; the weights are rotated instead. If all weights are streamed the area is in device
-  // memory: the weights go by shuffles, which saves a round trip, and eight rows are in flight.
-  if constexpr (S::streams) {
-    const float listed = lane() < S::terms ? weight : 0.0F;
-    constexpr int at_once = 8;
-    const float* rows = history_rows(what, u);
-#pragma unroll
-    for (int first = 0; first < history; first += at_once) {
-      float2 v[at_once];
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        v[i] = reinterpret_cast<const float2*>(rows + (first + i) * S::values)[mine];
-      }
-#pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
-        const float of_row = __shfl_sync(every_lane, listed, age & (history - 1));
-        sum.x += of_row * v[i].x;
-        sum.y += of_row * v[i].y;
-      }
-    }
-    return sum;
-  }
   // S::listed_part is free here: `listed_share` writes it after this call, and `finish_unit` has
   // read it before `finish_gradient` makes its call.
   float* weights = float_area(u) + S::listed_part;

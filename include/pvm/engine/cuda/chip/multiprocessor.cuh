@@ -239,11 +239,38 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
   /// w(age) times the panel's part of x(j-2).x(t).
   __device__ void listed_share(int u) const;
+  /// The coefficients of this lane's piece of a source's inner products. `source`: an element of
+  /// `ChipUnit::products`; if it is `no_source`, any coefficients.
+  __device__ const float* source_coefficients(int u, std::uint32_t source) const;
+  /// Number of groups of sources whose pieces a lane has in flight.
+  static constexpr int pieces_at_once = 3;
+  /// Loads pieces again, from `sent` (a row of the past) + `at`, until their tags are `tag`.
+  __device__ static void poll_pieces(uint4 (&piece)[pieces_at_once],
+                                     const std::uint32_t (&at)[pieces_at_once],
+                                     const std::uint32_t* sent, std::uint32_t tag);
+  /// Adds to `total`, which is T(age) of age lane(), what A, B and the bias contribute. `products`
+  /// of lane i is the inner product of A(t) at age i. It is kept in `primary_sums`, for the next
+  /// step's B. If the unit sees a patch, `products` is not used: `finish_patch` has already stored
+  /// the inner products there.
+  __device__ void add_own_products(int u, const ChipUnit& my, bool patch, unsigned long long t,
+                                   float products, float& total) const;
   /// The sum over ages of weight(age) times the row of step newest - age of the ring buffer `what`
   /// (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane and
   /// 2 lane + 1, so rows have at most 64 elements.
+  ///
+  /// Rows are summed in the order in which the ring buffer has them, so that their addresses are
+  /// constants; the weights are rotated instead.
   __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
                                float weight) const;
+  /// `weigh_rows` where all weights are streamed, so that the unit's area is in device memory: the
+  /// weights go from lane to lane by shuffles, which saves a round trip, and eight rows are in
+  /// flight. `rows`: the ring buffer. The lane gets elements 2 mine and 2 mine + 1.
+  __device__ float2 weigh_device_rows(const float* rows, int mine, unsigned long long newest,
+                                      float weight) const;
+  /// `weigh_rows` where the unit's area is in shared memory: the rotated weights are written there,
+  /// too.
+  __device__ float2 weigh_shared_rows(std::uint32_t what, int u, int mine,
+                                      unsigned long long newest, float weight) const;
   /// Writes what the rows of W1's lists are multiplied by for y(t), S::list_factors, for blocks by
   /// the number of steps since they last folded: the hidden values of the remainder rows, 1 for the
   /// bias, and w r(j-2).r(t) for each listed gradient. `sum` is of `unit_products`; lanes 16 to 31
@@ -282,6 +309,11 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// Makes h(t) of a unit from the warps' parts of W0 x(t), sends c(h(t)), then makes and sends its
   /// inner products: one warp's work.
   __device__ void finish_unit(int u) const;
+  /// Makes value i of h(t) of a unit. Stores it and c of it to the unit's ring buffers, and if
+  /// `survives` h also to `row`, the unit's values in a row of `ChipArguments::hidden`. Returns the
+  /// word of c(h) that is sent.
+  __device__ std::uint32_t make_hidden(int u, int i, unsigned long long t, float* row,
+                                       bool survives) const;
   /// Inner products of a unit's values in step t with those in the steps of the listed gradients:
   /// lane i gets that of c(h) at age i, lane 16 + i that of h.
   __device__ float unit_products(int u, unsigned long long t) const;
@@ -309,6 +341,21 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// has the 16 outputs of a block of W1 at a time. Invariant values are read to registers first:
   /// the compiler would read them again after each store to shared memory.
   __device__ void errors(int from, int end, int step) const;
+  /// What is the same for the errors of all outputs in a step.
+  struct ErrorRule {
+    bool scored;         ///< whether the step's frame counts for the score
+    bool signs;          ///< whether units learn from the sign of their error
+    int kind;            ///< `derivative_kind`
+    std::uint32_t then;  ///< word of the row of step t - 2, from row 0 of a patch's history
+  };
+  /// A thread's sums for `add_score`.
+  struct SquaredErrors {
+    float loss = 0, prediction = 0, persistence = 0;
+  };
+  /// Returns d1 of output y, column c of `target`, whose target value is `wanted`, and adds its
+  /// squared errors to `squares`.
+  __device__ float output_error(const ChipTarget& target, std::uint32_t c, float wanted, float y,
+                                const ErrorRule& rule, SquaredErrors& squares) const;
   /// Adds the lanes' sums to this warp's scores: `loss` is the squared error of all outputs;
   /// `prediction_error` and `persistence_error` are the squared errors, in scored pixels, of the
   /// prediction and of repeating the frame of two steps before.
