@@ -81,7 +81,8 @@ struct EngineState {
   int batch = 1;
   std::vector<float> weights;  ///< W(step), reference order
 
-  /// The rest is empty in a state that has only weights to start from (then step is 0).
+  /// The rest is empty in a state that has only weights to start from. Such a state has step 0,
+  /// except one from a .bin checkpoint, which has its own step and the `rates` of that step.
   std::vector<Rates> rates;          ///< by layer
   std::string layout;                ///< order of folding; the same one continues bit by bit
   DeferralPlan plan;                 ///< under which the following members were made
@@ -130,9 +131,10 @@ concept Engine = requires(E engine, const EngineState& state, FrameBlock block, 
   // A store of 8-bit frames of the network's size, in the memory from which steps read frames.
   //
   // reserve_frames(budget, frames) makes room for `frames` frames in at most `budget` bytes and
-  // returns for how many frames there is room now, possibly 0. The budget `share_of_free_memory` is
-  // converted to bytes by the first call. The function does not throw for lack of memory. A further
-  // call may enlarge the store and keeps what is stored; 0 frames or 0 bytes release all memory.
+  // returns for how many frames there is room now, possibly 0. The first call sets the budget
+  // (`share_of_free_memory` is converted to bytes then); later calls cannot change it. The function
+  // does not throw for lack of memory. A further call may enlarge the store and keeps what is
+  // stored. A call with 0 frames or 0 bytes releases all memory, and the budget with it.
   { engine.reserve_frames(n, n) } -> std::same_as<std::size_t>;
   {engine.store_frames(n, pixels)};  // stores frames from index n on; has read `pixels` on return
   {engine.read_frame(n, frame)};     // reads the frame with index n

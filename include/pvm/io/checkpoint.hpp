@@ -468,11 +468,11 @@ inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint&
 }
 
 /// Reads a checkpoint: a safetensors file, or a .bin file of the native backend. `spec` may be null
-/// if the file holds a spec; otherwise it must describe the file's network, and its rates, learning
-/// rule and number of steps apply from there on. A safetensors file with only `weights` is a start
-/// at step 0; a .bin file is one at its own step, with the past of a new run. Throws Error with
-/// Fault::checkpoint if the file cannot be read, is damaged, or belongs to another spec,
-/// Fault::usage if a spec is needed and none was given.
+/// if the file holds a spec. If it is not null it must describe the file's network, and the rates,
+/// learning rule and number of steps of `spec` apply from here on. A safetensors file with only
+/// `weights` is a start at step 0; a .bin file is one at its own step, with the past of a new run.
+/// Throws Error with Fault::checkpoint if the file cannot be read, is damaged, or belongs to
+/// another spec, Fault::usage if a spec is needed and none was given.
 inline Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr) {
   switch (detail::kind_of(path)) {
     case detail::CheckpointKind::native:

@@ -61,9 +61,10 @@ class Prefetch {
   /// The source's stages, followed by the stage "ahead" for the queue of this object.
   [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
 
-  /// As `seek`, but returns at once: the thread seeks in the source and starts reading ahead from
-  /// there, at most `frames` frames unless more are asked for. If seeking fails, the next `next`
-  /// throws.
+  /// As `seek`, but does not wait for the source to seek (only for a frame that the thread is
+  /// reading): the thread seeks and starts reading ahead from there, at most `frames` frames unless
+  /// more are asked for. If seeking fails, the next `next` throws. Before the first `next` or
+  /// `prepare`, when the shape is not known yet, it is the same as `seek`.
   void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
     worker_->seek_ahead(position, frames);
   }

@@ -56,7 +56,8 @@ struct LayerSides {
   [[nodiscard]] constexpr int back() const { return side[count - 1]; }
 };
 
-/// The values of all parts, under the names that Spec uses. The defaults are those of small.json.
+/// The values of all parts, under the names that Spec uses. The defaults are those of small.json,
+/// except last_layer_context_to_all, which is on there and here belongs to the part TopToAll.
 struct NetworkValues {
   int frame_side = 60;
   LayerSides layer_shapes{{12, 8, 6, 4, 2, 1}, 6};

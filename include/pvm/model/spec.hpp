@@ -31,7 +31,7 @@ struct Spec {
   std::vector<int> layer_shapes;  ///< layer l has layer_shapes[l] x layer_shapes[l] units
   int input_block_size = 0;       ///< side of the patch that a layer-0 unit sees, in pixels
   int input_channels = 3;         ///< 3 (BGR) or 1 (grey)
-  int hidden_block_size = 0;      ///< a unit has this number squared of hidden values
+  int hidden_block_size = 0;      ///< a unit has hidden_block_size^2 hidden values
   int fan_in_square_size = 0;     ///< side of the square of units below that may feed a unit
   double fan_in_radius = 0;       ///< those within this distance of the square's centre do feed it
   int lateral_radius = 0;         ///< units of the same layer within this distance are context

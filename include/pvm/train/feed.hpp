@@ -65,8 +65,8 @@ class Feed {
   /// Fills `block`, and moves `states`, one for each stream, behind the frames used. Returns the
   /// number of steps filled: at least 1, and fewer than the block has room for if sources are slow,
   /// like a camera: so the run learns from the frames that are there, and can be stopped, before
-  /// further frames arrive. Seeks in a source that does not stand at its place. Throws what sources
-  /// throw.
+  /// further frames arrive. Seeks in a source whose position is not the run's place. Throws what
+  /// sources throw.
   int fill(const FrameBlock& block, StreamStates& states) {
     if (!std::exchange(begun_, true)) {
       for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
@@ -99,7 +99,7 @@ class Feed {
     io::add_usage(report.stages, io::usage_since(usage_before_, std::move(stages)));
   }
 
-  /// Whether an exception thrown by `fill` came from a source.
+  /// Whether an exception thrown by `fill` came from `seek` or `next` of a source.
   [[nodiscard]] bool source_failed() const noexcept { return in_source_; }
 
   /// The number of unreadable frames met so far. Frames of streams with the same replay id count

@@ -44,8 +44,9 @@ namespace pvm::inline v0 {
 /// refused.
 class Metrics {
  public:
-  /// `every`: at least 1. `own`: metrics of the program's own (see MetricType), appended to each
-  /// line. Throws Error (Fault::usage) if one has the name of another key of the line.
+  /// `every`: steps between two lines; 0 counts as 1. `own`: metrics of the program's own (see
+  /// MetricType), appended to each line. Throws Error (Fault::usage) if one has the name of another
+  /// key of the line.
   template <class... M>
   explicit Metrics(std::filesystem::path path, std::uint64_t every = 1000, M... own)
       : path_(std::move(path)), every_(std::max<std::uint64_t>(1, every)) {
@@ -99,7 +100,7 @@ class Metrics {
     });
   }
 
-  /// A line of metrics; nothing if it is none, or incomplete.
+  /// Parses a line of metrics; nothing if `line` is something else, or incomplete.
   static std::optional<nlohmann::json> parse(const std::string& line) {
     auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned()) {

@@ -126,8 +126,9 @@ bool worth_streaming(const Spec& spec) {
 
 /// Chooses the engine on the GPU. For one sequence with momentum, in this order: CudaChipEngine,
 /// which keeps as many weights as possible on the chip, if the network fits it; CudaStreamEngine,
-/// which streams the weights of whole units; in fp32, CudaEngine for any other network. Everything
-/// else runs on CudaBatchEngine, on tensor cores. Throws Fault::device for what a GPU cannot run.
+/// which streams the weights of whole units, if the network fits it and worth_streaming; in fp32,
+/// CudaEngine for any other network. Everything else runs on CudaBatchEngine, on tensor cores.
+/// Throws Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;

@@ -163,8 +163,9 @@ class TrainerBase {
     if (resumed_) seed_ = checkpoint.seed;
   }
 
-  /// Makes the current `fit` return after the current block of steps. It only sets a flag, so it
-  /// may be called from a signal handler and from any thread.
+  /// Makes the current `fit` return after the current block of steps; if none is running, the next
+  /// one returns without a step. It only sets a flag, so it may be called from a signal handler and
+  /// from any thread.
   void request_stop() noexcept { stop_.store(true); }
 
   /// Trains on the frames of `source` (or only runs the network on them, see `Mode`) until the step

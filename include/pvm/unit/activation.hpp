@@ -14,8 +14,9 @@ namespace pvm::inline v0 {
 /// c(v) = 0.8 v + 0.1 squeezes values of [0, 1] into [0.1, 0.9].
 PVM_HOST_DEVICE inline float squeeze(float v) { return 0.8F * v + 0.1F; }
 
-/// A pixel of 0 to 255 as the network sees it, c(pixel / 255). The product is rounded before the
-/// addition, on GPUs too, so that all engines see the same frames.
+/// A pixel of 0 to 255 as the network sees it, c(pixel / 255). On GPUs the product is always
+/// rounded before the addition, so that all engines there see the same frames. On the host the
+/// compiler may fuse the two operations, which can change the last bit.
 PVM_HOST_DEVICE inline float squeeze_pixel(float pixel) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(__fmul_rn(pixel, 0.8F / 255.0F), 0.1F);

@@ -25,10 +25,10 @@ struct RuleStep {
 ///     static float apply(float w, float* state, float gradient, RuleStep step)
 /// which returns the new weight and updates the state. `gradient` has the sign of the update: plain
 /// descent moves w by +rate * gradient. `apply` is called once for every weight of every layer that
-/// is switched on, in every learning step, in no particular order and on many threads: it may use
-/// nothing but its arguments, and must not throw. An optional `static constexpr const char* name`
-/// is stored in checkpoints. For GPUs, mark `apply` PVM_HOST_DEVICE and declare `static constexpr
-/// bool on_gpu = true` (RunsOnGpu).
+/// is switched on, in every learning step, in no particular order and on many threads; also for
+/// padding, and on copies when weights are read. It may use nothing but its arguments, and must not
+/// throw. An optional `static constexpr const char* name` is stored in checkpoints. For GPUs, mark
+/// `apply` PVM_HOST_DEVICE and declare `static constexpr bool on_gpu = true` (RunsOnGpu).
 template <class R>
 concept LearningRuleType = requires(float w, float* state, RuleStep step) {
   { R::state } -> std::convertible_to<int>;

@@ -67,7 +67,8 @@ class HostEngine {
   static constexpr bool full_precision = std::same_as<Precision, fp32>;
 
  public:
-  /// `spec` must be valid; throws Error (usage, memory).
+  /// `spec` must be valid. Throws Error: usage if the batch or the hidden size is not that of the
+  /// template arguments, spec if this type has no activation or rule of the spec's name, memory.
   explicit HostEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
       : spec_(with_schedule_of_rule(spec)),
         options_(options),
@@ -216,10 +217,10 @@ class HostEngine {
     return state;
   }
 
-  /// Continues from `state`: bit by bit if an engine of the same layout has saved it, else from its
-  /// weights, its past and, where possible, its momentum. A state that has only weights starts at
-  /// its step with the past of a new run. Throws Error (Fault::checkpoint) if sizes do not fit the
-  /// network.
+  /// Continues from `state`: bit by bit if an engine of the same layout, plan and momenta has saved
+  /// it, else from its weights, its past and, where possible, its momentum. A state that has only
+  /// weights starts at its step with the past of a new run. Throws Error (Fault::checkpoint) if the
+  /// batch or the sizes do not fit.
   void restore(const EngineState& state) {
     check(state);
     set_weights(state.weights);

@@ -23,7 +23,7 @@ class FrameStore {
  public:
   explicit FrameStore(std::size_t frame_bytes) : frame_bytes_(frame_bytes) {}
 
-  /// See Engine. `share_of_free_memory` means a quarter of it.
+  /// See Engine::reserve_frames. `share_of_free_memory` means a quarter of the free memory.
   std::size_t reserve(std::size_t budget, std::size_t frames) {
     if (frames == 0 || budget == 0) {
       chunks_.clear();
@@ -77,7 +77,7 @@ class FrameStore {
   }
 
   std::size_t frame_bytes_;
-  std::size_t budget_ = 0;  // bytes; 0 until the first call of reserve() sets it
+  std::size_t budget_ = 0;  // bytes; 0 while nothing is reserved: the next reserve() sets it
   std::size_t most_ = 0;    // frames that the budget allows
   std::vector<std::unique_ptr<std::uint8_t[]>> chunks_;
 };

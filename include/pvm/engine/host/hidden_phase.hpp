@@ -44,7 +44,7 @@ class HiddenPhase : protected UnitTask<Precision, Hidden> {
     if (in_layer_0()) compute_patch_products(n_, t_, 0, u_, prefetcher_);
   }
 
-  /// h(t) = f(W0 x(t)), where W0 is the stored matrix plus the listed gradients.
+  /// h(t) = f(W0 x(t)), where W0 is the stored matrix plus w_j times each listed gradient j.
   [[gnu::always_inline]] inline void compute_hidden() {
     prepare_hidden_fold();
     const UnitWeights& w = n_.layout[u_];

@@ -38,7 +38,7 @@ void for_half_tiles(const simd::HalfPass& p, Tile tile) {
 }
 
 /// bf16 with vdpbf16ps, which multiplies pairs of bf16 and adds both products to an fp32 sum. So x
-/// is rounded to bf16 as well.
+/// is rounded to bf16 as well. The factors q of axpy stay fp32.
 template <bool Axpy>
 struct Bf16Tile {
   template <int Rows>

@@ -57,8 +57,8 @@ class LayerRates {
     return block_;
   }
 
-  /// The coefficients that turn Z into the present W: those of the gradients that Z does not
-  /// contain.
+  /// The coefficients that turn Z into the present W: w_j of the listed gradients, or the update
+  /// that the next step would make.
   [[nodiscard]] StepRates now() const {
     StepRates rates;
     write(rates);

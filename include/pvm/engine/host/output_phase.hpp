@@ -35,7 +35,8 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
   using typename Base::Pass;
   using typename Base::Term;
 
-  /// d1(t) = g(y(t-2)) * ([A|B](t) - y(t-2)), and the sums for the score. `scored`: [batch].
+  /// d1(t) = g(y(t-2)) * e, where e = [A|B](t) - y(t-2) (its sign with opt_abs_diff), and the sums
+  /// for the score. `scored`: [batch].
   [[gnu::always_inline]] inline void compute_errors(const std::uint8_t* scored) {
     const auto outputs = static_cast<std::size_t>(unit().outputs);
     Score& score = n_.score[u_];

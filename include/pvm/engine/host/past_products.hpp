@@ -44,8 +44,9 @@ PVM_ONE_COPY inline void compute_products(const RowProducts& products) {
   simd::for_best_isa(products);
 }
 
-/// The products of the unit's hidden values of step `step` - `back`, which the step after that
-/// reads.
+/// The products of the unit's hidden values of step `step` - `back`. They are stored under the
+/// number of the step after that (see HostNetwork). The unit itself reads the raw ones at once; the
+/// units that it feeds read them in the next step and, for the B half of x, in the one after it.
 inline void compute_hidden_products(const HostNetwork& n, std::uint64_t step, std::size_t back,
                                     std::size_t u, simd::Prefetcher& prefetcher) {
   Past& past = n.past;

@@ -36,8 +36,9 @@ struct PastImport {
 };
 
 /// Calls visit(tensor of `state`, offset, own memory, length) for every piece of the past after
-/// `step` steps, newest first. If the state has a longer or shorter list than this engine, the
-/// common part is copied: the rest has died out.
+/// `step` steps, newest first. If the state has a longer or shorter list than this engine, only the
+/// common part is copied: the older gradients of a longer list either have died out or are added to
+/// the weights (engine/settled_weights.hpp).
 template <class State, class Visit>
 void visit_past(Past& past, const Connectome& net, const Spec& spec, std::uint64_t step,
                 State& state, Visit visit) {
@@ -91,8 +92,8 @@ void visit_past(Past& past, const Connectome& net, const Spec& spec, std::uint64
   }
 }
 
-/// Throws Error (Fault::checkpoint) unless the tensors of `state` have the sizes that its plan and
-/// this network give.
+/// Throws Error (Fault::checkpoint) unless the plan of `state` is possible and its tensors have the
+/// sizes that this plan and this network give.
 inline void check_past(const EngineState& state, const Connectome& net, const Spec& spec) {
   const auto count = [](int n) { return static_cast<std::size_t>(n); };
   if (state.plan.period < 1 || state.plan.terms < state.plan.period ||

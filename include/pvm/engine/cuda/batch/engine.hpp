@@ -103,7 +103,7 @@ class CudaBatchEngine {
   [[nodiscard]] int block_steps() const noexcept { return feed_.block_steps(); }
 
   /// Room for `steps` (1 to block_steps()) frames of every sequence, in pinned memory. Waits until
-  /// the block that used this memory before has been uploaded; its contents are still there.
+  /// the block that used this memory before has been uploaded; the memory still holds its contents.
   [[nodiscard]] FrameBlock stage(int steps) { return feed_.stage(steps); }
 
   /// The store of frames in device memory, see Engine and engine/cuda/frame_store.hpp.

@@ -35,7 +35,7 @@ class Plan {
   std::size_t copies = 0;    ///< 16-bit copies of 16 m, for one version of all swept W1
   std::size_t scratch = 0;   ///< parts that store partial sums: of forward products, or of a sweep
   std::size_t counters = 0;  ///< forward products that are split into parts
-  std::size_t scores = 0;    ///< score sums: one for each unit; 0 for a sweep
+  std::size_t scores = 0;    ///< scores (of three sums each): one for each unit; 0 for a sweep
   int columns = 0;           ///< most n of a panel
 
   struct Sweep {

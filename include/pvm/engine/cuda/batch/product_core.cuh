@@ -43,7 +43,8 @@ struct ProductShape {
   static constexpr int sum_bytes = deep * panel_width * sum_stride * 4;
   static constexpr int words_bytes = most_part_rows * 4;  ///< where rows lie, before the stages
   static constexpr int pipe_bytes = stages * stage_bytes;
-  /// For outputs (outputs.cuh): the rows of r, and for each warp [56][output_row] to stage results.
+  /// For outputs (outputs.cuh): the rows of r, and for each warp [56][output_row] bytes to stage
+  /// 16-bit results of up to 32 sequences (a row is padded by 16 bytes).
   static constexpr int output_row = 32 * 2 + 16;
   static constexpr int output_bytes =
       panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);

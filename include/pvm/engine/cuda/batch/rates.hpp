@@ -20,9 +20,10 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// The number T of gradients to list. A gradient that leaves the list is counted in W with its
-/// final share at once, m^(T+1)/(1-m) of it too early: T is the smallest number for which this
-/// error is at most `epsilon`, the rounding error of the gradient's own factors (at most 64).
+/// The number T of gradients to list, at most 64. When a gradient leaves the list, W has it with
+/// its final share rate / (1-m), of which m^(T+1)/(1-m) times the rate is not due yet. T is the
+/// smallest number for which this error, relative to rate times gradient, is at most `epsilon`, the
+/// relative rounding error of the gradient's own factors.
 inline int terms_for(double momentum, double epsilon) {
   int terms = 1;
   while (terms < 64 && std::pow(momentum, terms + 1) / (1 - momentum) > epsilon) ++terms;
@@ -31,10 +32,10 @@ inline int terms_for(double momentum, double epsilon) {
 
 /// Whether a 16-bit working copy may correct the master for the youngest listed gradient only. The
 /// older gradients then count with their final shares a step or two early: the error is m^2/(1-m)
-/// of the second youngest gradient, and less of the older ones. That is acceptable if it is at most
-/// a 64th of a gradient (a momentum of 0.1 gives a 90th), whatever the rate; or if it is below the
-/// copy's own rounding error: at most m^2/(1-m) rate |d x|, where |d x| <= 1/2, against epsilon/2
-/// of a weight of 1/8.
+/// of the second youngest gradient (times the rate), and less of the older ones. That is acceptable
+/// if it is at most a 64th of a gradient (a momentum of 0.1 gives a 90th), whatever the rate; or if
+/// it is below the copy's own rounding error: at most m^2/(1-m) rate |d x|, where |d x| <= 1/2,
+/// against epsilon/2 of a weight of 1/8.
 inline bool youngest_suffices(double momentum, double rate, double epsilon) {
   const double early = momentum * momentum / (1 - momentum);
   return early <= 1.0 / 64 || early * rate <= epsilon / 8;
@@ -64,7 +65,8 @@ constexpr RateKind rate_kind(bool listed) {
 }
 
 /// Makes the tables. A table starts with 4 floats: 1 if the step learns; 1 if the step's d1 must be
-/// stored, for a checkpoint or for reading the weights; two unused. Then follow the layers.
+/// stored, for a checkpoint or for reading the weights (`write` leaves it 0, the engine sets it);
+/// two unused. Then follow the layers.
 class RateTables {
  public:
   /// `terms`: number of listed gradients, T; `share`: factor of one sequence's gradient.
@@ -137,7 +139,8 @@ class RateTables {
       write_shares(l, step, row);
     }
   }
-  /// Writes the table for reading W after step `step`: nothing is added to the master.
+  /// Writes the table for reading W after step `step`, marked as a step that does not learn: of the
+  /// coefficients only those of W (w_j) are used.
   void write_now(std::uint64_t step, float* out) const {
     std::fill_n(out, size(), 0.0F);
     if (kind_ != RateKind::listed) return;

@@ -6,26 +6,26 @@
 /// where products have 16-bit operands, the momentum dies out soon and W1 is no wider than a panel
 /// (56 columns).
 ///
-/// A thread block works through a list of tiles, each 64 m by up to 56 n of W0 or W1 (tables.hpp
-/// defines m, n, panels and rows). With the master Z, and `gain` and `share` from the rate table,
-/// step t does this for a tile:
+/// A thread block works through a list of tiles, each up to 64 m by up to 56 n of W0 or W1
+/// (tables.hpp defines m, n, panels and rows). With the master Z, and `gain` and `share` from the
+/// rate table, step t does this for a tile:
 ///
-///     W0   g = x(t-3) d0(t-1)^T                     the gradient of step t-1
-///          Z += gain g,  W0(t) = Z + share g
+///     W0   g = d0(t-1) x(t-3)^T                     the gradient of step t-1
+///          Z += gain g,  W0(t) = Z + share g        rates of step t-1
 ///          sums += W0(t) x(t)                       of which h(t) is made
 ///     W1   y(t-2) = f(W1(t-2) r(t-2))
 ///          d1(t) = f'(y(t-2)) ([A|B](t) - y(t-2))
 ///          g = d1(t) r(t-2)^T
-///          Z += gain g,  W1(t+1) = Z + share g
+///          Z += gain g,  W1(t+1) = Z + share g      rates of step t
 ///          sums += W1(t)^T d1(t)                    of which d0(t) is made
 ///
-/// W0 learns a step late, so that W0(t) can be multiplied while it is in registers: there is no
-/// working copy of W0. W1 needs nothing of this step's h, and d1(t) is used up at once. y(t-2) is
-/// only computed now, because r(t-2) is loaded for the gradient anyway; neither y nor (usually) d1
-/// is stored. W1(t) and W1(t-2) are 16-bit working copies in device memory that earlier steps
-/// wrote. W0's and W1's tiles do not depend on each other within a step, and the two or three
-/// thread blocks of a streaming multiprocessor (SM) run independently but for sums that they share:
-/// they hide each other's latencies.
+/// Step t-1's gradient of W0 is only added in step t: W0(t) is then multiplied with x(t) while it
+/// is in registers, and there is no working copy of W0. W1 is updated in the same step, because d1
+/// needs nothing of this step's h. y(t-2) is only computed now, because r(t-2) is loaded for the
+/// gradient anyway; neither y nor (usually) d1 is stored. W1(t) and W1(t-2) are 16-bit working
+/// copies in device memory that earlier steps wrote. W0's and W1's tiles do not depend on each
+/// other within a step. The two or three thread blocks of a streaming multiprocessor (SM) hide each
+/// other's latencies: thread blocks depend on each other only where they share a panel.
 ///
 /// Four producer warps (sweep_producer.cuh) load tiles, gathered rows and copies of W1 as far ahead
 /// as there is room. Four consumer warps (sweep_consumer.cuh, sweep_consumer_base.cuh,
@@ -36,14 +36,20 @@
 ///     tiles     a producer thread, in bulk   all warps               consumers
 ///     stages    all producer threads         consumers               consumers
 ///     n         all producer threads         consumers               consumers
-///     masters   each consumer warp, in bulk  the same warp           the same warp, in bulk
+///     masters   each consumer warp, in bulk  the same warp           the same warp's bulk store
 ///
-/// The consecutive tiles of a panel that a thread block has are a part. At the end of a part the
-/// consumers make h or d0 of the sums; where several thread blocks have parts of a panel, one of
-/// them adds up the sums of all (sweep_results.cuh).
+/// Consumers empty a slot by arriving at its `empty`, for which producers wait. (Outside of steps
+/// producers also arrive at that of a tile.) A buffer of masters has no `empty`: the warp waits
+/// until its store to device memory has read the buffer, and then loads the next masters.
 ///
-/// The master Z holds every gradient with its final share; W = Z + share g of the youngest gradient
-/// only. Older gradients are thus in W a step or two early (`youngest_suffices`).
+/// Consecutive tiles of a panel in a thread block are a *part* of the panel. At the end of a part
+/// the consumers make h or d0 of the sums; where a panel has several parts, one of them adds up the
+/// sums of all (sweep_results.cuh).
+///
+/// The master Z holds every gradient with its final share (the limit of its coefficient in W, see
+/// unit/deferred.hpp). W differs from Z by the correction `share` g, usually negative, of the
+/// youngest gradient only. Older gradients are thus in W with their final share a step or two early
+/// (`youngest_suffices`).
 
 #include <cstdint>
 
@@ -99,7 +105,8 @@ __device__ __forceinline__ void make_sequence_masks(const Arguments& a, const St
   if (lane == 0) state.all_scored = all;
 }
 /// Reads the rates of layer k / 2 from the table of this step (odd k) or of the step before (even
-/// k), and once, for k = 1, whether this step stores d1.
+/// k), and once, for k = 1, whether this step stores d1. If the master of W0 already includes the
+/// gradient of the step before (`work_pending` is 0), its gain is 0.
 template <int Bp>
 __device__ __forceinline__ void read_rates(const Arguments& a, const StepCursor& cursor,
                                            SweepState<Bp>& state, int k) {

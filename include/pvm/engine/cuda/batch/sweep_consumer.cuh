@@ -8,9 +8,11 @@
 /// In the products of W0 and in W1^T d1 hidden values are the rows, 16 a warp. The accumulators of
 /// W0's gradient then lie across a warp as the mma operand A of the next product: a warp packs
 /// W0(t) into 16-bit operands (`pack_operands`) and multiplies it with x(t) without leaving the
-/// registers. `Sums`, of h or of d0, stay in registers over all tiles of a part. Warps wait for
-/// each other only where all of them read what each has computed: d1 of a tile, and the last stage
-/// of a part. While they wait, the other thread blocks of the SM work.
+/// registers. The accumulators `Sums`, of which h or d0 is made, stay in registers over all tiles
+/// of a part. The warps wait for each other (named barrier 1) only twice: in a tile of W1, until d1
+/// is complete, because all of them read all of it; and at the end of a part, before one of them
+/// reuses the shared memory of the part's last stage. While they wait, the other thread blocks of
+/// the SM work.
 ///
 /// On sm_90a the four warps multiply as one (wgmma, asynchronous, B and often A in shared memory);
 /// else each multiplies for itself (mma.sync).
@@ -49,7 +51,8 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   static constexpr int chunks = S::chunks;
   static constexpr int pieces = S::chunk_bytes / piece;  ///< pieces of a row's chunk
   static constexpr int chunk_octets = sum_octets<Bp>;
-  /// Bytes of a row whose errors a warp computes at a time, in tiles with fewer than 64 m.
+  /// Bytes of a row whose errors a warp computes at a time, in tiles with fewer than four groups of
+  /// 16 m (`compute_d1`).
   static constexpr int share_bytes = Bp == 256 ? 128 : 64;
   static constexpr int x_stage_products = S::x_stage_rows / 16;  ///< products over 16 m in a stage
   static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
@@ -99,7 +102,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   }
 
   // In steps `process_w0`, and `process_w1` with the last tile of a part, do not release the tile's
-  // last stage: `finish` uses its shared memory, and then `run` releases it.
+  // last stage; `run` does. At the end of a part `finish` uses its shared memory before.
 
   /// W0: gradient of the step before, update, and sums += W0(t) x(t).
   __device__ __forceinline__ void process_w0(Sums& sums, const SweepTile& t) {
@@ -159,7 +162,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     Fragment g;
     // Zero-initialised: otherwise the registers of w stay live across the loop over tiles.
     Weights w = {};
-    if (Base::only_writes_copies()) {  // d1 of the step before is loaded, for the copy of W1 alone
+    if (Base::only_writes_copies()) {  // the gradient of step t-1, for W1(t); no errors, no sums
       batch::clear(g);
       for (int chunk = 0; chunk < chunks; ++chunk) {
         wait_for_stage(stage + chunk);
@@ -178,7 +181,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
       batch::clear(g);
       multiply_d1(sums, g, w, stage, n, t.begins == 0);
     }
-    products_wait<steps ? 1 : 0>();  // g is ready; outside of steps there may be no second group
+    products_wait<steps ? 1 : 0>();  // g is ready; only in steps there is a second group
     fence_registers(g);
     Base::release_n(t);
     Base::update_masters(g, t);  // while the tensor cores multiply W1^T d1
@@ -414,7 +417,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
            group * (copy_words * 4);
   }
   /// Loads W1(t) of the tile, 64 m by the warp's 16 hidden values; each 8 x 8 matrix has yet to be
-  /// transposed. The warp has then read both copies and releases their stages.
+  /// transposed. Then releases the stages of the copies: the warp has read both.
   __device__ __forceinline__ void load_weights(Weights& w, int copies, const SweepTile& t) const {
     if constexpr (S::copy_stages == 2) wait_for_stage(copies + 1);
 #pragma unroll
@@ -449,9 +452,10 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   [[nodiscard]] __device__ static int groups_of(const SweepTile& t) {
     return (Base::rows_of(t) + 15) / 16;
   }
-  /// Replaces the targets by d1 where they lie, in the stages from `stage` on. Each warp does so
-  /// for a group of 16 m and all sequences; where there are fewer than four groups the warps share
-  /// the groups by sequences, too. Returns the thread's share of the score. `n`: rows of r(t-2).
+  /// Replaces the targets by d1 where they lie, in the stages from `stage` on. With four groups of
+  /// 16 m each warp has one of them and all sequences; with fewer groups the warps take turns at
+  /// the shares of all groups, `share_bytes` of a row each. Returns the thread's part of the score.
+  /// `copies`: the tile's first stage, with W1(t-2); `n`: rows of r(t-2).
   __device__ __forceinline__ ErrorSums compute_d1(int copies, int stage, const unsigned char* n,
                                                   const SweepTile& t) {
     wait_for_stage(copies);

@@ -133,9 +133,9 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
     if (t.ends != 0) arrive(&state_.n[use.slot()].empty);
   }
 
-  /// Without wgmma: g += rows_m rows_n^T over a piece of the sequences. rows_m: 16 rows from row
-  /// `row` of a stage of `Rows` on, the piece from byte `m_start` of a row on; rows_n: all 56, the
-  /// piece from byte `n_start` on.
+  /// Without wgmma: g += a b^T over a piece of the sequences. a: 16 rows from row `row` on of the
+  /// stage `rows` (of `Rows` rows), the piece from byte `m_start` of a row on; b: all 56 rows of
+  /// `n_rows`, the piece from byte `n_start` on.
   template <int Rows>
   __device__ void multiply_gradient_w1_piece(Fragment& g, const unsigned char* rows, int row,
                                              int m_start, const unsigned char* n_rows,
@@ -160,9 +160,9 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
     }
   }
   /// Called by one lane: starts a bulk copy of the warp's masters of a tile to shared memory.
-  /// `tile`: its number in the thread block; `first`: its first float; `m`, `n`: its size;
-  /// `is_w0`: whether it is of W0. The warp has 16 of the m (W1) or 16 of the n (W0, in whole 16
-  /// m).
+  /// `tile`: its number in the thread block; `first`: index of its first float in the master; `m`,
+  /// `n`: its size; `is_w0`: whether it is of W0. The warp's masters are 16 m by all n (W1), or up
+  /// to 16 n by all m, rounded up to a multiple of 16 (W0).
   __device__ void load_masters(unsigned tile, std::uint64_t first, unsigned m, unsigned n,
                                bool is_w0) const {
     const auto row = static_cast<unsigned>(warp() * 16);
@@ -191,8 +191,8 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
     mbarrier_wait(masters_barrier(t.number), t.number / S::master_buffers & 1U);
   }
 
-  /// Two floats: the factors of the tile's gradient that are added to the master Z (gain), and in
-  /// addition to Z to W (share).
+  /// Two floats: gain and share of the tile's gradient g, with Z += gain g for the master and
+  /// W = Z + share g.
   [[nodiscard]] __device__ const float* rates_of(const SweepTile& t) const {
     return state_.rates[t.is_w0 == 0 && !Base::only_writes_copies() ? 1 : 0][t.panel.layer];
   }
@@ -226,7 +226,7 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
   /// buffer before has read them.
   __device__ void load_next_masters(const SweepTile& t) {
     reread_thread();
-    __syncwarp();  // all lanes have waited for the masters that were in this buffer before
+    __syncwarp();  // all lanes have done with the masters that were in this buffer before
     if (is_elected()) {
       const std::uint64_t first = t.next_first_master;  // loaded before the wait
       const unsigned m = t.next_rows, n = t.next_n;
@@ -250,7 +250,8 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
                               static_cast<int>(t.pixels) - first,
                               partial || a_.shape.batch == a_.shape.padded);
     const std::uint16_t* masks = state_.sequence_masks + piece * (S::piece_bytes / 16);
-    // The 16 m and the piece in a slot of a ring of all outputs, in units of 16 bytes.
+    // Where this piece of the first of the 16 m lies in a slot of the ring of y: in units of 16
+    // bytes from the slot's start.
     const std::uint32_t start = (t.outputs + static_cast<unsigned>(first)) * (S::row_bytes / 16) +
                                 static_cast<unsigned>(piece * (S::piece_bytes / 16));
     const bool plain = block.plain(state_.all_scored) && state_.cursor.saved_y_steps == 0;
@@ -271,10 +272,11 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
       }
     });
   }
-  /// Computes d1 of the sequences from byte `at` of the piece on, of as many whole blocks as there
-  /// are before byte `end`; returns where the last block ends. `Plain`: no masks are needed
-  /// (ErrorBlock's `plain`) and y is computed, not read from a checkpoint; then `error_blocks`
-  /// blocks of 16 sequences are made at once, else one.
+  /// Computes d1 of the sequences from byte `at` of the piece on, in turns of `error_blocks` blocks
+  /// of 16 sequences (`Plain`) or of one block, as many whole turns as fit before byte `end`.
+  /// Returns where the last turn ends. `Plain`: no masks are needed (ErrorBlock's `plain`) and y is
+  /// computed, not read from a checkpoint. `start`: see `slot_bytes`. Other parameters: see
+  /// `compute_d1_of_block`.
   template <int Rows, bool Plain, class Derivative>
   __device__ __forceinline__ int compute_d1_of_sequences(
       int at, int end, ErrorSums& score, unsigned char* rows, const unsigned char* r,
@@ -339,8 +341,8 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
     stored_score()[0] = state_.score[warp()][0];
     stored_score()[2] = state_.score[warp()][1];
   }
-  /// The warp's score in device memory: three sums, of predictions, of persistence (which
-  /// frames.cuh computes) and of the loss.
+  /// The warp's score in device memory: three sums, of predictions, of persistence (which a sweep
+  /// leaves alone: persistence.cuh adds it) and of the loss.
   [[nodiscard]] __device__ double* stored_score() const {
     return a_.score + (blockIdx.x * S::consumer_warps + static_cast<unsigned>(warp())) * 3;
   }

@@ -37,8 +37,8 @@ class ErrorBlock {
 
   /// Replaces the targets in `words`, `Count` blocks of consecutive sequences, by d1. `y`: what was
   /// predicted; `masks`: ErrorMath's `masks_of` of every 8 of these sequences; `Plain`: may be true
-  /// where `plain` is. Adds to `sums`, one for each of the lane's two rows, also for rows that do
-  /// not exist (`add` leaves these out).
+  /// only if `plain` is; masks are not read then. Adds to `sums`, one for each of the lane's two
+  /// rows, also for rows that do not exist (`add` leaves these out).
   template <bool Plain, int Count, class Derivative>
   __device__ void make(std::uint32_t (&words)[Count][4], ErrorSums (&sums)[2],
                        Derivative derivative, const float (&y)[Count][2][4],

@@ -15,13 +15,15 @@
 namespace pvm::inline v0::detail::batch {
 
 /// What a producer thread does: it loads for one tile after the other, as far ahead as there are
-/// free slots. In a step it loads for a tile, in this order:
+/// free slots. In a step it loads for a tile, in this order (rows of n only with the first tile of
+/// a part):
 ///
-///     W0   x(t-3) in chunks, then d0(t-1) with a part's first tile (n), then x(t) in parts
-///     W1   W1(t-2) and W1(t), then the targets [A|B](t) in chunks, then r(t-2) likewise (n)
+///     W0   x(t-3), a stage for each chunk; d0(t-1), rows of n; x(t), x_stage_rows for each stage
+///     W1   W1(t-2) and W1(t); targets [A|B](t), a stage for each chunk; r(t-2), rows of n
 ///
-/// Task::update_w0 has x(t-3) and d0(t-1) alone, Task::write_copies d1(t-1) and r(t-3). (The rows
-/// of n are loaded in any case, also where the task leaves the part as it is.)
+/// Task::update_w0 only loads x(t-3) and d0(t-1), for W0; Task::write_copies only d1(t-1) and
+/// r(t-3), for W1. (The rows of n are loaded in any case, even for parts that the task does not
+/// change.)
 template <class M, int Bp, SweepKind Kind>
 class SweepProducer : SweepRole<M, Bp, Kind> {
   using Base = SweepRole<M, Bp, Kind>;
@@ -34,7 +36,7 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
   /// Arrivals that make a tile's slot empty. In steps only consumer warps arrive: they wait for
   /// rows of every tile, and so for all producer warps to have read it. In other tasks producers
   /// may have nothing to load for a tile; without an arrival of their own, a slow producer warp
-  /// could find the next tile in the slot and wait for ever.
+  /// could find a later tile in the slot and wait for ever.
   static constexpr unsigned tile_readers =
       static_cast<unsigned>(S::consumer_warps + (Base::steps ? 0 : producer_warps)) * warp_arrivals;
 
@@ -43,12 +45,12 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
       : Base(a, task, state, shared),
         thread_(static_cast<int>(threadIdx.x) - S::consumer_warps * 32) {}
 
-  /// Loads the first tiles, which do not depend on the kernel before.
+  /// Starts loading the first two tiles, which do not depend on the kernel before.
   __device__ void start() {
     load_tile(0);
     load_tile(1);
   }
-  /// Reads where rows start in this step, for all producer warps.
+  /// Reads the step's slots of W1's copies, and where rows start, for all producer warps.
   __device__ void read_step_start() const {
     static_assert(array_offset_count <= S::producer_threads);
     if (thread_ < 2) {
@@ -78,7 +80,7 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x) & 31; }
 
-  /// The first producer thread loads the block's `tile`-th tile, if there is one. (It asks for its
+  /// The first producer thread loads the block's `tile`-th tile, if there is one. (It reads its
   /// thread number anew, so that no register has to keep it.)
   __device__ void load_tile(int tile) {
     if (tile >= count_ || thread_number() != S::consumer_warps * 32) return;
@@ -91,10 +93,10 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
         a_.sweep_tiles + (Base::first_ + static_cast<std::size_t>(tile)) * sweep_tile_bytes,
         sweep_tile_bytes, &barriers.full);
   }
-  /// Loads the rows of tile `t`, whose row words are `words`. In steps neither may be read after
-  /// the tile's last stage was filled: consumers may then have released its slot. Tiles of W0 and
-  /// W1 share this code, because the instruction cache has little room. The rows of n follow the
-  /// first stages, for which there is room while the part before still needs its own n.
+  /// Loads the rows of tile `t`, whose row words are `words`. In steps neither may be read once the
+  /// thread has loaded the last rows of the tile: consumers may then release the tile's slot. Tiles
+  /// of W0 and W1 share this code, because the instruction cache has little room. The rows of n
+  /// follow the first stages, for which there is room while the part before still needs its own n.
   __device__ void load_rows_of(const SweepTile& t, const std::uint32_t* words) {
     const bool is_w0 = t.is_w0 != 0, begins = t.begins != 0;
     const int rows = Base::rows_of(t);
@@ -141,10 +143,10 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
   struct Shares {
     /// Bytes of a row that one instruction copies: the whole row, or a piece.
     static constexpr int together = 512 % Bytes == 0 ? Bytes : S::piece_bytes;
-    static constexpr int pieces = together / 16;                    ///< lanes that copy a row
-    static constexpr int at_once = 32 / pieces;                     ///< rows of an instruction
+    static constexpr int pieces = together / 16;  ///< lanes that copy a row or piece together
+    static constexpr int at_once = 32 / pieces;   ///< rows of an instruction
     static constexpr int rows_per_turn = producer_warps * at_once;  ///< rows of a turn of all warps
-    /// Rows that a lane copies of.
+    /// Number of rows of which a lane copies 16 bytes (or 16 of each piece).
     static constexpr int copies = (Rows + rows_per_turn - 1) / rows_per_turn;
     static constexpr int each = copies * at_once;  ///< rows of a warp
     static_assert(32 % pieces == 0 && (8 % rows_per_turn == 0 || rows_per_turn % 8 == 0));
@@ -153,7 +155,8 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
       return i / at_once * rows_per_turn + warp * at_once + i % at_once;
     }
   };
-  /// Where the rows lie that a lane copies of, or `no_offset`.
+  /// By copy: where the row lies of which the lane copies 16 bytes (or 16 of each piece), in units
+  /// of 16 bytes from the arena's start, or `no_offset`.
   template <int Rows, int Bytes>
   struct RowOffsets {
     std::uint32_t values[Shares<Rows, Bytes>::copies];
@@ -217,9 +220,9 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
     load_rows(offsets, from, shared_ + use.slot() * S::stage_bytes);
     mbarrier_arrive_after_copies(&barriers.full);
   }
-  /// Looks up where rows lie, before there is room for them: one lane looks each row of the warp up
-  /// and shuffles give the result to the lanes that copy the row. (Values that follow from the
-  /// thread number are computed anew instead of being kept in registers.)
+  /// Looks up where rows lie, before there is room for them: a single lane looks up each row of the
+  /// warp, and shuffles pass the result to the lanes that copy the row. (Values that follow from
+  /// the thread number are computed anew instead of being kept in registers.)
   template <int Rows, int Bytes, class OffsetOf>
   __device__ void find_offsets(RowOffsets<Rows, Bytes>& offsets, OffsetOf&& offset_of) const {
     using Share = Shares<Rows, Bytes>;

@@ -8,9 +8,10 @@
 /// Where thread blocks share a panel, all but one store the sums of their parts in device memory
 /// (`store_partial_sums`) and go on; the one whose tiles have `adds` set adds these to its own
 /// (`make_results`). The lowest bit of each float is the parity of the step (`step_tag`): the
-/// adding warp polls until it sees this step's bit, so there is neither a counter nor a fence. The
-/// plan lets it get there long after the others, so that it rarely waits, and makes it wait only
-/// for blocks that began before it (plan_shares.hpp), so that there is no deadlock.
+/// adding warp polls until it sees this step's bit, so there is neither a counter nor a fence. By
+/// the plan the adding thread block gets there long after the other blocks, so that it rarely
+/// waits; and it only waits for thread blocks with lower numbers, which start before it
+/// (plan_shares.hpp), so that there is no deadlock.
 
 #include <cstdint>
 
@@ -53,8 +54,8 @@ class SweepResults {
   __device__ SweepResults(const Arguments& a, const SweepTile& t, int bytes)
       : a_(a), tile_(t), turns_((bytes + piece_bytes - 1) / piece_bytes) {}
 
-  /// Prefetches to the L2 cache what `make_results` will read: the other part's sums, and h(t-2)
-  /// for d0.
+  /// Prefetches to the L2 cache what `make_results` will read: the other part's sums if the panel
+  /// has two parts, and h(t-2) for d0.
   __device__ void prefetch_inputs(const StepCursor& cursor) const {
     if (tile_.adds == 0) return;
     if (tile_.parts == 2) {
@@ -98,9 +99,10 @@ class SweepResults {
 
   /// Makes h and c(h), or d0, of the panel's sums in the step of `cursor`, 32 sequences a turn.
   /// Shared memory: `result_buffers` is for the squares of all warps; `partial_sums` is the warp's
-  /// own, for two turns of another part's sums (4 KiB). Both are read ahead asynchronously: h(t-2)
-  /// two turns, and the sums of another part one turn. Each call of `load_both` commits two groups
-  /// of copies, so that `copies_wait<1>` waits for all but h(t-2) of the next turn.
+  /// own, for two turns of the other part's sums (4 KiB) if the panel has two parts. Asynchronous
+  /// copies load h(t-2) two turns ahead, and the other part's sums one turn ahead. Each call of
+  /// `load_both` commits two groups of copies, so that `copies_wait<1>` waits for all but h(t-2) of
+  /// the next turn.
   __device__ void make_results(const Sums& sums, const StepCursor& cursor,
                                unsigned char* result_buffers, unsigned char* partial_sums) {
     reread_thread();
@@ -282,8 +284,8 @@ class SweepResults {
   [[nodiscard]] __device__ Byte* partial_sum_at(Byte* partial_sums, int turn, int i) const {
     return partial_sums + ((turn % 2 * octets + i) * 32 + lane()) * 16;
   }
-  /// Copies another part's sums of a turn to shared memory, asynchronously: each lane those that it
-  /// will add itself.
+  /// Copies the other part's sums of a turn to shared memory, asynchronously: each lane copies the
+  /// sums that it will add itself.
   __device__ void load_partial_sums(unsigned char* partial_sums, int turn) const {
     if (!any_row_exists()) return;
     const uint4* from = stored_sums(other_part()) + turn * octets * 32;
@@ -301,7 +303,7 @@ class SweepResults {
   [[nodiscard]] __device__ static bool have_tag(const uint4& v, std::uint32_t tag) {
     return (((v.x ^ tag) | (v.y ^ tag) | (v.z ^ tag) | (v.w ^ tag)) & 1U) == 0;
   }
-  /// The lane's sums of octet 0; those of the next octet are 32 further on.
+  /// The lane's sums of octet 0; those of the next octet are 32 elements (uint4) further on.
   [[nodiscard]] __device__ uint4* stored_sums(std::uint32_t part) const {
     return reinterpret_cast<uint4*>(a_.scratch +
                                     static_cast<std::size_t>(part) * sweep_part_floats(Bp)) +
@@ -309,7 +311,7 @@ class SweepResults {
   }
   /// Whether at least one of the lane's rows exists.
   [[nodiscard]] __device__ bool any_row_exists() const { return lane() / 4 < rows(); }
-  /// The other one of two parts.
+  /// The other part of a panel with two parts, as SweepTile::part.
   [[nodiscard]] __device__ std::uint32_t other_part() const {
     return 2 * tile_.first_part + 1 - tile_.part;
   }
@@ -341,8 +343,8 @@ class SweepResults {
       keep_branches_apart<Turn>(v[i]);
     }
   }
-  /// Adds the sums of the other parts: of one from `partial_sums`, of several in the order of the
-  /// parts.
+  /// Adds the sums of the other parts: of a single one from `partial_sums`, of several from device
+  /// memory, in the order of the parts.
   __device__ __forceinline__ void add_other_parts(float (&v)[octets][4],
                                                   const unsigned char* partial_sums, int turn,
                                                   std::uint32_t tag) const {

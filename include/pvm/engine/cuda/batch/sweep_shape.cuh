@@ -20,12 +20,13 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// How a thread block works on tiles of [rows m][56 n] with `Bp` sequences. Four consumer warps
-/// compute, each 16 of the 64 rows of every product (hidden values; in W1's gradient outputs); four
-/// producer warps load what they need.
+/// How a thread block works on tiles of up to `rows` m by 56 n with `Bp` sequences. Four consumer
+/// warps compute, each 16 of the 64 rows of every product (except y = W1 r, which `compute_d1`
+/// distributes). These rows are hidden values, in W1's gradient outputs. Four producer warps load
+/// what they need.
 /// Gathered rows are loaded into stages of a ring buffer. A stage for a gradient, or for the errors
 /// of W1, holds all m of the tile and one chunk of the sequences (`sweep_chunk`); a stage for the
-/// product W0 x holds `x_stage_rows` of the m and all sequences.
+/// product W0 x holds `x_stage_rows` of the m and all sequences. Copies of W1 take stages, too.
 template <int Bp>
 struct SweepShape {
   static constexpr int blocks = Bp == 32 ? 3 : 2;  ///< thread blocks per SM
@@ -39,7 +40,7 @@ struct SweepShape {
   static constexpr int row_bytes = Bp * 2;
   static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;  ///< a chunk's share of a row
   static constexpr int chunks = row_bytes / chunk_bytes;
-  /// In shared memory a row is cut into pieces of so many bytes, the width of the swizzle (`at`).
+  /// In shared memory a row is cut into pieces of this many bytes, the width of the swizzle (`at`).
   static constexpr int piece_bytes = chunk_bytes % 128 == 0 ? 128 : 64;
   static constexpr int x_stage_rows = rows / chunks;  ///< m of a stage of the product W0 x
   /// Blocks of 16 m by 16 sequences whose errors a warp computes at once.
@@ -128,21 +129,21 @@ struct SweepState {
   /// arena's start.
   std::uint32_t array_offsets[sweep_views][static_cast<int>(RowArray::count)];
   std::uint32_t copy_slots[2];  ///< slots of the copies W1(t-2) and W1(t)
-  /// [0: step t-1, for W0; 1: step t, for W1][layer][0: the factor of the gradient that is added to
-  /// the master Z (`gain`); 1: the factor of it that W has in addition to Z (`share`)].
+  /// [0: table of step t-1, for W0 and for Task::write_copies; 1: of step t, for W1 in a step]
+  /// [layer][0: `gain`; 1: `share`], with Z += gain g for the master and W = Z + share g.
   float rates[2][most_swept_layers][2];
   bool stores_d1;   ///< whether d1 is stored: for a checkpoint, or for reading the weights
   bool all_scored;  ///< whether the predictions of all sequences that exist are scored
   SlotBarriers stages[S::stages], tiles[S::tiles], n[S::n_buffers];
   /// The "full" barriers of each consumer warp's masters.
   MBarrier masters[S::consumer_warps][S::master_buffers];
-  /// Each consumer warp's sums of squares: of predictions, and of all outputs.
+  /// Each consumer warp's sums of squared errors: of predicted pixels, and of all outputs.
   double score[S::consumer_warps][2];
   std::uint16_t sequence_masks[Bp / 8];  ///< `ErrorMath::masks_of` of every 8 sequences
 };
 
-/// Byte offset of the masters in shared memory: aligned to 128 bytes, because bulk copies to other
-/// addresses are slower.
+/// Byte offset of the masters in shared memory, a multiple of 16 as bulk copies require. (The state
+/// takes a multiple of 128 bytes, but `state_start` need not be one.)
 template <int Bp>
 inline constexpr int masters_start = SweepShape<Bp>::state_start +
                                      (static_cast<int>(sizeof(SweepState<Bp>)) + 127) / 128 * 128;
@@ -176,8 +177,8 @@ class SweepRole {
         first_(a.sweep_starts[blockIdx.x]),
         count_(static_cast<int>(a.sweep_starts[blockIdx.x + 1] - first_)) {}
 
-  /// Each thread block has its own, which it writes itself at the end of the step before: no other
-  /// kernel runs between two sweeps that could.
+  /// The thread block's own StepStart. The thread block has written it at the end of the step
+  /// before, because no other kernel that could do so runs between two sweeps.
   [[nodiscard]] __device__ StepStart& step_start() const { return a_.step_start[blockIdx.x]; }
   [[nodiscard]] __device__ bool only_updates_w0() const {
     return !steps && task_ == Task::update_w0;

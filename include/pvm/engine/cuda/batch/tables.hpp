@@ -15,9 +15,10 @@
 /// representation r). "m" and "n" also stand for single indices along these sides. A *tile* is a
 /// range of m of a panel.
 ///
-/// The fp32 master weights of a panel are stored in the order of m16n8 mma accumulators:
-/// [m / 16][n / 8][lane] as float4, and the remainder of n < 8 as [m / 16][16][n % 8] floats, so
-/// that 49 hidden values need no padding. (A swept W0 has another order, `swept_master_index`.)
+/// The fp32 master weights of a panel are stored in the order of m16n8 mma accumulators. Every 16 m
+/// are contiguous: first the full tiles of 8 n, [n / 8][lane] as float4, then the remaining n (49 =
+/// 6 * 8 + 1) as [16][remaining n] floats, so that these need no padding. (A swept W0 has another
+/// order, `swept_master_index`.)
 /// The working copy of a panel consists of weight *blocks* of `M::block` m by 56 n in the order of
 /// mma B fragments; M is the precision (precision.cuh).
 ///
@@ -36,10 +37,11 @@ inline constexpr int panel_tiles = 7;
 inline constexpr int panel_depth = 64;    ///< n of a W1 panel, padded, as the depth of y = W1 r
 inline constexpr int block_bytes = 3584;  ///< of a weight block: 7 x 32 lanes x 16 bytes
 inline constexpr int block_words = 896;   ///< of a weight block, 32-bit words
-inline constexpr int copy_words = 448;    ///< of a swept W1's copy of 16 m by 56 n, 16-bit weights
-inline constexpr int tile_rows = 128;     ///< m of a tile of the update kernel
-inline constexpr int threads = 256;       ///< of a block, in the kernels that name no other number
-inline constexpr int most_terms = 8;      ///< listed gradients
+/// 32-bit words of a swept W1's copy of 16 m by 56 n, in 16-bit weights.
+inline constexpr int copy_words = 448;
+inline constexpr int tile_rows = 128;  ///< m of a tile of the update kernel
+inline constexpr int threads = 256;    ///< of a block, in the kernels that name no other number
+inline constexpr int most_terms = 8;   ///< listed gradients
 inline constexpr int most_part_rows = 2112;  ///< rows of one part of a forward product
 
 /// The array that a row is read from. "Back" counts from the step that reads.
@@ -79,12 +81,14 @@ enum class Role : std::uint32_t {
 struct Product {
   Role role;
   std::uint32_t rows;     ///< first row word; outputs: of [panels][64]; errors: of the targets
-  std::uint32_t depth;    ///< rows contracted over; forward: in whole blocks; errors: D
+  std::uint32_t depth;    ///< rows contracted over; forward: in whole blocks; errors: D, the
+                          ///< number of the unit's outputs; outputs: unused
   std::uint32_t weights;  ///< first weight block
   std::uint32_t blocks;   ///< weight blocks along the depth; outputs: of one group of 56 outputs
   std::uint32_t out;      ///< first row of h, d0 or y that is written
   std::uint32_t count;    ///< rows written; forward, errors: at most 56; outputs: D
-  std::uint32_t parts;    ///< forward: number of parts of the product; errors: 1 if d1 is written
+  std::uint32_t parts;    ///< forward: number of parts of the product; errors: 1 if the product
+                          ///< stores d1 and the score, else 0
   std::uint32_t part;     ///< forward: index of this part, from 0
   std::uint32_t scratch;  ///< forward: index of part 0's partial sums in `Arguments::scratch`
   std::uint32_t counter;  ///< forward: index of the counter of finished parts
@@ -143,8 +147,8 @@ struct alignas(16) SweepTile {
   std::uint32_t first_part;         ///< index of the panel's first part, as `part`
   std::uint32_t parts;              ///< number of parts of the panel
   std::uint32_t adds;               ///< 1: this part adds up the sums of all parts of the panel
-  std::uint32_t stage;              ///< first stage with rows of the tile
-  std::uint32_t last_stage;         ///< last stage with rows of the tile
+  std::uint32_t stage;              ///< first stage of the tile (W1: with copies of W1)
+  std::uint32_t last_stage;         ///< last stage of the tile
   std::uint32_t rows;               ///< number of m of the tile
   std::uint64_t first_master;       ///< index of the tile's first float in the master
 };
@@ -226,7 +230,8 @@ inline constexpr int y_slots = 3;
 enum SweepView {
   forward_view,   ///< x(t) for the product with W0, and the targets
   gradient_view,  ///< r(t-2), for y(t-2) and for the gradient of W1
-  before_view,    ///< x(t-3) and d0(t-1) for the gradient of W0 that the step before left
+  before_view,    ///< x(t-3) and d0(t-1) for the gradient of W0 that the step before left;
+                  ///< Task::write_copies: d1(t-1) and r(t-3)
   sweep_views
 };
 PVM_HOST_DEVICE constexpr int steps_back(int view) { return view == forward_view ? 0 : view + 1; }

@@ -35,7 +35,7 @@ namespace pvm::inline v0::detail::batch {
 
 /// The dynamic shared memory of a thread block: [stages] of rows (128 of m, then 56 of n, `Bytes`
 /// of each, padded to `stride`), [tiles] tiles, [2][rows] offsets of the rows of two stages, and
-/// the masters and the rule's floats of a tile ([Floats][8 warps][16 columns]).
+/// the masters and the rule's floats of a tile ([Floats][8 warps][16 * columns]).
 template <int Bytes, int Floats>
 struct UpdateShape {
   static constexpr int stride = Bytes + 16;  // padded: a warp's loads have no bank conflicts

@@ -75,8 +75,8 @@ struct Blocks : View<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- where weights are
 
-  /// This lane's first word of tiles at word `where` of shared memory. The words of a pair of tiles
-  /// are 32 consecutive uint4, one for each lane.
+  /// This lane's first word of the tiles of W0 at word `where` of shared memory. The words of a
+  /// pair of tiles are 32 consecutive uint4, one for each lane. (W1's tiles: see `store_wide`.)
   __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<uint4*>(shared + where) + lane();
   }
@@ -89,7 +89,7 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ std::uint32_t* my_remainder(int k) const {
     return shared + this->p.remainder_first[this->warp()] + k * S::remainder_words;
   }
-  /// Loads past the L1 cache. If all weights are streamed, they leave the L2 cache first.
+  /// Loads past the L1 cache. If all weights are streamed, the L2 cache evicts them first.
   __device__ __forceinline__ static uint4 load_word(const uint4* from) {
     if constexpr (!S::streams) return __ldcg(from);
     const float4 v = load_l2_with_policy(reinterpret_cast<const float4*>(from), evict_first());
@@ -126,8 +126,8 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ std::uint32_t remainder_word(const Block& block, int i) const {
     return __ldcg(a.weights + this->remainder_start_of(block) + i);
   }
-  /// Word offset of this lane's two words (two pairs of columns) in the remainder rows of a block.
-  /// The words of a lane are adjacent.
+  /// Word offset, in the remainder rows of a block, of this lane's two words of a remainder row.
+  /// They are adjacent and hold columns pair, pair + 1 and columns pair + 8, pair + 9.
   __device__ __forceinline__ int remainder_offset(int remainder_row) const {
     return remainder_row * 8 + pair();
   }
@@ -242,8 +242,8 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.tiles[i], x);
   }
-  /// `multiply`, which loads each word of the next block, from shared memory, into the registers of
-  /// the word that it has multiplied.
+  /// Like `multiply`, and loads each word of the next block, from shared memory, into the registers
+  /// of the word that has just been multiplied. `next`: this lane's first word of that block.
   __device__ __forceinline__ static void multiply_and_load_shared(Sums& sum, Weights& w,
                                                                   const Values& x,
                                                                   const uint4* next) {
@@ -276,8 +276,8 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void multiply_remainder(Sums& sum, uint2 w, const Values& x) const {
     Math::multiply_shallow(sum.v[S::pairs], w.x, w.y, lane() < 16 ? x.v[0] : x.v[1]);
   }
-  /// The complete sum of row `row()` + 8 * i: products with the rounded values and with the
-  /// residuals.
+  /// The complete sum of row `row()` + 8 * i of a pair of tiles: the products with the rounded
+  /// values plus those with the residuals.
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
     return v[2 * i] + v[2 * i + 1];
   }
@@ -294,8 +294,8 @@ struct Blocks : View<Precision, Hidden, home> {
       if (mine < Count) to[mine * 8 + row()] = upper ? second : first;
     }
   }
-  /// Writes the sums of all rows of a block of W0, [Hidden]. One of the four lanes of a row writes
-  /// all: sharing the stores would take more instructions to fetch.
+  /// Writes the sums of W0 x for all rows, [Hidden]. One of the four lanes of a row writes all sums
+  /// of this row: sharing the stores would take more instructions, which have to be fetched.
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
     const float last_half = __shfl_xor_sync(every_lane, both_parts(sum.v[S::pairs], 1), 2);
     if ((lane() & 3) == 0) {
@@ -310,7 +310,7 @@ struct Blocks : View<Precision, Hidden, home> {
 #pragma unroll
     for (int i = 0; i <= S::pairs; ++i) clear_in_place(sum.v[i]);
   }
-  /// Writes the sums of a block of W1: those of the rows in tiles, then those of the 16 list rows.
+  /// Writes the sums of W1^T d1 for the rows in tiles, then those of the 16 list rows.
   __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& list_sums,
                                                   float* to) const {
     float v[S::tiles + 2];
@@ -381,15 +381,15 @@ struct Blocks : View<Precision, Hidden, home> {
 
   /// Writes the factors of the folds of unit u, times `coefficients` (by age) and Masters::scale,
   /// as operands A in its area. For blocks of W0 (`wide` false) they are the listed d0 by age; for
-  /// blocks of W1 the listed r by list row, in the order in which a block's list has d1. Reads
-  /// behind the last value of a row only affect rows of operands that nobody uses.
+  /// blocks of W1 the listed r = [h | 1] by list row, in the order in which a block's list has d1.
+  /// Reads behind the last value of a row only affect rows of operands that nobody uses.
   __device__ void write_factors(int u, bool wide, const float* coefficients) const;
   __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
 #pragma unroll 1
     for (int wide = 0; wide < 2; ++wide) write_factors(u, wide != 0, coefficients);
   }
-  /// This lane's word of the first of these operands, which are in the unit's area; `which` is
-  /// S::fold0 or S::fold1.
+  /// This lane's word of the first of these operands, which are in the unit's area; the next ones
+  /// follow 32 words (uint4) apart. `which` is S::fold0 (W0) or S::fold1 (W1).
   __device__ __forceinline__ uint4* factor_operands(std::uint32_t which, int u) const {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
@@ -404,7 +404,7 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ std::size_t lane_remainder_start(const Block& block) const {
     return this->remainder_start_of(block) + static_cast<unsigned>(remainder_offset(row()));
   }
-  /// Loads these words; zeros in lanes whose row() is not one of `rows` remainder rows.
+  /// Loads these words; returns zeros in lanes whose row() is not below `rows`.
   template <class Block>
   __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
@@ -459,9 +459,9 @@ struct Blocks : View<Precision, Hidden, home> {
   /// remainder rows are read from `remainder_from` and written to `remainder_to`.
   __device__ void fold(const ChipBlock& block, const std::uint32_t* remainder_from,
                        std::uint32_t* remainder_to) const;
-  /// Folds a streamed block of W0, whose remainder rows are in device memory, too. `past` is of
-  /// `load_past_inputs`. `meanwhile()` is called while the block's loads are in flight, to start
-  /// others.
+  /// Folds a streamed block of W0, whose remainder rows are in device memory, too. `past` is what
+  /// `load_past_inputs` returned. `meanwhile()` is called while the block's loads are in flight, to
+  /// start other loads.
   template <class Meanwhile>
   __device__ void fold_streamed(const ChipBlock& block, const PastInputs& past,
                                 Meanwhile meanwhile) const;

@@ -3,7 +3,7 @@
 #pragma once
 
 /// The finishers of the specialised step (specialised.cuh has the roles and barriers): they finish
-/// units or gather x(t), which is the work that other SMs wait for.
+/// units or gather x(t+1). This is the critical path between SMs, which wait for each other's h(t).
 
 #include <cuda_runtime.h>
 
@@ -78,9 +78,9 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pixels& pixels) const {
   const int start = patch_from(finisher());
   if (start < 0) return;
-  // Each iteration stores the pixels that the previous one loaded and loads the next ones: 32 *
-  // pixels_at_once pixels of patch u from pixel `first` on, `ahead` frames after the current one.
-  // The last loads are the first pixels of the frame after next.
+  // Each iteration stores the pixels that the previous one loaded and loads the next ones: of the
+  // patch of unit u in the frame `ahead` steps after the current one, this lane's pixels `first`,
+  // first + 32 and so on, pixels_at_once of them. The last loads are the first pixels of step t+2.
   int u = start, first = lane(), ahead = 1;
 #pragma unroll 1
   do {

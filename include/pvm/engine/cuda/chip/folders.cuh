@@ -5,11 +5,11 @@
 /// The folders of the specialised step (specialised.cuh has the roles and barriers): they fold the
 /// blocks that are due, while and after the multipliers use them.
 ///
-/// A fold reads and writes a block where multipliers read it, so in general it waits until they are
-/// done with the matrix. Held blocks of W0 are the exception: multipliers use the copies in their
-/// registers, so folders may overwrite the tiles in device memory at once, and the multipliers
-/// reload these blocks in the next step. Only the remainder rows of a held block are read from
-/// shared memory; the new ones are kept in scratch memory until no multiplier reads W0.
+/// A fold reads and writes a block where multipliers read it, so in general it waits until they no
+/// longer read the matrix (W0 or W1). Held blocks of W0 are the exception: multipliers use the
+/// copies in their registers, so folders may overwrite the tiles in device memory at once, and the
+/// multipliers reload these blocks in the next step. Only the remainder rows of a held block are
+/// read from shared memory; the new ones are kept in scratch memory until no multiplier reads W0.
 
 #include <cuda_runtime.h>
 
@@ -27,8 +27,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
 #pragma unroll 1
   for (;;) {
     reread_thread();
-    // Entries of `folding`: [0] held blocks of W0, [1] other blocks of W0, [2] blocks of W1,
-    // [3] the end.
+    // Indices in `folding`: from start[0] on, the held blocks of W0 that fold early; from start[1]
+    // on, the other blocks of W0; from start[2] on, the blocks of W1; start[3] is the end.
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + 3 * (folder() * a.period + now().phase);
     prefetch_due_low_halves(start[0], start[3]);

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Folds of 16-bit weights: a block gains the rank-L update of its L listed gradients. The update
-/// is a product on tensor cores, (Hidden x ages) factors by (ages x 16) past columns, and is added
-/// to the joined fp32 weight, which is then split again into the high half, which is multiplied,
-/// and the low half in device memory (masters.cuh).
+/// Folds of 16-bit weights: the rank-L update of its L listed gradients is added to a block. The
+/// update is a product on tensor cores, (Hidden x L) factors by (L x 16) past inputs (W0) or d1
+/// (W1). Each weight's halves are joined to an fp32 weight, the update is added, and the sum is
+/// split again into the high half, which products read, and the low half in device memory
+/// (masters.cuh).
 
 #include <cuda_runtime.h>
 
@@ -101,7 +102,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
     LowHalves& low, Weights& w, uint2& remainder) const {
   std::uint32_t* sink = low_halves_of(to, at.start);
-  uint4 of_all[S::operands];  // if they are in device memory, all loads are in flight at once
+  uint4 of_all[S::operands];  // factors in device memory: all loads are in flight at once
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
     if constexpr (S::streams) of_all[i] = factors[i * 32];
@@ -140,8 +141,8 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_input
   PastInputs past;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const auto age =
-        static_cast<std::uint32_t>(min(operand_k(i), S::terms - 1));  // beyond: factor is 0
+    // Ages beyond the list repeat the oldest one; their factors are 0.
+    const auto age = static_cast<std::uint32_t>(min(operand_k(i), S::terms - 1));
     const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
     for (int half = 0; half < 2; ++half) past.word[half][i] = __ldcg(a.past + (at[half] + then));

@@ -4,7 +4,7 @@
 
 /// Receives what the SMs of the sources sent: values c(h), which become inputs, and their inner
 /// products with the listed past. Records are in tagged pieces (sizes.hpp); a thread polls a piece
-/// until its tag is that of the expected step, with several loads in flight.
+/// until it has the tag of the expected step, with loads of several pieces in flight.
 
 #include <cuda_runtime.h>
 

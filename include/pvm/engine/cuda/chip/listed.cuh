@@ -60,7 +60,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   for (std::uint32_t from = 0; from < my.groups; from += pieces_at_once) {
     uint4 piece[pieces_at_once];
     std::uint32_t at[pieces_at_once];
-    Products weigh[pieces_at_once];  // if coefficients are in device memory: loaded before pieces
+    Products weigh[pieces_at_once];  // coefficients in device memory are loaded before the pieces
 #pragma unroll
     for (int i = 0; i < pieces_at_once; ++i) {
       at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
@@ -227,7 +227,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_l
   }
   const int e = lane() & (table_row - 1);
   // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
-  // list row of the oldest one is being overwritten by step t; its coefficient has become 0.
+  // oldest one (age terms - 1) is left out: step t overwrites its list row with d1(t). All blocks
+  // have folded it, and what its momentum still lacked has died out (`dies_out` in plan.hpp).
   const int age = e > S::remainder_rows ? age_of(e) - 1 : 0;
   const bool listed = age >= 0 && age < S::terms - 1;
   float v = 1;  // the bias

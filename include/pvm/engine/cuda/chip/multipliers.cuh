@@ -3,7 +3,7 @@
 #pragma once
 
 /// The multipliers of the specialised step (specialised.cuh has the roles and barriers): W0 x(t),
-/// errors, then both products with W1.
+/// d1(t), then both products with W1.
 ///
 /// A multiplier's blocks of W0 are ordered by unit. Their places, in the order of the list, are
 ///   early streamed | held in registers | in shared memory | late streamed
@@ -30,8 +30,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     held[k] = Weights{};
     if (k < my_count()) this->load_streamed(held[k], held_tiles() + k * tile_words);
   }
-  named_barrier_arrive(held_loaded,
-                       multiplying + folding);  // folders may overwrite the blocks from here
+  // From here on folders may overwrite the held blocks in device memory.
+  named_barrier_arrive(held_loaded, multiplying + folding);
 #pragma unroll 1
   for (;;) {
     reread_thread();
@@ -68,7 +68,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::reload_folded(
     HeldBlocks& held) const {
-  // The previous step is three places on in the ring of four ChipNow. Bit k: held block k folded.
+  // The previous step's ChipNow is three places on in the ring of four. Bit k of `which`: held
+  // block k folded in that step.
   const std::uint32_t which =
       list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
   if (which == 0) return;

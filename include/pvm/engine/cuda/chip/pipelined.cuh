@@ -16,18 +16,20 @@
 /// made a step late, y(t-1) in the pass over W1 of step t: for y(t) that pass would have to wait
 /// for h(t). A launch ends with one more pass over W1, for the outputs of its last step.
 ///
-/// Order within step t; [g] is a gate (an mbarrier), [b] a named barrier:
+/// Order within step t for each role; rows of different columns are not simultaneous. [g] marks a
+/// wait at a gate (an mbarrier), [b] one at a named barrier:
 ///   streamers                           finishers
-///   prefetch the first blocks of W0     tables, factors of folds
-///   wait gathered [g]                   arrive factors_made
-///   W0 x(t); arrive sums_made           operands of y(t-1): h(t-1) and its listed products
-///   wait factors_made [g]               wait gathered [g]; d1(t); arrive errors_made
-///   fold W0                             weigh listed gradients
-///   load the first block of W1          wait sums_made [b]; h(t), inner products: send
-///   wait errors_made [g]                wait errors_made [g]; patches, gather x(t+1)
-///   W1^T d1(t), y(t-1)                  arrive gathered(t+1)
-///   arrive gradients_made               wait gradients_made [b]; d0(t)
-///   fold W1; arrive folded              wait folded [g]
+///   load the first block of W0          load tables, write factors of folds
+///   prefetch the second one             arrive factors_made
+///   wait gathered(t) [g]                operands of y(t-1): h(t-1) and the factors of W1's lists
+///   W0 x(t); arrive sums_made           wait gathered(t) [g]; d1(t); arrive errors_made
+///   wait factors_made [g]               weigh listed gradients
+///   fold W0                             wait sums_made [b]; h(t), inner products: send
+///   load the first block of W1          wait errors_made [g]; read patches, gather x(t+1)
+///   wait errors_made [g]                arrive gathered(t+1)
+///   W1^T d1(t), y(t-1)                  wait gradients_made [b]; d0(t)
+///   arrive gradients_made               wait folded [g]
+///   fold W1; arrive folded
 
 #include <cuda_runtime.h>
 
@@ -63,7 +65,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   enum Gates : int {
     gathered,      ///< from finishers: x(t) is complete
     factors_made,  ///< from finishers: tables and factors of folds are there
-    /// From finishers: d1(t) and the operands of y(t-1) are there. Finishers have read x(t).
+    /// From finishers: d1(t) and the operands of y(t-1) are there, which streamers wait for, and
+    /// no finisher reads x(t) any more, which the other finishers wait for.
     errors_made,
     folded,  ///< from streamers: the step's folds are done
     gates
@@ -76,9 +79,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     mbarrier_init(gate(errors_made), S::finishers);
     mbarrier_init(gate(folded), S::multipliers);
   }
-  /// Finishers wait for streamers at named barriers, where they sleep. These waits are long, and at
-  /// a gate a warp may poll (before compute capability 9.0 it always does), which takes issue slots
-  /// from the streamers.
+  /// Finishers wait for the streamers' passes at named barriers, where they sleep. These waits are
+  /// long, and at a gate a warp may poll (before compute capability 9.0 it always does), which
+  /// takes issue slots from the streamers.
   enum Barriers : int {
     sums_made = 1,   ///< streamers have made W0 x(t)
     gradients_made,  ///< streamers have made W1^T d1(t) and y(t-1)
@@ -108,19 +111,20 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ void load_first_wide(Weights& next) const;
   /// Prefetches block number `block` of W0 to the L2 cache.
   __device__ void prefetch_block(std::uint32_t block) const;
-  /// Prefetches a block of W1 to the L2 cache, with its list and the listed products and
-  /// coefficients that go with it, and with the low halves and factors if it folds in this step.
+  /// Prefetches a block of W1 to the L2 cache, with its list, the list's factors and coefficients,
+  /// and, if the block folds in this step, its low halves and the factors of the fold.
   __device__ void prefetch_wide(const ChipWideBlock& block) const;
   /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
   __device__ void forward(Weights& next) const;
-  /// Loads the descriptions of blocks of W0 that fold in this step, one a lane: lane i returns
-  /// number `from` + i of this warp's, or a zeroed one behind the last.
+  /// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
+  /// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
   __device__ ChipBlock load_due(int from) const;
   /// Folds this warp's due blocks of W0, which are read again, mostly from the L2 cache. `mine` is
   /// load_due(0).
   __device__ void fold_blocks(ChipBlock mine) const;
   /// Prefetches to the L2 cache the low halves of the blocks that the lanes in the mask `lanes`
-  /// have in `mine`. Done behind the pass over W0: during it they would evict what finishers read.
+  /// have in `mine`. This is done after the pass over W0: prefetched during the pass, the low
+  /// halves would evict what finishers read.
   __device__ void prefetch_low_halves_of_lanes(const ChipBlock& mine, unsigned lanes) const;
   /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
   __device__ void fold_due(const ChipBlock& mine, int count) const;
@@ -135,7 +139,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     return reinterpret_cast<const typename Base::Word*>(a.weights + this->start_of(block)) + lane();
   }
   /// An entry for each of this warp's blocks of W0, in the order of the pass: the word of its first
-  /// input in this step | unit << `input_unit_shift` | `last_of_unit`.
+  /// input in this step | unit << `input_unit_shift` | `last_of_unit` if it is the warp's last
+  /// block of this unit.
   __device__ __forceinline__ const std::uint32_t* my_inputs() const {
     return this->template list<std::uint32_t>(p.inputs) + p.block_start[warp()] +
            ((now().step & 1) != 0 ? p.input_count : 0);
@@ -164,9 +169,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
             static_cast<std::uint16_t>(both),
             static_cast<std::uint16_t>(both >> 16)};
   }
-  /// What the pass over W1 loads for a block beside its tiles: this lane's words of the block's
-  /// list, of the values that the list is multiplied by for y(t-1) (`write_last_list_factors`),
-  /// and the coefficients of its places of d1(j).d1(t).
+  /// What the pass over W1 loads for a block beside its tiles: `list`, this lane's words of the
+  /// block's list; `rows`, those of the factors that the list rows are multiplied by for y(t-1)
+  /// (`write_last_list_factors`); and the coefficients of this lane's ListSums.
   struct Listed {
     typename Base::List list;
     typename Base::Inputs rows;

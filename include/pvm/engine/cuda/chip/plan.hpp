@@ -10,12 +10,12 @@
 /// A unit's weights are cut into blocks of 16 columns (sizes.hpp): W0 by its inputs, W1 ("wide",
 /// in identifiers) by its outputs. The inputs of a unit, its columns of W0, are padded to
 ///   [ A | B | context panel 0 | context panel 1 | ... and the bias ]
-/// with A, B and each panel in whole blocks. A panel here is any of these parts: a run of columns
-/// that folds in one step of every `period`, its phase.
+/// with A, B and each panel in whole blocks. A Panel is any of these parts: a run of columns that
+/// folds together, in one step of every `period`; its phase says in which.
 ///
 /// The result is a program for each multiprocessor (ChipProgram and its lists), which the kernel
-/// copies to shared memory. Words are 32-bit words throughout. Here is the order of the work; the
-/// parts are in plan_*.hpp, which are included at the end.
+/// copies to shared memory. Words are 32-bit words throughout. This file has the order of the work
+/// (make_program); its parts are in plan_*.hpp, which are included at the end.
 
 #include <algorithm>
 #include <array>
@@ -41,9 +41,9 @@ constexpr DeferralPlan deferral() {
   using S = Sizes<Precision, Hidden>;
   return {S::terms - 1, S::terms};
 }
-/// Whether the momentum of an update has died out by the time its gradient leaves the list. It has
-/// then fallen to 2^-20 of the update for fp32 weights, and to 2^-8 for 16-bit weights: parts of
-/// one update that such weights do not show.
+/// Whether the momentum of an update has died out by the time its gradient leaves the list: whether
+/// it has fallen to 2^-20 of the update for fp32 weights, or to 2^-8 for 16-bit weights. Such
+/// weights do not show smaller parts of an update.
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
@@ -106,10 +106,10 @@ class Plan {
   std::size_t row_words = 0, first_patch = 0, patch_record = 0;
   std::size_t patch_products = 0;  ///< word of the inner products in a patch's record
   std::size_t patch_row = 0;       ///< words of a row of a patch's history in shared memory
-  /// Words of a row of the past where a record of 1 and zeros begins (the bias and padding behind
-  /// it), and one of zeros.
+  /// Words of a row of the past where a record of 1 and zeros begins (the input of the bias and the
+  /// padding behind it), and where a record of zeros begins (other padding).
   std::size_t one = 0, zero = 0;
-  std::size_t outputs = 0;                         ///< of all units, in whole blocks
+  std::size_t outputs = 0;                         ///< of all units, padding included
   std::size_t blocks = 0, wide_blocks = 0;         ///< blocks of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they lie
   std::size_t wide_streamed = 0;                   ///< blocks of W1 that are not on the chip
@@ -136,7 +136,7 @@ class Plan {
   [[nodiscard]] std::size_t weight_words() const {
     return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, S::line_words);
   }
-  /// The base P of unit u, in columns of whole blocks.
+  /// The base P of unit u, rounded up to whole blocks of columns.
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:

@@ -8,7 +8,7 @@
 ///
 /// A block is Hidden rows (hidden values) by 16 columns of a unit's matrix: 16 inputs of W0, or 16
 /// outputs of W1, which is stored transposed. Eight rows of a block are a tile; two tiles are one
-/// 16 x 16 mma operand A, of which each lane holds one row of either tile and two pairs of columns.
+/// 16 x 16 mma operand A, of which each lane holds two pairs of columns of one row of each tile.
 /// In 16 bits that is one 16-byte word for each lane; fp32 weights have the same order and take two
 /// such words. Rows beyond full tiles are the remainder rows: 49 = 6 * 8 + 1.
 ///
@@ -18,8 +18,9 @@
 ///          e == remainder_rows    the bias
 ///          e > remainder_rows     d1 of the last steps, a ring buffer of `list_d1_rows` rows
 ///
-/// The list lets one product give both W1^T d1 and the inner products d1(j).d1, and another one
-/// both W1 r and the correction for the listed gradients.
+/// One product of the list with d1 gives both the remainder rows of W1^T d1 and the inner products
+/// d1(j).d1. One product of the transposed list with 16 factors gives what the remainder rows, the
+/// bias and the listed gradients add to W1 r (r is h with a 1 for the bias behind it).
 ///
 /// Terms: `phase` is the step number modulo the fold period R; a block folds in the steps of its
 /// own phase. The `age` in step t of the listed gradient of step j is t - 1 - j.
@@ -43,7 +44,8 @@ inline constexpr int table_row = 16;      ///< row length of tables by age, long
 inline constexpr int ahead = 8;           ///< steps that one SM may be ahead of another
 inline constexpr int rounds = 2 * ahead;  ///< counters of begun steps; step t uses t % rounds
 inline constexpr int launch_steps = 256;  ///< of one launch, at most
-/// Each step of a launch may have its own table of rates for each layer, with a 16-bit number.
+/// Each step of a launch, and the step after it, may have its own table of coefficients for each
+/// layer; the numbers of these tables have 16 bits.
 inline constexpr std::size_t most_layers = (std::size_t{1} << 16) / (launch_steps + 1);
 inline constexpr int group_slots = 6;  ///< sources whose inner products a warp reads at once
 
@@ -97,8 +99,8 @@ struct Sizes {
   static constexpr int held_blocks = streams ? 0 : (fp32_weights ? 2 : 8);
   /// Streamed blocks whose loads to registers are in flight while a warp multiplies another block.
   static constexpr int blocks_in_flight = streams ? 1 : 2;
-  /// Streamed blocks behind those that a warp prefetches to the L2 cache. 16-bit weights that do
-  /// not fit on the chip are in the L2 cache anyway.
+  /// Streamed blocks after those in flight that a warp prefetches to the L2 cache. 16-bit weights
+  /// that do not fit on the chip are in the L2 cache anyway.
   static constexpr int prefetched_blocks = streams ? 1 : (fp32_weights ? 2 : 0);
   /// Blocks of W1 that each warp streams although shared memory has room for them: they are loaded
   /// while errors are computed, when no other loads are in flight. The blocks of W0 that take their
@@ -165,19 +167,20 @@ struct Sizes {
   // The area of a unit: what it has beside weights and inputs. The constants are word offsets from
   // the start of the area, which is in shared memory or, if `streams`, in device memory.
 
-  /// Coefficients of the listed gradients by age: [steps since the block's last fold][table_row],
-  /// at most `most_period` rows, then a row of what the blocks that fold in this step gain.
+  /// Coefficients of the listed gradients by age: [since][table_row], at most `most_period` rows,
+  /// then a row with the coefficients that the folds of this step add. `since` is the number of
+  /// steps since a block's last fold, modulo the period: 0 for the blocks that fold in this step.
   static constexpr std::uint32_t tables = 0;
   /// [step parity][table_row]: inner products of A with its past, by age. Those of B are A's of the
   /// step before.
   static constexpr std::uint32_t primary = tables + (most_period + 1) * table_row;
-  /// [steps since the last fold][16]: what the rows of W1's list are multiplied by for y
-  /// (`write_list_factors`), packed.
+  /// [since][16]: what the rows of W1's list are multiplied by for y (`write_list_factors`), packed
+  /// (Split).
   static constexpr std::uint32_t list_factors = primary + 2 * table_row;
-  /// h(t), packed (Split).
+  /// h(t), packed (Split); in `pipelined` h(t - 1).
   static constexpr std::uint32_t packed_hidden = list_factors + most_period * table_row;
-  /// [multipliers] rows: the part of W0 x that each warp has; then a row of what the listed
-  /// gradients add to it; then [multipliers][part1_words]: each warp's part of W1^T d1.
+  /// [multipliers][values]: each warp's part of W0 x; then a row of what the listed gradients add
+  /// to W0 x; then [multipliers][part1_words]: each warp's part of W1^T d1.
   static constexpr std::uint32_t part0 = packed_hidden + values;
   static constexpr std::uint32_t listed_part = part0 + multipliers * values;
   static constexpr std::uint32_t part1 = listed_part + values;
@@ -208,8 +211,8 @@ struct Sizes {
   /// Number of the table in `tables`, or ~0.
   static constexpr std::uint32_t loaded_table = any_gain + 2;
   static constexpr std::uint32_t corner = any_gain + 3;  ///< first pixel of the patch in a frame
-  /// In `pipelined`, which makes y(t - 1) in step t: the coefficients for that, [steps since the
-  /// last fold][table_row], and the inner products of h(t - 1) with its past, by age.
+  /// In `pipelined`, which makes y(t - 1) in step t: the coefficients for that, [since][table_row]
+  /// with `since` in step t, and the inner products of h(t - 1) with its past, by age.
   static constexpr std::uint32_t tables_after = any_gain + 4;
   static constexpr std::uint32_t products =
       tables_after + (pipelined ? most_period * table_row : 0);
@@ -262,7 +265,7 @@ struct alignas(8) ChipSlot {
 /// value `from` + c of the record at word `first`, and from column `cut` on value c - cut of the
 /// record at word `second` (both are offsets in the row).
 struct alignas(16) ChipBlock {
-  std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd steps
+  std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd (high) steps
   std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift
   std::uint32_t where;  ///< word of its tiles; `in_memory` if they are held or streamed
   std::uint32_t block;  ///< global number: its place in device memory
@@ -290,8 +293,9 @@ struct alignas(16) ChipRun {
   /// A bit for each early block of the warp (`blocks_in_flight` bits), then for each held one:
   /// whether it is in this run; | number of the run's blocks in shared memory << 16.
   std::uint32_t present;
-  /// The run's late blocks, `first` to `end` among those of the warp: first | end << 8 | number of
-  /// all late blocks of the warp << 16; | last_run if the run is the warp's last.
+  /// The run's late blocks, numbers `first` to `end` (exclusive) among the warp's late blocks:
+  /// first | end << 8 | number of all late blocks of the warp << 16; | last_run if the run is the
+  /// warp's last.
   std::uint32_t late;
 };
 inline constexpr std::uint32_t last_run = 1U << 31;
@@ -310,8 +314,8 @@ struct alignas(16) ChipWideBlock {
 
 /// Sixteen outputs of a unit, and their targets, which are inputs of the unit itself.
 struct alignas(16) ChipTarget {
-  std::uint32_t x;      ///< word in x of the first target, in even (low 16 bits) and odd steps
-  std::uint32_t count;  ///< outputs; the rest of the 16 is padding
+  std::uint32_t x;      ///< word in x of the first target, even (low 16 bits) and odd steps (high)
+  std::uint32_t count;  ///< number of outputs; the rest of the 16 is padding
   std::uint32_t out;    ///< global number of the first output
   std::uint32_t seen;   ///< word of the target in row 0 of a patch's history, or `no_pixel`
 };
@@ -347,8 +351,8 @@ struct ChipProgram {
   ///                         phase the held blocks of W0 that fold early, other blocks of W0, and
   ///                         blocks of W1 (`wide_fold`). `folding_start`, [folders][period][3] and
   ///                         the end, is where each of these starts.
-  ///     pipelined:          only `folding_start`, [warps][period + 1]; the list of blocks itself
-  ///                         is sorted by warp and phase.
+  ///     pipelined:          only `folding_start`, [multipliers][period + 1]; the list of blocks
+  ///                         itself is sorted by warp and phase.
   std::uint32_t folding, folding_start;
   /// In fp32 on the chip, [warps][period]: index of the warp's first block that folds while it is
   /// streamed, or `no_block`.
@@ -366,13 +370,13 @@ struct ChipProgram {
   ///     specialised:        streamed early, up to `streamed_to` | held | in shared memory |
   ///                         streamed late, from `late_from` on
   std::uint32_t streamed_to[most_warps], late_from[most_warps];
-  /// Word of the remainder rows of a warp's first block.
+  /// Word of the remainder rows of a warp's first block of W0; unless `streams`.
   std::uint32_t remainder_first[most_warps];
   /// Areas whose sizes differ from SM to SM. If `streams`, `lists` is an offset in the array of all
   /// lists in device memory instead of a word.
   std::uint32_t x, y, d1, lists, seen;
-  /// In `specialised`: word of all ChipRun; index of each multiplier's first one; word of the tiles
-  /// of its first block in shared memory.
+  /// In `specialised`: word of the list of ChipRun; index of each multiplier's first ChipRun; word
+  /// of the tiles of each multiplier's first block of W0 in shared memory.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
   /// If `streams`: global number of the SM's first block of W0. The others follow it, warp by warp.
   std::uint32_t first_block_number;

@@ -11,7 +11,8 @@
 ///                up the multipliers' parts, makes and sends h(t) and its inner products, reads the
 ///                next patches and makes d0(t). Without, it gathers x(t+1) from the records that
 ///                other SMs send, and weighs the listed gradients. If only one finisher has no
-///                unit, all finishers gather.
+///                unit, all finishers gather, and those with units weigh the listed gradients of
+///                their own units.
 ///   folders      (4 warps, folders.cuh) write the factors of folds and fold the blocks that are
 ///                due, while or after the multipliers use these blocks. A block is due once in
 ///                every `period` steps, when the step number modulo `period` is its phase.
@@ -19,19 +20,25 @@
 /// The critical path between SMs, from x(t) to h(t), therefore never waits for a fold of the same
 /// step: a fold may take until the next step needs the block.
 ///
-/// Order within step t; [g] is a gate (an mbarrier that multipliers wait at), [b] a named barrier:
+/// Order within step t for each role; rows of different columns are not simultaneous. [g] marks a
+/// wait at a gate (an mbarrier that multipliers wait at), [b] one at a named barrier:
 ///   multipliers                    finishers                         folders
-///   wait w0_folded(t-1) [g]        load coefficients                 prefetch low halves
-///   reload held blocks that folded wait begun_for_gatherers [b] (*)  wait begun_for_folders [b]
-///   wait gathered [g]              weigh listed gradients            write factors
-///   W0 x(t)                        wait sums_made [b]                fold held blocks of W0
-///   arrive sums_made, w0_free      h(t), inner products: send        wait w0_free [b]
-///   wait w1_folded(t-1) [g]        arrive hidden_made [g]            fold other blocks of W0
-///   d1(t); arrive x_free           wait x_free [b]                   arrive w0_folded [g]
-///   wait hidden_made [g]           read patches, gather x(t+1)       wait w1_free [b]
-///   W1^T d1(t), y(t)               arrive gathered(t+1) [g]          fold blocks of W1
-///   arrive gradients_made, w1_free wait gradients_made [b]; d0(t)    arrive w1_folded [g]
-/// (*) Only finishers without units wait; those with units arrive at it and at begun_for_folders.
+///   wait w0_folded(t-1) [g]        wait tables_free(t-1) [b] (1)     prefetch low halves
+///   reload held blocks that folded load coefficients (1)             wait begun_for_folders [b]
+///   load early streamed blocks     arrive begun_for_* (1)            write factors
+///   wait gathered(t) [g]           wait begun_for_gatherers [b] (2)  arrive tables_free
+///   W0 x(t)                        weigh listed gradients            wait factors_written [b]
+///   arrive sums_made, w0_free      wait sums_made [b] (1)            fold held blocks of W0
+///   wait w1_folded(t-1) [g]        h(t), inner products: send (1)    wait w0_free [b]
+///   d1(t)                          arrive hidden_made (1)            fold other blocks of W0
+///   arrive x_free                  wait x_free [b]                   arrive w0_folded
+///   wait hidden_made [g]           read patches (1)                  wait w1_free [b]
+///   W1^T d1(t), y(t)               gather x(t+1)                     fold blocks of W1
+///   arrive gradients_made, w1_free arrive gathered(t+1)              arrive w1_folded
+///                                  wait gradients_made [b]; d0(t) (1)
+/// (1) Only finishers with units. (2) Only finishers without units; these arrive at sums_made
+/// without waiting there. The first and the last step of a launch leave out what concerns a step
+/// outside the launch.
 ///
 /// Multipliers take registers from the other roles (`setmaxnreg`) to hold blocks of W0. Where
 /// `setmaxnreg` is missing (anything but code for sm_90a) they spill some of these registers.
@@ -120,8 +127,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       work(blocks[k]);
     }
   }
-  /// Loads this warp's share of what lies in shared memory: tiles of W0 and W1, and W0's remainder
-  /// rows. All warps call it; only multipliers have blocks.
+  /// Loads this warp's blocks of weights that lie in shared memory: tiles of W0 and W1, W0's
+  /// remainder rows and W1's lists. All warps call it; only multipliers have blocks.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const {
     reread_thread();
     const ChipBlock* blocks = my_blocks();
@@ -180,8 +187,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
 
   /// The step loop of a multiplier, for one launch.
   __device__ void multiply_all();
-  /// A block's tiles in words of 16 bytes: the stride between this warp's blocks of W0, which are
-  /// consecutive in device memory.
+  /// The size of a block's tiles in words of 16 bytes. It is also the stride between consecutive
+  /// blocks of W0 of a warp, in device memory and in shared memory.
   static constexpr int tile_words = S::block_words / 4;
   /// This lane's first word of this warp's first held block in device memory.
   __device__ __forceinline__ const uint4* held_tiles() const {
@@ -193,17 +200,18 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// The position in a multiplier's pass over its blocks of W0. The inputs of the next block are
   /// prefetched into registers while the current block is multiplied.
   struct Walk {
-    /// `inputs`: the next entry to read of the list of blocks' first inputs; `remainder_at`: the
-    /// next block's remainder rows in shared memory.
+    /// `inputs`: the next entry to read of the list of blocks' first inputs (ChipProgram::inputs);
+    /// `remainder_at`: the next block's remainder rows in shared memory.
     const std::uint32_t *inputs, *remainder_at;
     typename Base::Inputs next;  ///< this lane's inputs of the next block
     uint2 remainder;             ///< this lane's words of the next block's remainder rows
-    std::uint32_t after;         ///< word in shared memory of the inputs of the block after it
+    std::uint32_t after;         ///< word in shared memory of the inputs of the block after next
     typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
   };
   /// Starts the pass: loads what does not depend on x(t). Call load_next_inputs() next, with x(t).
   __device__ Walk begin_walk() const;
-  /// Loads the inputs of the next block, and the place of the inputs of the one after it.
+  /// Loads the inputs of the next block (Walk::next), and the word where the inputs of the block
+  /// after it are (Walk::after).
   __device__ void load_next_inputs(Walk& on) const;
   /// Advances by one block: starts the loads for the next block, then calls multiply(x) with the
   /// inputs of the current one and multiplies its remainder rows.
@@ -213,8 +221,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
   /// while blocks on the chip are multiplied.
   __device__ void forward(const HeldBlocks& held, InFlight& in_flight, Walk& on) const;
-  /// Multiplies a unit's held blocks, then its blocks in shared memory. `from` is the next of the
-  /// latter and is advanced; `present` is ChipRun::present.
+  /// Multiplies the held blocks of a unit, then its blocks in shared memory. `from` is this lane's
+  /// first word of the warp's next block in shared memory, and is advanced past the unit's blocks;
+  /// `present` is ChipRun::present.
   __device__ void multiply_on_chip(const HeldBlocks& held, Walk& on, const uint4*& from,
                                    std::uint32_t present) const;
   /// d1(t) of the outputs of this warp's blocks of W1. Blocks have the order of their outputs.
@@ -244,20 +253,22 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// x(t) any more.
   __device__ void finish_all();
   /// Calls work(u) for the units whose listed gradients this warp weighs. Where only the finishers
-  /// without units gather, they also do this: the inner products it needs arrive with the values
-  /// that they have gathered. Otherwise each finisher with units does it for its own.
+  /// without units gather, these weigh those of all units: the inner products needed for it arrive
+  /// with the values that they have gathered. Otherwise each finisher with units weighs those of
+  /// its own units.
   template <class Work>
   __device__ __forceinline__ void each_listed_unit(Work work) const {
     const int before = first_gatherer(), end = before == 0 ? with_units() : S::finishers;
     if (finisher() < before || finisher() >= end) return;
     each_unit(finisher() - before, end - before, work);
   }
-  /// Prepares the next step's ChipNow, counts that this step has begun, and loads this step's
-  /// tables of coefficients.
+  /// Prepares the next step's ChipNow, counts that this step has begun, loads this step's tables of
+  /// coefficients when folders no longer read those of the step before, and lets folders and the
+  /// other finishers begin.
   __device__ void begin_units() const;
   /// Waits for the sums, then makes and sends h(t) and its inner products.
   __device__ void finish_units() const;
-  /// The first of this warp's units from u on that sees a patch; -1 if there is none.
+  /// The first of this warp's units that sees a patch, from its unit u on; -1 if there is none.
   __device__ __forceinline__ int patch_from(int u) const {
     for (; u < unit_count(); u += with_units()) {
       if (unit(u).patch != not_a_patch) return u;

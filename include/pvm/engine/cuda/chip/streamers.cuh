@@ -3,11 +3,12 @@
 #pragma once
 
 /// The streamers of the pipelined step (pipelined.cuh has the roles and barriers): a pass over W0,
-/// the due folds of W0, a pass over W1, the due folds of W1, and again.
+/// the due folds of W0, a pass over W1, the due folds of W1; then the next step.
 ///
 /// A pass holds one block in registers. Each word of the next block is loaded into the register of
 /// the word that has just been multiplied; the block after that is prefetched to the L2 cache.
-/// Folds have no place in this pipeline: they come behind their pass and read the blocks again.
+/// Folds do not fit into this pipeline: they follow the pass over their matrix, and read the blocks
+/// again.
 
 #include <cuda_runtime.h>
 
@@ -73,7 +74,8 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
     std::uint32_t block) const {
   this->template prefetch<S::block_words>(a.weights + this->start_of(block));
-  // A cache line holds the remainder rows of several consecutive blocks: prefetches the next line.
+  // A cache line holds the remainder rows of line_words / remainder_words consecutive blocks, of
+  // which this block's may be loaded already: prefetches the next line.
   if (lane() == 0) {
     prefetch_line(this->remainder_words_of(block + S::line_words / S::remainder_words));
   }
@@ -152,7 +154,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const Chi
                                                                        int count) const {
   unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
   if (left == 0) return;
-  // From the last block to the first: those multiplied last are most likely still in the L2 cache.
+  // From the last block to the first: the blocks that were multiplied last are most likely still in
+  // the L2 cache.
   const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
   prefetch_low_halves_of_lanes(mine, left);
   ChipBlock block = block_of_lane(mine, last_of(left));

@@ -50,7 +50,7 @@ struct Now {
   int ring, inner, history, phase, y;  ///< t modulo a.ring, 3, a.history, R and 2
   int sequence;                        ///< index in the batch
   int kind;                            ///< activation number for the derivatives of this step
-  int frame, first, last;      ///< step in the staging block: now, first of the launch, end of it
+  int frame, first, last;      ///< index in the staging block: now, launch's first, past its last
   unsigned int passed;         ///< grid-wide barriers passed since the engine was made
   unsigned long long begin;    ///< the number t of the launch's first step
   const float* coefficients;   ///< tables of the staging block, [table][table_stride]
@@ -195,11 +195,13 @@ struct Block {
   template <class Current, class Place, class Out>
   __device__ void inner_products(int tasks, int length, Current current, Place place,
                                  Out out) const;
-  /// The inner products of a source with the listed inputs, [term]. `version`: 0 to 5, modulo 3.
+  /// The inner products of a source with the listed inputs, [term]. `version`: 0 to 5, taken
+  /// modulo 3.
   __device__ float* inner_row(int version, int sequence, std::uint32_t source) const;
   /// Inner products of r(t-1) with the r of the listed gradients, slab by slab.
   __device__ void representation_products() const;
-  /// Inner products of c(h(t)) with its past, for all units that read c(h(t)) in step t+1.
+  /// Inner products of c(h(t)) with its past, for all units that read c(h(t)): in step t+1 and, as
+  /// part of the B half of x, in step t+2.
   __device__ void publish_products() const;
 
   // -------------------------------------------------------------- corrections.cuh
@@ -278,13 +280,14 @@ struct Block {
                              const float4* source, float4* sink, float* bias_sink) const;
   /// How many terms can be staged at a time.
   __device__ static int most_terms(const Fold& fold);
-  /// Issues the asynchronous copies of the factors of terms `base` to `base + count`: the row
-  /// factors (W0: d0, W1: r) to [term][row group][8] and the column factors (W0: x, W1: d1) to
+  /// Issues the asynchronous copies of the factors of `count` terms from `base` on: the row factors
+  /// (W0: d0, W1: r) to [term][row group][8] and the column factors (W0: x, W1: d1) to
   /// [term][column].
   template <class Age>
   __device__ void stage_gradients(const Fold& fold, int base, int count, Age age) const;
-  /// Adds the staged terms to the panel. Padding rows get finite garbage (the row factors of the
-  /// unit's last row), which is never read.
+  /// Adds the staged terms to the panel. Padding rows get the row factors of the unit's last row.
+  /// No result depends on them: their row sums are not used, and y multiplies them by 0, for which
+  /// they only have to be finite.
   template <class Factor>
   __device__ void fold_tiles(const Fold& fold, int base, int count, Factor factor,
                              const float4* source, float4* sink) const;

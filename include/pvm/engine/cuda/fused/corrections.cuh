@@ -52,7 +52,9 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(boo
     const int m = age_of(row);
     int age = now.history - 2 - m;  // W(t-1) contains the gradients up to t-2
     age = age < 0 ? age + a.history : age;
-    if (row < listed && age >= 0 && age < a.terms) {  // age -1: the gradient of t-1
+    // Excludes the gradients of t-1 (age -1 or terms + 1) and of t (age terms); the history has
+    // terms + 2 steps.
+    if (row < listed && age >= 0 && age < a.terms) {
       const float* table = layer_table(unit.layer) + a.period * a.terms;
       const int term = age * batch() + sequence_of(row, m);
 #pragma unroll 1

@@ -149,9 +149,9 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
   if (blockIdx.x == 0 && threadIdx.x == 0) end_launch(a, block);
 }
 
-/// W(step) = Z + sum of the listed gradients, into `copy` (laid out like the arena) and `bias_copy`
-/// (laid out like past_d1). `coefficients` are the tables of this step, and `index` has the table
-/// number of each layer.
+/// Stores W(step) = Z + sum over the listed gradients j of w_j g(j) in `copy` (laid out like the
+/// arena) and `bias_copy` (laid out like past_d1). `coefficients` are the tables of this step, and
+/// `index` has the table number of each layer.
 template <int RG, bool Single, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
@@ -183,8 +183,9 @@ __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
   const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
-  // Version t of the inner products belongs to c(h(t-1)), which step t - 1 published. Step `step`
-  // reads versions `step` and, for the B half of x, `step` - 1.
+  // Version t of the inner products belongs to c(h(t-1)), which step t - 1 published, and to the
+  // patches of frame t. Step `step` reads versions `step` and, for the B half of x, `step` - 1. It
+  // computes the patches' version `step` itself.
 #pragma unroll 1
   for (int back = 1; back <= 2; ++back) {
     for (int b = 0; b < block.batch(); ++b) {
