@@ -281,6 +281,15 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static float both_parts(const float (&v)[4], int i) {
     return v[2 * i] + v[2 * i + 1];
   }
+  /// Stores a sum. If all weights are streamed, its place is in device memory, and the L2 cache
+  /// would evict it, for the weights, before it is read.
+  __device__ __forceinline__ static void store_sum(float* to, float sum) {
+    if constexpr (S::streams) {
+      store_with_policy(to, sum, evict_last());
+    } else {
+      *to = sum;
+    }
+  }
   /// Writes `Count` complete sums of each row: to[8 * i + row()] = sum[i]. The four lanes of a row
   /// have the same sums and write every fourth of them.
   template <int Count>
@@ -291,7 +300,7 @@ struct Blocks : View<Precision, Hidden, home> {
       const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
       const float first = odd ? value(1) : value(0), second = odd ? value(3) : value(2);
       const int mine = i + (lane() & 3);
-      if (mine < Count) to[mine * 8 + row()] = upper ? second : first;
+      if (mine < Count) store_sum(to + mine * 8 + row(), upper ? second : first);
     }
   }
   /// Writes the sums of W0 x for all rows, [Hidden]. One of the four lanes of a row writes all sums
@@ -300,9 +309,11 @@ struct Blocks : View<Precision, Hidden, home> {
     const float last_half = __shfl_xor_sync(every_lane, both_parts(sum.v[S::pairs], 1), 2);
     if ((lane() & 3) == 0) {
 #pragma unroll
-      for (int i = 0; i < S::tiles; ++i) to[i * 8 + row()] = both_parts(sum.v[i / 2], i % 2);
+      for (int i = 0; i < S::tiles; ++i) {
+        store_sum(to + i * 8 + row(), both_parts(sum.v[i / 2], i % 2));
+      }
       if (row() < S::remainder_rows) {
-        to[S::tiles * 8 + row()] = both_parts(sum.v[S::pairs], 0) + last_half;
+        store_sum(to + S::tiles * 8 + row(), both_parts(sum.v[S::pairs], 0) + last_half);
       }
     }
   }
@@ -442,6 +453,12 @@ struct Blocks : View<Precision, Hidden, home> {
   struct PastInputs {
     std::uint32_t word[2][4];
   };
+  /// Loads a word of the past. If all weights are streamed, the L2 cache evicts it last: folds of
+  /// other blocks and of the next steps read it again.
+  __device__ __forceinline__ static std::uint32_t load_past(const std::uint32_t* from) {
+    if constexpr (!S::streams) return __ldcg(from);
+    return load_l2_with_policy(from, evict_last());
+  }
   /// Starts the loads.
   __device__ PastInputs load_past_inputs(const ChipBlock& block) const;
   __device__ static Columns past_columns(const PastInputs& past);

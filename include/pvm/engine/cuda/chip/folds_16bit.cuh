@@ -145,7 +145,7 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_input
     const auto age = static_cast<std::uint32_t>(min(operand_k(i), S::terms - 1));
     const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) past.word[half][i] = __ldcg(a.past + (at[half] + then));
+    for (int half = 0; half < 2; ++half) past.word[half][i] = load_past(a.past + (at[half] + then));
   }
   return past;
 }

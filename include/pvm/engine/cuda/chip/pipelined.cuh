@@ -259,7 +259,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     each_own_unit([&](int u) {
       this->load_coefficients(u);
       if (lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
-      this->write_factors(u, fold_coefficients(u));
+      if (this->has_due_blocks(u)) this->write_factors(u, false, fold_coefficients(u));
+      this->write_factors(u, true, fold_coefficients(u));
     });
   }
   /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,

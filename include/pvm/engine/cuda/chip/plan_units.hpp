@@ -91,7 +91,12 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
                                              std::vector<Panel>::const_iterator& next_panel) const {
   ChipUnit unit = new_unit(draft, u);
-  for (int side = 0; side < 2; ++side) unit.own_phase[side] = narrow((next_panel++)->phase);
+  const auto next_phase = [&] {
+    const std::uint32_t phase = narrow((next_panel++)->phase);
+    unit.due_phases |= 1U << phase;
+    return phase;
+  };
+  for (int side = 0; side < 2; ++side) unit.own_phase[side] = next_phase();
   std::vector<SourcePanel> panels;
   const auto add = [&](std::span<const std::uint32_t> sources, std::size_t column,
                        std::uint32_t other_side, std::uint32_t phase) {
@@ -100,7 +105,7 @@ void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
   };
   if (unit.primary > 0) add(net_.primary[u], 0, unit.padded, unit.own_phase[0]);
   for (const ContextPanel& panel : context_panels_[u]) {
-    unit.own_phase[2] = narrow((next_panel++)->phase);  // the bias is in the last panel
+    unit.own_phase[2] = next_phase();  // the bias is in the last panel
     add(net_.context[u].subspan(panel.first, panel.count), 2 * padded(u) + panel.column, 0,
         unit.own_phase[2]);
   }

@@ -137,6 +137,7 @@ struct Sizes {
   static constexpr int list_d1_rows = 15 - remainder_rows;
   static constexpr int terms = list_d1_rows - 1;
   static constexpr int most_period = terms;
+  static_assert(most_period <= 32, "ChipUnit::due_phases has a bit for each phase");
 
   /// Sizes in 32-bit words: the tiles of a block, the remainder rows of a block of W0, and the list
   /// of a block of W1.
@@ -240,6 +241,7 @@ struct ChipUnit {
   std::uint32_t first_slot, primary;  ///< index of its first slot; its first `primary` are primary
   std::uint32_t groups, products;     ///< groups of sources; word of [groups][32], `source_place`
   std::uint32_t own_phase[3];         ///< phases of A, B and the bias
+  std::uint32_t due_phases;           ///< a bit for each phase: whether blocks of W0 fold in it
   std::uint32_t patch;                ///< in layer 0: number of its patch, else not_a_patch
   std::uint32_t seen;                 ///< word of the patch's history, [history][patch_row]
   /// If `streams`: words of the ring buffers of h and d0, and of c(h), if they are in shared

@@ -126,6 +126,10 @@ struct View {
     return area(u)[S::any_gain + (static_cast<std::uint32_t>(turn) & 1U)];
   }
 
+  /// Whether blocks of W0 of unit u fold in this step.
+  __device__ __forceinline__ bool has_due_blocks(int u) const {
+    return (unit(u).due_phases >> now().phase & 1U) != 0;
+  }
   /// Whether this step is of the phase in which a block of W0 or W1 folds.
   __device__ __forceinline__ bool is_due(std::uint32_t what) const {
     return phase_in(what) == now().phase;

@@ -46,6 +46,16 @@ __device__ __forceinline__ float4 load_l2_with_policy(const float4* p, unsigned 
                : "memory");
   return v;
 }
+/// Loads a word likewise.
+__device__ __forceinline__ std::uint32_t load_l2_with_policy(const std::uint32_t* p,
+                                                             unsigned long long policy) {
+  std::uint32_t v;
+  asm volatile("ld.global.cg.L2::cache_hint.u32 %0, [%1], %2;"
+               : "=r"(v)
+               : "l"(p), "l"(policy)
+               : "memory");
+  return v;
+}
 /// Loads four floats without allocating a line in the L1 cache.
 __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long long policy) {
   float4 v;
@@ -57,6 +67,10 @@ __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long l
 }
 
 /// Stores with an eviction policy.
+__device__ __forceinline__ void store_with_policy(float* p, float v, unsigned long long policy) {
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(p), "f"(v), "l"(policy)
+               : "memory");
+}
 __device__ __forceinline__ void store_with_policy(float4* p, float4 v, unsigned long long policy) {
   asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "f"(v.x),
                "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)

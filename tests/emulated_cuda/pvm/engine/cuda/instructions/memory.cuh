@@ -14,13 +14,15 @@ namespace pvm::inline v0::detail {
 // -------------------------------------------------------------- the L2 cache
 
 inline unsigned long long evict_last() { return 1; }
-inline unsigned long long stays_a_while() { return 0; }
 inline unsigned long long evict_first() { return 2; }
 template <int Percent>
 unsigned long long evict_last_fraction() {
   return 3;
 }
-inline float4 load_l2_with_policy(const float4* p, unsigned long long) { return *p; }
+template <class T>
+T load_l2_with_policy(const T* p, unsigned long long) {
+  return *p;
+}
 inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
 
 template <class T>
