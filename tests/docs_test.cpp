@@ -6,6 +6,7 @@
 // project's directory.
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -263,25 +264,35 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
   CHECK(text.find(millions(net.weights - w0)) != std::string::npos);
 }
 
+/// The units of a network of the model zoo, as the plan of the engine that streams it has them on
+/// an H200.
+template <class Precision>
+std::vector<pvm::detail::chip::ChipUnit> streamed_units(const char* name) {
+  namespace chip = pvm::detail::chip;
+  const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
+  const chip::Plan<Precision, 49, chip::Home::memory> plan(net, chip::deferral<Precision, 49>(),
+                                                           132, std::size_t{227} << 10);
+  std::vector<chip::ChipUnit> units;
+  for (const std::uint32_t start : plan.program_start) {
+    chip::ChipProgram program;
+    std::memcpy(&program, &plan.programs[start], sizeof program);
+    for (std::uint32_t u = 0; u < program.unit_count; ++u) {
+      const std::size_t at = start + program.units - program.start + u * sizeof units[0] / 4;
+      std::memcpy(&units.emplace_back(), &plan.programs[at], sizeof units[0]);
+    }
+  }
+  return units;
+}
+
 TEST_CASE("docs/performance-chip.md counts the units whose past is in shared memory", "[docs]") {
   namespace chip = pvm::detail::chip;
   const std::string text = text_of(root / "docs/performance-chip.md");
-  const auto count = [&]<class Precision>(const char* name) {
-    const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-    const chip::Plan<Precision, 49, chip::Home::memory> plan(net, chip::deferral<Precision, 49>(),
-                                                             132, std::size_t{227} << 10);
-    std::size_t there = 0;
-    for (const std::uint32_t start : plan.program_start) {
-      chip::ChipProgram program;
-      std::memcpy(&program, &plan.programs[start], sizeof program);
-      for (std::uint32_t u = 0; u < program.unit_count; ++u) {
-        chip::ChipUnit unit;
-        const std::size_t at = start + program.units - program.start + u * sizeof unit / 4;
-        std::memcpy(&unit, &plan.programs[at], sizeof unit);
-        if (unit.history != chip::in_memory) ++there;
-      }
-    }
-    return std::pair{there, net.units.size()};
+  const auto count = []<class Precision>(const char* name) {
+    const auto units = streamed_units<Precision>(name);
+    const auto there = std::count_if(units.begin(), units.end(), [](const chip::ChipUnit& unit) {
+      return unit.history != chip::in_memory;
+    });
+    return std::pair{static_cast<std::size_t>(there), units.size()};
   };
   CHECK(text.find("for 1,390 of the 1,497 units of `large` in 16 bits and for 1,110 in fp32") !=
         std::string::npos);
@@ -292,6 +303,19 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
     const auto [there, units] = count.operator()<pvm::bf16>(name);
     CHECK(there == units);
   }
+}
+
+TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[docs]") {
+  namespace chip = pvm::detail::chip;
+  const auto units = streamed_units<pvm::bf16>("large.json");
+  double phases = 0;
+  for (const chip::ChipUnit& unit : units) phases += std::popcount(unit.due_phases);
+  std::ostringstream sentence;
+  sentence.precision(2);
+  sentence << "In `large` that is a unit in " << phases / static_cast<double>(units.size())
+           << " of " << chip::deferral<pvm::bf16, 49>().period << " steps.";
+  INFO(sentence.str());
+  CHECK(text_of(root / "docs/performance-chip.md").find(sentence.str()) != std::string::npos);
 }
 
 TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
