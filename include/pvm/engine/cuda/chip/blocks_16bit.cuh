@@ -25,6 +25,7 @@
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/masters.cuh>
+#include <pvm/engine/cuda/chip/stored_tiles.cuh>
 #include <pvm/engine/cuda/chip/view.cuh>
 #include <pvm/engine/cuda/instructions.cuh>
 
@@ -37,14 +38,12 @@ struct Blocks : View<Precision, Hidden, home> {
   using Base = View<Precision, Hidden, home>;
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
-  using M = Masters<Precision>;
+  using M = Masters<Precision, S::packed>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now;
 
   using Word = uint4;  ///< a lane's part of two tiles: its fragment of operand A
-  /// A lane's part of the tiles of a block.
-  struct Weights {
-    Word tiles[S::pairs];
-  };
+  /// A lane's part of the tiles of a block, as it is stored (stored_tiles.cuh).
+  using Weights = StoredTiles<S::pairs, S::packed>;
   /// Sixteen values as operand B: even columns hold the rounded values, odd columns the residuals.
   struct Values {
     std::uint32_t v[2];
@@ -96,30 +95,31 @@ struct Blocks : View<Precision, Hidden, home> {
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
                       __float_as_uint(v.w));
   }
-  __device__ __forceinline__ static void load_streamed(Weights& w, const uint4* from) {
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = load_word(from + i * 32);
+  __device__ __forceinline__ static std::uint32_t load_word(const std::uint32_t* from) {
+    return load_l2_with_policy(from, evict_first());
   }
-  __device__ __forceinline__ static void load_shared(Weights& w, const uint4* from) {
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = from[i * 32];
+  __device__ __forceinline__ void load_streamed(Weights& w, const uint4* from) const {
+    w.load(from, lane(), [](const auto* word) { return load_word(word); });
+  }
+  __device__ __forceinline__ void load_shared(Weights& w, const uint4* from) const {
+    w.load(from, lane(), [](const auto* word) { return *word; });
   }
   /// Stores the tiles of a block of W0 where multiplying warps load them from.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
     write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
   }
-  __device__ __forceinline__ static void write_tiles(uint4* to, const Weights& w) {
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) to[i * 32] = w.tiles[i];
+  __device__ __forceinline__ void write_tiles(uint4* to, const Weights& w) const {
+    w.store(to, lane());
   }
-  /// The low halves of the weights whose high halves start at word `start` of `weights`.
-  __device__ __forceinline__ std::uint32_t* low_halves_of(std::uint32_t* weights,
-                                                          std::size_t start) const {
-    return weights + a.low_halves + start;
+  /// Word offset, among all weights, of the low halves of a block's tiles.
+  __device__ __forceinline__ std::size_t low_halves_at(std::uint32_t block) const {
+    return a.low_halves + static_cast<std::size_t>(block) * S::unpacked_words;
   }
-  template <class Block>
-  __device__ __forceinline__ const std::uint32_t* low_halves_of(const Block& block) const {
-    return low_halves_of(a.weights, this->start_of(block));
+  __device__ __forceinline__ std::size_t low_halves_at(const ChipBlock& block) const {
+    return low_halves_at(block.block);
+  }
+  __device__ __forceinline__ std::size_t low_halves_at(const ChipWideBlock& block) const {
+    return a.wide_low_halves + static_cast<std::size_t>(block.block) * S::unpacked_words;
   }
   /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
@@ -139,7 +139,7 @@ struct Blocks : View<Precision, Hidden, home> {
       write_tiles(streamed(block), w);
     } else {
 #pragma unroll
-      for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.tiles[i]);
+      for (int i = 0; i < S::pairs; ++i) store_tiles(shared + block.where + i * 128, w.get(i));
     }
   }
   /// Stores two tiles of W1, or those of a list. In device memory a lane's four words are adjacent.
@@ -231,16 +231,23 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ Rows rows(const std::uint32_t* h) const {
     Rows r;
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) r.of[i] = values(h + i * 16);
+    for (int i = 0; i < S::pairs; ++i) r.of[i] = scaled(values(h + i * 16));
     return r;
   }
   __device__ __forceinline__ static void multiply_tiles(float (&sum)[4], uint4 w, const Values& x) {
     const std::uint32_t a[4] = {w.x, w.y, w.z, w.w};
     Math::multiply(sum, a, x.v[0], x.v[1]);
   }
+  /// Values as the other factor of a product with tiles: `packed` weights are stored scaled.
+  __device__ __forceinline__ static Values scaled(const Values& x) {
+    if constexpr (!S::packed) return x;
+    return {{multiply_pair_bf16(x.v[0], PackedHalves::scale_pair),
+             multiply_pair_bf16(x.v[1], PackedHalves::scale_pair)}};
+  }
   __device__ __forceinline__ static void multiply(Sums& sum, const Weights& w, const Values& x) {
+    const Values factor = scaled(x);
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.tiles[i], x);
+    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.get(i), factor);
   }
   /// Like `multiply`, and loads each word of the next block, from shared memory, into the registers
   /// of the word that has just been multiplied. `next`: this lane's first word of that block.
@@ -249,17 +256,22 @@ struct Blocks : View<Precision, Hidden, home> {
                                                                   const uint4* next) {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      multiply_tiles(sum.v[i], w.tiles[i], x);
-      w.tiles[i] = next[i * 32];
+      multiply_tiles(sum.v[i], w.get(i), x);
+      w.set(i, next[i * 32]);
     }
   }
   /// The same with a next block in device memory: its loads stay in flight.
-  __device__ __forceinline__ static void multiply_and_load(Sums& sum, Weights& w, const Values& x,
-                                                           const uint4* next) {
+  __device__ __forceinline__ void multiply_and_load(Sums& sum, Weights& w, const Values& x,
+                                                    const uint4* next) const {
+    if constexpr (S::packed) {
+      multiply(sum, w, x);
+      load_streamed(w, next);
+    } else {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-      multiply_tiles(sum.v[i], w.tiles[i], x);
-      w.tiles[i] = load_word(next + i * 32);
+      for (int i = 0; i < S::pairs; ++i) {
+        multiply_tiles(sum.v[i], w.get(i), x);
+        w.set(i, load_word(next + i * 32));
+      }
     }
   }
   /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
@@ -345,15 +357,17 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Adds what the tiles of a block of W1, in `w`, contribute to W1^T d1 (`sum`) and to W1 r (`y`).
   __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
                                                        const Values& d1, const Rows& h) {
+    const Values factor = scaled(d1);
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) {
-      multiply_tiles(sum.v[i], w.tiles[i], d1);
-      multiply_tiles(y.v, transposed(w.tiles[i]), h.of[i]);
+      const Word tiles = w.get(i);
+      multiply_tiles(sum.v[i], tiles, factor);
+      multiply_tiles(y.v, transposed(tiles), h.of[i]);
     }
   }
   __device__ __forceinline__ void load_wide(Weights& w, const std::uint32_t* tiles) const {
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) w.tiles[i] = tiles_at(tiles + i * 128);
+    for (int i = 0; i < S::pairs; ++i) w.set(i, tiles_at(tiles + i * 128));
   }
   /// Adds what pairs of tiles `from` to `to` (exclusive) in shared memory contribute to W1 r.
   __device__ __forceinline__ void multiply_rows(ColumnSums& sum, const std::uint32_t* tiles,
@@ -408,7 +422,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
   __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
-    this->template prefetch<S::block_words>(low_halves_of(block));
+    this->template prefetch<S::unpacked_words>(a.weights + low_halves_at(block));
   }
   /// Word offset, among all weights, of this lane's words of remainder row `row()`.
   template <class Block>
@@ -420,15 +434,16 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
   struct Place {
-    /// Word offsets, among all weights, of its tiles, and of this lane's words of a remainder row.
-    std::size_t start, remainder;
+    /// Word offsets, among all weights, of the low halves of its tiles, and of the high halves of
+    /// this lane's words of a remainder row.
+    std::size_t low, remainder;
     int rows;  ///< number of remainder rows
   };
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
-    return {this->start_of(block), lane_remainder_start(block), S::remainder_rows};
+    return {low_halves_at(block), lane_remainder_start(block), S::remainder_rows};
   }
   __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
-    return {this->start_of(block), lane_remainder_start(block), S::remainder_rows + 1};
+    return {low_halves_at(block), lane_remainder_start(block), S::remainder_rows + 1};
   }
   /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
   struct LowHalves {

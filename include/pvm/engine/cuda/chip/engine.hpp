@@ -153,7 +153,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Words of all weights; 16-bit weights include their low halves.
   [[nodiscard]] std::size_t stored_words() const {
-    return layout_.weight_words() * Stored::stored_per_word;
+    return layout_.weight_words() * Stored::stored_per_word - layout_.packed_words();
   }
   /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
   /// them, and the arrays in device memory are unused.
@@ -177,7 +177,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// Identifies the layout whose states this engine continues bit by bit. Each kind of step has a
   /// name of its own, because the kinds fold and add up in different orders.
   [[nodiscard]] std::string layout_name() const {
-    const std::string streamed = Sizes::pipelined ? "pipelined, " : "streamed units, ";
+    const std::string pipelined = Sizes::packed ? "pipelined, packed, " : "pipelined, ";
+    const std::string streamed = Sizes::pipelined ? pipelined : "streamed units, ";
     const std::string how =
         Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
     return how + std::string(Precision::name) + ", " + std::to_string(device_.multiprocessors) +
@@ -235,10 +236,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.programs = programs_.get();
     a.program_start = program_start_.get();
     a.weights = weights_.get();
-    a.wide = layout_.first_wide();
-    a.remainder = layout_.first_remainder();
-    a.wide_remainder = layout_.first_wide_remainder();
-    a.low_halves = layout_.weight_words();
+    a.wide = layout_.blocks * Sizes::block_words;
+    a.remainder = layout_.first_remainder() - layout_.packed_words();
+    a.wide_remainder = layout_.first_wide_remainder() - layout_.packed_words();
+    a.low_halves = layout_.weight_words() - layout_.packed_words();
+    a.wide_low_halves = a.low_halves + layout_.first_wide();
+    a.remainder_low_halves = layout_.weight_words();
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();
     a.begun = begun_.get();
@@ -267,7 +270,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
-    const Stored own(std::move(words));
+    const Stored own(std::move(words), layout_.blocks + layout_.wide_blocks);
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
   }
@@ -276,10 +279,10 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// `folded` (reference order) and the past from `state`, or that of a new run (ones) if null.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
-    Stored weights(layout_.weight_words());
+    Stored weights(layout_.weight_words(), layout_.blocks + layout_.wide_blocks);
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
-    this->fill(weights_, weights.words());
+    this->fill(weights_, std::move(weights).words());
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {
       std::uint32_t* words = past.data() + row * layout_.row_words;

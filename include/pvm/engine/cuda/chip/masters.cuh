@@ -11,9 +11,11 @@
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/chip/halves.hpp>
+#include <pvm/engine/cuda/chip/packed.hpp>
 
 namespace pvm::inline v0::detail::chip {
 
@@ -22,9 +24,11 @@ namespace pvm::inline v0::detail::chip {
 /// For remainder rows only the upper ones count.
 using Gains = float[2][4];
 
-/// Loads and stores a lane's low halves, and adds gains to both halves.
-template <class Precision>
+/// Loads and stores a lane's low halves, and adds gains to both halves. `packed`: those of tiles are
+/// PackedHalves.
+template <class Precision, bool packed>
 struct Masters {
+  using OfTiles = std::conditional_t<packed, PackedHalves, Halves<Precision>>;
   /// Gains, and the factors they are made of, are `scale` times their value: in fp16 a learning
   /// rate times d0 may be smaller than the smallest number, 2^-24.
   static constexpr float scale = std::same_as<Precision, fp16> ? 0x1p12F : 1.0F;
@@ -39,23 +43,24 @@ struct Masters {
   }
   /// Adds to the high halves `w` and the low halves `m` of two tiles.
   __device__ __forceinline__ static void add(uint4& w, uint4& m, const Gains& gain) {
-    add_pair(w.x, m.x, gain[0][0], gain[0][1]);
-    add_pair(w.y, m.y, gain[0][2], gain[0][3]);
-    add_pair(w.z, m.z, gain[1][0], gain[1][1]);
-    add_pair(w.w, m.w, gain[1][2], gain[1][3]);
+    add_pair<OfTiles>(w.x, m.x, gain[0][0], gain[0][1]);
+    add_pair<OfTiles>(w.y, m.y, gain[0][2], gain[0][3]);
+    add_pair<OfTiles>(w.z, m.z, gain[1][0], gain[1][1]);
+    add_pair<OfTiles>(w.w, m.w, gain[1][2], gain[1][3]);
   }
   /// Adds to those of a remainder row.
   __device__ __forceinline__ static void add_row(uint2& w, uint2& m, const Gains& gain) {
-    add_pair(w.x, m.x, gain[0][0], gain[0][1]);
-    add_pair(w.y, m.y, gain[1][0], gain[1][1]);
+    add_pair<Halves<Precision>>(w.x, m.x, gain[0][0], gain[0][1]);
+    add_pair<Halves<Precision>>(w.y, m.y, gain[1][0], gain[1][1]);
   }
 
  private:
+  template <class H>
   __device__ __forceinline__ static void add_pair(std::uint32_t& high, std::uint32_t& low,
                                                   float first, float second) {
-    const WeightPair w = Halves<Precision>::join({high, low});
+    const WeightPair w = H::join({high, low});
     const WordPair sum =
-        Halves<Precision>::split({w.first + first * (1 / scale), w.second + second * (1 / scale)});
+        H::split({w.first + first * (1 / scale), w.second + second * (1 / scale)});
     high = sum.high;
     low = sum.low;
   }

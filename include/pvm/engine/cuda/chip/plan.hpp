@@ -125,10 +125,14 @@ class Plan {
   /// The layout of the weights in device memory, in words. Four parts lie one behind the other:
   /// tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1. These are the starts of
   /// the last three; weight_words() is the length of all, in whole cache lines. (Low halves of
-  /// 16-bit weights follow in the same layout.)
-  [[nodiscard]] std::size_t first_wide() const { return blocks * S::block_words; }
+  /// 16-bit weights follow in the same layout.) Tiles count as they are multiplied: where they are
+  /// packed, what follows them begins packed_words() earlier.
+  [[nodiscard]] std::size_t first_wide() const { return blocks * S::unpacked_words; }
   [[nodiscard]] std::size_t first_remainder() const {
-    return first_wide() + wide_blocks * S::block_words;
+    return first_wide() + wide_blocks * S::unpacked_words;
+  }
+  [[nodiscard]] std::size_t packed_words() const {
+    return (blocks + wide_blocks) * (S::unpacked_words - S::block_words);
   }
   [[nodiscard]] std::size_t first_wide_remainder() const {
     return first_remainder() + blocks * S::remainder_words;

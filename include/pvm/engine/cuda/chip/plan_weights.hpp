@@ -34,7 +34,7 @@ void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) co
     const std::size_t column = padded_column(u, k);
     const std::size_t block = block_number_[first_block_index_[u] + column / columns];
     for (std::size_t i = 0; i < Hidden; ++i) {
-      visit(in_tiles(i) ? weights_in(block * S::block_words) + element(i, column % columns)
+      visit(in_tiles(i) ? weights_in(block * S::unpacked_words) + element(i, column % columns)
                         : weights_in(first_remainder() + block * S::remainder_words) +
                               remainder_element(i, column % columns),
             unit.w0 + i * inputs + k);
@@ -54,7 +54,7 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
     const std::size_t block = (output_start[u] + column) / columns;
     for (std::size_t i = 0; i <= Hidden; ++i) {
       visit(in_tiles(i)
-                ? weights_in(first_wide() + block * S::block_words) + element(i, column % columns)
+                ? weights_in(first_wide() + block * S::unpacked_words) + element(i, column % columns)
                 : weights_in(first_wide_remainder() + block * S::wide_remainder_words) +
                       remainder_element(i, column % columns),
             unit.w1 + o * (Hidden + 1) + i);

@@ -85,6 +85,8 @@ struct Sizes {
   /// and folds them, or finishes units. If neither is set, all warps multiply and fold.
   static constexpr bool specialised = !streams && !fp32_weights;
   static constexpr bool pipelined = streams && !fp32_weights;
+  /// Whether a block's tiles take 12 bits a weight in device memory (packed.hpp).
+  static constexpr bool packed = pipelined && std::same_as<Precision, bf16>;
   static constexpr int multipliers = streams || specialised ? 8 : 12;
   static constexpr int finishers = pipelined || specialised ? 4 : 0;
   static constexpr int folders = specialised ? 4 : 0;
@@ -139,9 +141,11 @@ struct Sizes {
   static constexpr int most_period = terms;
   static_assert(most_period <= 32, "ChipUnit::due_phases has a bit for each phase");
 
-  /// Sizes in 32-bit words: the tiles of a block, the remainder rows of a block of W0, and the list
+  /// Sizes in 32-bit words: the tiles of a block as they are multiplied (their low halves take as
+  /// many) and as they are stored, the remainder rows of a block of W0, and the list
   /// of a block of W1.
-  static constexpr int block_words = tiles * 8 * columns / weights_per_word;
+  static constexpr int unpacked_words = tiles * 8 * columns / weights_per_word;
+  static constexpr int block_words = packed ? unpacked_words / 4 * 3 : unpacked_words;
   static constexpr int remainder_words = remainder_rows * columns / weights_per_word;
   static constexpr int list_words = 16 * columns / weights_per_word;
   /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device

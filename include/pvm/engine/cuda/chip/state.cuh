@@ -37,7 +37,9 @@ struct ChipArguments {
   /// these are the high halves, and the low halves follow in the same order.
   std::uint32_t* weights;
   unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
-  unsigned long long low_halves;                       ///< word where the low halves start
+  /// In 16 bits, words where the low halves of the tiles of W0 and of W1 start; and how many words
+  /// the low halves of remainder rows are behind their high halves.
+  unsigned long long low_halves, wide_low_halves, remainder_low_halves;
   std::uint32_t *lists, *unit_areas;  ///< if all weights are streamed: W1's lists, areas of units
   /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.
   std::uint32_t* past;

@@ -6,36 +6,70 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/precision.cuh>
 #include <pvm/engine/cuda/chip/halves.hpp>
+#include <pvm/engine/cuda/chip/packed.hpp>
 #include <pvm/engine/cuda/chip/sizes.hpp>
 
 namespace pvm::inline v0::detail::chip {
 
 /// The array of all weights. In fp32 a word is a weight. In 16 bits a word is two high halves; the
-/// words of the low halves follow those of all high halves, in the same order (masters.cuh).
+/// words of the low halves follow those of all high halves, in the same order (masters.cuh). Where
+/// tiles are packed, only the device's array has them so.
 template <class Precision, int Hidden, Home home>
 class StoredWeights {
   using S = Sizes<Precision, Hidden, home>;
+  using HalvesOfTiles = std::conditional_t<S::packed, PackedHalves, Halves<Precision>>;
 
  public:
-  /// Words that are stored for each word that is multiplied.
+  /// Words that are stored for each word that is multiplied; packed tiles take fewer.
   static constexpr std::size_t stored_per_word = S::fp32_weights ? 1 : 2;
 
-  /// All weights are 0; `count` is the number of words that are multiplied.
-  explicit StoredWeights(std::size_t count) : words_(count * stored_per_word), count_(count) {
+  /// All weights are 0. `count` is the number of words that are multiplied, which begin with the
+  /// tiles of `blocks` blocks.
+  StoredWeights(std::size_t count, std::size_t blocks)
+      : words_(count * stored_per_word), count_(count), tile_words_(blocks * S::unpacked_words) {
     if constexpr (!S::fp32_weights) {
-      const WordPair zero = Halves<Precision>::split({0, 0});
+      const WordPair zero = Halves<Precision>::split({0, 0});  // as PackedHalves as well
       for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count ? zero.high : zero.low;
     }
   }
   /// Takes over words downloaded from the device.
-  explicit StoredWeights(std::vector<std::uint32_t> words)
-      : words_(std::move(words)), count_(words_.size() / stored_per_word) {}
-  [[nodiscard]] const std::vector<std::uint32_t>& words() const { return words_; }
+  StoredWeights(std::vector<std::uint32_t> words, std::size_t blocks)
+      : tile_words_(blocks * S::unpacked_words) {
+    if constexpr (S::packed) {
+      words_.resize(tile_words_);
+      for (std::size_t k = 0; k < blocks; ++k) {
+        unpack_block<S::pairs>(words.data() + k * S::block_words,
+                               words_.data() + k * S::unpacked_words);
+      }
+      words_.insert(words_.end(),
+                    words.begin() + static_cast<std::ptrdiff_t>(blocks * S::block_words),
+                    words.end());
+    } else {
+      words_ = std::move(words);
+    }
+    count_ = words_.size() / stored_per_word;
+  }
+  /// The words as they are uploaded to the device.
+  [[nodiscard]] std::vector<std::uint32_t> words() && {
+    if constexpr (S::packed) {
+      const std::size_t blocks = tile_words_ / S::unpacked_words;
+      const std::size_t packed = blocks * S::block_words;
+      for (std::size_t k = 0; k < blocks; ++k) {
+        // A packed block is shorter, and never overwrites one that is still to be packed.
+        pack_block<S::pairs>(words_.data() + k * S::unpacked_words,
+                             words_.data() + k * S::block_words);
+      }
+      words_.erase(words_.begin() + static_cast<std::ptrdiff_t>(packed),
+                   words_.begin() + static_cast<std::ptrdiff_t>(tile_words_));
+    }
+    return std::move(words_);
+  }
 
   /// The weight at index `at`, counted in weights, as Plan::visit_weights gives it.
   [[nodiscard]] float get(std::size_t at) const {
@@ -43,7 +77,9 @@ class StoredWeights {
       return batch::Math<fp32>::value(words_[at]);
     } else {
       const std::size_t k = at / 2;
-      const WeightPair pair = Halves<Precision>::join({words_[k], words_[count_ + k]});
+      const WordPair halves = {words_[k], words_[count_ + k]};
+      const WeightPair pair =
+          k < tile_words_ ? HalvesOfTiles::join(halves) : Halves<Precision>::join(halves);
       return at % 2 == 0 ? pair.first : pair.second;
     }
   }
@@ -52,7 +88,9 @@ class StoredWeights {
       words_[at] = batch::Math<fp32>::operand(weight);
     } else {
       const std::size_t k = at / 2;
-      const WordPair halves = Halves<Precision>::split({weight, weight});
+      const WeightPair both = {weight, weight};
+      const WordPair halves =
+          k < tile_words_ ? HalvesOfTiles::split(both) : Halves<Precision>::split(both);
       put_half(k, at, halves.high);
       put_half(count_ + k, at, halves.low);
     }
@@ -66,7 +104,7 @@ class StoredWeights {
   }
 
   std::vector<std::uint32_t> words_;
-  std::size_t count_;
+  std::size_t count_ = 0, tile_words_;
 };
 
 }  // namespace pvm::inline v0::detail::chip

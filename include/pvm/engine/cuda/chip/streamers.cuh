@@ -115,7 +115,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
     remainder = this->remainder_weights(this->remainder_words_of(block));
     if ((input & last_of_unit) == 0) continue;
     this->write_sums(sum, float_area(unit_of(input)) + S::part0 + warp() * S::values);
-    sum = {};
+    this->clear(sum);
   }
 }
 
@@ -145,7 +145,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_low_halve
   for (; lanes != 0; lanes &= lanes - 1) {
     const std::uint32_t block =
         __shfl_sync(every_lane, mine.block, __ffs(static_cast<int>(lanes)) - 1);
-    this->template prefetch<S::block_words>(this->low_halves_of(a.weights, this->start_of(block)));
+    this->template prefetch<S::unpacked_words>(a.weights + this->low_halves_at(block));
   }
 }
 

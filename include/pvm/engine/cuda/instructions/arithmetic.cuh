@@ -32,4 +32,11 @@ __device__ __forceinline__ std::uint32_t pair_cut_to_fp16(float first, float sec
   return pair;
 }
 
+/// The products of two pairs of bf16, in the halves of a word, rounded to nearest.
+__device__ __forceinline__ std::uint32_t multiply_pair_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000U));
+  return product;
+}
+
 }  // namespace pvm::inline v0::detail

@@ -4,6 +4,7 @@
 
 /// Replaces the library's instructions/arithmetic.cuh on the emulated device.
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -27,6 +28,17 @@ inline std::uint32_t pair_cut_to_fp16(float first, float second) {
     return static_cast<std::uint32_t>(bits);
   };
   return cut(first) | cut(second) << 16;
+}
+
+inline std::uint32_t multiply_pair_bf16(std::uint32_t a, std::uint32_t b) {
+  const auto product = [](std::uint32_t first, std::uint32_t second) {
+    const auto value = [](std::uint32_t v) {
+      return __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(v)));
+    };
+    return static_cast<std::uint32_t>(
+        __bfloat16_as_ushort(__float2bfloat16_rn(value(first) * value(second))));
+  };
+  return product(a & 0xffffU, b & 0xffffU) | product(a >> 16, b >> 16) << 16;
 }
 
 }  // namespace pvm::inline v0::detail
