@@ -27,7 +27,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   float* row =
       a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
   const bool survives = row_survives_launch(ring);
-  const auto make = [&](int i) { return make_hidden(u, i, t, row, survives); };
+  const auto make = [&](int i) { return keep_hidden(u, i, t, hidden_sum(u, i), row, survives); };
   // If all weights are streamed the area is in device memory, and reading words back from it would
   // cost a round trip. So they go from lane to lane by shuffles.
   if constexpr (S::streams) {
@@ -48,8 +48,15 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     send_words(
         record, S::value_pieces, [&](int i) { return words[i]; }, t);
   }
+  finish_products(u);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_products(
+    int u) const {
+  const unsigned long long t = now().step;
   const float sum = unit_products(u, t);
-  send_products(record, sum, t);
+  send_products(past(t) + unit(u).unit * S::record, sum, t);
   if constexpr (S::pipelined) {
     if (lane() >= table_row) {
       float_area(u)[S::products + static_cast<unsigned>(lane()) - table_row] = sum;
@@ -60,13 +67,19 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::make_hidden(
-    int u, int i, unsigned long long t, float* row, bool survives) const {
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::hidden_sum(int u,
+                                                                                     int i) const {
   const float* part = float_area(u) + S::part0 + i;
   float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
 #pragma unroll
   for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
-  const float h = activate(v);
+  return v;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::keep_hidden(
+    int u, int i, unsigned long long t, float sum, float* row, bool survives) const {
+  const float h = activate(sum);
   const std::uint32_t word = Words::pack(squeeze(h));
   if (survives) row[i] = h;
   history_row(S::hidden, u, t)[i] = h;

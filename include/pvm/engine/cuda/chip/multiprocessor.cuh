@@ -309,10 +309,14 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// Makes h(t) of a unit from the warps' parts of W0 x(t), sends c(h(t)), then makes and sends its
   /// inner products: one warp's work.
   __device__ void finish_unit(int u) const;
-  /// Makes value i of h(t) of a unit. Stores it and c of it to the unit's ring buffers, and if
-  /// `survives` h also to `row`, the unit's values in a row of `ChipArguments::hidden`. Returns the
-  /// word of c(h) that is sent.
-  __device__ std::uint32_t make_hidden(int u, int i, unsigned long long t, float* row,
+  /// Makes and sends the inner products of h(t) of a unit: one warp's work.
+  __device__ void finish_products(int u) const;
+  /// Element i of W0 x(t) of a unit: the sum of the warps' parts and of the listed gradients' part.
+  __device__ float hidden_sum(int u, int i) const;
+  /// Makes value i of h(t) of a unit from element i of W0 x(t). Stores it and c of it to the unit's
+  /// ring buffers, and if `survives` h also to `row`, the unit's values in a row of
+  /// `ChipArguments::hidden`. Returns the word of c(h) that is sent.
+  __device__ std::uint32_t keep_hidden(int u, int i, unsigned long long t, float sum, float* row,
                                        bool survives) const;
   /// Inner products of a unit's values in step t with those in the steps of the listed gradients:
   /// lane i gets that of c(h) at age i, lane 16 + i that of h.

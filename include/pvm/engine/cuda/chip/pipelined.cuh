@@ -85,6 +85,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   enum Barriers : int {
     sums_made = 1,   ///< streamers have made W0 x(t)
     gradients_made,  ///< streamers have made W1^T d1(t) and y(t-1)
+    values_made,     ///< finishers have made h(t); only they wait here
   };
 
   /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
@@ -220,7 +221,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
         prefetch_history(u, S::squeezed);
       });
       named_barrier_sync(sums_made, all);
-      each_own_unit([&](int u) { this->finish_unit(u); });
+      make_values();
       const bool ends = last();
       if (!ends) {
         wait_gate(errors_made, now().frame);  // until all finishers have read x(t) for their errors
@@ -231,6 +232,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
         arrive_gate(gathered);
       }
       reread_thread();
+      named_barrier_sync(values_made, finishing);
+      each_own_unit([&](int u) { this->finish_products(u); });
       each_own_unit([&](int u) {
         prefetch_history(u, S::hidden);
         prefetch_history(u, S::d0);
@@ -262,6 +265,32 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       if (this->has_due_blocks(u)) this->write_factors(u, false, fold_coefficients(u));
       this->write_factors(u, true, fold_coefficients(u));
     });
+  }
+  /// Makes h(t) of all units and sends c(h(t)). Each thread makes pieces of three values, so that
+  /// all finishers share the work and no value waits for more than one round trip to the L2 cache.
+  __device__ __forceinline__ void make_values() const {
+    const unsigned long long t = now().step;
+    const bool survives = this->row_survives_launch(ring);
+    float* const hidden = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row;
+    const int pieces = this->unit_count() * S::value_pieces;
+#pragma unroll 1
+    for (int k = thread - streaming; k < pieces; k += finishing) {
+      const int u = k / S::value_pieces, piece = k % S::value_pieces;
+      const std::uint32_t number = unit(u).unit;
+      float sum[3];
+#pragma unroll
+      for (int i = 0; i < 3; ++i) sum[i] = this->hidden_sum(u, min(3 * piece + i, Hidden - 1));
+      std::uint32_t word[3] = {};
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        if (3 * piece + i < Hidden) {
+          word[i] = this->keep_hidden(u, 3 * piece + i, t, sum[i], hidden + number * Hidden,
+                                      survives);
+        }
+      }
+      store_relaxed_16(this->past(t) + number * S::record + 4 * piece,
+                       make_uint4(word[0], word[1], word[2], static_cast<std::uint32_t>(t + 1)));
+    }
   }
   /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,
   /// if they are in device memory.

@@ -64,7 +64,11 @@ class Plan {
     lay_out_units();
     std::vector<double> costs(net.units.size());
     for (std::size_t u = 0; u < costs.size(); ++u) costs[u] = cost(u);
-    share_ = share_out(costs, static_cast<std::size_t>(S::thread_blocks_per_sm * multiprocessors));
+    const auto bins = static_cast<std::size_t>(S::thread_blocks_per_sm * multiprocessors);
+    // Finishers have units one by one: where all weights are streamed, no multiprocessor gets more
+    // than its share of them.
+    const std::size_t most = S::streams ? (costs.size() + bins - 1) / bins : costs.size();
+    share_ = share_out(costs, bins, most);
     lay_out_areas();
     constexpr std::size_t reserved = 1024;  // bytes that the driver takes for each thread block
     const std::size_t there = (shared_bytes + reserved) / S::thread_blocks_per_sm - reserved;

@@ -17,14 +17,15 @@ namespace pvm::inline v0::detail::chip {
 using Shares = std::vector<std::vector<std::size_t>>;
 
 /// First fit: each unit, in the given order, goes to the first of `bins` multiprocessors whose load
-/// stays within `room`. Returns nothing if a unit fits nowhere.
+/// stays within `room`, and which has fewer than `most` units. Returns nothing if a unit fits
+/// nowhere.
 inline Shares first_fit(const std::vector<double>& cost, const std::vector<std::size_t>& order,
-                        std::size_t bins, double room) {
+                        std::size_t bins, std::size_t most, double room) {
   Shares share(bins);
   std::vector<double> load(bins);
   for (const std::size_t u : order) {
     std::size_t to = 0;
-    while (to < bins && load[to] + cost[u] > room) ++to;
+    while (to < bins && (share[to].size() == most || load[to] + cost[u] > room)) ++to;
     if (to == bins) return {};
     share[to].push_back(u);
     load[to] += cost[u];
@@ -34,7 +35,7 @@ inline Shares first_fit(const std::vector<double>& cost, const std::vector<std::
 
 /// The shares for the least load within which first fit, largest unit first, finds room for all
 /// units. Found by bisection (MULTIFIT).
-inline Shares least_fit(const std::vector<double>& cost, std::size_t bins) {
+inline Shares least_fit(const std::vector<double>& cost, std::size_t bins, std::size_t most) {
   std::vector<std::size_t> order(cost.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -43,19 +44,21 @@ inline Shares least_fit(const std::vector<double>& cost, std::size_t bins) {
   for (const std::size_t u : order) high += cost[u];
   for (int i = 0; i < 40; ++i) {
     const double middle = (low + high) / 2;
-    (first_fit(cost, order, bins, middle).empty() ? low : high) = middle;
+    (first_fit(cost, order, bins, most, middle).empty() ? low : high) = middle;
   }
-  return first_fit(cost, order, bins, high);
+  return first_fit(cost, order, bins, most, high);
 }
 
 /// Swaps a unit of `a`, which has the larger load, with a smaller one of `b`, or moves it to `b`:
 /// whatever makes the larger of the two loads smallest. Returns false if nothing makes it smaller.
-inline bool exchange_units(const std::vector<double>& cost, Shares& share,
+inline bool exchange_units(const std::vector<double>& cost, std::size_t most, Shares& share,
                            std::vector<double>& load, std::size_t a, std::size_t b) {
   double best = load[a] - 1e-6, moved = 0;
   std::size_t gives = 0, gets = 0;
   for (std::size_t i = 0; i < share[a].size(); ++i) {
-    for (std::size_t k = 0; k <= share[b].size(); ++k) {  // k == size: a move, nothing comes back
+    // k == size: a move, nothing comes back.
+    const std::size_t end = share[b].size() + (share[b].size() < most ? 1 : 0);
+    for (std::size_t k = 0; k < end; ++k) {
       const double theirs = k < share[b].size() ? cost[share[b][k]] : 0;
       const double mine = cost[share[a][i]];
       if (mine <= theirs) continue;
@@ -80,7 +83,7 @@ inline bool exchange_units(const std::vector<double>& cost, Shares& share,
 }
 
 /// Exchanges units between all pairs until no exchange makes the larger load of a pair smaller.
-inline void make_alike(const std::vector<double>& cost, Shares& share) {
+inline void make_alike(const std::vector<double>& cost, std::size_t most, Shares& share) {
   std::vector<double> load;
   for (const auto& units : share) {
     load.push_back(0);
@@ -90,7 +93,7 @@ inline void make_alike(const std::vector<double>& cost, Shares& share) {
     better = false;
     for (std::size_t a = 0; a < share.size(); ++a) {
       for (std::size_t b = 0; b < share.size(); ++b) {
-        while (a != b && load[a] > load[b] && exchange_units(cost, share, load, a, b)) {
+        while (a != b && load[a] > load[b] && exchange_units(cost, most, share, load, a, b)) {
           better = true;
         }
       }
@@ -98,11 +101,12 @@ inline void make_alike(const std::vector<double>& cost, Shares& share) {
   }
 }
 
-/// The shares for up to `multiprocessors` multiprocessors, without those that get no unit. A
-/// share's units are in ascending order.
-inline Shares share_out(const std::vector<double>& cost, std::size_t multiprocessors) {
-  Shares share = least_fit(cost, multiprocessors);
-  make_alike(cost, share);
+/// The shares for up to `multiprocessors` multiprocessors of at most `most` units each, which must
+/// be enough; without those that get no unit. A share's units are in ascending order.
+inline Shares share_out(const std::vector<double>& cost, std::size_t multiprocessors,
+                        std::size_t most) {
+  Shares share = least_fit(cost, multiprocessors, most);
+  make_alike(cost, most, share);
   share.erase(
       std::remove_if(share.begin(), share.end(), [](const auto& units) { return units.empty(); }),
       share.end());
