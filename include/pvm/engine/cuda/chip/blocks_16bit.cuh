@@ -241,8 +241,8 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Values as the other factor of a product with tiles: `packed` weights are stored scaled.
   __device__ __forceinline__ static Values scaled(const Values& x) {
     if constexpr (!S::packed) return x;
-    return {{multiply_pair_bf16(x.v[0], PackedHalves::scale_pair),
-             multiply_pair_bf16(x.v[1], PackedHalves::scale_pair)}};
+    return {{multiply_pair_bf16(x.v[0], PackedHalves::inverse_pair),
+             multiply_pair_bf16(x.v[1], PackedHalves::inverse_pair)}};
   }
   __device__ __forceinline__ static void multiply(Sums& sum, const Weights& w, const Values& x) {
     const Values factor = scaled(x);

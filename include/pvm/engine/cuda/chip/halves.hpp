@@ -78,6 +78,7 @@ template <>
 struct Halves<bf16> {
   using Bits = batch::Math<fp32>;
   static constexpr std::uint32_t half = 0x8000U;
+  static constexpr float unit = 1;  ///< what a joined weight of 1 is
 
   PVM_HOST_DEVICE static WordPair split(WeightPair w) {
     const std::uint32_t first = Bits::operand(w.first) + half,
@@ -113,6 +114,7 @@ template <>
 struct Halves<fp16> {
   using Math = batch::Math<fp16>;
   static constexpr float scale = 0x1p12F;
+  static constexpr float unit = 1;
 
   PVM_HOST_DEVICE static WordPair split(WeightPair w) {
     const std::uint32_t high = rounded(w);

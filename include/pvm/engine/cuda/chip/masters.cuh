@@ -58,9 +58,9 @@ struct Masters {
   template <class H>
   __device__ __forceinline__ static void add_pair(std::uint32_t& high, std::uint32_t& low,
                                                   float first, float second) {
+    constexpr float unit = H::unit / scale;
     const WeightPair w = H::join({high, low});
-    const WordPair sum =
-        H::split({w.first + first * (1 / scale), w.second + second * (1 / scale)});
+    const WordPair sum = H::split({w.first + first * unit, w.second + second * unit});
     high = sum.high;
     low = sum.low;
   }

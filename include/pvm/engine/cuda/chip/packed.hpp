@@ -25,23 +25,20 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Master weights as halves of which the high one fits 12 bits.
+/// Master weights, times `unit`, as halves of which the high one fits 12 bits.
 struct PackedHalves {
-  static constexpr float scale = 0x1p118F;
-  static constexpr std::uint32_t scale_pair = 0x7a807a80U;  ///< `scale` as two bf16
+  static constexpr float unit = 0x1p-118F;
+  static constexpr std::uint32_t inverse_pair = 0x7a807a80U;  ///< 1 / unit as two bf16
   static constexpr float largest = 0x1.fefffep6F;  ///< 2^7 less half a unit of the high half
 
   PVM_HOST_DEVICE static WordPair split(WeightPair w) {
-    return Halves<bf16>::split({clamped(w.first) * (1 / scale), clamped(w.second) * (1 / scale)});
+    return Halves<bf16>::split({clamped(w.first), clamped(w.second)});
   }
-  PVM_HOST_DEVICE static WeightPair join(WordPair p) {
-    const WeightPair w = Halves<bf16>::join(p);
-    return {w.first * scale, w.second * scale};
-  }
+  PVM_HOST_DEVICE static WeightPair join(WordPair p) { return Halves<bf16>::join(p); }
 
  private:
   PVM_HOST_DEVICE static float clamped(float v) {
-    return fminf(fmaxf(v, -largest), largest);
+    return fminf(fmaxf(v, -largest * unit), largest * unit);
   }
 };
 

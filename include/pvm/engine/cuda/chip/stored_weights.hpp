@@ -77,10 +77,11 @@ class StoredWeights {
       return batch::Math<fp32>::value(words_[at]);
     } else {
       const std::size_t k = at / 2;
+      const bool in_tile = k < tile_words_;
       const WordPair halves = {words_[k], words_[count_ + k]};
       const WeightPair pair =
-          k < tile_words_ ? HalvesOfTiles::join(halves) : Halves<Precision>::join(halves);
-      return at % 2 == 0 ? pair.first : pair.second;
+          in_tile ? HalvesOfTiles::join(halves) : Halves<Precision>::join(halves);
+      return (at % 2 == 0 ? pair.first : pair.second) / (in_tile ? HalvesOfTiles::unit : 1);
     }
   }
   void put(std::size_t at, float weight) {
@@ -88,9 +89,9 @@ class StoredWeights {
       words_[at] = batch::Math<fp32>::operand(weight);
     } else {
       const std::size_t k = at / 2;
-      const WeightPair both = {weight, weight};
-      const WordPair halves =
-          k < tile_words_ ? HalvesOfTiles::split(both) : Halves<Precision>::split(both);
+      const float in_units = weight * (k < tile_words_ ? HalvesOfTiles::unit : 1);
+      const WordPair halves = k < tile_words_ ? HalvesOfTiles::split({in_units, in_units})
+                                              : Halves<Precision>::split({weight, weight});
       put_half(k, at, halves.high);
       put_half(count_ + k, at, halves.low);
     }
