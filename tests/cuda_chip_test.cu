@@ -117,6 +117,69 @@ TEST_CASE("chip: the halves of bf16 weights are the weights") {
   CHECK(nearest);
 }
 
+TEST_CASE("chip: the halves of packed bf16 weights fit 12 bits and are the weights") {
+  using Halves = pvm::detail::chip::PackedHalves;
+  using Math = pvm::detail::batch::Math<pvm::bf16>;
+  const auto high_half = [](float weight) {
+    return static_cast<std::uint16_t>(
+        Halves::split({weight * Halves::unit, -weight * Halves::unit}).high & 0xffffU);
+  };
+  bool fits = true, close = true, same_again = true, nearest = true;
+  visit_sizes([&](float weight) {
+    const auto words = Halves::split({weight * Halves::unit, -weight * Halves::unit});
+    const auto back = Halves::join(words);
+    fits = fits && (words.high & 0x78007800U) == 0;
+    // Exact from 2^-8 on; below that there are multiples of 2^-31.
+    const float bound = std::abs(weight) >= 0x1p-8F ? 0 : 0x1p-32F;
+    close = close && std::abs(back.first / Halves::unit - weight) <= bound &&
+            back.second == -back.first;
+    const auto again = Halves::split(back);
+    same_again = same_again && again.high == words.high && again.low == words.low;
+    // The high half is the nearest bf16, or below 2^-8 the nearest multiple of 2^-15.
+    const float rounded = Math::value(high_half(weight)) / Halves::unit;
+    const float step = std::abs(weight) >= 0x1p-8F ? std::abs(weight) * 0x1p-8F : 0x1p-16F;
+    nearest = nearest && std::abs(rounded - weight) <= step;
+  });
+  CHECK(fits);
+  CHECK(close);
+  CHECK(same_again);
+  CHECK(nearest);
+  const auto limited = Halves::join(Halves::split({200 * Halves::unit, -1e30F * Halves::unit}));
+  CHECK(limited.first / Halves::unit == Halves::largest);
+  CHECK(limited.second / Halves::unit == -Halves::largest);
+  CHECK((high_half(1e30F) & 0x7800U) == 0);
+}
+
+TEST_CASE("chip: packed tiles are the tiles") {
+  constexpr int pairs = 3;
+  std::vector<std::uint32_t> tiles(pairs * 128), back(tiles.size());
+  std::uint32_t random = 1;
+  for (auto& word : tiles) {
+    random = random * 1664525U + 1013904223U;
+    word = random & 0x87ff87ffU;
+  }
+  std::vector<std::uint32_t> packed(tiles.size() / 4 * 3);
+  pvm::detail::chip::pack_block<pairs>(tiles.data(), packed.data());
+  pvm::detail::chip::unpack_block<pairs>(packed.data(), back.data());
+  CHECK(back == tiles);
+}
+
+TEST_CASE("chip: weights that do not fit 12 bits are refused", "[gpu]") {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  const auto spec = quick();
+  pvm::CudaStreamEngine<pvm::bf16> engine(spec);
+  auto start = start_from(some_weights(pvm::make_connectome(spec).weights), 1);
+  start.step = 3;
+  start.weights[5] = 127.5F;
+  engine.restore(start);
+  CHECK(weights_of(engine, spec)[5] == 127.5F);
+  start.step = 9;
+  start.weights[7] = -128;
+  CHECK_THROWS_AS(engine.restore(start), pvm::Error);
+  CHECK(engine.save().step == 3);  // nothing has changed
+}
+
 TEST_CASE("chip: the halves of fp16 weights are the weights to a unit in the last place") {
   using Halves = pvm::detail::chip::Halves<pvm::fp16>;
   bool close = true, same_again = true, rounded = true;
@@ -141,7 +204,7 @@ TEST_CASE("chip: the halves of fp16 weights are the weights to a unit in the las
 
 TEMPLATE_TEST_CASE("chip: updates of small rates are as exact as those of large ones", "[gpu]",
                    pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
-                   pvm::CudaStreamEngine<pvm::fp16>) {
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   auto spec = quick();

@@ -128,6 +128,7 @@ class LaunchedEngine {
   void restore(const EngineState& state) {
     synchronize();
     check_state(state, state_sizes());
+    self().check_weights(state.resumable() ? state.folded : state.weights);
     tables_.clear();
     schedule_ = RateSchedule(spec_);
     if (!state.rates.empty()) schedule_.restore(state.rates, state.step);
@@ -148,6 +149,9 @@ class LaunchedEngine {
  protected:
   template <class T>
   using Array = DeviceArray<T>;
+
+  /// Throws Error (usage) if the engine cannot hold these weights. Engines with a limit hide it.
+  static void check_weights(const std::vector<float>& /*weights*/) {}
 
   LaunchedEngine(const Spec& spec, int batch, const EngineOptions& options,
                  const DeviceFacts& device, DeferralPlan plan)

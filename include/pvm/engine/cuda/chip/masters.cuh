@@ -24,8 +24,8 @@ namespace pvm::inline v0::detail::chip {
 /// For remainder rows only the upper ones count.
 using Gains = float[2][4];
 
-/// Loads and stores a lane's low halves, and adds gains to both halves. `packed`: those of tiles are
-/// PackedHalves.
+/// Loads and stores a lane's low halves, and adds gains to both halves. `packed`: those of tiles
+/// are PackedHalves.
 template <class Precision, bool packed>
 struct Masters {
   using OfTiles = std::conditional_t<packed, PackedHalves, Halves<Precision>>;

@@ -81,7 +81,8 @@ struct PackedOrder {
   static constexpr int quads = words / 4;
   /// Where in a block word i of a lane is.
   static constexpr int place(int i, int lane) {
-    return i < 4 * quads ? i / 4 * 128 + lane * 4 + i % 4 : 128 * quads + (i - 4 * quads) * 32 + lane;
+    return i < 4 * quads ? i / 4 * 128 + lane * 4 + i % 4
+                         : 128 * quads + (i - 4 * quads) * 32 + lane;
   }
 };
 

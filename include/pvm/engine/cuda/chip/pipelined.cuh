@@ -284,8 +284,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
         if (3 * piece + i < Hidden) {
-          word[i] = this->keep_hidden(u, 3 * piece + i, t, sum[i], hidden + number * Hidden,
-                                      survives);
+          word[i] =
+              this->keep_hidden(u, 3 * piece + i, t, sum[i], hidden + number * Hidden, survives);
         }
       }
       store_relaxed_16(this->past(t) + number * S::record + 4 * piece,

@@ -53,10 +53,10 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
     const std::size_t column = o < p ? o : padded(u) + o - p;
     const std::size_t block = (output_start[u] + column) / columns;
     for (std::size_t i = 0; i <= Hidden; ++i) {
-      visit(in_tiles(i)
-                ? weights_in(first_wide() + block * S::unpacked_words) + element(i, column % columns)
-                : weights_in(first_wide_remainder() + block * S::wide_remainder_words) +
-                      remainder_element(i, column % columns),
+      visit(in_tiles(i) ? weights_in(first_wide() + block * S::unpacked_words) +
+                              element(i, column % columns)
+                        : weights_in(first_wide_remainder() + block * S::wide_remainder_words) +
+                              remainder_element(i, column % columns),
             unit.w1 + o * (Hidden + 1) + i);
     }
   }
