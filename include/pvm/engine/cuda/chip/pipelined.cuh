@@ -24,12 +24,12 @@
 ///   wait gathered(t) [g]                operands of y(t-1): h(t-1) and the factors of W1's lists
 ///   W0 x(t); arrive sums_made           wait gathered(t) [g]; d1(t); arrive errors_made
 ///   wait factors_made [g]               weigh listed gradients
-///   fold W0                             wait sums_made [b]; h(t), inner products: send
+///   fold W0                             wait sums_made [b]; h(t): send
 ///   load the first block of W1          wait errors_made [g]; read patches, gather x(t+1)
 ///   wait errors_made [g]                arrive gathered(t+1)
-///   W1^T d1(t), y(t-1)                  wait gradients_made [b]; d0(t)
-///   arrive gradients_made               wait folded [g]
-///   fold W1; arrive folded
+///   W1^T d1(t), y(t-1)                  wait values_made [b]; inner products of h(t): send
+///   arrive gradients_made               wait gradients_made [b]; d0(t)
+///   fold W1; arrive folded              wait folded [g]
 
 #include <cuda_runtime.h>
 
