@@ -14,6 +14,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 #include <pvm/engine/cuda/chip/engine.hpp>
 #include <pvm/engine/host/engine.hpp>
 
@@ -118,37 +122,57 @@ TEST_CASE("chip: the halves of bf16 weights are the weights") {
 }
 
 TEST_CASE("chip: the halves of packed bf16 weights fit 12 bits and are the weights") {
-  using Halves = pvm::detail::chip::PackedHalves;
+  using Packed = pvm::detail::chip::PackedHalves;
   using Math = pvm::detail::batch::Math<pvm::bf16>;
-  const auto high_half = [](float weight) {
-    return static_cast<std::uint16_t>(
-        Halves::split({weight * Halves::unit, -weight * Halves::unit}).high & 0xffffU);
-  };
-  bool fits = true, close = true, same_again = true, nearest = true;
+  bool scaled = true, fits = true, close = true, same_again = true, nearest = true;
   visit_sizes([&](float weight) {
-    const auto words = Halves::split({weight * Halves::unit, -weight * Halves::unit});
-    const auto back = Halves::join(words);
-    fits = fits && (words.high & 0x78007800U) == 0;
+    const float stored = Packed::stored(weight);
     // Exact from 2^-8 on; below that there are multiples of 2^-31.
-    const float bound = std::abs(weight) >= 0x1p-8F ? 0 : 0x1p-32F;
-    close = close && std::abs(back.first / Halves::unit - weight) <= bound &&
-            back.second == -back.first;
-    const auto again = Halves::split(back);
-    same_again = same_again && again.high == words.high && again.low == words.low;
+    const bool subnormal = std::abs(weight) < 0x1p-8F;
+    scaled = scaled && stored == weight * Packed::unit;
+    close = close && std::abs(Packed::weight(stored) - weight) <= (subnormal ? 0x1p-32F : 0);
+    const auto words = Packed::split({stored, -stored});
+    fits = fits && (words.high & 0x78007800U) == 0;
+    const auto back = Packed::join(words);
+    same_again = same_again && back.first == stored && back.second == -stored;
     // The high half is the nearest bf16, or below 2^-8 the nearest multiple of 2^-15.
-    const float rounded = Math::value(high_half(weight)) / Halves::unit;
-    const float step = std::abs(weight) >= 0x1p-8F ? std::abs(weight) * 0x1p-8F : 0x1p-16F;
-    nearest = nearest && std::abs(rounded - weight) <= step;
+    const float rounded =
+        Packed::weight(Math::value(static_cast<std::uint16_t>(words.high & 0xffffU)));
+    const float half_a_step = subnormal ? 0x1p-16F : std::abs(weight) * 0x1p-8F;
+    nearest = nearest && std::abs(rounded - weight) <= half_a_step;
   });
-  CHECK(fits);
+  CHECK(scaled);
   CHECK(close);
+  CHECK(fits);
   CHECK(same_again);
   CHECK(nearest);
-  const auto limited = Halves::join(Halves::split({200 * Halves::unit, -1e30F * Halves::unit}));
-  CHECK(limited.first / Halves::unit == Halves::largest);
-  CHECK(limited.second / Halves::unit == -Halves::largest);
-  CHECK((high_half(1e30F) & 0x7800U) == 0);
+  const float beyond = 200 * Packed::unit;  // what a fold may make
+  const auto limited = Packed::split({beyond, -1e30F});
+  CHECK((limited.high & 0x78007800U) == 0);
+  CHECK(Packed::weight(Packed::join(limited).first) == Packed::largest);
+  CHECK(Packed::weight(Packed::join(limited).second) == -Packed::largest);
+  CHECK(Packed::stored(-200) == -Packed::largest * Packed::unit);
 }
+
+#if defined(__SSE2__)
+TEST_CASE("chip: packed weights are the same in programs that flush subnormal numbers to 0") {
+  using Packed = pvm::detail::chip::PackedHalves;
+  const auto weights_back = [] {
+    std::vector<float> back;
+    visit_sizes([&](float weight) {
+      const float stored = Packed::stored(weight);
+      back.push_back(Packed::weight(Packed::join(Packed::split({stored, stored})).first));
+    });
+    return back;
+  };
+  const auto exact = weights_back();
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | 0x8040U);  // flush results, and take operands as 0
+  const auto flushed = weights_back();
+  _mm_setcsr(mode);
+  CHECK(flushed == exact);
+}
+#endif
 
 TEST_CASE("chip: packed tiles are the tiles") {
   constexpr int pairs = 3;

@@ -16,6 +16,7 @@
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/chip/halves.hpp>
 #include <pvm/engine/cuda/chip/packed.hpp>
+#include <pvm/engine/cuda/instructions.cuh>
 
 namespace pvm::inline v0::detail::chip {
 
@@ -59,8 +60,12 @@ struct Masters {
   __device__ __forceinline__ static void add_pair(std::uint32_t& high, std::uint32_t& low,
                                                   float first, float second) {
     constexpr float unit = H::unit / scale;
+    const auto add = [](float w, float gain) {
+      if constexpr (std::same_as<H, PackedHalves>) return fma_with_subnormals(gain, unit, w);
+      return w + gain * unit;
+    };
     const WeightPair w = H::join({high, low});
-    const WordPair sum = H::split({w.first + first * unit, w.second + second * unit});
+    const WordPair sum = H::split({add(w.first, first), add(w.second, second)});
     high = sum.high;
     low = sum.low;
   }

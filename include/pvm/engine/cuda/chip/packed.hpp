@@ -12,7 +12,8 @@
 ///
 /// Weights are stored times 2^-118. Then the four upper bits of a bf16's exponent are 0, the format
 /// is a bf16 without these bits, and the numbers below are bf16's own subnormal ones, which tensor
-/// cores multiply exactly. The other factor of a product is multiplied by 2^118.
+/// cores multiply exactly. The other factor of a product is multiplied by 2^118. No arithmetic here
+/// or in masters.cuh depends on whether a program flushes subnormal numbers to 0.
 
 #include <algorithm>
 #include <array>
@@ -26,20 +27,48 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// Master weights, times `unit`, as halves of which the high one fits 12 bits.
+/// Master weights, as they are stored, as halves of which the high one fits 12 bits.
 struct PackedHalves {
-  static constexpr float unit = 0x1p-118F;
+  static constexpr float unit = 0x1p-118F;                    ///< what 1 is stored as
   static constexpr std::uint32_t inverse_pair = 0x7a807a80U;  ///< 1 / unit as two bf16
   static constexpr float largest = 0x1.fefffep6F;  ///< 2^7 less half a unit of the high half
 
+  /// A weight as it is stored, times `unit`; no larger than `largest`. A subnormal number is, as
+  /// bits, a multiple of its smallest one.
+  static float stored(float weight) {
+    const std::uint32_t bits = Bits::operand(weight), sign = bits & 0x80000000U;
+    const float size = std::fmin(std::fabs(weight), largest);
+    return Bits::value(sign | (size < smallest_normal
+                                   ? static_cast<std::uint32_t>(std::lrint(size * 0x1p31))
+                                   : Bits::operand(size) - exponents));
+  }
+  /// The weight that is stored as `v`.
+  static float weight(float v) {
+    const std::uint32_t bits = Bits::operand(v), size = bits & 0x7fffffffU;
+    if (size >> mantissa_bits != 0) return Bits::value(bits + exponents);
+    return std::copysign(static_cast<float>(size) * 0x1p-31F, (bits >> 31) != 0 ? -1.0F : 1.0F);
+  }
+
+  /// The halves of stored weights. What is too large becomes the largest.
   PVM_HOST_DEVICE static WordPair split(WeightPair w) {
-    return Halves<bf16>::split({clamped(w.first), clamped(w.second)});
+    return Halves<bf16>::split({limited(w.first), limited(w.second)});
   }
   PVM_HOST_DEVICE static WeightPair join(WordPair p) { return Halves<bf16>::join(p); }
 
  private:
-  PVM_HOST_DEVICE static float clamped(float v) {
-    return fminf(fmaxf(v, -largest * unit), largest * unit);
+  using Bits = batch::Math<fp32>;
+  static constexpr int mantissa_bits = 23;
+  static constexpr std::uint32_t exponents = 118U << mantissa_bits;
+  static constexpr float smallest_normal = 0x1p-8F;  ///< weight that is not stored as a subnormal
+
+  PVM_HOST_DEVICE static float limited(float v) {
+#if defined(__CUDA_ARCH__)
+    return limit_with_subnormals(v, largest * unit);
+#else
+    const std::uint32_t bits = Bits::operand(v);
+    const std::uint32_t most = Bits::operand(largest) - exponents;
+    return Bits::value((bits & 0x80000000U) | std::min(bits & 0x7fffffffU, most));
+#endif
   }
 };
 

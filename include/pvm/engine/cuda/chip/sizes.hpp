@@ -142,8 +142,8 @@ struct Sizes {
   static_assert(most_period <= 32, "ChipUnit::due_phases has a bit for each phase");
 
   /// Sizes in 32-bit words: the tiles of a block as they are multiplied (their low halves take as
-  /// many) and as they are stored, the remainder rows of a block of W0, and the list
-  /// of a block of W1.
+  /// many) and as they are stored, the remainder rows of a block of W0, and the list of a block of
+  /// W1.
   static constexpr int unpacked_words = tiles * 8 * columns / weights_per_word;
   static constexpr int block_words = packed ? unpacked_words / 4 * 3 : unpacked_words;
   static constexpr int remainder_words = remainder_rows * columns / weights_per_word;

@@ -34,7 +34,8 @@ struct ChipArguments {
   const std::uint32_t* programs;       ///< the programs of all thread blocks
   const std::uint32_t* program_start;  ///< word where that of each thread block starts
   /// Tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1 with the bias. In 16 bits
-  /// these are the high halves, and the low halves follow in the same order.
+  /// these are the high halves, and the low halves follow in the same order. Tiles of bf16 high
+  /// halves are packed where all weights are streamed (packed.hpp).
   std::uint32_t* weights;
   unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
   /// In 16 bits, words where the low halves of the tiles of W0 and of W1 start; and how many words

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,7 +22,6 @@ namespace pvm::inline v0::detail::chip {
 template <class Precision, int Hidden, Home home>
 class StoredWeights {
   using S = Sizes<Precision, Hidden, home>;
-  using HalvesOfTiles = std::conditional_t<S::packed, PackedHalves, Halves<Precision>>;
 
  public:
   /// Words that are stored for each word that is multiplied; packed tiles take fewer.
@@ -77,11 +75,11 @@ class StoredWeights {
       return batch::Math<fp32>::value(words_[at]);
     } else {
       const std::size_t k = at / 2;
-      const bool in_tile = k < tile_words_;
       const WordPair halves = {words_[k], words_[count_ + k]};
       const WeightPair pair =
-          in_tile ? HalvesOfTiles::join(halves) : Halves<Precision>::join(halves);
-      return (at % 2 == 0 ? pair.first : pair.second) / (in_tile ? HalvesOfTiles::unit : 1);
+          is_packed(k) ? PackedHalves::join(halves) : Halves<Precision>::join(halves);
+      const float weight = at % 2 == 0 ? pair.first : pair.second;
+      return is_packed(k) ? PackedHalves::weight(weight) : weight;
     }
   }
   void put(std::size_t at, float weight) {
@@ -89,15 +87,17 @@ class StoredWeights {
       words_[at] = batch::Math<fp32>::operand(weight);
     } else {
       const std::size_t k = at / 2;
-      const float in_units = weight * (k < tile_words_ ? HalvesOfTiles::unit : 1);
-      const WordPair halves = k < tile_words_ ? HalvesOfTiles::split({in_units, in_units})
-                                              : Halves<Precision>::split({weight, weight});
+      const float stored = is_packed(k) ? PackedHalves::stored(weight) : weight;
+      const WordPair halves = is_packed(k) ? PackedHalves::split({stored, stored})
+                                           : Halves<Precision>::split({stored, stored});
       put_half(k, at, halves.high);
       put_half(count_ + k, at, halves.low);
     }
   }
 
  private:
+  /// Whether word k is of tiles that are packed on the device.
+  [[nodiscard]] bool is_packed(std::size_t k) const { return S::packed && k < tile_words_; }
   /// Stores the low 16 bits of `half` to the half of word k that belongs to weight `at`.
   void put_half(std::size_t k, std::size_t at, std::uint32_t half) {
     const unsigned shift = at % 2 == 0 ? 0 : 16;

@@ -32,6 +32,19 @@ __device__ __forceinline__ std::uint32_t pair_cut_to_fp16(float first, float sec
   return pair;
 }
 
+// Subnormal numbers are kept whatever `-ftz` (`--use_fast_math`) says.
+
+/// a b + c, rounded once.
+__device__ __forceinline__ float fma_with_subnormals(float a, float b, float c) {
+  return __fmaf_ieee_rn(a, b, c);
+}
+/// `v`, but at least -`most` and at most `most`; NaN becomes -`most`.
+__device__ __forceinline__ float limit_with_subnormals(float v, float most) {
+  float out;
+  asm("max.f32 %0, %1, %2;" : "=f"(out) : "f"(v), "f"(-most));
+  asm("min.f32 %0, %1, %2;" : "=f"(out) : "f"(out), "f"(most));
+  return out;
+}
 /// The products of two pairs of bf16, in the halves of a word, rounded to nearest.
 __device__ __forceinline__ std::uint32_t multiply_pair_bf16(std::uint32_t a, std::uint32_t b) {
   std::uint32_t product;

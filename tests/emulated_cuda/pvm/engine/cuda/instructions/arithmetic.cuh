@@ -8,6 +8,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -30,6 +32,12 @@ inline std::uint32_t pair_cut_to_fp16(float first, float second) {
   return cut(first) | cut(second) << 16;
 }
 
+inline float fma_with_subnormals(float a, float b, float c) { return std::fma(a, b, c); }
+inline float limit_with_subnormals(float v, float most) {
+  const auto bits = std::bit_cast<std::uint32_t>(v);
+  const std::uint32_t size = std::min(bits & 0x7fffffffU, std::bit_cast<std::uint32_t>(most));
+  return std::bit_cast<float>((bits & 0x80000000U) | size);
+}
 inline std::uint32_t multiply_pair_bf16(std::uint32_t a, std::uint32_t b) {
   const auto product = [](std::uint32_t first, std::uint32_t second) {
     const auto value = [](std::uint32_t v) {
