@@ -111,15 +111,26 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void write_tiles(uint4* to, const Weights& w) const {
     w.store(to, lane());
   }
-  /// Word offset, among all weights, of the low halves of a block's tiles.
-  __device__ __forceinline__ std::size_t low_halves_at(std::uint32_t block) const {
-    return a.low_halves + static_cast<std::size_t>(block) * S::unpacked_words;
+  /// The words of `weights`, laid out like all weights, that have the low halves of a block's
+  /// tiles.
+  __device__ __forceinline__ std::uint32_t* low_halves_of(std::uint32_t* weights,
+                                                          std::size_t start) const {
+    return weights + a.low_halves + start;
   }
-  __device__ __forceinline__ std::size_t low_halves_at(const ChipBlock& block) const {
-    return low_halves_at(block.block);
+  /// The same for the low halves of remainder rows, whose high halves start at word `start`.
+  __device__ __forceinline__ std::uint32_t* remainder_low_halves_of(std::uint32_t* weights,
+                                                                    std::size_t start) const {
+    return weights + (S::packed ? a.remainder_low_halves : a.low_halves) + start;
   }
-  __device__ __forceinline__ std::size_t low_halves_at(const ChipWideBlock& block) const {
-    return a.wide_low_halves + static_cast<std::size_t>(block.block) * S::unpacked_words;
+  /// `start` for low_halves_of: if no tiles are packed, low halves are laid out like high ones.
+  __device__ __forceinline__ std::size_t low_start_of(std::uint32_t block) const {
+    return static_cast<std::size_t>(block) * S::unpacked_words;
+  }
+  __device__ __forceinline__ std::size_t low_start_of(const ChipBlock& block) const {
+    return low_start_of(block.block);
+  }
+  __device__ __forceinline__ std::size_t low_start_of(const ChipWideBlock& block) const {
+    return (S::packed ? a.wide_low_halves : a.wide) + low_start_of(block.block);
   }
   /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
@@ -422,7 +433,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
   __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
-    this->template prefetch<S::unpacked_words>(a.weights + low_halves_at(block));
+    this->template prefetch<S::unpacked_words>(low_halves_of(a.weights, low_start_of(block)));
   }
   /// Word offset, among all weights, of this lane's words of remainder row `row()`.
   template <class Block>
@@ -434,16 +445,16 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
   struct Place {
-    /// Word offsets, among all weights, of the low halves of its tiles, and of the high halves of
-    /// this lane's words of a remainder row.
-    std::size_t low, remainder;
+    /// Word offsets: of the low halves of its tiles among all low halves, and of the high halves of
+    /// this lane's words of a remainder row among all weights.
+    std::size_t low_start, remainder;
     int rows;  ///< number of remainder rows
   };
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
-    return {low_halves_at(block), lane_remainder_start(block), S::remainder_rows};
+    return {low_start_of(block), lane_remainder_start(block), S::remainder_rows};
   }
   __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
-    return {low_halves_at(block), lane_remainder_start(block), S::remainder_rows + 1};
+    return {low_start_of(block), lane_remainder_start(block), S::remainder_rows + 1};
   }
   /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
   struct LowHalves {

@@ -256,7 +256,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.remainder = layout_.first_remainder() - layout_.packed_words();
     a.wide_remainder = layout_.first_wide_remainder() - layout_.packed_words();
     a.low_halves = layout_.weight_words() - layout_.packed_words();
-    a.wide_low_halves = a.low_halves + layout_.first_wide();
+    a.wide_low_halves = layout_.first_wide();
     a.remainder_low_halves = layout_.weight_words();
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();

@@ -57,11 +57,11 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::prefetch_due_low
 #pragma unroll 1
   for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
     const std::uint32_t k = list<std::uint32_t>(p.folding)[i];
-    const std::size_t at =
+    const std::size_t start =
         (k & wide_fold) != 0
-            ? this->low_halves_at(list<ChipWideBlock>(p.wide_blocks)[k & ~wide_fold])
-            : this->low_halves_at(list<ChipBlock>(p.blocks)[k]);
-    prefetch_bulk(a.weights + at, S::unpacked_words * 4);
+            ? this->low_start_of(list<ChipWideBlock>(p.wide_blocks)[k & ~wide_fold])
+            : this->low_start_of(list<ChipBlock>(p.blocks)[k]);
+    prefetch_bulk(this->low_halves_of(a.weights, start), S::unpacked_words * 4);
   }
 }
 

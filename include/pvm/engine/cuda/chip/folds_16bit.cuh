@@ -88,12 +88,12 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves(
     const Place& at) const -> LowHalves {
   LowHalves low{};
-  const std::uint32_t* from = a.weights + at.low;
+  const std::uint32_t* from = low_halves_of(a.weights, at.low_start);
 #pragma unroll
   for (int i = 0; i < S::pairs; ++i) low.tiles[i] = M::load(from, i, lane());
   if (row() < at.rows) {
     low.remainder =
-        __ldcg(reinterpret_cast<const uint2*>(a.weights + a.remainder_low_halves + at.remainder));
+        __ldcg(reinterpret_cast<const uint2*>(remainder_low_halves_of(a.weights, at.remainder)));
   }
   return low;
 }
@@ -102,7 +102,7 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
     LowHalves& low, Weights& w, uint2& remainder) const {
-  std::uint32_t* sink = to + at.low;
+  std::uint32_t* sink = low_halves_of(to, at.low_start);
   uint4 of_all[S::operands];  // factors in device memory: all loads are in flight at once
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
@@ -126,7 +126,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
       M::store(sink, i, lane(), low.tiles[i]);
     } else if (row() < at.rows) {
       M::add_row(remainder, low.remainder, gain);
-      *reinterpret_cast<uint2*>(to + a.remainder_low_halves + at.remainder) = low.remainder;
+      *reinterpret_cast<uint2*>(remainder_low_halves_of(to, at.remainder)) = low.remainder;
       *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
     }
   }

@@ -48,15 +48,14 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     send_words(
         record, S::value_pieces, [&](int i) { return words[i]; }, t);
   }
-  finish_products(u);
+  finish_products(u, t, record);
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_products(
-    int u) const {
-  const unsigned long long t = now().step;
+    int u, unsigned long long t, std::uint32_t* record) const {
   const float sum = unit_products(u, t);
-  send_products(past(t) + unit(u).unit * S::record, sum, t);
+  send_products(record, sum, t);
   if constexpr (S::pipelined) {
     if (lane() >= table_row) {
       float_area(u)[S::products + static_cast<unsigned>(lane()) - table_row] = sum;

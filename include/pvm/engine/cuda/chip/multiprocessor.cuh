@@ -309,8 +309,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// Makes h(t) of a unit from the warps' parts of W0 x(t), sends c(h(t)), then makes and sends its
   /// inner products: one warp's work.
   __device__ void finish_unit(int u) const;
-  /// Makes and sends the inner products of h(t) of a unit: one warp's work.
-  __device__ void finish_products(int u) const;
+  /// Makes the inner products of h(t) of a unit and sends them to its record: one warp's work.
+  __device__ void finish_products(int u, unsigned long long t, std::uint32_t* record) const;
   /// Element i of W0 x(t) of a unit: the sum of the warps' parts and of the listed gradients' part.
   __device__ float hidden_sum(int u, int i) const;
   /// Makes value i of h(t) of a unit from element i of W0 x(t). Stores it and c of it to the unit's

@@ -233,7 +233,10 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       }
       reread_thread();
       named_barrier_sync(values_made, finishing);
-      each_own_unit([&](int u) { this->finish_products(u); });
+      each_own_unit([&](int u) {
+        const unsigned long long t = now().step;
+        this->finish_products(u, t, this->past(t) + unit(u).unit * S::record);
+      });
       each_own_unit([&](int u) {
         prefetch_history(u, S::hidden);
         prefetch_history(u, S::d0);

@@ -38,8 +38,9 @@ struct ChipArguments {
   /// halves are packed where all weights are streamed (packed.hpp).
   std::uint32_t* weights;
   unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
-  /// In 16 bits, words where the low halves of the tiles of W0 and of W1 start; and how many words
-  /// the low halves of remainder rows are behind their high halves.
+  /// In 16 bits: word where the low halves of W0's tiles start; how many words behind it those of
+  /// W1's start; where tiles are packed, how many words the low halves of remainder rows are
+  /// behind their high halves (else as many as low_halves).
   unsigned long long low_halves, wide_low_halves, remainder_low_halves;
   std::uint32_t *lists, *unit_areas;  ///< if all weights are streamed: W1's lists, areas of units
   /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.

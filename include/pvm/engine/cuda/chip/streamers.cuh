@@ -145,7 +145,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_low_halve
   for (; lanes != 0; lanes &= lanes - 1) {
     const std::uint32_t block =
         __shfl_sync(every_lane, mine.block, __ffs(static_cast<int>(lanes)) - 1);
-    this->template prefetch<S::unpacked_words>(a.weights + this->low_halves_at(block));
+    this->template prefetch<S::unpacked_words>(
+        this->low_halves_of(a.weights, this->low_start_of(block)));
   }
 }
 
