@@ -198,6 +198,9 @@ TEST_CASE("chip: weights that do not fit 12 bits are refused", "[gpu]") {
   start.weights[5] = 127.5F;
   engine.restore(start);
   CHECK(weights_of(engine, spec)[5] == 127.5F);
+  const auto& first = engine.connectome().units.front();
+  start.weights[first.w0 + 48 * static_cast<std::size_t>(first.inputs)] = 300;  // not in a tile
+  engine.restore(start);
   start.step = 9;
   start.weights[7] = -128;
   CHECK_THROWS_AS(engine.restore(start), pvm::Error);

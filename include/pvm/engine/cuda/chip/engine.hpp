@@ -37,8 +37,8 @@ namespace pvm::inline v0 {
 /// `Hidden` hidden values. `run` returns before the steps are done; frames are copied to the device
 /// on a stream of their own while earlier ones are used. In 16 bits products read rounded weights,
 /// values keep 16 bits of mantissa or more, and accumulators are fp32. Where bf16 weights all
-/// stream they are at most 127.75 (chip/packed.hpp): `restore` throws Error (usage) if one is
-/// larger.
+/// stream, all but those of remainder rows are at most 127.75 (chip/packed.hpp): `restore` throws
+/// Error (usage) if one is larger.
 template <class Precision, int Hidden = 49, detail::chip::Home home = detail::chip::Home::chip>
 class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden, home>> {
   using Base = detail::LaunchedEngine<CudaChipEngine>;
@@ -155,16 +155,18 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                 "this network cannot be run by whole units: " + why + "; use another engine");
   }
   /// Refuses weights that packed tiles cannot hold. (What training would make larger stays at the
-  /// limit.)
-  static void check_weights(const std::vector<float>& weights) {
+  /// limit.) Remainder rows have no limit, so every checkpoint of this engine is accepted.
+  void check_weights(const std::vector<float>& weights) const {
     if constexpr (Sizes::packed) {
       constexpr float most = detail::chip::PackedHalves::largest;
-      const auto large =
-          std::find_if(weights.begin(), weights.end(), [](float w) { return std::abs(w) > most; });
-      if (large == weights.end()) return;
-      throw Error(Fault::usage, "a weight is " + std::to_string(*large) +
-                                    ", and in bf16 a network of this size has weights up to " +
-                                    std::to_string(most) + "; use fp16 or fp32");
+      layout_.visit_weights([&](std::size_t at, std::size_t reference) {
+        const float weight = weights[reference];
+        if (at / Sizes::weights_per_word >= layout_.first_remainder() || std::abs(weight) <= most)
+          return;
+        throw Error(Fault::usage, "a weight is " + std::to_string(weight) +
+                                      ", and in bf16 a network of this size has weights up to " +
+                                      std::to_string(most) + "; use fp16 or fp32");
+      });
     }
   }
   /// Words of all weights; 16-bit weights include their low halves.
