@@ -430,6 +430,26 @@ struct Blocks : View<Precision, Hidden, home> {
     return reinterpret_cast<uint4*>(this->factors_of(which, u)) + lane();
   }
 
+  /// The factors of the folds of a unit, as operands A. In device memory all of them are requested
+  /// at once, in shared memory each one where it is needed.
+  struct Factors {
+    const uint4* from;
+    uint4 loaded[S::streams ? S::operands : 1];
+    __device__ __forceinline__ uint4 operand(int i) const {
+      if constexpr (S::streams) return loaded[i];
+      return from[i * 32];
+    }
+  };
+  __device__ __forceinline__ Factors load_factors(std::uint32_t which, int u) const {
+    Factors factors;
+    factors.from = factor_operands(which, u);
+    if constexpr (S::streams) {
+#pragma unroll
+      for (int i = 0; i < S::operands; ++i) factors.loaded[i] = factors.from[i * 32];
+    }
+    return factors;
+  }
+
   /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
   __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
@@ -471,7 +491,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// whose tiles are in `w` and whose remainder rows are in `remainder`. The low halves and the
   /// remainder rows are stored to `to`, which is laid out like all weights; storing `w` is left to
   /// the caller.
-  __device__ void fold(const Place& at, std::uint32_t* to, const uint4* factors,
+  __device__ void fold(const Place& at, std::uint32_t* to, const Factors& factors,
                        const Columns& columns, LowHalves& low, Weights& w, uint2& remainder) const;
 
   /// Inputs of a block's columns in the steps of the listed gradients, as loaded: word[half][i] is
@@ -488,9 +508,10 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Starts the loads.
   __device__ PastInputs load_past_inputs(const ChipBlock& block) const;
   __device__ static Columns past_columns(const PastInputs& past);
-  /// The second factor of a fold of W1: the d1 in the block's list.
-  __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list) const {
-    const uint4 tiles = transposed_tiles_at(list);
+  /// The second factor of a fold of W1: the d1 in the block's list, whose tiles are `listed`.
+  __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list,
+                                                    const uint4& listed) const {
+    const uint4 tiles = S::streams ? transposed(listed) : transposed_tiles_at(list);
     return {{{tiles.x, tiles.z}, {tiles.y, tiles.w}}};
   }
 
@@ -502,12 +523,9 @@ struct Blocks : View<Precision, Hidden, home> {
   /// remainder rows are read from `remainder_from` and written to `remainder_to`.
   __device__ void fold(const ChipBlock& block, const std::uint32_t* remainder_from,
                        std::uint32_t* remainder_to) const;
-  /// Folds a streamed block of W0, whose remainder rows are in device memory, too. `past` is what
-  /// `load_past_inputs` returned. `meanwhile()` is called while the block's loads are in flight, to
-  /// start other loads.
-  template <class Meanwhile>
-  __device__ void fold_streamed(const ChipBlock& block, const PastInputs& past,
-                                Meanwhile meanwhile) const;
+  /// Folds a streamed block of W0, whose remainder rows are in device memory, too. Everything that
+  /// the fold reads is requested before anything is used: one round trip.
+  __device__ void fold_streamed(const ChipBlock& block) const;
   /// Folds a block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
     fold_wide_block(block, a.weights, w, true);

@@ -100,17 +100,12 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
-    const Place& at, std::uint32_t* to, const uint4* factors, const Columns& columns,
+    const Place& at, std::uint32_t* to, const Factors& factors, const Columns& columns,
     LowHalves& low, Weights& w, uint2& remainder) const {
   std::uint32_t* sink = low_halves_of(to, at.low_start);
-  uint4 of_all[S::operands];  // factors in device memory: all loads are in flight at once
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
-    if constexpr (S::streams) of_all[i] = factors[i * 32];
-  }
-#pragma unroll
-  for (int i = 0; i < S::operands; ++i) {
-    const uint4 u = S::streams ? of_all[i] : factors[i * 32];
+    const uint4 u = factors.operand(i);
     const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
     // Tensor cores truncate when they accumulate, which would pull weights towards 0 over many
     // folds. So they compute the gain only, which is added in ordinary arithmetic.
@@ -170,8 +165,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
     const ChipBlock& block, std::uint32_t* to, Weights& w, uint2& remainder) const {
   const Place at = place(block);
   LowHalves low = load_low_halves(at);
-  fold(at, to, factor_operands(S::fold0, unit_in(block.what)),
-       past_columns(load_past_inputs(block)), low, w, remainder);
+  const Factors factors = load_factors(S::fold0, unit_in(block.what));
+  fold(at, to, factors, past_columns(load_past_inputs(block)), low, w, remainder);
 }
 
 template <class Precision, int Hidden, Home home>
@@ -193,17 +188,12 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
 }
 
 template <class Precision, int Hidden, Home home>
-template <class Meanwhile>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
-    const ChipBlock& block, const PastInputs& past, Meanwhile meanwhile) const {
-  const Place at = place(block);
+    const ChipBlock& block) const {
   Weights w;
   load_streamed(w, streamed(block));
   uint2 remainder = load_remainder(block, S::remainder_rows);
-  LowHalves low = load_low_halves(at);
-  const Columns columns = past_columns(past);
-  meanwhile();
-  fold(at, a.weights, factor_operands(S::fold0, unit_in(block.what)), columns, low, w, remainder);
+  fold_block(block, a.weights, w, remainder);
   write_tiles(streamed(block), w);
 }
 
@@ -242,8 +232,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block
   uint2 remainder = make_uint2(listed.x, listed.z);
   const Place at = place(block);
   LowHalves low = load_low_halves(at);
-  fold(at, to, factor_operands(S::fold1, unit_in(block.what)), listed_columns(list), low, w,
-       remainder);
+  const Factors factors = load_factors(S::fold1, unit_in(block.what));
+  fold(at, to, factors, listed_columns(list, listed), low, w, remainder);
   if (!keep) return;
   listed.x = remainder.x;
   listed.z = remainder.y;

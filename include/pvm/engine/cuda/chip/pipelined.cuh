@@ -112,8 +112,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ void load_first_wide(Weights& next) const;
   /// Prefetches block number `block` of W0 to the L2 cache.
   __device__ void prefetch_block(std::uint32_t block) const;
-  /// Prefetches a block of W1 to the L2 cache, with its list, the list's factors and coefficients,
-  /// and, if the block folds in this step, its low halves and the factors of the fold.
+  /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
+  /// its low halves and the factors of the fold.
   __device__ void prefetch_wide(const ChipWideBlock& block) const;
   /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
   __device__ void forward(Weights& next) const;

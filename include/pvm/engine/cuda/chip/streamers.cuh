@@ -86,13 +86,10 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
     const ChipWideBlock& block) const {
   this->template prefetch<S::block_words>(words_of(block));
   this->template prefetch<S::list_words>(list_of(block.out));
-  const auto u = unit_in(block.what);
-  const auto phase = phase_in(block.what);
-  if (lane() == 0) prefetch_line(this->list_factors_of(u, phase));
-  if (lane() == 1) prefetch_line(this->coefficients_of(u, phase));
   if (!this->is_due(block.what)) return;
   this->prefetch_low_halves(block);
-  const auto* factors = reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, u));
+  const auto* factors =
+      reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, unit_in(block.what)));
   if (lane() * S::line_words < S::factor_words) prefetch_line(factors + lane() * S::line_words);
 }
 
@@ -159,19 +156,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const Chi
   // the L2 cache.
   const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
   prefetch_low_halves_of_lanes(mine, left);
-  ChipBlock block = block_of_lane(mine, last_of(left));
-  auto past = this->load_past_inputs(block);
 #pragma unroll 1
-  for (;;) {
-    left ^= 1U << last_of(left);
-    const ChipBlock after = block_of_lane(mine, left != 0 ? last_of(left) : 0);
-    auto past_after = past;
-    this->fold_streamed(block, past, [&] {
-      if (left != 0) past_after = this->load_past_inputs(after);
-    });
-    if (left == 0) return;
-    block = after;
-    past = past_after;
+  for (; left != 0; left ^= 1U << last_of(left)) {
+    this->fold_streamed(block_of_lane(mine, last_of(left)));
   }
 }
 
