@@ -38,7 +38,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   std::uint32_t* lists = list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
   SquaredErrors squares;
-  constexpr int at_once = S::streams ? 4 : 1;  // loads of y(t-2) that a thread has in flight
+  constexpr int at_once = S::streams ? 2 : 1;  // loads of y(t-2) that a thread has in flight
 #pragma unroll 1
   for (int first = from; first < end; first += at_once * step) {
     float before[at_once] = {};
