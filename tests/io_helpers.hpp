@@ -6,6 +6,7 @@
 /// sources.
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -267,9 +268,11 @@ class InDirectory {
 class Unprivileged {
  public:
   Unprivileged() : was_(geteuid()) {
-    if (was_ == 0) static_cast<void>(seteuid(65534));
+    if (was_ == 0 && seteuid(65534) != 0) throw std::runtime_error("cannot change the user");
   }
-  ~Unprivileged() { static_cast<void>(seteuid(was_)); }
+  ~Unprivileged() {
+    if (seteuid(was_) != 0) std::abort();  // what follows would run as another user
+  }
   Unprivileged(const Unprivileged&) = delete;
   Unprivileged& operator=(const Unprivileged&) = delete;
 
