@@ -172,18 +172,14 @@ struct Blocks : View<Precision, Hidden, home> {
     load_matrices(r, from + lane() * 4);
     return make_uint4(r[0], r[1], r[2], r[3]);
   }
-  /// Loads two tiles as the transposed operand A, for products that sum over rows. Transposing also
-  /// exchanges the lower left and the upper right quarter, words y and z.
+  /// Loads two tiles from shared memory as the transposed operand A, for products that sum over
+  /// rows. Transposing also exchanges the lower left and the upper right quarter, words y and z.
   __device__ __forceinline__ uint4 transposed_tiles_at(const std::uint32_t* from) const {
-    if constexpr (S::streams) {
-      return transposed(tiles_at(from));
-    } else {
-      std::uint32_t r[4];
-      const int tile = lane() >> 3;
-      const int other = (tile & 1) * 2 + (tile >> 1);
-      load_matrices_transposed(r, from + other * 32 + (lane() & 7) * 4);
-      return make_uint4(r[0], r[1], r[2], r[3]);
-    }
+    std::uint32_t r[4];
+    const int tile = lane() >> 3;
+    const int other = (tile & 1) * 2 + (tile >> 1);
+    load_matrices_transposed(r, from + other * 32 + (lane() & 7) * 4);
+    return make_uint4(r[0], r[1], r[2], r[3]);
   }
   __device__ __forceinline__ static uint4 transposed(uint4 w) {
     return make_uint4(transpose(w.x), transpose(w.z), transpose(w.y), transpose(w.w));
