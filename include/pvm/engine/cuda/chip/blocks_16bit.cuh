@@ -98,11 +98,16 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static std::uint32_t load_word(const std::uint32_t* from) {
     return load_l2_with_policy(from, evict_first());
   }
+  /// Loads likewise, to the registers of `to`.
+  template <class T>
+  __device__ __forceinline__ static void load_in_place(T& to, const T* from) {
+    load_l2_in_place(to, from, evict_first());
+  }
   __device__ __forceinline__ void load_streamed(Weights& w, const uint4* from) const {
-    w.load(from, lane(), [](const auto* word) { return load_word(word); });
+    w.load(from, lane(), [](auto& to, const auto* word) { to = load_word(word); });
   }
   __device__ __forceinline__ void load_shared(Weights& w, const uint4* from) const {
-    w.load(from, lane(), [](const auto* word) { return *word; });
+    w.load(from, lane(), [](auto& to, const auto* word) { to = *word; });
   }
   /// Stores the tiles of a block of W0 where multiplying warps load them from.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
@@ -267,19 +272,31 @@ struct Blocks : View<Precision, Hidden, home> {
       w.set(i, next[i * 32]);
     }
   }
-  /// The same with a next block in device memory: its loads stay in flight.
-  __device__ __forceinline__ void multiply_and_load(Sums& sum, Weights& w, const Values& x,
-                                                    const uint4* next) const {
+  /// Calls use(i, tiles) for the pairs of tiles of the block in `w`, and starts to load the next
+  /// block, which is in device memory, to the registers of `w` as soon as they are free.
+  template <class Use>
+  __device__ __forceinline__ void use_and_load(Weights& w, const uint4* next, Use use) const {
     if constexpr (S::packed) {
-      multiply(sum, w, x);
-      load_streamed(w, next);
+      Word tiles[S::pairs];
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) tiles[i] = w.get(i);
+      w.load(next, lane(), [](auto& to, const auto* word) { load_in_place(to, word); });
+#pragma unroll
+      for (int i = 0; i < S::pairs; ++i) use(i, tiles[i]);
     } else {
 #pragma unroll
       for (int i = 0; i < S::pairs; ++i) {
-        multiply_tiles(sum.v[i], w.get(i), x);
-        w.set(i, load_word(next + i * 32));
+        use(i, w.tiles[i]);
+        load_in_place(w.tiles[i], next + i * 32);
       }
     }
+  }
+  /// Multiplies, and loads the next block.
+  __device__ __forceinline__ void multiply_and_load(Sums& sum, Weights& w, const Values& x,
+                                                    const uint4* next) const {
+    const Values factor = scaled(x);
+    use_and_load(w, next,
+                 [&](int i, const Word& tiles) { multiply_tiles(sum.v[i], tiles, factor); });
   }
   /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
   /// row, whose sums are never read.
@@ -361,16 +378,16 @@ struct Blocks : View<Precision, Hidden, home> {
     multiply_tiles(sum, list, d1);
     return {{both_parts(sum, 0), both_parts(sum, 1)}};
   }
-  /// Adds what the tiles of a block of W1, in `w`, contribute to W1^T d1 (`sum`) and to W1 r (`y`).
-  __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
-                                                       const Values& d1, const Rows& h) {
+  /// Adds what a block of W1 contributes to W1^T d1 (`sum`) and to W1 r (`y`), and loads the next
+  /// block.
+  __device__ __forceinline__ void multiply_wide_and_load(Sums& sum, ColumnSums& y, Weights& w,
+                                                         const Values& d1, const Rows& h,
+                                                         const uint4* next) const {
     const Values factor = scaled(d1);
-#pragma unroll
-    for (int i = 0; i < S::pairs; ++i) {
-      const Word tiles = w.get(i);
+    use_and_load(w, next, [&](int i, const Word& tiles) {
       multiply_tiles(sum.v[i], tiles, factor);
       multiply_tiles(y.v, transposed(tiles), h.of[i]);
-    }
+    });
   }
   __device__ __forceinline__ void load_wide(Weights& w, const std::uint32_t* tiles) const {
 #pragma unroll

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include <pvm/engine/cuda/chip/packed.hpp>
@@ -24,10 +25,10 @@ struct StoredTiles {
 
   __device__ __forceinline__ uint4 get(int i) const { return tiles[i]; }
   __device__ __forceinline__ void set(int i, const uint4& w) { tiles[i] = w; }
-  template <class LoadWord>
-  __device__ __forceinline__ void load(const uint4* from, int /*lane*/, LoadWord word) {
+  template <class Load>
+  __device__ __forceinline__ void load(const uint4* from, int /*lane*/, Load load_to) {
 #pragma unroll
-    for (int i = 0; i < Pairs; ++i) tiles[i] = word(from + i * 32);
+    for (int i = 0; i < Pairs; ++i) load_to(tiles[i], from + i * 32);
   }
   __device__ __forceinline__ void store(uint4* to, int /*lane*/) const {
 #pragma unroll
@@ -38,45 +39,48 @@ struct StoredTiles {
 template <int Pairs>
 struct StoredTiles<Pairs, true> {
   using Order = PackedOrder<Pairs>;
-  std::uint32_t v[Order::words];
+  static constexpr int ones = Order::words - 4 * Order::quads;
+  // At least one element each, as C++ has no empty arrays.
+  uint4 quads[std::max(1, Order::quads)];
+  std::uint32_t rest[std::max(1, ones)];
 
   __device__ __forceinline__ uint4 get(int i) const {
-    const PackedTiles p = {{v[3 * i], v[3 * i + 1]}, v[3 * i + 2]};
+    const PackedTiles p = {{word(3 * i), word(3 * i + 1)}, word(3 * i + 2)};
     return make_uint4(unpacked(p, 0), unpacked(p, 1), unpacked(p, 2), unpacked(p, 3));
   }
   __device__ __forceinline__ void set(int i, const uint4& w) {
     const PackedTiles p = pack({w.x, w.y, w.z, w.w});
-    v[3 * i] = p.low[0];
-    v[3 * i + 1] = p.low[1];
-    v[3 * i + 2] = p.high;
+    word(3 * i) = p.low[0];
+    word(3 * i + 1) = p.low[1];
+    word(3 * i + 2) = p.high;
   }
-  template <class LoadWord>
-  __device__ __forceinline__ void load(const uint4* from, int lane, LoadWord word) {
+  template <class Load>
+  __device__ __forceinline__ void load(const uint4* from, int lane, Load load_to) {
 #pragma unroll
-    for (int i = 0; i < Order::quads; ++i) {
-      const uint4 w = word(from + i * 32);
-      v[4 * i] = w.x;
-      v[4 * i + 1] = w.y;
-      v[4 * i + 2] = w.z;
-      v[4 * i + 3] = w.w;
-    }
-    const std::uint32_t* rest = rest_of(from, lane);
+    for (int i = 0; i < Order::quads; ++i) load_to(quads[i], from + i * 32);
+    const std::uint32_t* more = rest_of(from, lane);
 #pragma unroll
-    for (int i = 4 * Order::quads; i < Order::words; ++i) {
-      v[i] = word(rest + (i - 4 * Order::quads) * 32);
-    }
+    for (int i = 0; i < ones; ++i) load_to(rest[i], more + i * 32);
   }
   __device__ __forceinline__ void store(uint4* to, int lane) const {
 #pragma unroll
-    for (int i = 0; i < Order::quads; ++i) {
-      to[i * 32] = make_uint4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
-    }
-    auto* rest = const_cast<std::uint32_t*>(rest_of(to, lane));
+    for (int i = 0; i < Order::quads; ++i) to[i * 32] = quads[i];
+    auto* more = const_cast<std::uint32_t*>(rest_of(to, lane));
 #pragma unroll
-    for (int i = 4 * Order::quads; i < Order::words; ++i) rest[(i - 4 * Order::quads) * 32] = v[i];
+    for (int i = 0; i < ones; ++i) more[i * 32] = rest[i];
   }
 
  private:
+  /// Word i of this lane, in the order of PackedOrder.
+  __device__ __forceinline__ std::uint32_t& word(int i) {
+    if (i >= 4 * Order::quads) return rest[i - 4 * Order::quads];
+    uint4& quad = quads[i / 4];
+    if (i % 4 < 2) return i % 2 == 0 ? quad.x : quad.y;
+    return i % 2 == 0 ? quad.z : quad.w;
+  }
+  __device__ __forceinline__ std::uint32_t word(int i) const {
+    return const_cast<StoredTiles*>(this)->word(i);
+  }
   /// This lane's first word behind the words of four.
   __device__ __forceinline__ static const std::uint32_t* rest_of(const uint4* mine, int lane) {
     return reinterpret_cast<const std::uint32_t*>(mine) + (128 * Order::quads - 3 * lane);

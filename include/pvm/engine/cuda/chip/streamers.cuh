@@ -179,8 +179,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
     if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
     const auto d1 = this->values(shared + p.d1 + block->out);
     typename Base::ColumnSums made;
-    this->multiply_wide(on.sum, made, next, d1, on.h);
-    this->load_streamed(next, this->streamed(after));
+    this->multiply_wide_and_load(on.sum, made, next, d1, on.h, this->streamed(after));
     const typename Base::ListSums list_sums = this->multiply_list(listed.list, d1);
     this->multiply_listed_rows(made, listed.list, this->operand(listed.rows));
 #pragma unroll

@@ -56,6 +56,23 @@ __device__ __forceinline__ std::uint32_t load_l2_with_policy(const std::uint32_t
                : "memory");
   return v;
 }
+/// The same loads into the registers of `v`, which must have a value. Where a loop loads what its
+/// next iteration uses, the compiler may otherwise load it to other registers, and copy these at
+/// the end of the iteration, which waits for the load.
+__device__ __forceinline__ void load_l2_in_place(uint4& v, const uint4* p,
+                                                 unsigned long long policy) {
+  asm volatile("ld.global.cg.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "l"(p), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void load_l2_in_place(std::uint32_t& v, const std::uint32_t* p,
+                                                 unsigned long long policy) {
+  asm volatile("ld.global.cg.L2::cache_hint.u32 %0, [%1], %2;"
+               : "+r"(v)
+               : "l"(p), "l"(policy)
+               : "memory");
+}
 /// Loads four floats without allocating a line in the L1 cache.
 __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long long policy) {
   float4 v;

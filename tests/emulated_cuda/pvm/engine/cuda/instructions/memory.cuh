@@ -23,6 +23,10 @@ template <class T>
 T load_l2_with_policy(const T* p, unsigned long long) {
   return *p;
 }
+template <class T>
+void load_l2_in_place(T& v, const T* p, unsigned long long) {
+  v = *p;
+}
 inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
 
 template <class T>
