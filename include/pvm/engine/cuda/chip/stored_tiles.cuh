@@ -16,8 +16,8 @@ namespace pvm::inline v0::detail::chip {
 
 /// `packed`: in 12 bits a weight (packed.hpp). Every version has
 ///     get(i), set(i, w)           the weights of pair i as mma operand A
-///     load(from, lane, word)      from where `from` is this lane's first uint4 of the block; loads
-///                                 are done by word(address)
+///     load(from, lane, load_to)   from where `from` is this lane's first uint4 of the block; loads
+///                                 are done by load_to(register, address)
 ///     store(to, lane)
 template <int Pairs, bool packed>
 struct StoredTiles {
