@@ -256,10 +256,11 @@ struct Blocks : View<Precision, Hidden, home> {
     return {{multiply_pair_bf16(x.v[0], PackedHalves::inverse_pair),
              multiply_pair_bf16(x.v[1], PackedHalves::inverse_pair)}};
   }
+  /// Adds what a block contributes to W0 x or W1^T d1.
   __device__ __forceinline__ static void multiply(Sums& sum, const Weights& w, const Values& x) {
-    const Values factor = scaled(x);
+    static_assert(!S::packed, "packed blocks are multiplied while the next one loads");
 #pragma unroll
-    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.get(i), factor);
+    for (int i = 0; i < S::pairs; ++i) multiply_tiles(sum.v[i], w.get(i), x);
   }
   /// Like `multiply`, and loads each word of the next block, from shared memory, into the registers
   /// of the word that has just been multiplied. `next`: this lane's first word of that block.
