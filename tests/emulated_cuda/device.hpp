@@ -37,10 +37,13 @@ class Memory {
     static Memory it;
     return it;
   }
+  /// Large arrays begin at a multiple of this (on a GPU, of 2 MB).
+  static constexpr std::size_t large = std::size_t{8} << 10;
   void* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes > facts.memory - std::min(used_, facts.memory)) return nullptr;
-    void* at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    const std::size_t alignment = bytes < large ? 256 : large;
+    void* at = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     if (at == nullptr) return nullptr;
     std::memset(at, 0xff, bytes);
     allocations_[static_cast<unsigned char*>(at)] = bytes;

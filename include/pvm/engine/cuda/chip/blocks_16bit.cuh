@@ -111,31 +111,22 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// Stores the tiles of a block of W0 where multiplying warps load them from.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
-    write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
+    write_tiles(this->is_in_memory(block.where) ? streamed(block) : in_shared(block.where), w);
   }
   __device__ __forceinline__ void write_tiles(uint4* to, const Weights& w) const {
     w.store(to, lane());
   }
-  /// The words of `weights`, laid out like all weights, that have the low halves of a block's
-  /// tiles.
-  __device__ __forceinline__ std::uint32_t* low_halves_of(std::uint32_t* weights,
-                                                          std::size_t start) const {
-    return weights + a.low_halves + start;
+  /// Word offset of the low halves of a block's tiles among all weights, and of those of its
+  /// remainder rows. Unless all weights are streamed, low halves are laid out like high ones.
+  template <class Block>
+  __device__ __forceinline__ std::size_t low_start_of(const Block& block) const {
+    if constexpr (S::streams) return this->low_slot_of(block);
+    return a.low_halves + this->start_of(block);
   }
-  /// The same for the low halves of remainder rows, whose high halves start at word `start`.
-  __device__ __forceinline__ std::uint32_t* remainder_low_halves_of(std::uint32_t* weights,
-                                                                    std::size_t start) const {
-    return weights + (S::packed ? a.remainder_low_halves : a.low_halves) + start;
-  }
-  /// `start` for low_halves_of: if no tiles are packed, low halves are laid out like high ones.
-  __device__ __forceinline__ std::size_t low_start_of(std::uint32_t block) const {
-    return static_cast<std::size_t>(block) * S::unpacked_words;
-  }
-  __device__ __forceinline__ std::size_t low_start_of(const ChipBlock& block) const {
-    return low_start_of(block.block);
-  }
-  __device__ __forceinline__ std::size_t low_start_of(const ChipWideBlock& block) const {
-    return (S::packed ? a.wide_low_halves : a.wide) + low_start_of(block.block);
+  template <class Block>
+  __device__ __forceinline__ std::size_t remainder_low_start_of(const Block& block) const {
+    if constexpr (S::streams) return this->low_slot_of(block) + S::unpacked_words;
+    return a.low_halves + this->remainder_start_of(block);
   }
   /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
@@ -467,28 +458,29 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
   __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
-    this->template prefetch<S::unpacked_words>(low_halves_of(a.weights, low_start_of(block)));
-  }
-  /// Word offset, among all weights, of this lane's words of remainder row `row()`.
-  template <class Block>
-  __device__ __forceinline__ std::size_t lane_remainder_start(const Block& block) const {
-    return this->remainder_start_of(block) + static_cast<unsigned>(remainder_offset(row()));
+    this->template prefetch<S::unpacked_words>(a.weights + low_start_of(block));
   }
   /// Loads these words; returns zeros in lanes whose row() is not below `rows`.
   template <class Block>
   __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
   struct Place {
-    /// Word offsets: of the low halves of its tiles among all low halves, and of the high halves of
-    /// this lane's words of a remainder row among all weights.
-    std::size_t low_start, remainder;
+    /// Word offsets among all weights: of the low halves of its tiles, and of this lane's words of
+    /// a remainder row and their low halves.
+    std::size_t low_halves, remainder, remainder_low_halves;
     int rows;  ///< number of remainder rows
   };
+  template <class Block>
+  __device__ __forceinline__ Place place(const Block& block, int rows) const {
+    const auto lane_words = static_cast<unsigned>(remainder_offset(row()));
+    return {low_start_of(block), this->remainder_start_of(block) + lane_words,
+            remainder_low_start_of(block) + lane_words, rows};
+  }
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
-    return {low_start_of(block), lane_remainder_start(block), S::remainder_rows};
+    return place(block, S::remainder_rows);
   }
   __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
-    return {low_start_of(block), lane_remainder_start(block), S::remainder_rows + 1};
+    return place(block, S::remainder_rows + 1);
   }
   /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
   struct LowHalves {

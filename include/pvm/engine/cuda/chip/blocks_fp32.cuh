@@ -104,7 +104,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// Stores the tiles of a block where they are loaded from: device memory or shared memory.
   template <class Block>
   __device__ __forceinline__ void store(const Block& block, const Weights& w) const {
-    if (block.where == in_memory) {
+    if (this->is_in_memory(block.where)) {
       store_to_memory(tiles_in_memory(block), w);
     } else {
       write_tiles(in_shared(block.where), w);
@@ -230,7 +230,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// Loads the tiles of a block from device memory or shared memory.
   template <class Block>
   __device__ __forceinline__ void load(Weights& w, const Block& block) const {
-    if (block.where == in_memory) {
+    if (this->is_in_memory(block.where)) {
       load_streamed(w, streamed(block));
     } else {
 #pragma unroll

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@
 #include <pvm/engine/cuda/chip/stored_weights.hpp>
 #include <pvm/engine/cuda/device_facts.hpp>
 #include <pvm/engine/cuda/launched.hpp>
+#include <pvm/engine/cuda/sides.cuh>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -71,6 +73,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
              detail::chip::deferral<Precision, Hidden>()),
         layout_(net_, plan_, device_.multiprocessors, device_.shared_bytes),
         launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
+    if constexpr (streams) find_sides();
     this->require_memory(memory_needed(), "");
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
@@ -120,7 +123,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     };
     const std::string there =
         Sizes::streams
-            ? "all weights streamed"
+            ? std::string("all weights streamed") +
+                  (sides_.known() ? ", each from its side of the L2 cache" : "")
             : percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
                   percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
                   "1 on the chip";
@@ -137,7 +141,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
                               count(ring) * (layout_.row_words + hidden_row()) +
                               count(history) * (hidden_row() + layout_.outputs) +
                               2 * layout_.outputs + layout_.programs.size() +
-                              layout_.program_start.size() + detail::chip::rounds;
+                              layout_.program_start.size() + detail::chip::rounds +
+                              2 * layout_.program_start.size() + 2;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
 
@@ -171,11 +176,14 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Words of all weights; 16-bit weights include their low halves.
   [[nodiscard]] std::size_t stored_words() const {
-    return layout_.weight_words() * Stored::stored_per_word - layout_.packed_words();
+    if constexpr (streams) return layout_.slot_pairs(sides_).end * detail::pair_words;
+    return layout_.weight_words() * Stored::stored_per_word;
   }
   /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
-  /// them, and the arrays in device memory are unused.
-  [[nodiscard]] std::size_t list_words() const { return Sizes::streams ? layout_.list_words : 4; }
+  /// them, and the arrays in device memory are unused. (So are the lists where slots have them.)
+  [[nodiscard]] std::size_t list_words() const {
+    return std::max<std::size_t>(4, layout_.list_words);
+  }
   [[nodiscard]] std::size_t area_words() const {
     return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
   }
@@ -209,13 +217,35 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     return {from, from + static_cast<std::ptrdiff_t>(layout_.outputs)};
   }
 
+  /// Finds the sides of SMs, and shares the programs out to them.
+  void find_sides() {
+    cache_.emplace(device_.multiprocessors, device_.shared_bytes, this->compute_.get());
+    const auto programs = count(layout_.thread_blocks());
+    if (cache_->known()) {
+      sides_.deal_programs(programs, cache_->first_sms(), cache_->of_sms().size());
+    } else {
+      sides_.deal_programs(programs, 1, 2);
+    }
+  }
+  /// Gives each block a slot on its program's side of the L2 cache, if sides are known.
+  void place_in_slots() {
+    this->clear(weights_);  // measuring its sides reads it
+    sides_.of_pairs = cache_->of_pairs(weights_.get(), layout_.slot_pairs(sides_).end);
+    layout_.place_in_slots(sides_);
+    this->allocate_and_fill(order_, sides_.order());
+    if (sides_.known()) this->allocate_and_fill(sides_of_sms_, cache_->of_sms());
+  }
+
   void allocate() {
     using namespace detail::chip;
     this->allocate_staging(score_size());
-    this->allocate_and_fill(programs_, layout_.programs);
-    this->allocate_and_fill(program_start_, layout_.program_start);
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
+    if constexpr (streams) place_in_slots();
+    this->allocate_and_fill(programs_, layout_.programs);
+    this->allocate_and_fill(program_start_, layout_.program_start);
+    taken_ = Array<unsigned int>(2);
+    this->clear(taken_);
     this->clear(weights_now_);  // no kernel writes the padding, which is downloaded with the rest
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
@@ -253,13 +283,18 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.output_row = static_cast<unsigned>(layout_.outputs);
     a.programs = programs_.get();
     a.program_start = program_start_.get();
+    a.sides = sides_.known() ? sides_of_sms_.get() : nullptr;
+    a.order = order_.get();
+    a.taken = taken_.get();
     a.weights = weights_.get();
-    a.wide = layout_.blocks * Sizes::block_words;
-    a.remainder = layout_.first_remainder() - layout_.packed_words();
-    a.wide_remainder = layout_.first_wide_remainder() - layout_.packed_words();
-    a.low_halves = layout_.weight_words() - layout_.packed_words();
-    a.wide_low_halves = layout_.first_wide();
-    a.remainder_low_halves = layout_.weight_words();
+    a.wide = layout_.first_wide();
+    a.remainder = layout_.first_remainder();
+    a.wide_remainder = layout_.first_wide_remainder();
+    a.low_halves = layout_.weight_words();
+    if constexpr (streams) {
+      const auto pairs = layout_.slot_pairs(sides_);
+      a.wide_low_halves = (pairs.wide_low_halves - pairs.wide) * detail::pair_words;
+    }
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();
     a.begun = begun_.get();
@@ -288,7 +323,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
-    const Stored own(std::move(words), layout_.blocks + layout_.wide_blocks);
+    const Stored own(layout_, std::move(words));
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
   }
@@ -297,10 +332,10 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// `folded` (reference order) and the past from `state`, or that of a new run (ones) if null.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::chip;
-    Stored weights(layout_.weight_words(), layout_.blocks + layout_.wide_blocks);
+    Stored weights(layout_);
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
-    this->fill(weights_, std::move(weights).words());
+    this->fill(weights_, std::move(weights).words(weights_.size()));
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {
       std::uint32_t* words = past.data() + row * layout_.row_words;
@@ -444,7 +479,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   Array<std::uint32_t> weights_, weights_now_;  // stored weights; W(step), see materialise()
   Array<std::uint32_t> lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
-  Array<unsigned int> begun_;
+  Array<unsigned int> begun_, taken_;
+  // Where all weights are streamed:
+  std::optional<detail::CacheSides> cache_;
+  detail::chip::Sides sides_;
+  Array<std::uint8_t> sides_of_sms_;
+  Array<std::uint32_t> order_;
 };
 
 /// The engine for networks that are too large for the chip: every step streams all weights.

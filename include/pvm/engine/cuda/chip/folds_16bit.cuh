@@ -79,7 +79,7 @@ __device__ __forceinline__ uint2 Blocks<Precision, Hidden, home>::load_remainder
                                                                                  int rows) const {
   uint2 words{};
   if (row() < rows) {
-    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + lane_remainder_start(block)));
+    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + place(block, rows).remainder));
   }
   return words;
 }
@@ -88,12 +88,11 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves(
     const Place& at) const -> LowHalves {
   LowHalves low{};
-  const std::uint32_t* from = low_halves_of(a.weights, at.low_start);
+  const std::uint32_t* from = a.weights + at.low_halves;
 #pragma unroll
   for (int i = 0; i < S::pairs; ++i) low.tiles[i] = M::load(from, i, lane());
   if (row() < at.rows) {
-    low.remainder =
-        __ldcg(reinterpret_cast<const uint2*>(remainder_low_halves_of(a.weights, at.remainder)));
+    low.remainder = __ldcg(reinterpret_cast<const uint2*>(a.weights + at.remainder_low_halves));
   }
   return low;
 }
@@ -102,7 +101,7 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const Factors& factors, const Columns& columns,
     LowHalves& low, Weights& w, uint2& remainder) const {
-  std::uint32_t* sink = low_halves_of(to, at.low_start);
+  std::uint32_t* sink = to + at.low_halves;
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
     const uint4 u = factors.operand(i);
@@ -121,7 +120,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
       M::store(sink, i, lane(), low.tiles[i]);
     } else if (row() < at.rows) {
       M::add_row(remainder, low.remainder, gain);
-      *reinterpret_cast<uint2*>(remainder_low_halves_of(to, at.remainder)) = low.remainder;
+      *reinterpret_cast<uint2*>(to + at.remainder_low_halves) = low.remainder;
       *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
     }
   }
@@ -174,7 +173,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const ChipBlock& block, const std::uint32_t* remainder_from,
     std::uint32_t* remainder_to) const {
   Weights w;
-  if (block.where == in_memory) {
+  if (this->is_in_memory(block.where)) {
     load_streamed(w, streamed(block));
   } else {
     load_shared(w, in_shared(block.where));
@@ -227,7 +226,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block(
     const ChipWideBlock& block, std::uint32_t* to, Weights& w, bool keep) const {
-  std::uint32_t* list = this->list_of(block.out);
+  std::uint32_t* list = this->list_of(block);
   uint4 listed = tiles_at(list);
   uint2 remainder = make_uint2(listed.x, listed.z);
   const Place at = place(block);

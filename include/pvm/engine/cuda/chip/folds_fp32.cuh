@@ -187,7 +187,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_wide(const Chip
   Remainder remainder = load_list_remainder(list);
   add_wide_gradients(w, remainder, unit_in(block.what), list);
   store_list_remainder(list, remainder);
-  if (block.where == in_memory) {
+  if (this->is_in_memory(block.where)) {
     store_streamed(block, w);
   } else {
     write_tiles(in_shared(block.where), w);

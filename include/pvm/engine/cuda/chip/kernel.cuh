@@ -55,13 +55,32 @@ struct WorkerOf<fp32, Hidden, Home::memory> {
 template <class Precision, int Hidden, Home home>
 using Worker = typename WorkerOf<Precision, Hidden, home>::type;
 
-/// Copies this thread block's program to shared memory, where the program's header says, and
-/// returns the thread's view of it. All threads call it; it ends with __syncthreads().
+/// One thread's work: the number of a program that no other thread block takes. The thread blocks
+/// of one side of the L2 cache take programs of `order` from the first one on, and those of the
+/// other side from the last one down. So each program is run on the side that has its weights
+/// (sides.cuh), as far as the sides have as many thread blocks as programs.
+__device__ __forceinline__ unsigned int take_program(const ChipArguments& a) {
+  const unsigned int side = a.sides != nullptr ? a.sides[sm_number()] : 0U;
+  const unsigned int before = atomicAdd(a.taken + side, 1U);
+  return a.order[side == 0 ? before : gridDim.x - 1 - before];
+}
+/// One thread's work at the end of a launch. Returns whether this is the last thread block to come
+/// here; it makes everything ready for the next launch.
+__device__ __forceinline__ bool leave_launch(const ChipArguments& a) {
+  if (atomicAdd(a.barrier, 1U) != gridDim.x - 1) return false;
+  *a.barrier = 0;
+  a.taken[0] = a.taken[1] = 0;
+  return true;
+}
+
+/// Copies program `number` to shared memory, where its header says, and returns the thread's view
+/// of it. All threads call it; it ends with __syncthreads().
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ Worker<Precision, Hidden, home> load_program(const ChipArguments& a,
-                                                                        std::uint32_t* shared) {
+                                                                        std::uint32_t* shared,
+                                                                        unsigned int number) {
   using S = Sizes<Precision, Hidden, home>;
-  const std::uint32_t* from = a.programs + a.program_start[blockIdx.x];
+  const std::uint32_t* from = a.programs + a.program_start[number];
   const auto* header = reinterpret_cast<const ChipProgram*>(from);
   const std::uint32_t words = header->words;
   std::uint32_t* program = shared + header->start;
@@ -78,13 +97,23 @@ __device__ __forceinline__ Worker<Precision, Hidden, home> load_program(const Ch
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     steps(const __grid_constant__ ChipArguments a) {
-  auto worker = load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  auto* shared = dynamic_shared<std::uint32_t>();
+  unsigned int number = blockIdx.x;
+  if constexpr (S::streams) {
+    if (threadIdx.x == 0) shared[ChipAreas::launch] = take_program(a);
+    __syncthreads();
+    number = shared[ChipAreas::launch];
+  }
+  auto worker = load_program<Precision, Hidden, home>(a, shared, number);
   if (threadIdx.x == 0) {
     worker.begin_launch();
     if constexpr (S::finishers > 0) worker.init_gates();
   }
   __syncthreads();
-  if (worker.launch().count == 0) return;
+  if (worker.launch().count == 0) {
+    if (S::streams && threadIdx.x == 0) leave_launch(a);
+    return;
+  }
   worker.load_launch();
   worker.load_past();
   typename Worker<Precision, Hidden, home>::Held held;
@@ -112,10 +141,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
   if constexpr (S::fp32_weights || !S::streams) worker.store_weights(held);
   worker.store_results();
   // The last thread block to come here advances the cursor: all have read it by then.
-  if (threadIdx.x == 0 && atomicAdd(a.barrier, 1U) == gridDim.x - 1) {
-    *a.barrier = 0;
-    worker.end_launch();
-  }
+  if (threadIdx.x == 0 && leave_launch(a)) worker.end_launch();
 }
 
 /// Writes W(step) = stored weights + listed gradients to `to`, which has the layout of
@@ -126,7 +152,8 @@ template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hid
 __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     materialise(const __grid_constant__ ChipArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, std::uint32_t* to) {
-  const auto worker = load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  const auto worker =
+      load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>(), blockIdx.x);
   if (threadIdx.x == 0) {
     worker.begin(step);
     worker.now(0).frame = 0;
@@ -226,7 +253,8 @@ __device__ __forceinline__ void restore_patch(const Worker& worker, int u,
 template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     restore_products(const __grid_constant__ ChipArguments a, unsigned long long step) {
-  const auto worker = load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>());
+  const auto worker =
+      load_program<Precision, Hidden, home>(a, dynamic_shared<std::uint32_t>(), blockIdx.x);
   for (int u = worker.warp(); u < worker.unit_count(); u += S::warps) {
     restore_unit(worker, u, step);
     if (worker.unit(u).patch != not_a_patch) restore_patch(worker, u, step);

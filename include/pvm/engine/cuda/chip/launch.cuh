@@ -87,7 +87,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_a
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
     reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
-        a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i];
+        a.score[static_cast<std::size_t>(p.number) * S::warps * 3 + i];
   }
 }
 
@@ -170,10 +170,10 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wi
     const ChipWideBlock& block = blocks[k];
     const ChipUnit& my = unit(unit_in(block.what));
     const std::uint32_t out = my.all_out + block.out - my.out;
-    const bool stays = !S::streams && block.where != in_memory;
+    const bool stays = !this->is_in_memory(block.where);
     Weights w{};  // these loads are in flight together with those of the list
     if (stays) this->load_streamed(w, this->streamed(block));
-    this->store_list(list_of(block.out), block, [&](int e, int o) {
+    this->store_list(list_of(block), block, [&](int e, int o) {
       const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
       return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
     });
@@ -187,7 +187,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_r
     all_output(i) = own_output(i);
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
-    a.score[static_cast<std::size_t>(blockIdx.x) * S::warps * 3 + i] =
+    a.score[static_cast<std::size_t>(p.number) * S::warps * 3 + i] =
         reinterpret_cast<double*>(shared + ChipAreas::score)[i];
   }
 }

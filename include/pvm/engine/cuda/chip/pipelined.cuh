@@ -49,8 +49,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::any_gain,
       Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_wide_blocks,
-      Base::my_wide_count, Base::first_block_number, Base::words_of, Base::list_of, Base::gate,
-      Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::next_step;
+      Base::my_wide_count, Base::words_of, Base::list_of, Base::gate, Base::arrive_gate,
+      Base::wait_gate, Base::first, Base::last, Base::next_step;
 
   // -------------------------------------------------------------- what both roles share
 
@@ -110,8 +110,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ void load_first(Weights& next) const;
   /// Loads this warp's first block of W1 into `next`.
   __device__ void load_first_wide(Weights& next) const;
-  /// Prefetches block number `block` of W0 to the L2 cache.
-  __device__ void prefetch_block(std::uint32_t block) const;
+  /// Prefetches a block of W0 to the L2 cache. `slot` is that of its ChipInput.
+  __device__ void prefetch_block(std::uint32_t slot) const;
   /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
   /// its low halves and the factors of the fold.
   __device__ void prefetch_wide(const ChipWideBlock& block) const;
@@ -135,16 +135,26 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// Folds this warp's due blocks of W1.
   __device__ void fold_wide_blocks() const;
 
-  /// This lane's first word of the tiles of block number `block` of W0.
-  __device__ __forceinline__ const typename Base::Word* tiles_of(std::uint32_t block) const {
-    return reinterpret_cast<const typename Base::Word*>(a.weights + this->start_of(block)) + lane();
+  /// Of a block of W0, by the `slot` of its ChipInput: the first line of its slot.
+  __device__ __forceinline__ static std::uint32_t line_of(std::uint32_t slot) {
+    return slot & (input_lines - 1);
   }
-  /// An entry for each of this warp's blocks of W0, in the order of the pass: the word of its first
-  /// input in this step | unit << `input_unit_shift` | `last_of_unit` if it is the warp's last
-  /// block of this unit.
-  __device__ __forceinline__ const std::uint32_t* my_inputs() const {
-    return this->template list<std::uint32_t>(p.inputs) + p.block_start[warp()] +
-           ((now().step & 1) != 0 ? p.input_count : 0);
+  /// This lane's first word of its tiles.
+  __device__ __forceinline__ const typename Base::Word* tiles_of(std::uint32_t slot) const {
+    const std::uint32_t* tiles = a.weights + this->slot_start(line_of(slot));
+    return reinterpret_cast<const typename Base::Word*>(tiles) + lane();
+  }
+  /// This lane's words of its remainder rows.
+  __device__ __forceinline__ uint2 remainder_of(std::uint32_t slot) const {
+    return this->remainder_weights(a.weights + this->slot_remainder_start(line_of(slot)));
+  }
+  /// The local number of its unit.
+  __device__ __forceinline__ static int unit_of(std::uint32_t slot) {
+    return static_cast<int>(slot >> input_unit_shift & 0x7fU);
+  }
+  /// This warp's blocks of W0, in the order of the pass.
+  __device__ __forceinline__ const ChipInput* my_inputs() const {
+    return this->template list<ChipInput>(p.inputs) + p.block_start[warp()];
   }
   /// my_blocks() is sorted by phase. The index there of the first block that folds in this step
   /// (`after` = 0), or the end of these (`after` = 1).
@@ -153,16 +163,13 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     return static_cast<int>(starts[warp() * (a.period + 1) + now().phase + after] -
                             p.block_start[warp()]);
   }
-  __device__ __forceinline__ static int unit_of(std::uint32_t input) {
-    return static_cast<int>(input >> input_unit_shift & 0x7fU);
-  }
-  /// Broadcasts the block description of lane `from`, without ChipBlock::x, which folds do not use.
+  /// Broadcasts the block description of lane `from`, without what folds do not use.
   __device__ __forceinline__ static ChipBlock block_of_lane(const ChipBlock& mine, int from) {
     const auto of_lane = [&](std::uint32_t v) { return __shfl_sync(every_lane, v, from); };
     const std::uint32_t both = of_lane(mine.cut | static_cast<std::uint32_t>(mine.back) << 16);
     return {0,
             of_lane(mine.what),
-            in_memory,
+            of_lane(mine.where),
             of_lane(mine.block),
             of_lane(mine.first),
             of_lane(mine.second),
@@ -182,7 +189,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     const auto u = unit_in(block.what);
     const auto phase = phase_in(block.what);
     Listed listed;
-    listed.list = this->load_list(list_of(block.out));
+    listed.list = this->load_list(list_of(block));
     listed.rows = this->inputs(this->list_factors_of(u, phase));
     const float* coefficients = this->coefficients_of(u, phase);
 #pragma unroll

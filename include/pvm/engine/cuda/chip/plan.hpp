@@ -29,6 +29,7 @@
 #include <pvm/engine/cuda/chip/plan_draft.hpp>
 #include <pvm/engine/cuda/chip/plan_shares.hpp>
 #include <pvm/engine/cuda/chip/sizes.hpp>
+#include <pvm/engine/cuda/chip/slot_dealer.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>
@@ -49,6 +50,16 @@ bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
   return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::terms;
 }
+
+/// Where all weights are streamed: the first pair of chunks (slot_dealer.hpp) of the slots of low
+/// halves of W0, of those of W1, of low halves of W1, and the end. Those of W0 are the first ones.
+struct SlotPairs {
+  std::size_t low_halves, wide, wide_low_halves, end;
+};
+/// The first lines of a block's slot and of the slot of its low halves.
+struct SlotLines {
+  std::uint32_t high, low;
+};
 
 /// The plan, and the layout of everything in device memory that depends on it.
 template <class Precision, int Hidden, Home home = Home::chip>
@@ -117,7 +128,9 @@ class Plan {
   std::size_t blocks = 0, wide_blocks = 0;         ///< blocks of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they lie
   std::size_t wide_streamed = 0;                   ///< blocks of W1 that are not on the chip
-  std::size_t list_words = 0;  ///< words of W1's lists in device memory, where all is streamed
+  /// Words of W1's lists in device memory, where all is streamed and slots do not have them.
+  std::size_t list_words = 0;
+  std::vector<std::size_t> program_blocks, program_wide_blocks;  ///< of each program
   /// All programs, one behind the other, and the word at which each one starts.
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< each unit's first output; a unit: [A | B], padded
@@ -126,17 +139,14 @@ class Plan {
   /// counts weights, not words, from the start of ChipArguments::weights.
   template <class Visit>
   void visit_weights(Visit visit) const;
-  /// The layout of the weights in device memory, in words. Four parts lie one behind the other:
-  /// tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1. These are the starts of
-  /// the last three; weight_words() is the length of all, in whole cache lines. (Low halves of
-  /// 16-bit weights follow in the same layout.) Tiles count as they are multiplied: where they are
-  /// packed, what follows them begins packed_words() earlier.
+  /// The layout of the weights, in words. Four parts lie one behind the other: tiles of W0, tiles
+  /// of W1, remainder rows of W0, remainder rows of W1. These are the starts of the last three;
+  /// weight_words() is the length of all, in whole cache lines. (Low halves of 16-bit weights
+  /// follow in the same layout.) Where all weights are streamed, device memory has slots instead,
+  /// and this is the layout on the host.
   [[nodiscard]] std::size_t first_wide() const { return blocks * S::unpacked_words; }
   [[nodiscard]] std::size_t first_remainder() const {
     return first_wide() + wide_blocks * S::unpacked_words;
-  }
-  [[nodiscard]] std::size_t packed_words() const {
-    return (blocks + wide_blocks) * (S::unpacked_words - S::block_words);
   }
   [[nodiscard]] std::size_t first_wide_remainder() const {
     return first_remainder() + blocks * S::remainder_words;
@@ -144,6 +154,12 @@ class Plan {
   [[nodiscard]] std::size_t weight_words() const {
     return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, S::line_words);
   }
+  /// Where all weights are streamed: where each kind of slots begins.
+  [[nodiscard]] SlotPairs slot_pairs(const Sides& sides) const;
+  /// Gives each block its slots, and writes them into the programs. To be called once.
+  void place_in_slots(const Sides& sides);
+  /// The slots of each block of W0, then of W1.
+  std::vector<SlotLines> slots;
   /// The base P of unit u, rounded up to whole blocks of columns.
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
@@ -261,6 +277,7 @@ class Plan {
   std::vector<std::uint32_t> sort_by_phase(const ChipProgram& p, std::vector<ChipBlock>& all) const;
   static std::vector<std::uint32_t> first_inputs(const ChipProgram& p,
                                                  const std::vector<ChipBlock>& all);
+  static std::vector<ChipInput> inputs_of(const std::vector<ChipBlock>& all);
   [[nodiscard]] std::vector<ChipRun> runs(Draft& draft) const;
   [[nodiscard]] ChipRun run(const Draft& draft, std::size_t w, std::size_t first,
                             std::size_t end) const;
@@ -283,5 +300,6 @@ class Plan {
 #include <pvm/engine/cuda/chip/plan_folds.hpp>
 #include <pvm/engine/cuda/chip/plan_places.hpp>
 #include <pvm/engine/cuda/chip/plan_program.hpp>
+#include <pvm/engine/cuda/chip/plan_slots.hpp>
 #include <pvm/engine/cuda/chip/plan_units.hpp>
 #include <pvm/engine/cuda/chip/plan_weights.hpp>

@@ -62,9 +62,14 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
   p.wide_blocks = allocate(wide_count * sizeof(ChipWideBlock) / 4);
   p.products = allocate(draft.products.size());
   p.targets = allocate(draft.targets.size() * sizeof(ChipTarget) / 4);
-  p.input_count = S::pipelined || S::specialised ? narrow(count + 2) : 0;
+  // The kernel reads some entries beyond the last.
+  constexpr std::size_t beyond = S::pipelined ? S::prefetched_blocks + 2 : 2;
+  p.input_count = S::pipelined || S::specialised ? narrow(count + beyond) : 0;
   p.inputs = allocate(2 * p.input_count);
-  if constexpr (S::pipelined) p.folding_start = allocate(S::multipliers * (period_ + 1));
+  if constexpr (S::pipelined) {
+    p.folding_start = allocate(S::multipliers * (period_ + 1));
+    p.list_slots = allocate(draft.out / columns);
+  }
   if constexpr (!S::streams) {
     // An upper bound: which blocks are streamed, and not listed, is known only at the end.
     p.folding = allocate(count + (S::specialised ? wide_count : 0));
@@ -91,10 +96,11 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, SharedAllocator& a
   p.x_words = draft.x;
   p.d1 = allocate(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
   p.seen = allocate(draft.patches * history * patch_row);
-  if constexpr (S::streams) {
+  if constexpr (S::streams && !S::lists_in_slots) {
     p.lists = narrow(list_words);
     list_words += draft.wide_count() * S::list_words;
-  } else {
+  }
+  if constexpr (!S::streams) {
     p.y = allocate(2 * draft.out);
     std::uint32_t remainder = allocate(draft.block_count() * S::remainder_words);
     for (std::size_t w = 0; w < S::multipliers; ++w) {

@@ -31,7 +31,9 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   program_start.push_back(narrow(start));
   const std::size_t apart = S::pipelined ? (blocks_of_all.size() + 2) * sizeof(ChipBlock) / 4 : 0;
   programs.resize(start + p.words + apart);
-  if (!blocks_of_all.empty()) p.first_block_number = blocks_of_all[0].block;
+  p.number = narrow(program_start.size() - 1);
+  program_blocks.push_back(blocks_of_all.size());
+  program_wide_blocks.push_back(wide_of_all.size());
   const auto put = [&](std::uint32_t at, const auto& values) {
     if (values.empty()) return;
     std::memcpy(programs.data() + start + at - p.start, values.data(),
@@ -40,8 +42,11 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   std::memcpy(programs.data() + start, &p, sizeof(p));
   put(p.units, draft.units);
   put(p.slots, draft.slots);
-  put(p.inputs, first_inputs(p, blocks_of_all));
-  if constexpr (S::pipelined) put(p.folding_start, sort_by_phase(p, blocks_of_all));
+  if constexpr (S::specialised) put(p.inputs, first_inputs(p, blocks_of_all));
+  if constexpr (S::pipelined) {
+    put(p.inputs, inputs_of(blocks_of_all));
+    put(p.folding_start, sort_by_phase(p, blocks_of_all));
+  }
   put(p.blocks, blocks_of_all);  // two more, which the kernel reads, stay zero
   put(p.wide_blocks, wide_of_all);
   put(p.products, draft.products);
@@ -131,19 +136,27 @@ typename Lists::value_type Plan<Precision, Hidden, home>::join(
 
 /// The word in shared memory of each block's first input on even steps, then on odd steps,
 /// [2][input_count]. The entries behind the last block point to x, because a warp reads beyond its
-/// own. In a pipelined step the upper half of an entry holds what else the pass over W0 needs: the
-/// block's unit, and whether it is the warp's last block of this unit (`last_of_unit`).
+/// own.
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
     const ChipProgram& p, const std::vector<ChipBlock>& all) {
   std::vector<std::uint32_t> inputs(2 * p.input_count, p.x);
   for (std::size_t k = 0; k < p.input_count && k < all.size(); ++k) {
-    const std::uint32_t what = all[k].what;
-    const std::uint32_t more = static_cast<std::uint32_t>(unit_in(what)) << input_unit_shift |
-                               (left_in(what) == 1 ? last_of_unit : 0);
-    const std::uint32_t also = S::pipelined ? more : 0;
-    inputs[k] = (all[k].x & 0xffffU) | also;
-    inputs[p.input_count + k] = all[k].x >> 16 | also;
+    inputs[k] = all[k].x & 0xffffU;
+    inputs[p.input_count + k] = all[k].x >> 16;
+  }
+  return inputs;
+}
+
+/// In a pipelined step: what the pass over W0 needs of each block. ChipInput::slot is the block's
+/// number until place_in_slots() replaces it.
+template <class Precision, int Hidden, Home home>
+std::vector<ChipInput> Plan<Precision, Hidden, home>::inputs_of(const std::vector<ChipBlock>& all) {
+  std::vector<ChipInput> inputs;
+  for (const ChipBlock& block : all) {
+    const auto unit = static_cast<std::uint32_t>(unit_in(block.what));
+    inputs.push_back({block.x, block.block | unit << input_unit_shift |
+                                   (left_in(block.what) == 1 ? last_of_unit : 0)});
   }
   return inputs;
 }

@@ -36,8 +36,11 @@
 
 namespace pvm::inline v0::detail::chip {
 
-inline constexpr int most_warps = 16;     ///< of a thread block, at most
-inline constexpr int columns = 16;        ///< of a block of weights
+inline constexpr int most_warps = 16;  ///< of a thread block, at most
+inline constexpr int columns = 16;     ///< of a block of weights
+inline constexpr int line_words = 32;  ///< of a line of the L2 cache
+/// Lines, and words, of a chunk: memory on one side of the L2 cache.
+inline constexpr int chunk_lines = 32, chunk_words = chunk_lines * line_words;
 inline constexpr int ring = 32;           ///< rows (steps) of the past in device memory; 2^k
 inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of its own past; 2^k
 inline constexpr int table_row = 16;      ///< row length of tables by age, longer than `terms`
@@ -103,7 +106,7 @@ struct Sizes {
   static constexpr int blocks_in_flight = streams ? 1 : 2;
   /// Streamed blocks after those in flight that a warp prefetches to the L2 cache. 16-bit weights
   /// that do not fit on the chip are in the L2 cache anyway.
-  static constexpr int prefetched_blocks = streams ? 1 : (fp32_weights ? 2 : 0);
+  static constexpr int prefetched_blocks = pipelined ? 2 : streams ? 1 : fp32_weights ? 2 : 0;
   /// Blocks of W1 that each warp streams although shared memory has room for them: they are loaded
   /// while errors are computed, when no other loads are in flight. The blocks of W0 that take their
   /// room need not be loaded while all warps wait for W0 x.
@@ -151,8 +154,30 @@ struct Sizes {
   /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device
   /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
   static constexpr int wide_remainder_words = remainder_words + columns / weights_per_word;
-  static constexpr int line_words = 32;
+  static constexpr int line_words = chip::line_words;
   static_assert(block_words % line_words == 0);
+  /// Where all weights are streamed, they lie in chunks, each of which is on one side of the L2
+  /// cache (sides.cuh). A chunk has slots for one, two or three blocks, of one of three kinds:
+  ///     W0:   tiles; before all slots of a chunk there are the remainder rows of their blocks
+  ///     W1:   tiles and the list (in fp32 remainder rows; their lists lie elsewhere)
+  ///     low:  low halves of the tiles and remainder rows of W0 or W1; for W1 also the high halves
+  ///           of remainder rows, which only folds read
+  struct SlotKind {
+    int first_line;  ///< of the first slot in its chunk
+    int lines;       ///< from one slot to the next
+    [[nodiscard]] constexpr int slots() const { return (chunk_lines - first_line) / lines; }
+  };
+  static constexpr bool lists_in_slots = pipelined;
+  /// The lines of a chunk's slots of W0 begin with are different modulo 4: their remainder rows are
+  /// in this order (View::remainder_start_of).
+  static constexpr SlotKind block_slot{(4 * remainder_words + line_words - 1) / line_words,
+                                       (block_words / line_words + 2) / 4 * 4 + 1};
+  /// Slots of W1 and of low halves have the same number of lines (View::low_slot_of).
+  static constexpr SlotKind wide_slot{0, fp32_weights ? chunk_lines : chunk_lines / 2};
+  static constexpr SlotKind low_slot{0, chunk_lines / 2};
+  static_assert(!streams || (block_slot.slots() >= 1 && block_slot.slots() <= 4));
+  static_assert(!pipelined || (block_words + list_words <= chunk_words / 2 &&
+                               unpacked_words + 2 * wide_remainder_words <= chunk_words / 2));
 
   /// Words of a row of a unit's values (h, c(h), d0 or a part of W0 x), rounded up to 16 bytes;
   /// there is at least one word behind the values, which in rows of h holds the 1 of the bias.
@@ -267,9 +292,10 @@ struct alignas(8) ChipSlot {
   std::uint32_t from, to;
 };
 
-/// A block of W0. Its inputs are values of one or two records of a row of the past: column c is
-/// value `from` + c of the record at word `first`, and from column `cut` on value c - cut of the
-/// record at word `second` (both are offsets in the row).
+/// A block of W0. (If `streams`, `where` is the first line of its slot among all lines of weights,
+/// and `block` that of the slot of its low halves.) Its inputs are values of one or two records of
+/// a row of the past: column c is value `from` + c of the record at word `first`, and from column
+/// `cut` on value c - cut of the record at word `second` (both are offsets in the row).
 struct alignas(16) ChipBlock {
   std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd (high) steps
   std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift
@@ -286,9 +312,16 @@ inline constexpr int run_shift = 20;
 PVM_HOST_DEVICE constexpr int unit_in(std::uint32_t what) { return static_cast<int>(what & 0xffU); }
 PVM_HOST_DEVICE constexpr int phase_in(std::uint32_t what) { return unit_in(what >> 8); }
 PVM_HOST_DEVICE constexpr std::uint32_t left_in(std::uint32_t what) { return what >> run_shift; }
-/// In `pipelined` an element of `ChipProgram::inputs` also has the local number of the block's unit
-/// (seven bits from `input_unit_shift`) and says whether the block is the warp's last of that unit.
+/// In `pipelined` `ChipProgram::inputs` has, for each block of W0, what the pass over W0 needs to
+/// know of it.
+struct alignas(8) ChipInput {
+  std::uint32_t x;  ///< as in ChipBlock
+  /// First line of the block's slot | local number of its unit << input_unit_shift | last_of_unit
+  /// if it is the warp's last block of this unit.
+  std::uint32_t slot;
+};
 inline constexpr int input_unit_shift = 24;
+inline constexpr std::uint32_t input_lines = 1U << input_unit_shift;  ///< slots begin before it
 inline constexpr std::uint32_t last_of_unit = 1U << 31;
 /// In `specialised`: the consecutive blocks of W0 that a warp has of one unit, by where their tiles
 /// are. A streamed block is early if it is loaded before x(t) is there, and late if it is loaded to
@@ -312,11 +345,14 @@ inline constexpr std::uint32_t no_block = ~0U;
 
 /// A block of W1.
 struct alignas(16) ChipWideBlock {
-  std::uint32_t what;   ///< like that of a ChipBlock
-  std::uint32_t out;    ///< local number of its first output
-  std::uint32_t where;  ///< word of its tiles, or `in_memory` if they are streamed
-  std::uint32_t block;  ///< global number: its place in device memory
+  std::uint32_t what;  ///< like that of a ChipBlock
+  std::uint32_t out;   ///< local number of its first output
+  /// Word of its tiles, or `in_memory` if they are streamed. If `streams`: the first line of its
+  /// slot | low_is_odd if the slot of its low halves is in the second chunk of a pair.
+  std::uint32_t where;
+  std::uint32_t block;  ///< global number: its outputs, and its place in device memory
 };
+inline constexpr std::uint32_t low_is_odd = 1;
 
 /// Sixteen outputs of a unit, and their targets, which are inputs of the unit itself.
 struct alignas(16) ChipTarget {
@@ -366,9 +402,11 @@ struct ChipProgram {
   /// In `specialised`, [multipliers][period]: a bit for each held block that folds in a phase, and
   /// has to be loaded again.
   std::uint32_t reload;
-  /// Where warps have roles, [2][input_count]: words of the first inputs of all blocks, in even
-  /// and in odd steps.
+  /// In `specialised`, [2][input_count]: words of the first inputs of all blocks, in even and in
+  /// odd steps. In `pipelined`, [input_count]: a ChipInput for each block.
   std::uint32_t inputs, input_count;
+  /// In `pipelined`: word of the list of ChipWideBlock::where, in the order of outputs.
+  std::uint32_t list_slots;
   /// Index of the first block of W0, and of W1, of each warp; element w + 1 is the end for warp w.
   std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
   /// Order of a warp's blocks of W0, with indices from 0 for each warp:
@@ -384,8 +422,7 @@ struct ChipProgram {
   /// In `specialised`: word of the list of ChipRun; index of each multiplier's first ChipRun; word
   /// of the tiles of each multiplier's first block of W0 in shared memory.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
-  /// If `streams`: global number of the SM's first block of W0. The others follow it, warp by warp.
-  std::uint32_t first_block_number;
+  std::uint32_t number;  ///< of this program
 };
 
 }  // namespace pvm::inline v0::detail::chip

@@ -32,17 +32,23 @@ struct ChipArguments {
   int staging, block_steps, table_stride;
   int most_steps;                      ///< of this launch
   const std::uint32_t* programs;       ///< the programs of all thread blocks
-  const std::uint32_t* program_start;  ///< word where that of each thread block starts
+  const std::uint32_t* program_start;  ///< word where each of them starts
+  /// If all weights are streamed (`take_program`): the sides of SMs, by their number (null: none is
+  /// known); the order in which thread blocks take programs; and how many of each side have taken
+  /// one in this launch, [2].
+  const std::uint8_t* sides;
+  const std::uint32_t* order;
+  unsigned int* taken;
   /// Tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1 with the bias. In 16 bits
-  /// these are the high halves, and the low halves follow in the same order. Tiles of bf16 high
-  /// halves are packed where all weights are streamed (packed.hpp).
+  /// these are the high halves, and the low halves follow in the same order. If all weights are
+  /// streamed: chunks with the slots of all blocks (Sizes::SlotKind).
   std::uint32_t* weights;
   unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
-  /// In 16 bits: word where the low halves of W0's tiles start; how many words behind it those of
-  /// W1's start; where tiles are packed, how many words the low halves of remainder rows are
-  /// behind their high halves (else as many as low_halves).
-  unsigned long long low_halves, wide_low_halves, remainder_low_halves;
-  std::uint32_t *lists, *unit_areas;  ///< if all weights are streamed: W1's lists, areas of units
+  unsigned long long low_halves;                       ///< word where the low halves start
+  /// If all weights are streamed: how many words behind W1's chunks those with its low halves are.
+  unsigned long long wide_low_halves;
+  /// If all weights are streamed: W1's lists, unless slots have them, and the areas of units.
+  std::uint32_t *lists, *unit_areas;
   /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.
   std::uint32_t* past;
   float* hidden;          ///< h, [ring][units][Hidden]

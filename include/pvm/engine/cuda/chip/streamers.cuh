@@ -27,9 +27,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 #pragma unroll 1
   for (;;) {
     reread_thread();
-    for (int k = 1; k < ahead_by && k < my_count(); ++k) {
-      prefetch_block(first_block_number() + static_cast<unsigned>(k));
-    }
+    for (int k = 1; k < ahead_by && k < my_count(); ++k) prefetch_block(my_inputs()[k].slot);
     wait_gate(gathered, now().frame);
     forward(next);
     named_barrier_arrive(sums_made, all);
@@ -61,7 +59,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights
   // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
   // because of the condition, and spends registers on it.
   next = {};
-  if (my_count() != 0) this->load_streamed(next, tiles_of(first_block_number()));
+  if (my_count() != 0) this->load_streamed(next, tiles_of(my_inputs()->slot));
 }
 
 template <class Precision, int Hidden>
@@ -72,20 +70,20 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(We
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
-    std::uint32_t block) const {
-  this->template prefetch<S::block_words>(a.weights + this->start_of(block));
-  // A cache line holds the remainder rows of line_words / remainder_words consecutive blocks, of
-  // which this block's may be loaded already: prefetches the next line.
-  if (lane() == 0) {
-    prefetch_line(this->remainder_words_of(block + S::line_words / S::remainder_words));
-  }
+    std::uint32_t slot) const {
+  // A lane for each line of the tiles, and one for the first line of the chunk, which has the
+  // remainder rows of all its blocks, if they are one row each.
+  constexpr int lines = S::block_words / S::line_words;
+  const std::uint32_t first = line_of(slot);
+  const std::uint32_t line =
+      lane() < lines ? first + static_cast<unsigned>(lane()) : first & ~(chunk_lines - 1U);
+  if (lane() <= lines) prefetch_line(a.weights + this->slot_start(line));
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
     const ChipWideBlock& block) const {
-  this->template prefetch<S::block_words>(words_of(block));
-  this->template prefetch<S::list_words>(list_of(block.out));
+  this->template prefetch<S::block_words + S::list_words>(words_of(block));
   if (!this->is_due(block.what)) return;
   this->prefetch_low_halves(block);
   const auto* factors =
@@ -97,21 +95,29 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& next) const {
   const int count = my_count();
   if (count == 0) return;
-  const std::uint32_t* inputs = my_inputs();
-  std::uint32_t block = first_block_number();
-  auto remainder = this->remainder_weights(this->remainder_words_of(block));
+  const ChipInput* inputs = my_inputs();
+  const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
+  // ChipInput::slot of this block and the next ones is read an iteration early: what begins with an
+  // address, a load or a prefetch, then begins at once.
+  std::uint32_t slot[ahead_by + 1];
+#pragma unroll
+  for (int i = 0; i <= ahead_by; ++i) slot[i] = inputs[i].slot;
+  auto remainder = remainder_of(slot[0]);
   typename Base::Sums sum;
 #pragma unroll 1
-  for (int left = count; left > 0; --left) {
-    const std::uint32_t input = *inputs++;
-    if (left > ahead_by) prefetch_block(block + ahead_by);
-    if (left > 1) ++block;  // while the last block is multiplied it is simply loaded once more
-    const auto x = this->values(shared + (input & 0xffffU));
-    this->multiply_and_load(sum, next, x, tiles_of(block));
+  for (int left = count; left > 0; --left, ++inputs) {
+    const std::uint32_t here = slot[0];
+    const std::uint32_t after = left > 1 ? slot[1] : here;  // the last block is loaded once more
+    if (left > ahead_by) prefetch_block(slot[ahead_by]);
+#pragma unroll
+    for (int i = 0; i < ahead_by; ++i) slot[i] = slot[i + 1];
+    slot[ahead_by] = inputs[ahead_by + 1].slot;
+    const auto x = this->values(shared + (inputs->x >> parity & 0xffffU));
+    this->multiply_and_load(sum, next, x, tiles_of(after));
     this->multiply_remainder(sum, remainder, x);
-    remainder = this->remainder_weights(this->remainder_words_of(block));
-    if ((input & last_of_unit) == 0) continue;
-    this->write_sums(sum, float_area(unit_of(input)) + S::part0 + warp() * S::values);
+    remainder = remainder_of(after);
+    if ((here & last_of_unit) == 0) continue;
+    this->write_sums(sum, float_area(unit_of(here)) + S::part0 + warp() * S::values);
     this->clear(sum);
   }
 }
@@ -140,10 +146,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_low_halve
     const ChipBlock& mine, unsigned lanes) const {
 #pragma unroll 1
   for (; lanes != 0; lanes &= lanes - 1) {
-    const std::uint32_t block =
+    const std::uint32_t line =
         __shfl_sync(every_lane, mine.block, __ffs(static_cast<int>(lanes)) - 1);
-    this->template prefetch<S::unpacked_words>(
-        this->low_halves_of(a.weights, this->low_start_of(block)));
+    this->template prefetch<S::unpacked_words>(a.weights + this->slot_start(line));
   }
 }
 

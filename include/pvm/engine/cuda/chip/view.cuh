@@ -145,7 +145,7 @@ struct View {
   /// read it, and is sorted by phase.
   __device__ __forceinline__ const ChipBlock* my_blocks() const {
     if constexpr (S::pipelined) {
-      const std::uint32_t* program = a.programs + a.program_start[blockIdx.x];
+      const std::uint32_t* program = a.programs + a.program_start[p.number];
       return reinterpret_cast<const ChipBlock*>(program + (p.blocks - p.start)) +
              p.block_start[warp()];
     }
@@ -161,15 +161,6 @@ struct View {
   __device__ __forceinline__ int my_wide_count() const {
     return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
   }
-  /// If all weights are streamed, a warp's blocks of W0 are consecutive in device memory: this is
-  /// the global number of the first.
-  __device__ __forceinline__ std::uint32_t first_block_number() const {
-    return p.first_block_number + p.block_start[warp()];
-  }
-  /// The remainder rows of block number `block` of W0 in device memory.
-  __device__ __forceinline__ std::uint32_t* remainder_words_of(std::uint32_t block) const {
-    return a.weights + a.remainder + static_cast<std::size_t>(block) * S::remainder_words;
-  }
   /// Prefetches `Words` words to the L2 cache: a warp's work, one line for each lane.
   template <int Words>
   __device__ __forceinline__ void prefetch(const std::uint32_t* words) const {
@@ -183,21 +174,52 @@ struct View {
     if constexpr (S::streams) return a.y + static_cast<std::size_t>(odd) * a.output_row + all;
     return floats(p.y) + odd * p.out_count + local;
   }
+  /// Whether the tiles of a block, whose field `where` this is, are in device memory.
+  __device__ __forceinline__ static bool is_in_memory(std::uint32_t where) {
+    return S::streams || where == in_memory;
+  }
+  /// Word offset of a slot, which begins at a line.
+  __device__ __forceinline__ static std::size_t slot_start(std::uint32_t line) {
+    return static_cast<std::size_t>(line) * S::line_words;
+  }
+  /// Word offset of the remainder rows of the block of W0 whose slot begins at `line`.
+  __device__ __forceinline__ static std::size_t slot_remainder_start(std::uint32_t line) {
+    return slot_start(line & ~(chunk_lines - 1U)) + line % 4 * S::remainder_words;
+  }
+  /// Word offset of the slot of a block of W1, whose field `where` this is.
+  __device__ __forceinline__ static std::size_t wide_slot_start(std::uint32_t where) {
+    return slot_start(where & ~low_is_odd);
+  }
+  /// Word offset of the slot of a block's low halves. In W1 it has the same place in a pair of
+  /// chunks, except for which chunk of the pair it is.
+  __device__ __forceinline__ static std::size_t low_slot_of(const ChipBlock& block) {
+    return slot_start(block.block);
+  }
+  __device__ __forceinline__ std::size_t low_slot_of(const ChipWideBlock& block) const {
+    constexpr std::uint32_t second = chunk_lines;
+    const std::uint32_t line = block.where & ~(second | low_is_odd);
+    return slot_start((block.where & low_is_odd) != 0 ? line | second : line) + a.wide_low_halves;
+  }
   /// Word offset of a block's tiles among all weights in device memory.
+  __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
+    return S::streams ? slot_start(block.where) : start_of(block.block);
+  }
+  __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
+    return S::streams ? wide_slot_start(block.where) : a.wide + start_of(block.block);
+  }
   __device__ __forceinline__ static std::size_t start_of(std::uint32_t block) {
     return static_cast<std::size_t>(block) * S::block_words;
   }
-  __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
-    return start_of(block.block);
-  }
-  __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
-    return a.wide + start_of(block.block);
-  }
   /// Word offset of its remainder rows.
   __device__ __forceinline__ std::size_t remainder_start_of(const ChipBlock& block) const {
+    if constexpr (S::streams) return slot_remainder_start(block.where);
     return a.remainder + static_cast<std::size_t>(block.block) * S::remainder_words;
   }
   __device__ __forceinline__ std::size_t remainder_start_of(const ChipWideBlock& block) const {
+    if constexpr (S::pipelined) {
+      return low_slot_of(block) + S::unpacked_words + S::wide_remainder_words;
+    }
+    if constexpr (S::streams) return start_of(block) + S::block_words;
     return a.wide_remainder + static_cast<std::size_t>(block.block) * S::wide_remainder_words;
   }
   template <class Block>
@@ -212,7 +234,16 @@ struct View {
   }
   /// The list of the block of W1 that has the output with local number `out`.
   __device__ __forceinline__ std::uint32_t* list_of(std::uint32_t out) const {
+    if constexpr (S::lists_in_slots) {
+      return a.weights + wide_slot_start(shared[p.list_slots + out / columns]) + S::block_words;
+    }
     return (S::streams ? a.lists : shared) + p.lists + out / columns * S::list_words;
+  }
+  __device__ __forceinline__ std::uint32_t* list_of(const ChipWideBlock& block) const {
+    if constexpr (S::lists_in_slots) {
+      return a.weights + wide_slot_start(block.where) + S::block_words;
+    }
+    return list_of(block.out);
   }
   /// What the 16 rows of the list of a block of W1, which folds at `phase`, are multiplied by for
   /// y: see Multiprocessor::write_list_factors.

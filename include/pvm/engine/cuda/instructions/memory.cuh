@@ -116,6 +116,28 @@ __device__ __forceinline__ void prefetch_bulk(const void* p, unsigned int bytes)
 #endif
 }
 
+/// The number of the SM that runs this thread.
+__device__ __forceinline__ unsigned int sm_number() {
+  unsigned int number;
+  asm volatile("mov.u32 %0, %smid;" : "=r"(number));
+  return number;
+}
+/// The cycles of an atomic operation that leaves `*p` as it is. Where the L2 cache has two sides,
+/// it is done by the side that the address belongs to. `sink` is a word of shared memory.
+__device__ __forceinline__ int time_atomic(std::uint32_t* p, std::uint32_t* sink) {
+  unsigned int start, end;
+  std::uint32_t v;
+  asm volatile("mov.u32 %0, %clock;" : "=r"(start)::"memory");
+  asm volatile("atom.relaxed.gpu.global.or.b32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory");
+  // Instructions are issued in order, and the store waits for the value.
+  asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(
+                   static_cast<unsigned int>(__cvta_generic_to_shared(sink))),
+               "r"(v)
+               : "memory");
+  asm volatile("mov.u32 %0, %clock;" : "=r"(end)::"memory");
+  return static_cast<int>(end - start);
+}
+
 // -------------------------------------------------------------- between thread blocks
 
 /// Adds 1 with release semantics: a thread that acquires the new value sees what this thread wrote
