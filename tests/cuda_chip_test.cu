@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +41,8 @@ using pvm_test::steps_of;
 using pvm_test::weights_of;
 
 namespace {
+
+namespace chip = pvm::detail::chip;
 
 #if defined(PVM_EMULATED_CUDA)
 /// Sets the number of SMs of the emulated device: the fewer, the more of a network's weights are
@@ -186,6 +191,99 @@ TEST_CASE("chip: packed tiles are the tiles") {
   pvm::detail::chip::pack_block<pairs>(tiles.data(), packed.data());
   pvm::detail::chip::unpack_block<pairs>(packed.data(), back.data());
   CHECK(back == tiles);
+}
+
+/// Calls visit(side of the program, first line, lines) for each slot of each block of a network.
+template <class Precision, class Visit>
+void each_slot(const pvm::Spec& spec, const chip::Sides& sides, Visit visit) {
+  using S = chip::Sizes<Precision, 49, chip::Home::memory>;
+  chip::Plan<Precision, 49, chip::Home::memory> plan(
+      pvm::make_connectome(spec), chip::deferral<Precision, 49>(), 3, std::size_t{227} << 10);
+  REQUIRE(sides.of_programs.size() == plan.program_blocks.size());
+  REQUIRE(plan.slot_pairs(sides).end <= sides.of_pairs.size());
+  plan.place_in_slots(sides);
+  std::size_t first_block = 0;
+  const auto slot = [&](std::uint32_t line, int words, std::size_t program) {
+    visit(sides.of_programs[program], line, static_cast<std::uint32_t>((words + 31) / 32));
+  };
+  for (std::size_t m = 0; m < plan.program_start.size(); ++m) {
+    const std::uint32_t* words = &plan.programs[plan.program_start[m]];
+    chip::ChipProgram p;
+    std::memcpy(&p, words, sizeof p);
+    CHECK(p.number == m);
+    for (std::size_t k = 0; k < plan.program_blocks[m]; ++k) {
+      const chip::SlotLines lines = plan.slots[first_block++];
+      slot(lines.high, S::block_words, m);
+      if (!S::fp32_weights) slot(lines.low, S::unpacked_words + S::remainder_words, m);
+    }
+    for (std::size_t k = 0; k < plan.program_wide_blocks[m]; ++k) {
+      chip::ChipWideBlock block;
+      std::memcpy(&block, words + (p.wide_blocks - p.start) + k * sizeof block / 4, sizeof block);
+      const chip::SlotLines lines = plan.slots[plan.blocks + block.block];
+      CHECK((block.where & ~chip::low_is_odd) == lines.high);
+      const int beside = S::lists_in_slots ? S::list_words : S::wide_remainder_words;
+      slot(lines.high, S::block_words + beside, m);
+      if (!S::fp32_weights) slot(lines.low, S::unpacked_words + 2 * S::wide_remainder_words, m);
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("chip: slots are on the side of their program, and apart", "", pvm::bf16,
+                   pvm::fp16, pvm::fp32) {
+  std::mt19937 random(7);
+  for (const std::size_t first : {1, 2, 3, 5}) {
+    chip::Sides sides;
+    sides.deal_programs(6, first, 6);
+    CHECK(std::count(sides.of_programs.begin(), sides.of_programs.end(), 0) ==
+          static_cast<std::ptrdiff_t>(first));
+    for (int k = 0; k < 4000; ++k) sides.of_pairs.push_back(random() & 1U);
+    auto order = sides.order();
+    // Thread blocks of side 0 take them from the first one on, those of side 1 from the last one.
+    for (std::size_t n = 0; n < order.size(); ++n) {
+      CHECK(sides.of_programs[order[n]] == (n < first ? 0 : 1));
+    }
+    std::sort(order.begin(), order.end());
+    for (std::size_t n = 0; n < order.size(); ++n) CHECK(order[n] == n);
+
+    std::vector<int> taken(sides.of_pairs.size() * 2 * chip::chunk_lines);
+    bool on_side = true, apart = true, in_chunk = true;
+    each_slot<TestType>(hidden_49(), sides,
+                        [&](unsigned side, std::uint32_t line, std::uint32_t lines) {
+                          const std::size_t chunk = line / chip::chunk_lines;
+                          on_side = on_side && (sides.of_pairs[chunk / 2] ^ (chunk & 1U)) == side;
+                          in_chunk = in_chunk && (line + lines - 1) / chip::chunk_lines == chunk;
+                          for (std::uint32_t i = line; i < line + lines; ++i)
+                            apart = apart && taken.at(i)++ == 0;
+                        });
+    CHECK(on_side);
+    CHECK(in_chunk);
+    CHECK(apart);
+  }
+}
+
+TEST_CASE("chip: the sides of the L2 cache are measured", "[gpu]") {
+  if (skipped()) return;
+  const auto device = pvm::detail::describe_device();
+  const pvm::detail::CacheSides sides(device.multiprocessors, device.shared_bytes, nullptr);
+  constexpr std::size_t pairs = 2000;
+  const pvm::detail::DeviceArray<std::uint32_t> memory(pairs * pvm::detail::pair_words);
+  REQUIRE(cudaMemset(memory.get(), 0x5a, memory.size() * 4) == cudaSuccess);
+  const auto of_pairs = sides.of_pairs(memory.get(), pairs);
+  CHECK(sides.of_pairs(memory.get(), pairs) == of_pairs);
+  CHECK(of_pairs.size() == (sides.known() ? pairs : 0));
+  std::vector<std::uint32_t> words(memory.size());
+  REQUIRE(cudaMemcpy(words.data(), memory.get(), words.size() * 4, cudaMemcpyDeviceToHost) ==
+          cudaSuccess);
+  CHECK(std::count(words.begin(), words.end(), 0x5a5a5a5aU) ==
+        static_cast<std::ptrdiff_t>(words.size()));
+  if (!sides.known()) return;  // a GPU whose L2 cache has one side
+  CHECK(sides.of_sms().size() == static_cast<std::size_t>(device.multiprocessors));
+  CHECK(std::count(sides.of_sms().begin(), sides.of_sms().end(), 0) ==
+        static_cast<std::ptrdiff_t>(sides.first_sms()));
+  // Either side has about half of the memory. (Which chunk of a pair is first, varies.)
+  const auto ones = std::count(of_pairs.begin(), of_pairs.end(), 1);
+  CHECK(ones > static_cast<std::ptrdiff_t>(pairs) / 4);
+  CHECK(ones < static_cast<std::ptrdiff_t>(pairs) * 3 / 4);
 }
 
 TEST_CASE("chip: weights that do not fit 12 bits are refused", "[gpu]") {
@@ -355,6 +453,22 @@ TEMPLATE_TEST_CASE("chip: a run starts at any step", "[gpu]", pvm::CudaChipEngin
 }
 
 #if defined(PVM_EMULATED_CUDA)
+TEMPLATE_TEST_CASE("chip: the sides of the L2 cache do not matter", "[gpu]", pvm::bf16, pvm::fp16,
+                   pvm::fp32) {
+  const Multiprocessors three(3);
+  const auto trained = [](bool sides) {
+    emulated_cuda::facts.sides = sides;
+    pvm::CudaStreamEngine<TestType> engine(quick());
+    emulated_cuda::facts.sides = true;
+    INFO(engine.description());
+    CHECK((engine.description().find("its side of the L2 cache") != std::string::npos) == sides);
+    engine.restore(start_from(some_weights(engine.connectome().weights), 1));
+    run_steps(engine, quick(), 14, 5);
+    return weights_of(engine, quick());
+  };
+  CHECK(trained(true) == trained(false));
+}
+
 TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::bf16, pvm::fp32) {
   const auto trained = [](int multiprocessors, bool streams) {
     const Multiprocessors some(multiprocessors);

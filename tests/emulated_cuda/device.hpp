@@ -26,6 +26,7 @@ struct Facts {
   std::size_t memory = std::size_t{8} << 30;  ///< bytes of device memory
   int found = 0;                              ///< result of cudaGetDeviceCount, a cudaError_t
   int kernels = 0;                            ///< result of cudaFuncGet/SetAttribute(s), likewise
+  bool sides = true;                          ///< whether the L2 cache has two sides
 };
 inline Facts facts;
 

@@ -86,6 +86,10 @@ class Plan {
     for (std::size_t m = 0; m < share_.size() && problem_.empty(); ++m) {
       make_program(share_[m], there / 4);
     }
+    // Even if all slots of W0 were on one side, their lines have to fit a ChipInput.
+    const std::size_t lines =
+        blocks * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
+    if (S::pipelined && lines >= input_lines) problem_ = "it has too many weights";
   }
 
   /// Whether there is a plan for `spec`; if not, `why` gives the reason in half a sentence.

@@ -168,8 +168,8 @@ struct Sizes {
     [[nodiscard]] constexpr int slots() const { return (chunk_lines - first_line) / lines; }
   };
   static constexpr bool lists_in_slots = pipelined;
-  /// The lines of a chunk's slots of W0 begin with are different modulo 4: their remainder rows are
-  /// in this order (View::remainder_start_of).
+  /// The first lines of a chunk's slots of W0 are different modulo 4, and this number says which of
+  /// the remainder rows are a slot's (View::slot_remainder_start).
   static constexpr SlotKind block_slot{(4 * remainder_words + line_words - 1) / line_words,
                                        (block_words / line_words + 2) / 4 * 4 + 1};
   /// Slots of W1 and of low halves have the same number of lines (View::low_slot_of).

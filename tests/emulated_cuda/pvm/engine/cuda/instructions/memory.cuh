@@ -36,7 +36,8 @@ void store_with_policy(T* p, T v, unsigned long long) {
 
 inline void prefetch_line(const void*) {}
 
-/// SMs and addresses are on two sides of the L2 cache.
+/// If the L2 cache has two sides: SMs with odd numbers are on one, and chunks of 4 KB are on
+/// either.
 inline unsigned int sm_number() {
   return blockIdx.x % static_cast<unsigned>(emulated_cuda::facts.multiprocessors);
 }
@@ -44,7 +45,7 @@ inline int time_atomic(std::uint32_t* p, std::uint32_t* sink) {
   *sink = *p;
   const auto address = reinterpret_cast<std::uintptr_t>(p);
   const unsigned side = (address >> 12 ^ address >> 14 ^ address >> 17) & 1U;
-  return side == (sm_number() & 1U) ? 270 : 450;
+  return !emulated_cuda::facts.sides || side == (sm_number() & 1U) ? 270 : 450;
 }
 inline void prefetch_bulk(const void* p, unsigned int bytes) {
   if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0 || bytes % 16 != 0) {
