@@ -308,7 +308,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     if ((what == S::squeezed ? unit(u).squeezed : unit(u).history) != in_memory) return;
     const float* line = this->history_rows(what, u);
 #pragma unroll 1
-    for (int i = lane() * S::line_words; i < history * S::values; i += 32 * S::line_words)
+    for (int i = lane() * line_words; i < history * S::values; i += 32 * line_words)
       prefetch_line(line + i);
   }
   __device__ __forceinline__ void read_patches() const {

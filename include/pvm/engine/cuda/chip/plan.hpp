@@ -156,7 +156,7 @@ class Plan {
     return first_remainder() + blocks * S::remainder_words;
   }
   [[nodiscard]] std::size_t weight_words() const {
-    return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, S::line_words);
+    return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, line_words);
   }
   /// Where all weights are streamed: where each kind of slots begins.
   [[nodiscard]] SlotPairs slot_pairs(const Sides& sides) const;

@@ -154,7 +154,6 @@ struct Sizes {
   /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device
   /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
   static constexpr int wide_remainder_words = remainder_words + columns / weights_per_word;
-  static constexpr int line_words = chip::line_words;
   static_assert(block_words % line_words == 0);
   /// Where all weights are streamed, they lie in chunks, each of which is on one side of the L2
   /// cache (sides.cuh). A chunk has slots for one, two or three blocks, of one of three kinds:

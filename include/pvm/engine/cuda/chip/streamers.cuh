@@ -73,7 +73,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
     std::uint32_t slot) const {
   // A lane for each line of the tiles, and one for the first line of the chunk, which has the
   // remainder rows of all its blocks, if they are one row each.
-  constexpr int lines = S::block_words / S::line_words;
+  constexpr int lines = S::block_words / line_words;
   const std::uint32_t first = line_of(slot);
   const std::uint32_t line =
       lane() < lines ? first + static_cast<unsigned>(lane()) : first & ~(chunk_lines - 1U);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
   this->prefetch_low_halves(block);
   const auto* factors =
       reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, unit_in(block.what)));
-  if (lane() * S::line_words < S::factor_words) prefetch_line(factors + lane() * S::line_words);
+  if (lane() * line_words < S::factor_words) prefetch_line(factors + lane() * line_words);
 }
 
 template <class Precision, int Hidden>

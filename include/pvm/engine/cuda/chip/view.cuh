@@ -164,8 +164,8 @@ struct View {
   /// Prefetches `Words` words to the L2 cache: a warp's work, one line for each lane.
   template <int Words>
   __device__ __forceinline__ void prefetch(const std::uint32_t* words) const {
-    static_assert(Words <= 32 * S::line_words);
-    if (lane() * S::line_words < Words) prefetch_line(words + lane() * S::line_words);
+    static_assert(Words <= 32 * line_words);
+    if (lane() * line_words < Words) prefetch_line(words + lane() * line_words);
   }
   /// The outputs y of step t from the one with local number `local` and global number `all` on.
   __device__ __forceinline__ float* outputs_of(unsigned long long t, std::uint32_t local,
@@ -180,7 +180,7 @@ struct View {
   }
   /// Word offset of a slot, which begins at a line.
   __device__ __forceinline__ static std::size_t slot_start(std::uint32_t line) {
-    return static_cast<std::size_t>(line) * S::line_words;
+    return static_cast<std::size_t>(line) * line_words;
   }
   /// Word offset of the remainder rows of the block of W0 whose slot begins at `line`.
   __device__ __forceinline__ static std::size_t slot_remainder_start(std::uint32_t line) {
