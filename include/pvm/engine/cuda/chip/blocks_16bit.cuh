@@ -116,17 +116,18 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void write_tiles(uint4* to, const Weights& w) const {
     w.store(to, lane());
   }
-  /// Word offset of the low halves of a block's tiles among all weights, and of those of its
-  /// remainder rows. Unless all weights are streamed, low halves are laid out like high ones.
+  /// The words of `weights`, laid out like all weights, that have low halves, which start at word
+  /// `start` of their slots or, unless all weights are streamed, of all low halves.
+  __device__ __forceinline__ std::uint32_t* low_halves_of(std::uint32_t* weights,
+                                                          std::size_t start) const {
+    return S::streams ? weights + start : weights + a.low_halves + start;
+  }
+  /// `start` for the tiles of a block. Unless all weights are streamed, low halves are laid out
+  /// like high ones.
   template <class Block>
   __device__ __forceinline__ std::size_t low_start_of(const Block& block) const {
     if constexpr (S::streams) return this->low_slot_of(block);
-    return a.low_halves + this->start_of(block);
-  }
-  template <class Block>
-  __device__ __forceinline__ std::size_t remainder_low_start_of(const Block& block) const {
-    if constexpr (S::streams) return this->low_slot_of(block) + S::unpacked_words;
-    return a.low_halves + this->remainder_start_of(block);
+    return this->start_of(block);
   }
   /// Word i of the remainder rows of a block, from device memory.
   template <class Block>
@@ -458,23 +459,30 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Prefetches the low halves of a block's tiles to the L2 cache, for a fold later in the step.
   template <class Block>
   __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
-    this->template prefetch<S::unpacked_words>(a.weights + low_start_of(block));
+    this->template prefetch<S::unpacked_words>(low_halves_of(a.weights, low_start_of(block)));
   }
   /// Loads these words; returns zeros in lanes whose row() is not below `rows`.
   template <class Block>
   __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
   struct Place {
-    /// Word offsets among all weights: of the low halves of its tiles, and of this lane's words of
-    /// a remainder row and their low halves.
-    std::size_t low_halves, remainder, remainder_low_halves;
-    int rows;  ///< number of remainder rows
+    std::size_t low_start;  ///< see low_halves_of
+    std::size_t remainder;  ///< word offset of this lane's words of a remainder row
+    int rows;               ///< number of remainder rows
   };
+  /// The low halves of this lane's words of a remainder row: where all weights are streamed, they
+  /// follow those of the tiles.
+  __device__ __forceinline__ uint2* remainder_low_halves_of(std::uint32_t* weights,
+                                                            const Place& at) const {
+    const std::size_t start = S::streams ? at.low_start + S::unpacked_words +
+                                               static_cast<unsigned>(remainder_offset(row()))
+                                         : at.remainder;
+    return reinterpret_cast<uint2*>(low_halves_of(weights, start));
+  }
   template <class Block>
   __device__ __forceinline__ Place place(const Block& block, int rows) const {
     const auto lane_words = static_cast<unsigned>(remainder_offset(row()));
-    return {low_start_of(block), this->remainder_start_of(block) + lane_words,
-            remainder_low_start_of(block) + lane_words, rows};
+    return {low_start_of(block), this->remainder_start_of(block) + lane_words, rows};
   }
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
     return place(block, S::remainder_rows);

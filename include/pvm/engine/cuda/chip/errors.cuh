@@ -35,6 +35,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   // In `specialised`, d1(t) is stored over y(t-2), and y(t) will be stored over d1(t).
   std::uint32_t* d1_here =
       S::specialised ? reinterpret_cast<std::uint32_t*>(outputs_of(t, 0, 0)) : shared + p.d1;
+  // Loaded once: the compiler does not know that what is stored below does not change it.
+  std::uint32_t* lists = S::lists_in_slots ? nullptr : list_of(0);
   float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
   SquaredErrors squares;
   constexpr int at_once = S::streams ? 2 : 1;  // loads of y(t-2) that a thread has in flight
@@ -60,7 +62,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
       }
       if (survives) row[target.out + c] = d1;
       d1_here[o] = Words::pack(d1);
-      this->store_list_value(list_of(o), index, d1);
+      this->store_list_value(S::lists_in_slots ? list_of(o) : lists + o / columns * S::list_words,
+                             index, d1);
     }
   }
   add_score(squares.loss, squares.prediction, squares.persistence);

@@ -61,7 +61,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::prefetch_due_low
         (k & wide_fold) != 0
             ? this->low_start_of(list<ChipWideBlock>(p.wide_blocks)[k & ~wide_fold])
             : this->low_start_of(list<ChipBlock>(p.blocks)[k]);
-    prefetch_bulk(a.weights + start, S::unpacked_words * 4);
+    prefetch_bulk(this->low_halves_of(a.weights, start), S::unpacked_words * 4);
   }
 }
 

@@ -88,12 +88,10 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves(
     const Place& at) const -> LowHalves {
   LowHalves low{};
-  const std::uint32_t* from = a.weights + at.low_halves;
+  const std::uint32_t* from = low_halves_of(a.weights, at.low_start);
 #pragma unroll
   for (int i = 0; i < S::pairs; ++i) low.tiles[i] = M::load(from, i, lane());
-  if (row() < at.rows) {
-    low.remainder = __ldcg(reinterpret_cast<const uint2*>(a.weights + at.remainder_low_halves));
-  }
+  if (row() < at.rows) low.remainder = __ldcg(remainder_low_halves_of(a.weights, at));
   return low;
 }
 
@@ -101,7 +99,7 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const Factors& factors, const Columns& columns,
     LowHalves& low, Weights& w, uint2& remainder) const {
-  std::uint32_t* sink = to + at.low_halves;
+  std::uint32_t* sink = low_halves_of(to, at.low_start);
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
     const uint4 u = factors.operand(i);
@@ -120,7 +118,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
       M::store(sink, i, lane(), low.tiles[i]);
     } else if (row() < at.rows) {
       M::add_row(remainder, low.remainder, gain);
-      *reinterpret_cast<uint2*>(to + at.remainder_low_halves) = low.remainder;
+      *remainder_low_halves_of(to, at) = low.remainder;
       *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
     }
   }

@@ -66,10 +66,11 @@ __device__ __forceinline__ unsigned int take_program(const ChipArguments& a) {
 }
 /// One thread's work at the end of a launch. Returns whether this is the last thread block to come
 /// here; it makes everything ready for the next launch.
+template <class S>
 __device__ __forceinline__ bool leave_launch(const ChipArguments& a) {
   if (atomicAdd(a.barrier, 1U) != gridDim.x - 1) return false;
   *a.barrier = 0;
-  a.taken[0] = a.taken[1] = 0;
+  if constexpr (S::streams) a.taken[0] = a.taken[1] = 0;
   return true;
 }
 
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
   }
   __syncthreads();
   if (worker.launch().count == 0) {
-    if (S::streams && threadIdx.x == 0) leave_launch(a);
+    if (S::streams && threadIdx.x == 0) leave_launch<S>(a);
     return;
   }
   worker.load_launch();
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
   if constexpr (S::fp32_weights || !S::streams) worker.store_weights(held);
   worker.store_results();
   // The last thread block to come here advances the cursor: all have read it by then.
-  if (threadIdx.x == 0 && leave_launch(a)) worker.end_launch();
+  if (threadIdx.x == 0 && leave_launch<S>(a)) worker.end_launch();
 }
 
 /// Writes W(step) = stored weights + listed gradients to `to`, which has the layout of

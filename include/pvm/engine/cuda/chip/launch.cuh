@@ -87,7 +87,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_a
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
     reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
-        a.score[static_cast<std::size_t>(p.number) * S::warps * 3 + i];
+        a.score[static_cast<std::size_t>(this->program_number()) * S::warps * 3 + i];
   }
 }
 
@@ -187,7 +187,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_r
     all_output(i) = own_output(i);
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
-    a.score[static_cast<std::size_t>(p.number) * S::warps * 3 + i] =
+    a.score[static_cast<std::size_t>(this->program_number()) * S::warps * 3 + i] =
         reinterpret_cast<double*>(shared + ChipAreas::score)[i];
   }
 }

@@ -86,6 +86,10 @@ struct View {
   __device__ __forceinline__ const ChipUnit& unit(int u) const {
     return list<ChipUnit>(p.units)[u];
   }
+  /// The number of this thread block's program.
+  __device__ __forceinline__ unsigned int program_number() const {
+    return S::streams ? p.number : blockIdx.x;
+  }
   __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
   /// The row of a step in the ring buffer of records in device memory.
   __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
