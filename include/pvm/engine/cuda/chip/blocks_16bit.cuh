@@ -111,7 +111,7 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// Stores the tiles of a block of W0 where multiplying warps load them from.
   __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
-    write_tiles(this->is_in_memory(block.where) ? streamed(block) : in_shared(block.where), w);
+    write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
   }
   __device__ __forceinline__ void write_tiles(uint4* to, const Weights& w) const {
     w.store(to, lane());
@@ -120,7 +120,8 @@ struct Blocks : View<Precision, Hidden, home> {
   /// `start` of their slots or, unless all weights are streamed, of all low halves.
   __device__ __forceinline__ std::uint32_t* low_halves_of(std::uint32_t* weights,
                                                           std::size_t start) const {
-    return S::streams ? weights + start : weights + a.low_halves + start;
+    if constexpr (S::streams) return weights + start;
+    return weights + a.low_halves + start;
   }
   /// `start` for the tiles of a block. Unless all weights are streamed, low halves are laid out
   /// like high ones.
@@ -461,6 +462,11 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ void prefetch_low_halves(const Block& block) const {
     this->template prefetch<S::unpacked_words>(low_halves_of(a.weights, low_start_of(block)));
   }
+  /// Word offset, among all weights, of this lane's words of remainder row `row()`.
+  template <class Block>
+  __device__ __forceinline__ std::size_t lane_remainder_start(const Block& block) const {
+    return this->remainder_start_of(block) + static_cast<unsigned>(remainder_offset(row()));
+  }
   /// Loads these words; returns zeros in lanes whose row() is not below `rows`.
   template <class Block>
   __device__ uint2 load_remainder(const Block& block, int rows) const;
@@ -470,25 +476,19 @@ struct Blocks : View<Precision, Hidden, home> {
     std::size_t remainder;  ///< word offset of this lane's words of a remainder row
     int rows;               ///< number of remainder rows
   };
-  /// The low halves of this lane's words of a remainder row: where all weights are streamed, they
-  /// follow those of the tiles.
-  __device__ __forceinline__ uint2* remainder_low_halves_of(std::uint32_t* weights,
-                                                            const Place& at) const {
-    const std::size_t start = S::streams ? at.low_start + S::unpacked_words +
-                                               static_cast<unsigned>(remainder_offset(row()))
-                                         : at.remainder;
-    return reinterpret_cast<uint2*>(low_halves_of(weights, start));
-  }
-  template <class Block>
-  __device__ __forceinline__ Place place(const Block& block, int rows) const {
-    const auto lane_words = static_cast<unsigned>(remainder_offset(row()));
-    return {low_start_of(block), this->remainder_start_of(block) + lane_words, rows};
+  /// `start` for the low halves of these words: where all weights are streamed, they follow those
+  /// of the tiles.
+  __device__ __forceinline__ std::size_t remainder_low_start(const Place& at) const {
+    if constexpr (S::streams) {
+      return at.low_start + S::unpacked_words + static_cast<unsigned>(remainder_offset(row()));
+    }
+    return at.remainder;
   }
   __device__ __forceinline__ Place place(const ChipBlock& block) const {
-    return place(block, S::remainder_rows);
+    return {low_start_of(block), lane_remainder_start(block), S::remainder_rows};
   }
   __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
-    return place(block, S::remainder_rows + 1);
+    return {low_start_of(block), lane_remainder_start(block), S::remainder_rows + 1};
   }
   /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
   struct LowHalves {

@@ -62,8 +62,9 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
       }
       if (survives) row[target.out + c] = d1;
       d1_here[o] = Words::pack(d1);
-      this->store_list_value(S::lists_in_slots ? list_of(o) : lists + o / columns * S::list_words,
-                             index, d1);
+      std::uint32_t* list = lists + o / columns * S::list_words;
+      if constexpr (S::lists_in_slots) list = list_of(o);
+      this->store_list_value(list, index, d1);
     }
   }
   add_score(squares.loss, squares.prediction, squares.persistence);

@@ -79,7 +79,7 @@ __device__ __forceinline__ uint2 Blocks<Precision, Hidden, home>::load_remainder
                                                                                  int rows) const {
   uint2 words{};
   if (row() < rows) {
-    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + place(block, rows).remainder));
+    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + lane_remainder_start(block)));
   }
   return words;
 }
@@ -91,7 +91,10 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves
   const std::uint32_t* from = low_halves_of(a.weights, at.low_start);
 #pragma unroll
   for (int i = 0; i < S::pairs; ++i) low.tiles[i] = M::load(from, i, lane());
-  if (row() < at.rows) low.remainder = __ldcg(remainder_low_halves_of(a.weights, at));
+  if (row() < at.rows) {
+    low.remainder =
+        __ldcg(reinterpret_cast<const uint2*>(low_halves_of(a.weights, remainder_low_start(at))));
+  }
   return low;
 }
 
@@ -118,7 +121,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
       M::store(sink, i, lane(), low.tiles[i]);
     } else if (row() < at.rows) {
       M::add_row(remainder, low.remainder, gain);
-      *remainder_low_halves_of(to, at) = low.remainder;
+      *reinterpret_cast<uint2*>(low_halves_of(to, remainder_low_start(at))) = low.remainder;
       *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
     }
   }
@@ -171,7 +174,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const ChipBlock& block, const std::uint32_t* remainder_from,
     std::uint32_t* remainder_to) const {
   Weights w;
-  if (this->is_in_memory(block.where)) {
+  if (block.where == in_memory) {
     load_streamed(w, streamed(block));
   } else {
     load_shared(w, in_shared(block.where));

@@ -88,7 +88,8 @@ struct View {
   }
   /// The number of this thread block's program.
   __device__ __forceinline__ unsigned int program_number() const {
-    return S::streams ? p.number : blockIdx.x;
+    if constexpr (S::streams) return p.number;
+    return blockIdx.x;
   }
   __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
   /// The row of a step in the ring buffer of records in device memory.
@@ -206,10 +207,12 @@ struct View {
   }
   /// Word offset of a block's tiles among all weights in device memory.
   __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
-    return S::streams ? slot_start(block.where) : start_of(block.block);
+    if constexpr (S::streams) return slot_start(block.where);
+    return start_of(block.block);
   }
   __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
-    return S::streams ? wide_slot_start(block.where) : a.wide + start_of(block.block);
+    if constexpr (S::streams) return wide_slot_start(block.where);
+    return a.wide + start_of(block.block);
   }
   __device__ __forceinline__ static std::size_t start_of(std::uint32_t block) {
     return static_cast<std::size_t>(block) * S::block_words;
