@@ -78,9 +78,8 @@ class CacheSides {
       : blocks_(static_cast<unsigned>(multiprocessors)), stream_(stream) {
     // A thread block that takes all of an SM's shared memory has the SM for itself. While something
     // else runs on the GPU, two of them may still run on the same SM one after the other.
-    const std::size_t shared = shared_bytes;
-    allow_shared(compare_pairs<true>, shared);
-    for (int attempt = 0; attempt < 3 && !known(); ++attempt) measure_sms(shared);
+    allow_shared(compare_pairs<true>, shared_bytes);
+    for (int attempt = 0; attempt < 3 && !known(); ++attempt) measure_sms(shared_bytes);
   }
 
   [[nodiscard]] bool known() const noexcept { return !of_sm_.empty(); }
@@ -98,7 +97,7 @@ class CacheSides {
     std::size_t clear = 0;
     for (std::size_t k = 0; k < pairs; ++k) {
       if (is_clear(differences[k])) ++clear;
-      sides.push_back(slower_side(differences[k], of_sm_[sms[k % blocks_]]));
+      sides.push_back(first_side(differences[k], of_sm_[sms[k % blocks_]]));
     }
     if (clear * 100 < pairs * 99) sides.clear();
     return sides;
@@ -107,7 +106,7 @@ class CacheSides {
  private:
   static bool is_clear(int difference) { return std::abs(difference) >= clear_difference; }
   /// The side of a pair's first chunk, as an SM of side `mine` has measured it.
-  static std::uint8_t slower_side(int difference, std::uint8_t mine) {
+  static std::uint8_t first_side(int difference, std::uint8_t mine) {
     return static_cast<std::uint8_t>(mine ^ (difference > 0 ? 1U : 0U));
   }
 
