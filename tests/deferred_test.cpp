@@ -26,8 +26,9 @@ pvm::Rates rates_at(std::uint64_t step, double momentum) {
 /// A weight under deferred updates, once for a unit of each phase, after the gradients so far.
 class Weights {
  public:
-  explicit Weights(pvm::DeferralPlan plan)
-      : plan_(plan), rates_(plan), z_(static_cast<std::size_t>(plan.period)) {}
+  /// `told`: whether each step's momentum is known before its folds.
+  explicit Weights(pvm::DeferralPlan plan, bool told = false)
+      : plan_(plan), told_(told), rates_(plan), z_(static_cast<std::size_t>(plan.period)) {}
 
   [[nodiscard]] double now(std::size_t phase) const {
     double w = z_[phase];
@@ -38,7 +39,11 @@ class Weights {
   }
   void step(double gradient, pvm::Rates rates) {
     const std::uint64_t t = gradients_.size();
-    rates_.begin_step(t);
+    if (told_) {
+      rates_.begin_step(t, rates.momentum);
+    } else {
+      rates_.begin_step(t);
+    }
     double& z = z_[static_cast<std::size_t>(t) % z_.size()];
     each_listed(
         [&](std::size_t slot, double g) { z += static_cast<double>(rates_.fold(slot)) * g; });
@@ -74,17 +79,19 @@ class Weights {
   }
 
   pvm::DeferralPlan plan_;
+  bool told_;
   pvm::DeferredRates rates_;
   std::vector<double> z_, gradients_;
 };
 
 /// The largest difference, in 400 steps, between the deferred weights and W(t+1) = W(t) + dW(t),
 /// dW(t) = m dW(t-1) + lr g, as a fraction of the largest update. If `change` is not 0, the plan is
-/// `other` from that step on, and the momentum is `then` unless that is negative.
+/// `other` from that step on, and the momentum is `then` unless that is negative. `told` is that of
+/// Weights.
 double distance(double momentum, pvm::DeferralPlan plan, std::uint64_t change = 0,
-                pvm::DeferralPlan other = {}, double then = -1) {
+                pvm::DeferralPlan other = {}, double then = -1, bool told = false) {
   std::mt19937 random(1);
-  Weights weights(plan);
+  Weights weights(plan, told);
   double w = 0, dw = 0, worst = 0, largest = 0;
   for (std::uint64_t t = 0; t < 400; ++t) {
     if (change != 0 && t == change) {
@@ -119,9 +126,23 @@ TEST_CASE("deferred updates are plain momentum learning", "[deferred]") {
       CHECK(distance(momentum, plan) < bound);
     }
   }
-  CHECK(distance(0.1, {12, 13}) < bound);    // the plan of CudaChipEngine
-  CHECK(distance(0.1, {13, 13}) > 0x1p-10);  // too short a list for a momentum switched on late
-  CHECK(distance(0.5, {12, 13}) < 0x1p-11);  // 2^-13 of each of several updates is missing
+}
+
+TEST_CASE("a list as long as the period needs to know the momentum before folds", "[deferred]") {
+  const auto told = [](double momentum, pvm::DeferralPlan plan) {
+    return distance(momentum, plan, 0, {}, -1, true);
+  };
+  CHECK(told(0.1, {13, 13}) < bound);    // the plan of CudaChipEngine
+  CHECK(told(0.5, {13, 13}) < 0x1p-11);  // 2^-13 of each of several updates is missing
+  for (const double momentum : {0.0, 0.1, 0.2}) {
+    for (const int period : {9, 12, 16}) CHECK(told(momentum, {period, period}) < bound);
+  }
+  CHECK(distance(0.1, {13, 13}) > 0x1p-10);  // a momentum that is switched on late is not known
+  for (const std::uint64_t step : {1, 2, 50, 51, 120, 121, 125, 200}) {
+    INFO("from another plan at step " << step);
+    CHECK(distance(0.1, {16, 17}, step, {13, 13}, -1, true) < bound);
+    CHECK(distance(0.1, {13, 13}, step, {16, 17}, -1, true) < bound);
+  }
 }
 
 TEST_CASE("another plan takes over what is listed", "[deferred]") {

@@ -20,10 +20,12 @@
 ///
 /// Units fold at different steps, so that every step costs the same: a unit has a phase, from 0 to
 /// R - 1 (on the host, its number mod R), and folds at the steps that are the phase mod R. So
-/// within R steps all units have folded a gradient. It stays listed for one more step, because its
-/// limit may change when it is one step old: when a layer's momentum is switched on, the last
-/// gradient from before, whose limit was its rate, gets a larger limit. (The velocity of older
-/// gradients is 0 by then, so their limits do not change.)
+/// within R steps all units have folded a gradient, and a list of R gradients is enough if its
+/// limit is right when it is folded. One limit may change when the gradient is one step old: when a
+/// layer's momentum is switched on, the last gradient from before, whose limit was its rate, gets a
+/// larger limit. (The velocity of older gradients is 0 by then, so their limits do not change.) So
+/// a step's momentum has to be known before its folds; otherwise a gradient stays listed for one
+/// more step, to fold the difference.
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +42,9 @@ namespace pvm::inline v0 {
 /// Engines that update in every step use {1, 1}.
 struct DeferralPlan {
   int period = 16;  ///< R
-  int terms = 17;   ///< L > R, and at least as many steps as the momentum needs to die out
+  /// L, at least as many steps as the momentum needs to die out; and L > R, or L = R where
+  /// `DeferredRates::begin_step` is told the momentum.
+  int terms = 17;
 
   /// The longest list. A momentum that lasts longer is better kept as an array.
   static constexpr int most_terms = 64;
@@ -70,6 +74,13 @@ class DeferredRates {
         folded_(count(plan.terms * plan.period)),
         fold_(count(plan.terms)) {}
 
+  /// Like the function below, for a step that will have `momentum`.
+  void begin_step(std::uint64_t step, float momentum) {
+    for (Term& term : term_) {
+      if (term.momentum != momentum) settle(term, momentum);
+    }
+    begin_step(step);
+  }
   /// Prepares step `step`, in which the units of phase `step % period` fold. Afterwards
   /// `fold(slot)` is the coefficient with which these units add each gradient to Z, and weight()
   /// assumes that they have.

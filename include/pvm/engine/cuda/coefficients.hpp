@@ -67,6 +67,7 @@ class CoefficientTables {
     for (std::size_t i = 0; i <= steps; ++i) {
       const std::uint64_t t = step + i;
       const bool beyond = i == steps;
+      if (!beyond) schedule.begin_step(t);
       for (std::size_t l = 0; l < layers; ++l) {
         const bool repeat = i > 0 && stable_[l] > 2 * (plan_.terms + plan_.period);
         if (!repeat) {
@@ -76,13 +77,12 @@ class CoefficientTables {
         index[i * layers + l] = current[l];
         if (beyond) continue;
         if (learn) {
-          rates_[l].begin_step(t);
+          rates_[l].begin_step(t, schedule.layers()[l].momentum);
           if (!repeat) write_after(l, t);
         }
         if (!repeat) write_folds(l, t, learn, tables + current[l] * stride() + 2 * weights_size());
       }
       if (beyond) break;
-      schedule.begin_step(t);
       for (std::size_t l = 0; l < layers; ++l) {
         const Rates now = schedule.layers()[l];
         const bool same = learn && now == last_[l];

@@ -110,8 +110,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   __device__ void load_first(Weights& next) const;
   /// Loads this warp's first block of W1 into `next`.
   __device__ void load_first_wide(Weights& next) const;
-  /// Prefetches a block of W0 to the L2 cache. `slot` is that of its ChipInput.
-  __device__ void prefetch_block(std::uint32_t slot) const;
+  /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its ChipInput.
+  __device__ void prefetch_block(bool is, std::uint32_t slot) const;
   /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
   /// its low halves and the factors of the fold.
   __device__ void prefetch_wide(const ChipWideBlock& block) const;

@@ -36,11 +36,12 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// The deferral of these engines: blocks fold as late as the list of gradients allows.
+/// The deferral of these engines: blocks fold as late as the list of gradients allows. R = L, as
+/// CoefficientTables know the momentum of a step before its folds.
 template <class Precision, int Hidden>
 constexpr DeferralPlan deferral() {
   using S = Sizes<Precision, Hidden>;
-  return {S::terms - 1, S::terms};
+  return {S::terms, S::terms};
 }
 /// Whether the momentum of an update has died out by the time its gradient leaves the list: whether
 /// it has fallen to 2^-20 of the update for fp32 weights, or to 2^-8 for 16-bit weights. Such

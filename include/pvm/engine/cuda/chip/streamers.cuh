@@ -27,7 +27,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 #pragma unroll 1
   for (;;) {
     reread_thread();
-    for (int k = 1; k < ahead_by && k < my_count(); ++k) prefetch_block(my_inputs()[k].slot);
+    for (int k = 1; k < ahead_by && k < my_count(); ++k) prefetch_block(true, my_inputs()[k].slot);
     wait_gate(gathered, now().frame);
     forward(next);
     named_barrier_arrive(sums_made, all);
@@ -70,14 +70,14 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(We
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
-    std::uint32_t slot) const {
+    bool is, std::uint32_t slot) const {
   // A lane for each line of the tiles, and one for the first line of the chunk, which has the
   // remainder rows of all its blocks, if they are one row each.
   constexpr int lines = S::block_words / line_words;
   const std::uint32_t first = line_of(slot);
   const std::uint32_t line =
       lane() < lines ? first + static_cast<unsigned>(lane()) : first & ~(chunk_lines - 1U);
-  if (lane() <= lines) prefetch_line(a.weights + this->slot_start(line));
+  prefetch_line_if(is && lane() <= lines, a.weights + this->slot_start(line));
 }
 
 template <class Precision, int Hidden>
@@ -108,7 +108,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
   for (int left = count; left > 0; --left, ++inputs) {
     const std::uint32_t here = slot[0];
     const std::uint32_t after = left > 1 ? slot[1] : here;  // the last block is loaded once more
-    if (left > ahead_by) prefetch_block(slot[ahead_by]);
+    prefetch_block(left > ahead_by, slot[ahead_by]);
 #pragma unroll
     for (int i = 0; i < ahead_by; ++i) slot[i] = slot[i + 1];
     slot[ahead_by] = inputs[ahead_by + 1].slot;

@@ -170,7 +170,7 @@ struct View {
   template <int Words>
   __device__ __forceinline__ void prefetch(const std::uint32_t* words) const {
     static_assert(Words <= 32 * line_words);
-    if (lane() * line_words < Words) prefetch_line(words + lane() * line_words);
+    prefetch_line_if(lane() * line_words < Words, words + lane() * line_words);
   }
   /// The outputs y of step t from the one with local number `local` and global number `all` on.
   __device__ __forceinline__ float* outputs_of(unsigned long long t, std::uint32_t local,

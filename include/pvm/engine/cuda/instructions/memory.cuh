@@ -108,6 +108,13 @@ __device__ __forceinline__ void store_with_policy(uint2* p, uint2 v, unsigned lo
 __device__ __forceinline__ void prefetch_line(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
+/// The same if `is`. It is a predicate, not a branch, after which a warp would have to converge.
+__device__ __forceinline__ void prefetch_line_if(bool is, const void* p) {
+  asm volatile(
+      "{\n\t.reg .pred is;\n\tsetp.ne.u32 is, %0, 0;\n\t@is prefetch.global.L2 [%1];\n\t}" ::"r"(
+          is ? 1U : 0U),
+      "l"(p));
+}
 /// Prefetches `bytes` bytes, a multiple of 16, into the L2 cache; called by one thread. Only a
 /// hint: it does nothing before compute capability 9.0.
 __device__ __forceinline__ void prefetch_bulk(const void* p, unsigned int bytes) {

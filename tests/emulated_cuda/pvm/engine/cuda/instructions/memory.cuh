@@ -35,6 +35,7 @@ void store_with_policy(T* p, T v, unsigned long long) {
 }
 
 inline void prefetch_line(const void*) {}
+inline void prefetch_line_if(bool, const void*) {}
 
 /// If the L2 cache has two sides: SMs with odd numbers are on one, and chunks of 4 KB are on
 /// either.
