@@ -271,6 +271,19 @@ T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> valu
 
 // -------------------------------------------------------------- arithmetic
 
+namespace emulated_cuda {
+
+/// Four floats with which the compiler computes at once.
+using Four = float __attribute__((vector_size(16)));
+inline void add(float (&c)[4], Four sums) {
+  Four before;
+  std::memcpy(&before, c, sizeof(before));
+  sums += before;
+  std::memcpy(c, &sums, sizeof(sums));
+}
+
+}  // namespace emulated_cuda
+
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
 inline int __float_as_int(float v) { return std::bit_cast<int>(v); }
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }

@@ -33,86 +33,85 @@ inline void products_end() {}
 
 namespace emulated {
 
-/// The value at (row, column) of an operand whose rows have `RowBytes` bytes, swizzled.
+using emulated_cuda::Four;
+
+/// The address of (row, column) of an operand whose rows have `RowBytes` bytes, swizzled.
 template <int RowBytes>
-std::uint16_t group_value(GroupOperand operand, int row, int column) {
+__attribute__((always_inline)) inline const void* group_address(GroupOperand operand, int row,
+                                                                int column) {
   std::uintptr_t at = operand * 16 + static_cast<std::uintptr_t>(row * RowBytes + column * 2);
   at ^= (at >> 7 & (RowBytes == 128 ? 7U : 3U)) << 4;
-  std::uint16_t value;
-  std::memcpy(&value, reinterpret_cast<const void*>(at), sizeof(value));
-  return value;
+  return reinterpret_cast<const void*>(at);
 }
-/// Adds the calling lane's part of a 64 x 16 by 16 x 56 product. Its warp meets first, because the
-/// whole warp executes the instruction.
+/// Reads the first 16 values of row `row`. Eight of them are not torn apart by the swizzle.
 template <int RowBytes, class Value>
-void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b, Value value) {
-  emulated_cuda::block().meet(full_warp, "wgmma", char{});
-  const auto operand = [&](GroupOperand from, int line, int k) {
-    return value(group_value<RowBytes>(from, line, k));
-  };
-  const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
-  float rows[2][16];
-  for (int i = 0; i < 2; ++i) {
-    for (int k = 0; k < 16; ++k) rows[i][k] = operand(a, warp * 16 + lane / 4 + i * 8, k);
-  }
-  for (int n = 0; n < 7; ++n) {
-    for (int j = 0; j < 2; ++j) {
-      float sums[2] = {};
-      for (int k = 0; k < 16; ++k) {
-        const float column = operand(b, n * 8 + lane % 4 * 2 + j, k);
-        for (int i = 0; i < 2; ++i) sums[i] += rows[i][k] * column;
-      }
-      for (int i = 0; i < 2; ++i) c[n][i * 2 + j] += sums[i];
-    }
+__attribute__((always_inline)) inline void read_line(float (&line)[16], GroupOperand operand,
+                                                     int row, Value value) {
+  for (int first = 0; first < 16; first += 8) {
+    std::uint16_t eight[8];
+    std::memcpy(eight, group_address<RowBytes>(operand, row, first), sizeof(eight));
+    for (int k = 0; k < 8; ++k) line[first + k] = value(eight[k]);
   }
 }
 
-/// The same for 64 x 16 by 16 x 64.
-template <int RowBytes, class Value>
-void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b, Value value) {
+/// The factors of four sums of a lane that are computed together: of two rows with two columns
+/// each.
+inline Four of_rows(float first, float second) { return Four{first, first, second, second}; }
+inline Four of_columns(float first, float second) { return Four{first, second, first, second}; }
+
+/// Adds the calling lane's part of a 64 x 16 by 16 x (Octets * 8) product. Its warp meets first,
+/// because the whole warp executes the instruction.
+template <int RowBytes, int Octets, class Value>
+__attribute__((optimize("O3"))) void multiply_group(float (&c)[Octets][4], GroupOperand a,
+                                                    GroupOperand b, Value value) {
   emulated_cuda::block().meet(full_warp, "wgmma", char{});
   const int warp = thread_number() / 32 % 4, lane = thread_number() % 32;
-  for (int n = 0; n < 8; ++n) {
-    for (int e = 0; e < 4; ++e) {
-      const int row = warp * 16 + lane / 4 + e / 2 * 8, column = n * 8 + lane % 4 * 2 + e % 2;
-      float sum = 0;
-      for (int k = 0; k < 16; ++k) {
-        sum += value(group_value<RowBytes>(a, row, k)) * value(group_value<RowBytes>(b, column, k));
-      }
-      c[n][e] += sum;
-    }
+  float lines[2][16];
+  for (int i = 0; i < 2; ++i) {
+    read_line<RowBytes>(lines[i], a, warp * 16 + lane / 4 + i * 8, value);
+  }
+  Four rows[16];
+  for (int k = 0; k < 16; ++k) rows[k] = of_rows(lines[0][k], lines[1][k]);
+  for (int n = 0; n < Octets; ++n) {
+    for (int j = 0; j < 2; ++j) read_line<RowBytes>(lines[j], b, n * 8 + lane % 4 * 2 + j, value);
+    Four sums = {};
+    for (int k = 0; k < 16; ++k) sums += rows[k] * of_columns(lines[0][k], lines[1][k]);
+    emulated_cuda::add(c[n], sums);
   }
 }
 /// The same for operand A in registers (16 x 16 for each warp) and B of 16 x 32 (up to 128). B
 /// consists of pieces of `RowBytes` / 2 columns, which lie `b >> 48` units of 16 bytes apart.
 template <int RowBytes, int Octets, class Value>
-void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                        bool adds, Value value) {
+__attribute__((optimize("O3"))) void multiply_registers(float (&c)[Octets][4],
+                                                        const std::uint32_t (&a)[4], GroupOperand b,
+                                                        bool adds, Value value) {
   struct Words {
     std::uint32_t word[4];
   } words{{a[0], a[1], a[2], a[3]}};
   const emulated_cuda::Lanes lanes =
       emulated_cuda::block().meet(full_warp, "wgmma of registers", words).lanes;
   const int lane = thread_number() % 32;
-  float rows[2][16];
+  Four rows[16];
   for (int k = 0; k < 16; ++k) {
     std::memcpy(&words, lanes[lane / 4 * 4 + k % 8 / 2], sizeof(words));
-    for (int i = 0; i < 2; ++i) {
-      rows[i][k] = value(static_cast<std::uint16_t>(words.word[k / 8 * 2 + i] >> (k % 2 * 16)));
-    }
+    const auto from = [&](int row) {
+      return value(static_cast<std::uint16_t>(words.word[k / 8 * 2 + row] >> (k % 2 * 16)));
+    };
+    rows[k] = of_rows(from(0), from(1));
   }
   const GroupOperand apart = b >> 48, start = b & 0xffffffffffffU;
   for (int n = 0; n < Octets; ++n) {
-    for (int e = 0; e < 4; ++e) {
-      const int column = n * 8 + lane % 4 * 2 + e % 2;
-      float sum = 0;
-      for (int k = 0; k < 16; ++k) {
-        constexpr int piece = RowBytes / 2;
-        const GroupOperand at = start + static_cast<GroupOperand>(column / piece) * apart;
-        sum += rows[e / 2][k] * value(group_value<RowBytes>(at, k, column % piece));
-      }
-      c[n][e] = adds ? c[n][e] + sum : sum;
+    constexpr int piece = RowBytes / 2;
+    const int column = n * 8 + lane % 4 * 2;
+    const GroupOperand at = start + static_cast<GroupOperand>(column / piece) * apart;
+    Four sums = {};
+    for (int k = 0; k < 16; ++k) {
+      std::uint16_t pair[2];
+      std::memcpy(pair, group_address<RowBytes>(at, k, column % piece), sizeof(pair));
+      sums += rows[k] * of_columns(value(pair[0]), value(pair[1]));
     }
+    if (!adds) std::memset(c[n], 0, sizeof(c[n]));
+    emulated_cuda::add(c[n], sums);
   }
 }
 
@@ -132,7 +131,7 @@ void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
 
 template <int RowBytes>
 void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_square<RowBytes>(c, a, b, [](std::uint16_t v) {
+  emulated::multiply_group<RowBytes>(c, a, b, [](std::uint16_t v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   });
 }
@@ -145,7 +144,7 @@ void multiply_registers_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4],
 }
 template <int RowBytes>
 void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_square<RowBytes>(
+  emulated::multiply_group<RowBytes>(
       c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
 }
 template <int RowBytes, int Octets>

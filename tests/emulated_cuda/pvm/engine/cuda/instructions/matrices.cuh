@@ -20,37 +20,58 @@ namespace pvm::inline v0::detail {
 
 namespace emulated {
 
-/// The word of matrix `matrix` that ldmatrix gives to the calling lane: two 16-bit values, of row
-/// lane / 4 and columns lane % 4 * 2 and the next; with `transposed`, rows and columns change
-/// roles. `lanes`: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8.
-inline std::uint32_t matrix_word(emulated_cuda::Lanes lanes, int matrix, bool transposed) {
-  const int lane = static_cast<int>(emulated_cuda::block().now().lane);
-  const auto half = [&](int row, int column) {
-    const unsigned char* address;
-    std::memcpy(&address, lanes[matrix * 8 + row], sizeof(address));
-    std::uint16_t value;
-    std::memcpy(&value, address + column * 2, 2);
-    return static_cast<std::uint32_t>(value);
-  };
-  const int line = lane / 4, pair = lane % 4 * 2;
-  return transposed ? half(pair, line) | half(pair + 1, line) << 16
-                    : half(line, pair) | half(line, pair + 1) << 16;
+/// ldmatrix of `Count` matrices for all lanes: replaces the addresses that they give, lane l that
+/// of row l % 8 (16 bytes) of matrix l / 8, by the words that they get. A word holds two 16-bit
+/// values, of row lane / 4 and columns lane % 4 * 2 and the next; with `Transposed`, rows and
+/// columns change roles.
+template <int Count, bool Transposed>
+__attribute__((optimize("O3"))) void load_lanes(emulated_cuda::Lanes lanes) {
+  const unsigned char* rows[Count * 8];
+  for (int row = 0; row < Count * 8; ++row) std::memcpy(&rows[row], lanes[row], sizeof(rows[row]));
+  for (int lane = 0; lane < 32; ++lane) {
+    const int line = lane / 4, pair = lane % 4 * 2;
+    for (int matrix = 0; matrix < Count; ++matrix) {
+      const unsigned char* const* at = rows + matrix * 8;
+      unsigned char* word = lanes[lane] + matrix * 4;
+      if (Transposed) {
+        std::memcpy(word, at[pair] + line * 2, 2);
+        std::memcpy(word + 2, at[pair + 1] + line * 2, 2);
+      } else {
+        std::memcpy(word, at[line] + pair * 2, 4);
+      }
+    }
+  }
 }
-/// ldmatrix of `Count` matrices. The second rendezvous keeps every lane from continuing, and so
-/// from changing shared memory, before all lanes have read theirs.
-template <int Count>
-std::array<std::uint32_t, Count> load(const void* row, bool transposed, const char* what) {
+/// The last lane to arrive reads for all: no lane can change shared memory before.
+template <int Count, bool Transposed>
+std::array<std::uint32_t, Count> load(const void* row, const char* what) {
   emulated_cuda::Block& block = emulated_cuda::block();
-  if (static_cast<int>(block.now().lane) < Count * 8 &&
-      reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+  const unsigned lane = block.now().lane;
+  if (lane < Count * 8 && reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
     emulated_cuda::fail("a row of a matrix that is not aligned");
   }
-  const emulated_cuda::Lanes lanes = block.meet(full_warp, what, row).lanes;
+  const emulated_cuda::Lanes lanes =
+      block.meet(full_warp, what, row, load_lanes<Count, Transposed>).lanes;
   std::array<std::uint32_t, Count> out;
-  for (int i = 0; i < Count; ++i)
-    out[static_cast<std::size_t>(i)] = matrix_word(lanes, i, transposed);
-  block.meet(full_warp, what, char{});
+  std::memcpy(out.data(), lanes[lane], sizeof(out));
   return out;
+}
+
+/// What a lane gives to stmatrix of four matrices.
+struct Stored {
+  unsigned char* row;
+  std::uint32_t word[4];
+};
+/// stmatrix for all lanes.
+inline void store_lanes(emulated_cuda::Lanes lanes) {
+  Stored given[32];
+  for (int lane = 0; lane < 32; ++lane) std::memcpy(&given[lane], lanes[lane], sizeof(Stored));
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int pair = 0; pair < 4; ++pair) {
+      const Stored& from = given[lane % 8 * 4 + pair];
+      std::memcpy(given[lane].row + pair * 4, &from.word[lane / 8], 4);
+    }
+  }
 }
 
 /// A lane's fragments of the operands of an mma: 4 words of A, then 2 of B.
@@ -62,8 +83,9 @@ struct Operands {
 /// values.
 template <int Depth, class Value>
 __attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
+  using emulated_cuda::Four;
   constexpr int each = Depth / 8;
-  float a[16][Depth], b[Depth][8], c[16][8] = {};
+  float a[16][Depth], b[Depth][8];
   for (int lane = 0; lane < 32; ++lane) {
     Operands o;
     std::memcpy(&o, lanes[lane], sizeof(o));
@@ -76,62 +98,59 @@ __attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, 
     }
   }
   for (int m = 0; m < 16; ++m) {
+    Four row[2] = {};
     for (int k = 0; k < Depth; ++k) {
-      for (int n = 0; n < 8; ++n) c[m][n] += a[m][k] * b[k][n];
+      for (int half = 0; half < 2; ++half) {
+        Four factors;
+        std::memcpy(&factors, b[k] + half * 4, sizeof(factors));
+        row[half] += a[m][k] * factors;
+      }
     }
-  }
-  for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, t = lane % 4 * 2;
-    const float mine[4] = {c[g][t], c[g][t + 1], c[g + 8][t], c[g + 8][t + 1]};
-    std::memcpy(lanes[lane], mine, sizeof(mine));
+    float c[8];
+    std::memcpy(c, row, sizeof(c));
+    for (int t = 0; t < 4; ++t) std::memcpy(lanes[m % 8 * 4 + t] + m / 8 * 8, c + t * 2, 8);
   }
 }
 inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                      const char* what, void (*finish)(emulated_cuda::Lanes)) {
-  const Operands mine{{a[0], a[1], a[2], a[3], b0, b1}};
+  Operands mine;
+  std::memcpy(mine.word, a, sizeof(a));
+  mine.word[4] = b0;
+  mine.word[5] = b1;
   emulated_cuda::Block& block = emulated_cuda::block();
+  const unsigned lane = block.now().lane;
   const emulated_cuda::Lanes lanes = block.meet(full_warp, what, mine, finish).lanes;
-  float sums[4];
-  std::memcpy(sums, lanes[block.now().lane], sizeof(sums));
-  for (int i = 0; i < 4; ++i) c[i] += sums[i];
+  emulated_cuda::Four sums;
+  std::memcpy(&sums, lanes[lane], sizeof(sums));
+  emulated_cuda::add(c, sums);
 }
 
 }  // namespace emulated
 
 inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
-  const auto words = emulated::load<4>(row, false, "ldmatrix.x4");
+  const auto words = emulated::load<4, false>(row, "ldmatrix.x4");
   for (std::size_t i = 0; i < 4; ++i) r[i] = words[i];
 }
 inline void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) {
-  const auto words = emulated::load<4>(row, true, "ldmatrix.x4.trans");
+  const auto words = emulated::load<4, true>(row, "ldmatrix.x4.trans");
   for (std::size_t i = 0; i < 4; ++i) r[i] = words[i];
 }
 inline void load_two_matrices(std::uint32_t& r0, std::uint32_t& r1, const void* row) {
-  const auto words = emulated::load<2>(row, false, "ldmatrix.x2");
+  const auto words = emulated::load<2, false>(row, "ldmatrix.x2");
   r0 = words[0];
   r1 = words[1];
 }
 inline void load_two_matrices_transposed(std::uint32_t& r0, std::uint32_t& r1, const void* row) {
-  const auto words = emulated::load<2>(row, true, "ldmatrix.x2.trans");
+  const auto words = emulated::load<2, true>(row, "ldmatrix.x2.trans");
   r0 = words[0];
   r1 = words[1];
 }
 inline void store_matrices(void* row, const std::uint32_t (&r)[4]) {
-  struct Given {
-    void* row;
-    std::uint32_t word[4];
-  } given{row, {r[0], r[1], r[2], r[3]}};
-  emulated_cuda::Block& block = emulated_cuda::block();
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
     emulated_cuda::fail("a row of a matrix that is not aligned");
   }
-  const emulated_cuda::Lanes lanes = block.meet(emulated::full_warp, "stmatrix.x4", given).lanes;
-  const unsigned lane = block.now().lane;
-  for (unsigned pair = 0; pair < 4; ++pair) {
-    std::memcpy(&given, lanes[lane % 8 * 4 + pair], sizeof(given));
-    std::memcpy(static_cast<unsigned char*>(row) + pair * 4, &given.word[lane / 8], 4);
-  }
-  block.meet(emulated::full_warp, "stmatrix.x4", char{});
+  const emulated::Stored given{static_cast<unsigned char*>(row), {r[0], r[1], r[2], r[3]}};
+  emulated_cuda::block().meet(emulated::full_warp, "stmatrix.x4", given, emulated::store_lanes);
 }
 inline std::uint32_t transpose(std::uint32_t v) {
   emulated_cuda::Block& block = emulated_cuda::block();
