@@ -11,10 +11,11 @@
 ///
 /// Waiting works without locks, since only one fiber of a block runs at a time: a waiting thread is
 /// put into the list of what it waits for (Block::waiting_ for __syncthreads, NamedBarrier,
-/// WarpRendezvous for instructions of a whole warp), and back into Block::ready_ by the thread that
-/// arrives last.
+/// WarpRendezvous for instructions of a whole warp, Sleepers for an mbarrier), and back into
+/// Block::ready_ by the thread that arrives last.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -25,6 +26,7 @@
 #include <mutex>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "fiber.hpp"
@@ -53,25 +55,32 @@ class EventCounter {
     static EventCounter it;
     return it;
   }
-  void happened() {
-    {
-      const std::lock_guard lock(mutex_);
-      ++count_;
-    }
+  void happened() { ++count_; }
+  /// Wakes the blocks that sleep, if something has happened. Not part of `happened`, because most
+  /// events come in bursts, and each would wake blocks in vain.
+  void announce() {
+    const unsigned count = count_;
+    if (announced_.exchange(count) == count || sleepers_ == 0) return;
+    // A block that has seen an older count is asleep once this lock is free, and can be woken.
+    { const std::lock_guard lock(mutex_); }
     changed_.notify_all();
   }
   /// Sleeps while the count is `seen`, for at most 1 ms, because memory may also change by stores
-  /// that are not counted. Returns the count.
+  /// that are not counted, and not all events are announced at once. Returns the count.
   unsigned wait(unsigned seen) {
+    announce();
+    if (const unsigned count = count_; count != seen) return count;
     std::unique_lock lock(mutex_);
+    ++sleepers_;
     changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return count_ != seen; });
+    --sleepers_;
     return count_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  unsigned count_ = 0;
+  std::atomic<unsigned> count_ = 0, announced_ = 0, sleepers_ = 0;
 };
 
 /// The random decisions that PVM_EMULATION_SEED asks for. Without it nothing is random: `coin` is
@@ -131,13 +140,68 @@ struct BulkCopy {
 
 struct Warp;
 
-struct Thread {
+/// What a switch to a thread needs lies in one cache line.
+struct alignas(64) Thread {
   Fiber fiber;
-  Index index;
-  unsigned number = 0, lane = 0;
+  Thread* next = nullptr;  ///< in the list that the thread is in
   Warp* warp = nullptr;
-  std::vector<Copy> copies;  ///< in flight
+  unsigned number = 0, lane = 0;
+  Index index;
   std::uint32_t group = 0;   ///< number of the open commit group of copies
+  std::vector<Copy> copies;  ///< in flight
+};
+
+/// Threads that wait for something, or that can run, in order. A thread is in one list at most.
+class ThreadList {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  void clear() noexcept { *this = {}; }
+  void push_back(Thread* t) {
+    t->next = nullptr;
+    (size_ == 0 ? first_ : last_->next) = t;
+    last_ = t;
+    ++size_;
+  }
+  Thread* pop() {
+    Thread* t = first_;
+    first_ = t->next;
+    --size_;
+    return t;
+  }
+  /// Moves all threads of `other` to the end, or to the beginning.
+  void append(ThreadList& other) {
+    if (other.empty()) return;
+    (size_ == 0 ? first_ : last_->next) = other.first_;
+    last_ = other.last_;
+    size_ += std::exchange(other.size_, 0);
+  }
+  void prepend(ThreadList& other) {
+    if (other.empty()) return;
+    other.append(*this);
+    std::swap(*this, other);
+  }
+  /// Removes the first thread for which `may_run` is true, or the first of all if there is none.
+  template <class MayRun>
+  Thread* pop(MayRun may_run) {
+    for (std::size_t i = size_; i > 0; --i) {
+      Thread* t = pop();
+      if (may_run(*t)) return t;
+      push_back(t);
+    }
+    return pop();
+  }
+  void shuffle(RandomOrder& order) {
+    if (!order.is_random()) return;
+    std::vector<Thread*> threads;
+    while (!empty()) threads.push_back(pop());
+    order.shuffle(threads);
+    for (Thread* t : threads) push_back(t);
+  }
+
+ private:
+  Thread *first_ = nullptr, *last_ = nullptr;  // valid if size_ > 0
+  std::size_t size_ = 0;
 };
 
 /// The data of a warp's lanes in a rendezvous: 32 bytes for each of 32 lanes.
@@ -152,7 +216,7 @@ struct WarpRendezvous {
   unsigned mask = ~0U, arrived = 0, turn = 0;  ///< turn: index of the buffer in use
   const char* what = nullptr;                  ///< name of the instruction
   void (*finish)(Lanes) = nullptr;
-  std::vector<Thread*> waiting;
+  ThreadList waiting;
   alignas(32) unsigned char lanes[2][32][32];
   unsigned participants[2] = {};  ///< mask of the lanes that took part; they may have ended since
 };
@@ -181,46 +245,6 @@ struct Warp {
     what(all);
     for (auto& m : some) what(*m);
   }
-};
-
-/// The threads that can run, in a ring buffer; the first one runs next.
-class ReadyQueue {
- public:
-  void reset(std::size_t threads) {
-    ring_.resize(threads + 1);
-    first_ = size_ = 0;
-  }
-  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  void push_back(Thread* t) {
-    const std::size_t at = first_ + size_;
-    ring_[at < ring_.size() ? at : at - ring_.size()] = t;
-    ++size_;
-  }
-  void push_front(Thread* t) {
-    first_ = (first_ == 0 ? ring_.size() : first_) - 1;
-    ring_[first_] = t;
-    ++size_;
-  }
-  Thread* pop() {
-    Thread* t = ring_[first_];
-    if (++first_ == ring_.size()) first_ = 0;
-    --size_;
-    return t;
-  }
-  /// Removes the first thread for which `may_run` is true, or the first of all if there is none.
-  template <class MayRun>
-  Thread* pop(MayRun may_run) {
-    for (std::size_t i = 0; i < size_; ++i) {
-      Thread* t = pop();
-      if (may_run(*t)) return t;
-      push_back(t);
-    }
-    return pop();
-  }
-
- private:
-  std::vector<Thread*> ring_;
-  std::size_t first_ = 0, size_ = 0;
 };
 
 class Block {
@@ -255,15 +279,14 @@ class Block {
     waiting_.clear();
     for (NamedBarrier& barrier : named_) barrier = {};
     bulk_.clear();
+    sleepers_.clear();
     std::memset(shared_, 0xff, shared_bytes_ + guard);
-    ready_.reset(count_);
-    std::vector<Thread*> threads(count_);
-    for (unsigned i = 0; i < count_; ++i) threads[i] = &prepare(i);
+    ready_.clear();
+    for (unsigned i = 0; i < count_; ++i) ready_.push_back(&prepare(i));
+    ready_.shuffle(order_);
     for (Warp& warp : warps_) {
       warp.each_rendezvous([](WarpRendezvous& m) { m.arrived = 0, m.waiting.clear(); });
     }
-    order_.shuffle(threads);
-    for (Thread* t : threads) ready_.push_back(t);
     running = this;
     blockIdx = block;
     blockDim = threads_;
@@ -311,9 +334,7 @@ class Block {
     ++barrier.arrived;
     if (waits) barrier.waiting.push_back(now_);
     if (barrier.arrived == threads) {
-      order_.shuffle(barrier.waiting);
-      for (Thread* t : barrier.waiting) ready_.push_back(t);
-      barrier.waiting.clear();
+      make_ready(barrier.waiting);
       barrier.has_arrived.assign(list_.size(), false);
       barrier.arrived = 0;
     }
@@ -355,16 +376,36 @@ class Block {
     return {lanes, m.participants[turn]};
   }
 
-  /// Called by loops that poll memory: lets other threads run.
+  /// Called by loops that poll memory: lets other threads run. Lets other blocks run, too, if all
+  /// threads that can run have polled three times since one last became ready, and then after every
+  /// second time.
   void poll() {
     order_.note_poll();
+    const std::size_t others = ready_.size();
+    if (!alone_ && ++polls_ > 3 * others) {
+      polls_ -= std::min(polls_, 2 * others + 1);
+      seen_ = EventCounter::get().wait(seen_);
+    }
     if (!ready_.empty()) {
       ready_.push_back(now_);
       next();
-    } else if (alone_) {
-      if (++idle_ > 1000) fail("a block waits for another one in a launch that is not cooperative");
-    } else {
-      seen_ = EventCounter::get().wait(seen_);
+    } else if (alone_ && ++idle_ > 1000) {
+      fail("a block waits for another one in a launch that is not cooperative");
+    }
+  }
+
+  /// Suspends the running thread until another one calls `wake` with the same address, which is
+  /// that of an mbarrier.
+  void sleep(const void* barrier) {
+    const auto same = [&](const Sleepers& s) { return s.barrier == barrier; };
+    auto found = std::find_if(sleepers_.begin(), sleepers_.end(), same);
+    if (found == sleepers_.end()) found = sleepers_.insert(found, {barrier, {}});
+    found->threads.push_back(now_);
+    next();
+  }
+  void wake(const void* barrier) {
+    for (Sleepers& s : sleepers_) {
+      if (s.barrier == barrier) make_ready(s.threads);
     }
   }
 
@@ -388,7 +429,11 @@ class Block {
   struct NamedBarrier {
     int threads = 0, arrived = 0;   ///< threads expected, and threads that have arrived
     std::vector<bool> has_arrived;  ///< by thread of the block: it has arrived
-    std::vector<Thread*> waiting;   ///< arrived threads that wait
+    ThreadList waiting;             ///< arrived threads that wait
+  };
+  struct Sleepers {
+    const void* barrier;
+    ThreadList threads;
   };
 
   Thread& prepare(unsigned i) {
@@ -412,6 +457,7 @@ class Block {
   void end_thread() {
     --live_;
     warp().live &= ~(1U << now_->lane);
+    EventCounter::get().announce();
     if (live_ == 0) now_->fiber.switch_to(home_);
     if (!waiting_.empty() && waiting_.size() == live_) open_barrier();
     warp().each_rendezvous([&](WarpRendezvous& m) {
@@ -424,9 +470,14 @@ class Block {
     barrier_result_[barrier_turn_ & 1U] = barrier_count_;
     ++barrier_turn_;
     barrier_count_ = 0;
-    order_.shuffle(waiting_);
-    for (Thread* t : waiting_) ready_.push_back(t);
-    waiting_.clear();
+    make_ready(waiting_);
+  }
+
+  void make_ready(ThreadList& threads) {
+    polls_ = 0;
+    EventCounter::get().announce();
+    threads.shuffle(order_);
+    ready_.append(threads);
   }
 
   /// All lanes have arrived at the rendezvous: completes it and makes them ready.
@@ -435,12 +486,9 @@ class Block {
     m.participants[m.turn] = m.arrived;
     m.arrived = 0;
     m.turn ^= 1U;
-    if (order_.is_random()) order_.shuffle(m.waiting);
-    const bool later = order_.is_random() && order_.coin();
-    for (auto t = m.waiting.rbegin(); t != m.waiting.rend(); ++t) {
-      later ? ready_.push_back(*t) : ready_.push_front(*t);
-    }
-    m.waiting.clear();
+    m.waiting.shuffle(order_);
+    polls_ = 0;
+    order_.coin() ? ready_.append(m.waiting) : ready_.prepend(m.waiting);
   }
 
   /// The next thread in random mode: not one of the slowest warp, if possible.
@@ -473,10 +521,12 @@ class Block {
   const void* arguments_ = nullptr;
   Fiber home_;
   Thread* now_ = nullptr;
-  ReadyQueue ready_;
-  unsigned live_ = 0;             ///< threads that have not ended
-  unsigned idle_ = 0, seen_ = 0;  ///< fruitless polls in a row; the latest count of EventCounter
-  std::vector<Thread*> waiting_;  ///< at __syncthreads
+  ThreadList ready_;
+  unsigned live_ = 0;               ///< threads that have not ended
+  unsigned idle_ = 0, seen_ = 0;    ///< fruitless polls in a row; the latest count of EventCounter
+  std::size_t polls_ = 0;           ///< since a thread last became ready
+  ThreadList waiting_;              ///< at __syncthreads
+  std::vector<Sleepers> sleepers_;  ///< at mbarriers
   NamedBarrier named_[named_count];
   unsigned barrier_turn_ = 0, barrier_count_ = 0, barrier_result_[2] = {};
   std::vector<BulkCopy> bulk_;

@@ -77,10 +77,13 @@ struct BarrierState {
 };
 static_assert(sizeof(BarrierState) == sizeof(MBarrier));
 
+/// Changes a barrier, and wakes the threads that wait for it if only bytes are missing now, since
+/// these arrive when a thread asks for them.
 template <class Change>
 BarrierState change(MBarrier* barrier, Change&& change) {
   auto state = std::bit_cast<BarrierState>(*barrier);
   change(state);
+  if (state.missing == 0) emulated_cuda::block().wake(barrier);
   if (state.missing == 0 && state.bytes == 0) {
     state.parity ^= 1U;
     state.missing = state.arrivals;
@@ -111,11 +114,12 @@ inline void mbarrier_arrive_after_copies(MBarrier* barrier) {
 inline void mbarrier_wait(MBarrier* barrier, unsigned int parity) {
   emulated_cuda::Block& block = emulated_cuda::block();
   for (;;) {
-    const std::uint32_t arrived = block.bulk_arrive(barrier);
-    const auto state = emulated::change(
-        barrier, [&](emulated::BarrierState& s) { s.bytes = (s.bytes - arrived) & 0x7fffffffU; });
-    if (state.parity != parity) return;
-    block.poll();
+    if (const std::uint32_t arrived = block.bulk_arrive(barrier); arrived != 0) {
+      emulated::change(
+          barrier, [&](emulated::BarrierState& s) { s.bytes = (s.bytes - arrived) & 0x7fffffffU; });
+    }
+    if (std::bit_cast<emulated::BarrierState>(*barrier).parity != parity) return;
+    block.sleep(barrier);
   }
 }
 inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes,
@@ -124,7 +128,9 @@ inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes
       reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
     emulated_cuda::fail("a bulk copy that is not aligned to 16 bytes");
   }
-  emulated_cuda::block().bulk_copy({shared, global, bytes, barrier});
+  emulated_cuda::Block& block = emulated_cuda::block();
+  block.bulk_copy({shared, global, bytes, barrier});
+  block.wake(barrier);
 }
 
 inline void copy_bulk_async(void* shared, const void* global, unsigned int bytes, MBarrier* barrier,
