@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/engine/cuda/coefficients.hpp>
+#include <pvm/model/schedule.hpp>
+#include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>
 
 #include "catch.hpp"
@@ -142,6 +145,35 @@ TEST_CASE("a list as long as the period needs to know the momentum before folds"
     INFO("from another plan at step " << step);
     CHECK(distance(0.1, {16, 17}, step, {13, 13}, -1, true) < bound);
     CHECK(distance(0.1, {13, 13}, step, {16, 17}, -1, true) < bound);
+  }
+}
+
+TEST_CASE("steps that share a table have the coefficients of their own", "[deferred]") {
+  pvm::Spec spec;
+  spec.layer_shapes.assign(2, 1);
+  spec.momentum = 0.2;
+  spec.initial_learning_rate = 0.01;
+  spec.final_learning_rate = 0.003;
+  spec.delay_final_learning_rate = 20;   // layer 1 has a rate from here on,
+  spec.delay_each_layer_learning = 200;  // and a momentum from here on
+  constexpr std::size_t layers = 2, steps = 256;
+  for (const pvm::DeferralPlan plan : {pvm::DeferralPlan{13, 13}, {15, 16}}) {
+    pvm::detail::CoefficientTables whole(layers, plan, 1), single(layers, plan, 1);
+    pvm::RateSchedule schedule(spec), same(spec);
+    std::vector<std::uint32_t> index((steps + 1) * layers), numbers(2 * layers);
+    std::vector<float> tables(index.size() * whole.stride());
+    const std::size_t used = whole.write(0, steps, true, schedule, index.data(), tables.data());
+    CHECK(used < index.size() / 2);
+    for (std::size_t t = 0; t < steps; ++t) {
+      std::vector<float> own(numbers.size() * single.stride());
+      single.write(t, 1, true, same, numbers.data(), own.data());
+      for (std::size_t l = 0; l < layers; ++l) {
+        INFO("folds every " << plan.period << " steps, step " << t << ", layer " << l);
+        const auto stride = static_cast<std::ptrdiff_t>(whole.stride());
+        const auto shared = tables.cbegin() + index[t * layers + l] * stride;
+        CHECK(std::equal(shared, shared + stride, own.cbegin() + numbers[l] * stride));
+      }
+    }
   }
 }
 

@@ -69,7 +69,9 @@ class CoefficientTables {
       const bool beyond = i == steps;
       if (!beyond) schedule.begin_step(t);
       for (std::size_t l = 0; l < layers; ++l) {
-        const bool repeat = i > 0 && stable_[l] > 2 * (plan_.terms + plan_.period);
+        // New rates count from the next step on, but a new momentum in this step's folds already.
+        const bool repeat = i > 0 && stable_[l] > 2 * (plan_.terms + plan_.period) &&
+                            schedule.layers()[l].momentum == last_[l].momentum;
         if (!repeat) {
           current[l] = static_cast<std::uint32_t>(used++);
           write_weights(l, t, tables + current[l] * stride());
