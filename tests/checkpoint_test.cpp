@@ -102,6 +102,23 @@ TEST_CASE("A checkpoint is read back as it was written", "[checkpoint]") {
   CHECK(names_in(dir.path()).size() == 2);
 }
 
+TEST_CASE("The coefficients of W1 are read back where it has a plan of its own", "[checkpoint]") {
+  const TempDir dir;
+  write_trained(dir / "a.safetensors");
+  auto checkpoint = io::load_checkpoint(dir / "a.safetensors");
+  CHECK_FALSE(checkpoint.state.plan1.has_value());
+  checkpoint.state.plan1 = pvm::DeferralPlan{2, 3};
+  checkpoint.state.coefficients1 = {0.5, 0.25, 0.125};
+  io::save_checkpoint(dir / "b.safetensors", checkpoint);
+  const auto read = io::load_checkpoint(dir / "b.safetensors");
+  CHECK(read.state.plan1 == checkpoint.state.plan1);
+  CHECK(read.state.coefficients1 == checkpoint.state.coefficients1);
+  std::string other = read_file(dir / "b.safetensors");
+  other[other.find("coefficients1")] = 'X';
+  write_file(dir / "c.safetensors", other);
+  CHECK(contains(error_of([&] { io::load_checkpoint(dir / "c.safetensors"); }), "no tensor"));
+}
+
 TEST_CASE("Tensors start at multiples of their size", "[checkpoint]") {
   const TempDir dir;
   write_trained(dir / "a.safetensors");

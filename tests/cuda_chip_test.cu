@@ -197,8 +197,8 @@ TEST_CASE("chip: packed tiles are the tiles") {
 template <class Precision, class Visit>
 void each_slot(const pvm::Spec& spec, const chip::Sides& sides, Visit visit) {
   using S = chip::Sizes<Precision, 49, chip::Home::memory>;
-  chip::Plan<Precision, 49, chip::Home::memory> plan(
-      pvm::make_connectome(spec), chip::deferral<Precision, 49>(), 3, std::size_t{227} << 10);
+  chip::Plan<Precision, 49, chip::Home::memory> plan(pvm::make_connectome(spec), 3,
+                                                     std::size_t{227} << 10);
   REQUIRE(sides.of_programs.size() == plan.program_blocks.size());
   REQUIRE(plan.slot_pairs(sides).end <= sides.of_pairs.size());
   plan.place_in_slots(sides);

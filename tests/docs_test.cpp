@@ -270,8 +270,7 @@ template <class Precision>
 std::vector<pvm::detail::chip::ChipUnit> streamed_units(const char* name) {
   namespace chip = pvm::detail::chip;
   const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-  const chip::Plan<Precision, 49, chip::Home::memory> plan(net, chip::deferral<Precision, 49>(),
-                                                           132, std::size_t{227} << 10);
+  const chip::Plan<Precision, 49, chip::Home::memory> plan(net, 132, std::size_t{227} << 10);
   std::vector<chip::ChipUnit> units;
   for (const std::uint32_t start : plan.program_start) {
     chip::ChipProgram program;
@@ -294,10 +293,10 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
     });
     return std::pair{static_cast<std::size_t>(there), units.size()};
   };
-  CHECK(text.find("for 1,476 of the 1,497 units of `large` in 16 bits and for 1,147 in fp32") !=
+  CHECK(text.find("for 1,432 of the 1,497 units of `large` in 16 bits and for 1,147 in fp32") !=
         std::string::npos);
   CHECK(count.operator()<pvm::bf16>("large.json") ==
-        std::pair<std::size_t, std::size_t>{1476, 1497});
+        std::pair<std::size_t, std::size_t>{1432, 1497});
   CHECK(count.operator()<pvm::fp32>("large.json").first == 1147);
   for (const char* name : {"med.json", "very_deep.json"}) {
     const auto [there, units] = count.operator()<pvm::bf16>(name);
@@ -313,7 +312,7 @@ TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[do
   std::ostringstream sentence;
   sentence.precision(2);
   sentence << "In `large` that is a unit in " << phases / static_cast<double>(units.size())
-           << " of " << chip::deferral<pvm::bf16, 49>().period << " steps.";
+           << " of " << chip::Sizes<pvm::bf16, 49, chip::Home::memory>::period << " steps.";
   INFO(sentence.str());
   CHECK(text_of(root / "docs/performance-chip.md").find(sentence.str()) != std::string::npos);
 }
@@ -321,12 +320,11 @@ TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[do
 TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   namespace chip = pvm::detail::chip;
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
-  const auto deferral = chip::deferral<pvm::bf16, 49>();
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
   constexpr std::size_t shared = std::size_t{227} << 10;
   const auto net = pvm::make_connectome(spec);
-  const chip::Plan<pvm::bf16, 49> plan(net, deferral, 132, shared);
-  const chip::Plan<pvm::fp32, 49> whole(net, chip::deferral<pvm::fp32, 49>(), 132, shared);
+  const chip::Plan<pvm::bf16, 49> plan(net, 132, shared);
+  const chip::Plan<pvm::fp32, 49> whole(net, 132, shared);
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);
@@ -345,7 +343,7 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   has(plan.blocks);
   // Of each word the low halves are read and written: eight bytes.
   const double megabytes =
-      8e-6 * static_cast<double>(plan.weight_words()) / static_cast<double>(deferral.period);
+      8e-6 * static_cast<double>(plan.weight_words()) / chip::Sizes<pvm::bf16, 49>::period;
   std::ostringstream moved;
   moved.precision(1);
   moved << std::fixed << megabytes << " MB";

@@ -185,6 +185,7 @@ void restored_runs_continue() {
       CHECK(b.folded == a.folded);
       CHECK(b.dweights == a.dweights);
       CHECK(b.coefficients == a.coefficients);
+      CHECK(b.coefficients1 == a.coefficients1);
       CHECK(b.hidden == a.hidden);
       CHECK(b.squeezed == a.squeezed);
       CHECK(b.frames == a.frames);

@@ -146,6 +146,13 @@ TEST_CASE("impossible states and batches are refused", "[host]") {
   state.plan.terms = 1 << 30;
   CHECK_THROWS_AS(engine.restore(state), pvm::Error);
   state = engine.save();
+  state.plan1 = pvm::DeferralPlan{2, 3};
+  CHECK_THROWS_AS(engine.restore(state), pvm::Error);
+  state.coefficients1.resize(spec.layer_shapes.size() * state.plan1->saved_numbers());
+  CHECK_NOTHROW(engine.restore(state));
+  state.plan1->terms = state.plan.terms + 1;  // its list is longer than W0's
+  CHECK_THROWS_AS(engine.restore(state), pvm::Error);
+  state = engine.save();
   state.batch = 2;
   CHECK_THROWS_AS(engine.restore(state), pvm::Error);
 }

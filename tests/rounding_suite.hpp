@@ -157,6 +157,7 @@ inline void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
   CHECK(a.folded == b.folded);
   CHECK(a.dweights == b.dweights);
   CHECK(a.coefficients == b.coefficients);
+  CHECK(a.coefficients1 == b.coefficients1);
   CHECK(a.hidden == b.hidden);
   CHECK(a.squeezed == b.squeezed);
   CHECK(a.frames == b.frames);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -87,17 +88,30 @@ struct EngineState {
   std::string layout;                ///< order of folding; the same one continues bit by bit
   DeferralPlan plan;                 ///< under which the following members were made
   std::vector<double> coefficients;  ///< DeferredRates::save() of all layers, one after the other
-  std::vector<float> folded;         ///< Z, reference order
-  std::vector<float> dweights;       ///< dW if there is a momentum array, or a rule's arrays
-  std::vector<float> hidden;         ///< h          [terms + 4][batch][units][hidden]
-  std::vector<float> squeezed;       ///< c(h)       [terms + 4][batch][units][hidden]
-  std::vector<float> frames;         ///< c(pixel)   [terms + 4][batch][side][side][channels]
-  std::vector<float> outputs;        ///< y          [2][batch][outputs]
+  /// The same for W1, where its updates have a plan of their own, with at most as many terms.
+  std::optional<DeferralPlan> plan1;
+  std::vector<double> coefficients1;
+  std::vector<float> folded;            ///< Z, reference order
+  std::vector<float> dweights;          ///< dW if there is a momentum array, or a rule's arrays
+  std::vector<float> hidden;            ///< h          [terms + 4][batch][units][hidden]
+  std::vector<float> squeezed;          ///< c(h)       [terms + 4][batch][units][hidden]
+  std::vector<float> frames;            ///< c(pixel)   [terms + 4][batch][side][side][channels]
+  std::vector<float> outputs;           ///< y          [2][batch][outputs]
   std::vector<float> hidden_gradients;  ///< d0         [terms][batch][units][hidden]
   std::vector<float> output_gradients;  ///< d1         [terms][batch][outputs]
 
   [[nodiscard]] bool resumable() const noexcept { return !folded.empty(); }
+  [[nodiscard]] DeferralPlans plans() const { return {plan, plan1.value_or(plan)}; }
 };
+
+namespace detail {
+
+/// Whether a run can have the plans of `state`, with at most `most` terms.
+inline bool possible_plans(const EngineState& state, int most) {
+  return state.plan.possible(most) && (!state.plan1 || state.plan1->possible(state.plan.terms));
+}
+
+}  // namespace detail
 
 /// Options of an engine that do not belong to the model.
 struct EngineOptions {

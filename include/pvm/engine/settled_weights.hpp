@@ -53,17 +53,22 @@ class ListedGradients {
     }
   }
 
-  /// Adds factor * (the gradient of unit u, `age` and sequence b) to `weights`, in reference order.
+  /// Adds the gradient of unit u, `age` and sequence b to `weights`, in reference order: that of W0
+  /// times `factor0`, that of W1 times `factor1`.
   void add_to(std::span<float> weights, std::size_t u, std::size_t age, std::size_t b,
-              float factor) {
+              float factor0, float factor1) {
     const Unit& unit = net_.units[u];
     const std::size_t row = age * batch_ + b;
-    const float* d0 = state_.hidden_gradients.data() + (row * net_.units.size() + u) * hidden_;
-    gather_input(u, age, b);
-    add_product(weights.data() + unit.w0, d0, hidden_, factor);
-    const float* d1 = state_.output_gradients.data() + row * outputs_ + output_start_[u];
-    gather_representation(u, age, b);
-    add_product(weights.data() + unit.w1, d1, count(unit.outputs), factor);
+    if (factor0 != 0.0F) {
+      const float* d0 = state_.hidden_gradients.data() + (row * net_.units.size() + u) * hidden_;
+      gather_input(u, age, b);
+      add_product(weights.data() + unit.w0, d0, hidden_, factor0);
+    }
+    if (factor1 != 0.0F) {
+      const float* d1 = state_.output_gradients.data() + row * outputs_ + output_start_[u];
+      gather_representation(u, age, b);
+      add_product(weights.data() + unit.w1, d1, count(unit.outputs), factor1);
+    }
   }
 
  private:
@@ -119,24 +124,30 @@ class ListedGradients {
 };
 
 /// W of `state`, to which the listed gradients are added with their outstanding coefficients (see
-/// DeferredRates::outstanding). An engine that continues under its own `plan` starts with these
+/// DeferredRates::outstanding). An engine that continues under its own `plans` starts with these
 /// weights. `share`: weight of one sequence's gradient in the update.
 inline std::vector<float> settled_weights(const EngineState& state, const Spec& spec,
-                                          const Connectome& net, float share, DeferralPlan plan) {
+                                          const Connectome& net, float share,
+                                          const DeferralPlans& plans) {
   std::vector<float> weights = state.weights;
   ListedGradients gradients(state, spec, net);
   const std::size_t layers = state.rates.size(), each = state.coefficients.size() / layers;
   const std::vector<float> momenta = next_momenta(spec, state.step);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(layer * each);
-    const std::vector<float> gains =
-        DeferredRates::outstanding({from, from + static_cast<std::ptrdiff_t>(each)}, state.plan,
-                                   state.step, plan, momenta[layer]);
-    for (std::size_t age = 0; age < gains.size(); ++age) {
-      if (gains[age] == 0.0F) continue;
+    // Both matrices' coefficients are made of the same rates, so those of W0 serve for W1, too.
+    const std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
+    const auto gains_of = [&](DeferralPlan next, int listed) {
+      return DeferredRates::outstanding(saved, state.plan, state.step, next, momenta[layer],
+                                        listed);
+    };
+    const std::vector<float> gains0 = gains_of(plans.w0, state.plan.terms);
+    const std::vector<float> gains1 = gains_of(plans.w1, state.plans().w1.terms);
+    for (std::size_t age = 0; age < gains0.size(); ++age) {
+      if (gains0[age] == 0.0F && gains1[age] == 0.0F) continue;
       for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {
         for (std::size_t b = 0; b < static_cast<std::size_t>(state.batch); ++b) {
-          gradients.add_to(weights, u, age, b, share * gains[age]);
+          gradients.add_to(weights, u, age, b, share * gains0[age], share * gains1[age]);
         }
       }
     }

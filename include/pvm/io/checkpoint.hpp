@@ -102,7 +102,8 @@ inline std::string not_finite_in(const EngineState& state) {
     return std::isfinite(layer.learning_rate) && std::isfinite(layer.momentum);
   });
   if (!rates) return "rates";
-  return all_finite(state.coefficients) ? "" : "coefficients";
+  const bool coefficients = all_finite(state.coefficients) && all_finite(state.coefficients1);
+  return coefficients ? "" : "coefficients";
 }
 
 /// The name of the published spec that has `weights` weights, or empty: to guess in an error
@@ -263,6 +264,10 @@ inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
     state.rates.push_back({rates[i], rates[i + 1]});
   }
   state.coefficients = file.read<double>("coefficients");
+  if (file.metadata().contains("terms1")) {
+    state.plan1 = {parse_number<int>(file, "period1"), parse_number<int>(file, "terms1")};
+    state.coefficients1 = file.read<double>("coefficients1");
+  }
   for (const auto& [name, values] : resumable_arrays(state)) *values = file.read<float>(name);
   if (file.has("dweights")) state.dweights = file.read<float>("dweights");
   if (!state.resumable()) file.refuse("its tensor 'folded' is empty; continue from another file");
@@ -403,20 +408,25 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
   for (const StreamState& stream : checkpoint.streams) sources.push_back(stream.source);
   constexpr auto replace = nlohmann::json::error_handler_t::replace;
   const EngineState& state = checkpoint.state;
-  return {{"format", std::string(checkpoint_format)},
-          {"format_version", std::string(checkpoint_version)},
-          {"pvm_version", version_text()},
-          {"name", checkpoint.spec.name},
-          {"spec", to_json_text(checkpoint.spec)},
-          {"step", std::to_string(state.step)},
-          {"batch", std::to_string(state.batch)},
-          {"precision", checkpoint.precision},
-          {"reduce", checkpoint.reduce == Reduce::sum ? "sum" : "mean"},
-          {"seed", std::to_string(checkpoint.seed)},
-          {"engine", state.layout},
-          {"period", std::to_string(state.plan.period)},
-          {"terms", std::to_string(state.plan.terms)},
-          {"sources", sources.dump(-1, ' ', false, replace)}};
+  Metadata all = {{"format", std::string(checkpoint_format)},
+                  {"format_version", std::string(checkpoint_version)},
+                  {"pvm_version", version_text()},
+                  {"name", checkpoint.spec.name},
+                  {"spec", to_json_text(checkpoint.spec)},
+                  {"step", std::to_string(state.step)},
+                  {"batch", std::to_string(state.batch)},
+                  {"precision", checkpoint.precision},
+                  {"reduce", checkpoint.reduce == Reduce::sum ? "sum" : "mean"},
+                  {"seed", std::to_string(checkpoint.seed)},
+                  {"engine", state.layout},
+                  {"period", std::to_string(state.plan.period)},
+                  {"terms", std::to_string(state.plan.terms)},
+                  {"sources", sources.dump(-1, ' ', false, replace)}};
+  if (state.plan1) {
+    all["period1"] = std::to_string(state.plan1->period);
+    all["terms1"] = std::to_string(state.plan1->terms);
+  }
+  return all;
 }
 
 }  // namespace detail
@@ -451,6 +461,9 @@ inline void save_checkpoint(const std::filesystem::path& path, const Checkpoint&
       {"positions", {since.size(), 3}, whole(positions)},
       {"frames_since_start", {since.size()}, whole(since)},
       {"weights", {state.weights.size()}, whole(state.weights)}};
+  if (state.plan1) {
+    tensors.push_back({"coefficients1", {state.coefficients1.size()}, whole(state.coefficients1)});
+  }
   if (state.resumable()) {
     tensors.push_back({"rates", {state.rates.size(), 2}, whole(rates)});
     tensors.push_back({"folded", {state.folded.size()}, whole(state.folded)});

@@ -60,7 +60,26 @@ struct DeferralPlan {
     return {period, std::max(period + 1, lifetime(momentum, 20))};
   }
   [[nodiscard]] bool fits() const noexcept { return terms <= most_terms; }
+  /// Whether a run can have this plan, with at most `most` terms: false for a damaged checkpoint's.
+  [[nodiscard]] bool possible(int most) const noexcept {
+    return period >= 1 && terms >= period && terms <= most;
+  }
+  /// How many numbers DeferredRates::save() returns.
+  [[nodiscard]] std::size_t saved_numbers() const noexcept {
+    return static_cast<std::size_t>(terms) * (4 + static_cast<std::size_t>(period));
+  }
   bool operator==(const DeferralPlan&) const = default;
+};
+
+/// The plans of a unit's two matrices. They differ where an engine can list more gradients of one.
+struct DeferralPlans {
+  // NOLINTNEXTLINE(google-explicit-constructor): most engines have one plan
+  DeferralPlans(DeferralPlan both) : w0(both), w1(both) {}
+  /// `w1` lists at most as many gradients as `w0`.
+  DeferralPlans(DeferralPlan w0_, DeferralPlan w1_) : w0(w0_), w1(w1_) {}
+
+  DeferralPlan w0, w1;
+  bool operator==(const DeferralPlans&) const = default;
 };
 
 /// The coefficients of one layer's listed gradients, for every phase. All units of a layer have the
@@ -168,17 +187,22 @@ class DeferredRates {
   }
   /// By age, the coefficients with which the listed gradients of `saved` (see rebase) have to be
   /// added to W(step) so that a run can continue under the plan `next`: 0 for gradients that it
-  /// folds in time.
+  /// folds in time. Of a matrix that lists fewer gradients than `saved` has, only the newest
+  /// `listed` ones: W(step) has older ones with their final share, and if the run folds them once
+  /// more, what it will add is subtracted.
   [[nodiscard]] static std::vector<float> outstanding(const std::vector<double>& saved,
                                                       DeferralPlan plan, std::uint64_t step,
-                                                      DeferralPlan next, float momentum) {
+                                                      DeferralPlan next, float momentum,
+                                                      int listed) {
     std::vector<float> gains(count(plan.terms));
     for (std::size_t age = 0; age < gains.size() && age < step; ++age) {
-      if (folds_in_time(next, age)) continue;
+      const bool is_listed = age < count(listed);
+      if (folds_in_time(next, age) == is_listed) continue;
       const double* v =
           saved.data() + 4 * static_cast<std::size_t>((step - 1 - age) % gains.size());
       const Term term = restored_term(v, momentum);
-      gains[age] = unless_died_out(term.final_share - term.share, term.final_share);
+      const float lacks = unless_died_out(term.final_share - term.share, term.final_share);
+      gains[age] = is_listed ? lacks : -lacks;
     }
     return gains;
   }

@@ -107,7 +107,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
            (Launcher::constant_hidden != 0
                 ? "kernels for " + std::to_string(Launcher::constant_hidden) + " hidden values, "
                 : "") +
-           "updates folded every " + std::to_string(plan_.period) + " steps, " +
+           "updates folded every " + std::to_string(plans_.w0.period) + " steps, " +
            (options_.graph ? "captured" : "one launch a step");
   }
   /// Bytes of device memory the engine takes.
@@ -124,7 +124,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
  private:
   using Base::count, Base::layers, Base::patches, Base::patch_size, Base::hidden_row, Base::pixel,
       Base::allocate_and_fill, Base::fill, Base::download, Base::clear, Base::spec_, Base::options_,
-      Base::batch_, Base::device_, Base::net_, Base::plan_, Base::tables_, Base::compute_,
+      Base::batch_, Base::device_, Base::net_, Base::plans_, Base::tables_, Base::compute_,
       Base::step_;
   template <class T>
   using Array = detail::DeviceArray<T>;
@@ -134,7 +134,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
       : Base(spec, batch, options, device,
              DeferralPlan::for_momentum(spec.momentum,
                                         std::max(1, device.tuning.fold_period / batch))),
-        shape_(spec_, net_, plan_, batch_),
+        shape_(spec_, net_, plans_.w0, batch_),
         planner_(spec_, net_, shape_, device_.multiprocessors, device_.shared_bytes,
                  device_.cache_bytes),
         launcher_(net_.hidden, shape_.rows_per_tile, batch_ == 1, device_.multiprocessors,
@@ -153,7 +153,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   }
   /// Slots of the rings: the listed gradients, the steps that their factors lag behind, and the
   /// frames that are converted ahead.
-  [[nodiscard]] std::size_t ring() const { return count(plan_.terms) + 10; }
+  [[nodiscard]] std::size_t ring() const { return count(plans_.w0.terms) + 10; }
   /// Ring slot of step `step_ - back`.
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 2 * ring() - back) % ring());
@@ -228,7 +228,8 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
     a.groups = shape_.groups;
     a.parts = shape_.parts;
     a.passes = shape_.passes;
-    a.terms = plan_.terms;
+    a.terms = plans_.w0.terms;
+    a.period = plans_.w0.period;
     a.batch = batch_;
     a.list = shape_.list;
     a.history = shape_.history;
@@ -367,7 +368,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
   }
 
   void save_past(EngineState& state, const std::vector<float>& d1) {
-    const auto terms = count(plan_.terms);
+    const auto terms = count(plans_.w0.terms);
     const std::vector<float> past = download(past_);
     const auto copy = [](const std::vector<float>& own, std::vector<float>& tensor) {
       return [&](std::size_t to, std::size_t from, std::size_t n) {
@@ -405,7 +406,7 @@ class CudaEngine : public detail::LaunchedEngine<CudaEngine<Batch, Net>> {
 
   void load_past(const EngineState& state, std::vector<float>& past, std::vector<float>& y,
                  std::vector<float>& d1) const {
-    const auto terms = std::min(count(plan_.terms), count(state.plan.terms));
+    const auto terms = std::min(count(plans_.w0.terms), count(state.plan.terms));
     const auto copy = [](const std::vector<float>& tensor, std::vector<float>& own) {
       return [&](std::size_t from, std::size_t to, std::size_t n) {
         std::copy_n(tensor.data() + from, n, own.data() + to);

@@ -154,16 +154,16 @@ class LaunchedEngine {
   static void check_weights(const std::vector<float>& /*weights*/) {}
 
   LaunchedEngine(const Spec& spec, int batch, const EngineOptions& options,
-                 const DeviceFacts& device, DeferralPlan plan)
+                 const DeviceFacts& device, const DeferralPlans& plans)
       : spec_(spec),
         options_(options),
         batch_(batch),
         device_(device),
         net_(make_connectome(spec)),
-        plan_(plan),
+        plans_(plans),
         share_(options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F),
         schedule_(spec),
-        tables_(spec.layer_shapes.size(), plan, share_) {}
+        tables_(spec.layer_shapes.size(), plans, share_) {}
   ~LaunchedEngine() = default;
 
   /// Waits for all work. A destructor of `Self` must call this first: steps may still be using its
@@ -272,7 +272,6 @@ class LaunchedEngine {
     a.block_size = spec_.input_block_size;
     a.channels = spec_.input_channels;
     a.side = spec_.frame_side();
-    a.period = plan_.period;
     a.activation = activation_number(spec_);
     a.sign_error = spec_.opt_abs_diff ? 1 : 0;
     a.staging = device_.tuning.staging_slots;
@@ -322,11 +321,16 @@ class LaunchedEngine {
     self().read_weights(state.weights);
     state.rates = schedule_.layers();
     state.layout = self().layout_name();
-    state.plan = plan_;
-    for (const DeferredRates& layer : tables_.layers()) {
-      const auto saved = layer.save();
-      state.coefficients.insert(state.coefficients.end(), saved.begin(), saved.end());
-    }
+    state.plan = plans_.w0;
+    if (plans_.w1 != plans_.w0) state.plan1 = plans_.w1;
+    const auto save_rates = [&](std::size_t part, std::vector<double>& to) {
+      for (const DeferredRates& layer : tables_.layers(part)) {
+        const auto saved = layer.save();
+        to.insert(to.end(), saved.begin(), saved.end());
+      }
+    };
+    save_rates(0, state.coefficients);
+    if (state.plan1) save_rates(1, state.coefficients1);
     return state;
   }
 
@@ -338,7 +342,7 @@ class LaunchedEngine {
   int batch_;
   DeviceFacts device_;
   Connectome net_;
-  DeferralPlan plan_;
+  DeferralPlans plans_;
   float share_;  // factor of one sequence's gradient in the update
   RateSchedule schedule_;
   CoefficientTables tables_;
@@ -428,27 +432,45 @@ class LaunchedEngine {
   }
   void resume(const EngineState& state) {
     learned_ = true;
-    if (state.layout == self().layout_name() && state.plan == plan_ && same_momenta(state, spec_)) {
-      restore_rates(state, true);
+    if (state.layout == self().layout_name() && state.plans() == plans_ &&
+        same_momenta(state, spec_)) {
+      restore_rates(state);
       self().start_state(state.folded, &state);
     } else if (state.dweights.empty()) {
-      restore_rates(state, false);
-      self().start_state(settled_weights(state, spec_, net_, share_, plan_), &state);
+      rebase_rates(state);
+      self().start_state(settled_weights(state, spec_, net_, share_, plans_), &state);
     } else {  // saved with a momentum array: W holds all gradients, the momentum starts from zero
       self().start_state(state.weights, &state);
     }
   }
-  void restore_rates(const EngineState& state, bool same) {
-    const std::size_t each = state.coefficients.size() / layers();
-    const std::vector<float> momenta = next_momenta(spec_, state.step);
+  /// Calls take(layer, its share of `saved`) for every layer; throws Error (checkpoint) if one call
+  /// returns false.
+  template <class Take>
+  void for_each_layer_of(const std::vector<double>& saved, Take take) const {
+    const std::size_t each = saved.size() / layers();
     for (std::size_t l = 0; l < layers(); ++l) {
-      const auto from = state.coefficients.begin() + static_cast<std::ptrdiff_t>(l * each);
-      const std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(each));
-      DeferredRates& rates = tables_.layers()[l];
-      if (!(same ? rates.restore(saved)
-                 : rates.rebase(saved, state.plan, state.step, momenta[l]))) {
+      const auto from = saved.begin() + static_cast<std::ptrdiff_t>(l * each);
+      if (!take(l, std::vector<double>(from, from + static_cast<std::ptrdiff_t>(each)))) {
         throw Error(Fault::checkpoint, "the checkpoint's coefficients do not fit its plan");
       }
+    }
+  }
+  void restore_rates(const EngineState& state) {
+    for (std::size_t part = 0; part < tables_.parts(); ++part) {
+      for_each_layer_of(part == 0 ? state.coefficients : state.coefficients1,
+                        [&](std::size_t l, const std::vector<double>& saved) {
+                          return tables_.layers(part)[l].restore(saved);
+                        });
+    }
+  }
+  /// Takes over the coefficients of another engine's state. Those of W0 serve for W1, too: both are
+  /// made of the same rates.
+  void rebase_rates(const EngineState& state) {
+    const std::vector<float> momenta = next_momenta(spec_, state.step);
+    for (std::size_t part = 0; part < tables_.parts(); ++part) {
+      for_each_layer_of(state.coefficients, [&](std::size_t l, const std::vector<double>& saved) {
+        return tables_.layers(part)[l].rebase(saved, state.plan, state.step, momenta[l]);
+      });
     }
   }
 

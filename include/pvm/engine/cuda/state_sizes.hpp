@@ -40,13 +40,14 @@ inline void check_state(const EngineState& state, const StateSizes& sizes) {
                                        " sequences and this run has " +
                                        std::to_string(sizes.batch));
   }
-  if (state.plan.period < 1 || state.plan.terms < state.plan.period || state.plan.terms > 1 << 20) {
+  if (!possible_plans(state, 1 << 20)) {
     throw Error(Fault::checkpoint, "the checkpoint's plan of deferred updates is impossible");
   }
   const auto terms = static_cast<std::size_t>(state.plan.terms);
-  const auto period = static_cast<std::size_t>(state.plan.period);
   check_size("rates", state.rates.size(), sizes.layers);
-  check_size("coefficients", state.coefficients.size(), sizes.layers * terms * (4 + period));
+  check_size("coefficients", state.coefficients.size(), sizes.layers * state.plan.saved_numbers());
+  check_size("coefficients of W1", state.coefficients1.size(),
+             state.plan1 ? sizes.layers * state.plan1->saved_numbers() : 0);
   check_size("folded weights", state.folded.size(), sizes.weights);
   check_size("hidden values", state.hidden.size(), (terms + 4) * sizes.hidden);
   check_size("squeezed values", state.squeezed.size(), (terms + 4) * sizes.hidden);

@@ -96,8 +96,7 @@ void visit_past(Past& past, const Connectome& net, const Spec& spec, std::uint64
 /// sizes that this plan and this network give.
 inline void check_past(const EngineState& state, const Connectome& net, const Spec& spec) {
   const auto count = [](int n) { return static_cast<std::size_t>(n); };
-  if (state.plan.period < 1 || state.plan.terms < state.plan.period ||
-      state.plan.terms > 4 * DeferralPlan::most_terms) {
+  if (!detail::possible_plans(state, 4 * DeferralPlan::most_terms)) {
     throw Error(Fault::checkpoint, "the checkpoint's plan of deferred updates is impossible");
   }
   const std::size_t batch = count(state.batch);
@@ -111,7 +110,9 @@ inline void check_past(const EngineState& state, const Connectome& net, const Sp
                                        std::to_string(expected));
   };
   check("rates", state.rates.size(), layers);
-  check("coefficients", state.coefficients.size(), layers * terms * (4 + count(state.plan.period)));
+  check("coefficients", state.coefficients.size(), layers * state.plan.saved_numbers());
+  check("coefficients1", state.coefficients1.size(),
+        state.plan1 ? layers * state.plan1->saved_numbers() : 0);
   check("folded", state.folded.size(), net.weights);
   check("hidden", state.hidden.size(), (terms + 4) * values);
   check("squeezed", state.squeezed.size(), (terms + 4) * values);

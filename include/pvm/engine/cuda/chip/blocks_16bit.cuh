@@ -427,9 +427,11 @@ struct Blocks : View<Precision, Hidden, home> {
   /// blocks of W1 the listed r = [h | 1] by list row, in the order in which a block's list has d1.
   /// Reads behind the last value of a row only affect rows of operands that nobody uses.
   __device__ void write_factors(int u, bool wide, const float* coefficients) const;
-  __device__ __forceinline__ void write_factors(int u, const float* coefficients) const {
-#pragma unroll 1
-    for (int wide = 0; wide < 2; ++wide) write_factors(u, wide != 0, coefficients);
+  /// Writes those of the unit's blocks of W0 and W1 that fold at `phase`, with their present
+  /// coefficients, for `materialise`.
+  __device__ __forceinline__ void write_present_factors(int u, int phase) const {
+    write_factors(u, false, this->coefficients_of(u, phase));
+    if (phase < S::wide_period) write_factors(u, true, this->wide_coefficients_of(u, phase));
   }
   /// This lane's word of the first of these operands, which are in the unit's area; the next ones
   /// follow 32 words (uint4) apart. `which` is S::fold0 (W0) or S::fold1 (W1).

@@ -309,6 +309,11 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// to the last coefficient that is not 0, where the loops of folds end. The folds read the listed
   /// d0 and r from the unit's history themselves.
   __device__ void write_factors(int u, const float* coefficients) const;
+  /// Writes those of the unit's blocks that fold at `phase`, with their present coefficients, for
+  /// `materialise`.
+  __device__ __forceinline__ void write_present_factors(int u, int phase) const {
+    write_factors(u, this->coefficients_of(u, phase));
+  }
   __device__ __forceinline__ float factor(int u, int age) const {
     return __uint_as_float(this->factors_of(S::fold0, u)[age]);
   }

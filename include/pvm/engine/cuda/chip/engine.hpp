@@ -70,8 +70,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
-             detail::chip::deferral<Precision, Hidden>()),
-        layout_(net_, plan_, device_.multiprocessors, device_.shared_bytes),
+             detail::chip::deferral<Precision, Hidden, home>()),
+        layout_(net_, device_.multiprocessors, device_.shared_bytes),
         launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
     if constexpr (streams) find_sides();
     this->require_memory(memory_needed(), "");
@@ -131,7 +131,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     return std::string("CUDA engine, whole units: ") + device_.name + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
-           there + ", updates folded every " + std::to_string(plan_.period) + " steps, " +
+           there + ", updates folded every " + std::to_string(Sizes::period) + " steps" +
+           (Sizes::two_plans ? " (W1: " + std::to_string(Sizes::wide_period) + ")" : "") + ", " +
            (options_.graph ? "captured" : "one launch a step");
   }
   /// The bytes of device memory that the engine takes.
@@ -149,8 +150,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
  private:
   template <class T>
   using Array = detail::DeviceArray<T>;
-  using Base::count, Base::hidden_row, Base::plan_, Base::net_, Base::spec_, Base::options_,
-      Base::device_, Base::step_;
+  using Base::count, Base::hidden_row, Base::plans_, Base::net_, Base::spec_, Base::options_,
+      Base::device_, Base::tables_, Base::step_;
 
   static const Spec& check_fit(const Spec& spec, int batch) {
     std::string why;
@@ -274,6 +275,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     detail::chip::ChipArguments a{};
     this->describe(a, most_steps);
     a.areas = layout_.areas;
+    a.second_part = static_cast<int>(tables_.second_part());
     a.row_words = static_cast<unsigned>(layout_.row_words);
     a.first_patch = static_cast<unsigned>(layout_.first_patch);
     a.patch_record = static_cast<unsigned>(layout_.patch_record);
@@ -404,7 +406,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// Downloads the past into `state`, newest step first: hidden and squeezed values and frames of
   /// the last terms + 4 steps, d0 and d1 of the last `terms`, outputs of the last two.
   void save_past(EngineState& state) {
-    const auto terms = count(plan_.terms);
+    const auto terms = count(plans_.w0.terms);
     const std::vector<std::uint32_t> past = this->download(past_);
     const std::vector<float> hidden = this->download(hidden_), d0 = this->download(d0_),
                              d1 = this->download(d1_), y = this->download(y_);
@@ -445,7 +447,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void load_past(const EngineState& state, std::vector<std::uint32_t>& past,
                  std::vector<float>& hidden, std::vector<float>& d0, std::vector<float>& d1,
                  std::vector<float>& y) const {
-    const auto terms = std::min(count(plan_.terms), count(state.plan.terms));
+    const auto terms = std::min(count(plans_.w0.terms), count(state.plan.terms));
     const std::size_t values = hidden_row(), frame = spec_.frame_size();
     for (std::size_t k = 0; k < terms + 4; ++k) {
       const std::size_t row = ring_row(k + 1);

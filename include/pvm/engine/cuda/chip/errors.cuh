@@ -26,7 +26,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   const int kind = derivative_kind();
   const bool survives = row_survives_launch(history);
   const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
-  const std::uint32_t then = static_cast<unsigned>((t - 2) & (history - 1)) * a.patch_row;
+  const std::uint32_t then = this->past_row(2) * a.patch_row;
   const ErrorRule rule{scored, signs, kind, then};
   const auto c = static_cast<std::uint32_t>(thread % columns);
   const int index = this->list_index(S::remainder_rows + 1 + n.d1_row, static_cast<int>(c));

@@ -30,13 +30,13 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
     // Indices in `folding`: from start[0] on, the held blocks of W0 that fold early; from start[1]
     // on, the other blocks of W0; from start[2] on, the blocks of W1; start[3] is the end.
     const std::uint32_t* start =
-        list<std::uint32_t>(p.folding_start) + 3 * (folder() * a.period + now().phase);
+        list<std::uint32_t>(p.folding_start) + 3 * (folder() * S::period + now().phase);
     prefetch_due_low_halves(start[0], start[3]);
     named_barrier_sync(begun_for_folders, with_units_threads() + folding);
     // Item k: the factors for unit k / 2, for W0 where k is even, for W1 where it is odd.
 #pragma unroll 1
     for (int k = folder(); k < 2 * unit_count(); k += S::folders) {
-      this->write_factors(k / 2, k % 2 != 0, fold_coefficients(k / 2));
+      this->write_factors(k / 2, k % 2 != 0, fold_coefficients(k / 2, k % 2 != 0));
     }
     if (!last()) named_barrier_arrive(tables_free, with_units_threads() + folding);
     named_barrier_sync(factors_written, folding);

@@ -29,8 +29,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
   for (int i = 0; i < 4; ++i) {
     const int e = operand_k(i);
     int age = e;
-    if (wide) age = e <= S::remainder_rows ? S::terms : this->age_of(e);
-    const bool is = age < S::terms;
+    if (wide) age = e <= S::remainder_rows ? S::wide_terms : this->age_of(e);
+    const bool is = age < (wide ? S::wide_terms : S::terms);
     weight[i] = is ? M::scale * coefficients[age] : 0.0F;
     from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
   }

@@ -27,7 +27,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   float* row =
       a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
   const bool survives = row_survives_launch(ring);
-  const auto make = [&](int i) { return keep_hidden(u, i, t, hidden_sum(u, i), row, survives); };
+  const auto make = [&](int i) { return keep_hidden(u, i, hidden_sum(u, i), row, survives); };
   // If all weights are streamed the area is in device memory, and reading words back from it would
   // cost a round trip. So they go from lane to lane by shuffles.
   if constexpr (S::streams) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_products(
     int u, unsigned long long t, std::uint32_t* record) const {
-  const float sum = unit_products(u, t);
+  const float sum = unit_products(u);
   send_products(record, sum, t);
   if constexpr (S::pipelined) {
     if (lane() >= table_row) {
@@ -77,12 +77,12 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::hidden
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::keep_hidden(
-    int u, int i, unsigned long long t, float sum, float* row, bool survives) const {
+    int u, int i, float sum, float* row, bool survives) const {
   const float h = activate(sum);
   const std::uint32_t word = Words::pack(squeeze(h));
   if (survives) row[i] = h;
-  history_row(S::hidden, u, t)[i] = h;
-  history_row(S::squeezed, u, t)[i] = Words::unpack(word);
+  history_row(S::hidden, u, 0)[i] = h;
+  history_row(S::squeezed, u, 0)[i] = Words::unpack(word);
   if constexpr (!S::pipelined) {
     area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h);
   }
@@ -103,15 +103,16 @@ __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::unit_products(
-    int u, unsigned long long t) const {
+    int u) const {
   const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
-  const int age = min(lane() & (table_row - 1), S::terms - 1);
-  const float* now_row = history_row(what, u, t);
-  const float* then = history_row(what, u, t - 3 - static_cast<unsigned>(age) + history);
+  const int terms = lane() < table_row ? S::terms : S::wide_terms;
+  const int age = min(lane() & (table_row - 1), terms - 1);
+  const float* now_row = history_row(what, u, 0);
+  const float* then = history_row(what, u, 3 + age);
   const float sum =
       inner_product([&](int i) { return four(now_row + i); }, [&](int i) { return four(then + i); },
                     [&](int i) { return now_row[i]; }, [&](int i) { return then[i]; });
-  return (lane() & (table_row - 1)) < S::terms ? sum : 0.0F;
+  return (lane() & (table_row - 1)) < terms ? sum : 0.0F;
 }
 
 template <class Precision, int Hidden, Home home>

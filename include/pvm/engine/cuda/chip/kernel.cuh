@@ -176,9 +176,9 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
   const ChipBlock* blocks = worker.my_blocks();
   const auto* wide = worker.template list<ChipWideBlock>(worker.p.wide_blocks);
 #pragma unroll 1
-  for (int phase = 0; phase < a.period; ++phase) {
+  for (int phase = 0; phase < S::period; ++phase) {
     __syncthreads();
-    each_unit([&](int u) { worker.write_factors(u, worker.coefficients_of(u, phase)); });
+    each_unit([&](int u) { worker.write_present_factors(u, phase); });
     __syncthreads();
 #pragma unroll 1
     for (int k = 0; k < worker.my_count(); ++k) {

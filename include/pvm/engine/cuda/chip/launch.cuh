@@ -99,23 +99,24 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_hi
     std::uint32_t squeezed;
   };
   copy_each(
-      unit_count() * history * Hidden, thread, S::threads,
+      unit_count() * S::past_rows * Hidden, thread, S::threads,
       [&](int k) -> Values {
-        const unsigned long long step = step_before(t, k / Hidden % history);
+        const unsigned long long step = step_before(t, k / Hidden % S::past_rows);
         const int i = k % Hidden;
-        const std::uint32_t number = unit(k / Hidden / history).unit;
+        const std::uint32_t number = unit(k / Hidden / S::past_rows).unit;
         const std::size_t at = number * Hidden + i;
         return {__ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at),
                 __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at),
                 __ldcg(past(step) + number * S::record + in_pieces(i))};
       },
       [&](int k, Values v) {
-        const unsigned long long step = step_before(t, k / Hidden % history);
-        const int i = k % Hidden, u = k / Hidden / history;
-        history_row(S::hidden, u, step)[i] = v.hidden;
-        history_row(S::d0, u, step)[i] = v.d0;
-        history_row(S::squeezed, u, step)[i] = Words::unpack(v.squeezed);
-        if (i == 0) history_row(S::hidden, u, step)[Hidden] = 1;  // r = [h | 1]: the bias's input
+        const int back = 1 + k / Hidden % S::past_rows;
+        const int i = k % Hidden, u = k / Hidden / S::past_rows;
+        history_row(S::squeezed, u, back)[i] = Words::unpack(v.squeezed);
+        if (back > history) return;
+        history_row(S::hidden, u, back)[i] = v.hidden;
+        history_row(S::d0, u, back)[i] = v.d0;
+        if (i == 0) history_row(S::hidden, u, back)[Hidden] = 1;  // r = [h | 1]: the bias's input
       });
 }
 
@@ -136,13 +137,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
     if (thread == 0) area(u)[S::corner] = corner_of(my.patch);
     const auto base = static_cast<int>(my.base);
     copy_each(
-        history * base, thread, S::threads,
+        S::past_rows * base, thread, S::threads,
         [&](int i) {
           return __ldcg(past(step_before(t, i / base)) + a.first_patch + my.patch * a.patch_record +
                         in_pieces(i % base));
         },
         [&](int i, std::uint32_t v) {
-          seen(my, step_before(t, i / base))[i % base] = Words::unpack(v);
+          seen(my, i / base + 1)[i % base] = Words::unpack(v);
           // Row 0 is the patch of step t - 1, which is B(t).
           if (i < base) shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + i] = v;
         });
@@ -211,8 +212,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare
   const ChipNow& n = now();
   next.step = n.step + 1;
   next.frame = n.frame + 1;
-  next.phase = n.phase + 1 == a.period ? 0 : n.phase + 1;
-  next.d1_row = n.d1_row + 1 == S::list_d1_rows ? 0 : n.d1_row + 1;
+  const auto after = [](int number, int count) { return number + 1 == count ? 0 : number + 1; };
+  next.phase = after(n.phase, S::period);
+  next.d1_row = after(n.d1_row, S::list_d1_rows);
+  if constexpr (S::two_plans) {
+    next.wide_phase = after(n.wide_phase, S::wide_period);
+    next.past_row = after(n.past_row, S::past_rows);
+  }
 }
 
 template <class Precision, int Hidden, Home home>

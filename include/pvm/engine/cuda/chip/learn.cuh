@@ -32,7 +32,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_b
   this->multiply_listed_rows(y, list, this->list_factors_of(u, phase));
   this->write_outputs(y, outputs_of(now().step, block.out, block.block * columns),
                       [&](float v) { return activate(v); });
-  const float* coefficients = coefficients_of(u, phase);
+  const float* coefficients = wide_coefficients_of(u, phase);
 #pragma unroll
   for (int i = 0; i < Base::list_rows_per_lane; ++i) {
     on.list_sums.v[i] += coefficients[table_index(this->list_row_of(i))] * list_sums.v[i];
@@ -68,13 +68,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     z.x += v.x;
     z.y += v.y;
   }
-  const int d1_row = now().d1_row - 1 - min(lane(), S::terms - 1);  // product of age lane()
-  const float2 of_past =
-      weigh_rows(S::hidden, u, t - 3,
-                 __shfl_sync(every_lane, product, d1_row < 0 ? d1_row + S::list_d1_rows : d1_row));
+  const int d1_row = now().d1_row - 1 - min(lane(), S::wide_terms - 1);  // product of age lane()
+  const float weight =
+      __shfl_sync(every_lane, product, d1_row < 0 ? d1_row + S::list_d1_rows : d1_row);
+  const float2 of_past = weigh_rows(S::hidden, u, t - 3, S::wide_terms, weight);
   const int kind = derivative_kind();
-  const float* before = history_row(S::hidden, u, t - 2 + history);
-  float* to = history_row(S::d0, u, t);
+  const float* before = history_row(S::hidden, u, 2);
+  float* to = history_row(S::d0, u, 0);
   float* row =
       a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + unit(u).unit * Hidden;
   const bool survives = row_survives_launch(history);

@@ -25,25 +25,33 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_co
   __syncwarp();
   if (lane() == 0) area(u)[S::loaded_table] = table;
   const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
-  const int square = a.period * S::terms;
+  float* to = float_area(u);
+  if constexpr (S::two_plans) {
+    copy_table(from, S::terms, to + S::tables, nullptr);
+    from += a.second_part;
+  }
+  copy_table(from, S::wide_terms, to + S::wide_tables,
+             S::pipelined ? to + S::tables_after : nullptr);
+  __syncwarp();
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::copy_table(
+    const float* from, int terms, float* to, float* after) const {
+  const int square = terms * terms;
 #pragma unroll 1
-  for (int k = lane(); k < (a.period + 1) * table_row; k += 32) {
+  for (int k = lane(); k < (terms + 1) * table_row; k += 32) {
     const int since = k / table_row;
     const int age = k % table_row;
-    const bool folds = since == a.period;
-    float v = 0;
-    if (age < S::terms) v = __ldg(from + (folds ? 2 * square : since * S::terms) + age);
-    if (age == table_row - 2) v = 1;
+    const bool folds = since == terms;
+    float v = age == table_row - 2 ? 1 : 0;
+    if (age < terms) v = __ldg(from + (folds ? 2 * square : since * terms) + age);
     // In the row of folds this is the number of coefficients that are not 0.
-    if (age == table_row - 1 && folds) v = __ldg(from + 2 * square + S::terms);
-    (folds ? fold_coefficients(u) : float_area(u) + S::tables + since * table_row)[age] = v;
-    if constexpr (S::pipelined) {
-      if (folds) continue;
-      const float after = age < S::terms ? __ldg(from + square + since * S::terms + age) : v;
-      float_area(u)[S::tables_after + k] = after;
-    }
+    if (age == table_row - 1 && folds) v = __ldg(from + 2 * square + terms);
+    to[k] = v;
+    if (after == nullptr || folds) continue;
+    after[k] = age < terms ? __ldg(from + square + since * terms + age) : v;
   }
-  __syncwarp();
 }
 
 template <class Precision, int Hidden, Home home>
@@ -90,7 +98,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
   __syncwarp();
   float total = sum_over_sources(sum);
   add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
-  float2 share = weigh_rows(S::d0, u, t - 1, total);
+  float2 share = weigh_rows(S::d0, u, t - 1, S::terms, total);
   if (2 * lane() + 1 >= Hidden) share.y = 0;
   if (2 * lane() < Hidden) {
     reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
@@ -140,8 +148,9 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_own
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_rows(
-    std::uint32_t what, int u, unsigned long long newest, float weight) const {
+    std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const {
   const int mine = min(lane(), (Hidden - 1) / 2);
+  if (lane() >= terms) weight = 0;
   if constexpr (S::streams) return weigh_device_rows(history_rows(what, u), mine, newest, weight);
   return weigh_shared_rows(what, u, mine, newest, weight);
 }
@@ -150,7 +159,6 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_device_rows(
     const float* rows, int mine, unsigned long long newest, float weight) const {
   float2 sum = {0, 0};
-  const float listed = lane() < S::terms ? weight : 0.0F;
   constexpr int at_once = 8;
 #pragma unroll
   for (int first = 0; first < history; first += at_once) {
@@ -162,7 +170,7 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
-      const float of_row = __shfl_sync(every_lane, listed, age & (history - 1));
+      const float of_row = __shfl_sync(every_lane, weight, age & (history - 1));
       sum.x += of_row * v[i].x;
       sum.y += of_row * v[i].y;
     }
@@ -184,7 +192,7 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
   float* weights = float_area(u) + S::listed_part;
   if (lane() < history) {
     const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));
-    weights[row & (history - 1)] = lane() < S::terms ? weight : 0.0F;
+    weights[row & (history - 1)] = weight;
   }
   __syncwarp();
 #pragma unroll
@@ -205,15 +213,16 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_l
     int u, float sum) const {
   const int e = lane() & (table_row - 1);
   const int age = e > S::remainder_rows ? age_of(e) : 0;
-  const float product = __shfl_sync(every_lane, sum, table_row + (age < S::terms ? age : 0)) + 1.0F;
+  const float product =
+      __shfl_sync(every_lane, sum, table_row + (age < S::wide_terms ? age : 0)) + 1.0F;
   float v = 1;  // the bias
-  if (e < S::remainder_rows) v = history_row(S::hidden, u, now().step)[S::tiles * 8 + e];
+  if (e < S::remainder_rows) v = history_row(S::hidden, u, 0)[S::tiles * 8 + e];
   if (e > S::remainder_rows) v = product;
   const int index = table_index(e);
-  const float* tables = float_area(u) + S::tables + index;
+  const float* tables = float_area(u) + S::wide_tables + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
 #pragma unroll 1
-  for (int since = lane() / table_row; since < a.period; since += 32 / table_row) {
+  for (int since = lane() / table_row; since < S::wide_period; since += 32 / table_row) {
     to[since * table_row] = Words::pack(tables[since * table_row] * v);
   }
 }
@@ -221,16 +230,17 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_l
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_last_list_factors(
     int u) const {
-  const float* h = history_row(S::hidden, u, now().step - 1 + history);
+  const float* h = history_row(S::hidden, u, 1);
   for (int i = lane(); i < Hidden; i += 32) {
     area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
   }
   const int e = lane() & (table_row - 1);
   // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
-  // oldest one (age terms - 1) is left out: step t overwrites its list row with d1(t). All blocks
-  // have folded it, and what its momentum still lacked has died out (`dies_out` in plan.hpp).
+  // oldest one (age wide_terms - 1) is left out: step t overwrites its list row with d1(t). All
+  // blocks have folded it, and what its momentum still lacked has died out (`dies_out` in
+  // plan.hpp).
   const int age = e > S::remainder_rows ? age_of(e) - 1 : 0;
-  const bool listed = age >= 0 && age < S::terms - 1;
+  const bool listed = age >= 0 && age < S::wide_terms - 1;
   float v = 1;  // the bias
   if (e < S::remainder_rows) v = h[S::tiles * 8 + e];
   if (e > S::remainder_rows) {
@@ -240,17 +250,17 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_l
   const float* tables = float_area(u) + S::tables_after + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
   // The tables are in device memory: all loads are in flight at once.
-  constexpr int each = 32 / table_row, at_once = (S::most_period + each - 1) / each;
+  constexpr int each = 32 / table_row, at_once = (S::wide_period + each - 1) / each;
 #pragma unroll 1
-  for (int first = lane() / table_row; first < a.period; first += at_once * each) {
+  for (int first = lane() / table_row; first < S::wide_period; first += at_once * each) {
     float coefficient[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      coefficient[i] = tables[min(first + i * each, a.period - 1) * table_row];
+      coefficient[i] = tables[min(first + i * each, S::wide_period - 1) * table_row];
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      if (i > 0 && first + i * each >= a.period) continue;
+      if (i > 0 && first + i * each >= S::wide_period) continue;
       to[(first + i * each) * table_row] = Words::pack(coefficient[i] * v);
     }
   }

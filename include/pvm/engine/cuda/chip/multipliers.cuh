@@ -71,7 +71,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::reload_folded(
   // The previous step's ChipNow is three places on in the ring of four. Bit k of `which`: held
   // block k folded in that step.
   const std::uint32_t which =
-      list<std::uint32_t>(p.reload)[warp() * a.period + now((turn + 3) & 3).phase];
+      list<std::uint32_t>(p.reload)[warp() * S::period + now((turn + 3) & 3).phase];
   if (which == 0) return;
   const uint4* from = held_tiles();
 #pragma unroll
@@ -209,7 +209,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
     this->multiply_rows(more, tiles, on.h, (S::pairs + 1) / 2, S::pairs);
     this->multiply_listed_rows(more, listed, this->list_factors_of(u, phase));
     this->add(sum, more);
-    const float* coefficients = coefficients_of(u, phase);
+    const float* coefficients = wide_coefficients_of(u, phase);
 #pragma unroll
     for (int i = 0; i < Base::list_rows_per_lane; ++i) {
       on.list_sums.v[i] += coefficients[index[i]] * list_sums.v[i];

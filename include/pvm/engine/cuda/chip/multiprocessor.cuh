@@ -56,8 +56,8 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
       Base::unit_count, Base::past, Base::history_rows, Base::history_row, Base::seen,
-      Base::coefficients_of, Base::fold_coefficients, Base::list_of, Base::age_of,
-      Base::table_index, Base::outputs_of;
+      Base::coefficients_of, Base::wide_coefficients_of, Base::fold_coefficients, Base::list_of,
+      Base::age_of, Base::table_index, Base::outputs_of;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -75,14 +75,19 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   }
   __device__ __forceinline__ static float derive(float v, int kind) {
     if (kind == 0) return Fast::derivative(v);
-    return kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v);
+    // Asks for a bit: of comparisons with three numbers the compiler made a jump table in `errors`.
+    return (kind & 1) != 0 ? PolynomialTrue::derivative(v) : Logistic::derivative(v);
   }
   /// Sets the first ChipNow of a launch, except for `frame`.
   __device__ __forceinline__ void begin(unsigned long long step) const {
     ChipNow& n = now(0);
     n.step = step;
-    n.phase = static_cast<int>(step % static_cast<unsigned>(a.period));
+    n.phase = static_cast<int>(step % S::period);
     n.d1_row = static_cast<int>(step % S::list_d1_rows);
+    if constexpr (S::two_plans) {
+      n.wide_phase = static_cast<int>(step % S::wide_period);
+      n.past_row = static_cast<int>(step % S::past_rows);
+    }
   }
   /// Pointers to the frames of the launch, and whether each of them is scored, by step of the
   /// launch; in shared memory.
@@ -171,11 +176,11 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ void load_past() const;
   /// Clears x and the warps' parts of sums, invalidates the coefficients, and loads the scores.
   __device__ void start_areas() const;
-  /// Loads h, d0 and c(h) of the last `history` steps before step t.
+  /// Loads h and d0 of the last `history` steps before step t, and c(h) of the last `past_rows`.
   __device__ void load_histories(unsigned long long t) const;
   /// Loads y of the last two steps.
   __device__ void load_outputs() const;
-  /// Loads the patches of the last `history` steps before step t.
+  /// Loads the patches of the last `past_rows` steps before step t.
   __device__ void load_patches(unsigned long long t) const;
   /// Index in a frame of the first pixel of patch number `patch`.
   __device__ __forceinline__ std::uint32_t corner_of(std::uint32_t patch) const {
@@ -235,6 +240,10 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   /// Copies this step's coefficients to a unit's area unless they are there: one warp's work.
   __device__ void load_coefficients(int u) const;
+  /// Copies the coefficients of a matrix with `terms` listed gradients and as many phases: `from`
+  /// its part of a table `to` rows of the unit's area, and those for y(t-1) to the rows `after`,
+  /// unless that is null.
+  __device__ void copy_table(const float* from, int terms, float* to, float* after) const;
   /// What the listed gradients add to W0 x(t) of a unit: one warp's work. It is the sum over ages
   /// of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
   /// w(age) times the panel's part of x(j-2).x(t).
@@ -254,17 +263,17 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// the inner products there.
   __device__ void add_own_products(int u, const ChipUnit& my, bool patch, unsigned long long t,
                                    float products, float& total) const;
-  /// The sum over ages of weight(age) times the row of step newest - age of the ring buffer `what`
-  /// (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane and
-  /// 2 lane + 1, so rows have at most 64 elements.
+  /// The sum over `terms` ages of weight(age) times the row of step newest - age of the ring buffer
+  /// `what` (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane
+  /// and 2 lane + 1, so rows have at most 64 elements.
   ///
   /// Rows are summed in the order in which the ring buffer has them, so that their addresses are
   /// constants; the weights are rotated instead.
-  __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest,
+  __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest, int terms,
                                float weight) const;
   /// `weigh_rows` where all weights are streamed, so that the unit's area is in device memory: the
-  /// weights go from lane to lane by shuffles, which saves a round trip, and eight rows are in
-  /// flight. `rows`: the ring buffer. The lane gets elements 2 mine and 2 mine + 1.
+  /// weights, one for each row, go from lane to lane by shuffles, which saves a round trip, and
+  /// eight rows are in flight. `rows`: the ring buffer. The lane gets elements 2 mine, 2 mine + 1.
   __device__ float2 weigh_device_rows(const float* rows, int mine, unsigned long long newest,
                                       float weight) const;
   /// `weigh_rows` where the unit's area is in shared memory: the rotated weights are written there,
@@ -316,11 +325,10 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// Makes value i of h(t) of a unit from element i of W0 x(t). Stores it and c of it to the unit's
   /// ring buffers, and if `survives` h also to `row`, the unit's values in a row of
   /// `ChipArguments::hidden`. Returns the word of c(h) that is sent.
-  __device__ std::uint32_t keep_hidden(int u, int i, unsigned long long t, float sum, float* row,
-                                       bool survives) const;
+  __device__ std::uint32_t keep_hidden(int u, int i, float sum, float* row, bool survives) const;
   /// Inner products of a unit's values in step t with those in the steps of the listed gradients:
   /// lane i gets that of c(h) at age i, lane 16 + i that of h.
-  __device__ float unit_products(int u, unsigned long long t) const;
+  __device__ float unit_products(int u) const;
   /// The sum over a unit's values of a(i) b(i), where `four_a(i)` returns a(i) to a(i + 3) and
   /// `one_a(i)` returns a(i). Written with explicit fused multiply-adds, so that it is rounded
   /// alike in all kernels.

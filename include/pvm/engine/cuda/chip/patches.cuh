@@ -48,7 +48,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_p
   const bool squeezed = launch().squeezed != nullptr;
   std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
   std::uint32_t* x = shared + my.x + ((t & 1) != 0 ? my.padded : 0);
-  float* saw = seen(my, t);
+  float* saw = seen(my, -ahead_by);
 #pragma unroll
   for (int i = 0; i < pixels_at_once; ++i) {
     const int k = first + 32 * i;
@@ -67,9 +67,9 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
   const ChipUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
   __syncwarp();  // the lanes read pixels that other lanes have written
-  const float* saw = seen(my, t);
+  const float* saw = seen(my, -ahead_by);
   const int age = min(lane() & (table_row - 1), S::terms - 1);
-  const float* then = seen(my, t - 3 - static_cast<unsigned>(age) + history);
+  const float* then = seen(my, 3 + age - ahead_by);
   const float sum =
       patch_product([&](int k) { return four(saw + k); }, [&](int k) { return four(then + k); },
                     [&](int k) { return saw[k]; }, [&](int k) { return then[k]; });

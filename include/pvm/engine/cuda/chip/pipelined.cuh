@@ -160,7 +160,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// (`after` = 0), or the end of these (`after` = 1).
   __device__ __forceinline__ int due_start(int after) const {
     const std::uint32_t* starts = this->template list<std::uint32_t>(p.folding_start);
-    return static_cast<int>(starts[warp() * (a.period + 1) + now().phase + after] -
+    return static_cast<int>(starts[warp() * (S::period + 1) + now().phase + after] -
                             p.block_start[warp()]);
   }
   /// Broadcasts the block description of lane `from`, without what folds do not use.
@@ -191,7 +191,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     Listed listed;
     listed.list = this->load_list(list_of(block));
     listed.rows = this->inputs(this->list_factors_of(u, phase));
-    const float* coefficients = this->coefficients_of(u, phase);
+    const float* coefficients = this->wide_coefficients_of(u, phase);
 #pragma unroll
     for (int i = 0; i < Base::list_rows_per_lane; ++i) {
       listed.coefficients[i] = coefficients[this->table_index(this->list_row_of(i))];
@@ -271,9 +271,9 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     }
     each_own_unit([&](int u) {
       this->load_coefficients(u);
-      if (lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
-      if (this->has_due_blocks(u)) this->write_factors(u, false, fold_coefficients(u));
-      this->write_factors(u, true, fold_coefficients(u));
+      if (lane() == 0) this->note_gain(u);
+      if (this->has_due_blocks(u)) this->write_factors(u, false, fold_coefficients(u, false));
+      this->write_factors(u, true, fold_coefficients(u, true));
     });
   }
   /// Makes h(t) of all units and sends c(h(t)). Each thread makes pieces of three values, so that
@@ -294,8 +294,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
         if (3 * piece + i < Hidden) {
-          word[i] =
-              this->keep_hidden(u, 3 * piece + i, t, sum[i], hidden + number * Hidden, survives);
+          word[i] = this->keep_hidden(u, 3 * piece + i, sum[i], hidden + number * Hidden, survives);
         }
       }
       store_relaxed_16(this->past(t) + number * S::record + 4 * piece,
@@ -305,11 +304,12 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,
   /// if they are in device memory.
   __device__ __forceinline__ void prefetch_history(int u, std::uint32_t what) const {
-    if ((what == S::squeezed ? unit(u).squeezed : unit(u).history) != in_memory) return;
+    const bool squeezed = what == S::squeezed;
+    if ((squeezed ? unit(u).squeezed : unit(u).history) != in_memory) return;
     const float* line = this->history_rows(what, u);
+    const int words = (squeezed ? S::past_rows : history) * S::values;
 #pragma unroll 1
-    for (int i = lane() * line_words; i < history * S::values; i += 32 * line_words)
-      prefetch_line(line + i);
+    for (int i = lane() * line_words; i < words; i += 32 * line_words) prefetch_line(line + i);
   }
   __device__ __forceinline__ void read_patches() const {
     each_own_unit([&](int u) {

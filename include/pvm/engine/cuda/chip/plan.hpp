@@ -11,7 +11,8 @@
 /// in identifiers) by its outputs. The inputs of a unit, its columns of W0, are padded to
 ///   [ A | B | context panel 0 | context panel 1 | ... and the bias ]
 /// with A, B and each panel in whole blocks. A Panel is any of these parts: a run of columns that
-/// folds together, in one step of every `period`; its phase says in which.
+/// folds together, in one step of every `period`; its phase says in which. A block of W1 folds in
+/// one step of every `wide_period`.
 ///
 /// The result is a program for each multiprocessor (ChipProgram and its lists), which the kernel
 /// copies to shared memory. Words are 32-bit words throughout. This file has the order of the work
@@ -36,12 +37,11 @@
 
 namespace pvm::inline v0::detail::chip {
 
-/// The deferral of these engines: blocks fold as late as the list of gradients allows. R = L, as
-/// CoefficientTables know the momentum of a step before its folds.
-template <class Precision, int Hidden>
-constexpr DeferralPlan deferral() {
-  using S = Sizes<Precision, Hidden>;
-  return {S::terms, S::terms};
+/// The deferral of these engines.
+template <class Precision, int Hidden, Home home>
+DeferralPlans deferral() {
+  using S = Sizes<Precision, Hidden, home>;
+  return {{S::period, S::terms}, {S::wide_period, S::wide_terms}};
 }
 /// Whether the momentum of an update has died out by the time its gradient leaves the list: whether
 /// it has fallen to 2^-20 of the update for fp32 weights, or to 2^-8 for 16-bit weights. Such
@@ -49,7 +49,7 @@ constexpr DeferralPlan deferral() {
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
-  return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::terms;
+  return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::wide_terms;
 }
 
 /// Where all weights are streamed: the first pair of chunks (slot_dealer.hpp) of the slots of low
@@ -70,8 +70,7 @@ class Plan {
  public:
   /// Plans `net` for a device with this number of SMs and at most `shared_bytes` of shared memory
   /// for a thread block. Call `fits` before: the constructor reports no problem.
-  Plan(const Connectome& net, DeferralPlan plan, int multiprocessors, std::size_t shared_bytes)
-      : net_(net), period_(static_cast<std::size_t>(plan.period)) {
+  Plan(const Connectome& net, int multiprocessors, std::size_t shared_bytes) : net_(net) {
     lay_out_row();
     lay_out_units();
     std::vector<double> costs(net.units.size());
@@ -110,7 +109,7 @@ class Plan {
     } else if (!spec.own_activation.empty()) {
       why = "its activation is not the library's";
     } else {
-      const Plan made(net, deferral<Precision, Hidden>(), multiprocessors, shared_bytes);
+      const Plan made(net, multiprocessors, shared_bytes);
       why = made.problem_;
     }
     return why.empty();
@@ -170,6 +169,7 @@ class Plan {
 
  private:
   using Draft = ProgramDraft<S>;
+  static constexpr std::size_t period = S::period, wide_period = S::wide_period;
   using BlockCounts = std::array<std::size_t, S::multipliers>;               // [warp]: blocks
   using BlockLimits = std::array<std::vector<std::size_t>, S::multipliers>;  // [warp][unit]: blocks
 
@@ -288,7 +288,6 @@ class Plan {
                             std::size_t end) const;
 
   Connectome net_;
-  std::size_t period_;
   std::string problem_;  // why there is no plan; empty: there is one
   std::vector<std::vector<ContextPanel>> context_panels_;  // [unit]
   // Blocks of W0 are counted in two orders: an index counts them unit by unit, a number counts them

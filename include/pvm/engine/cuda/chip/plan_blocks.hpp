@@ -30,9 +30,9 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Panel>&
   const auto load = [&](std::size_t w) {
     return static_cast<double>(draft.blocks[w].size()) / share_of(w);
   };
-  for (auto& due : draft.due) due.assign(period_, 0);
+  for (auto& due : draft.due) due.assign(period, 0);
   auto limits = block_limits(draft, panels);
-  for (std::size_t phase = 0; phase < period_; ++phase) {
+  for (std::size_t phase = 0; phase < period; ++phase) {
     const auto before = [&](std::size_t a, std::size_t b) {
       return std::pair(draft.due[a][phase], load(a)) < std::pair(draft.due[b][phase], load(b));
     };
@@ -193,6 +193,11 @@ void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
           {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
     }
   }
+  // Without phases of its own W1 shares those of W0.
+  draft.wide_due = draft.due;
+  if constexpr (S::two_plans) {
+    for (auto& due : draft.wide_due) due.assign(wide_period, 0);
+  }
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     for (ChipWideBlock& block : draft.wide[w]) {
       block.what |= narrow(least_loaded_phase(draft, w) << 8);
@@ -201,16 +206,18 @@ void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
   }
 }
 
-/// The phase in which warp w folds least so far, and of several such phases the one in which all
-/// warps together fold least. With warp roles folders fold for all, so only the latter counts. The
-/// block that gets the phase is counted in `draft.due`.
+/// The phase in which warp w folds least so far. Of several such phases the one in which all warps
+/// together fold least; or, where W1 has phases of its own, the first one: a step takes as long as
+/// the warp that folds most, so all warps fold one block more in the same steps. With warp roles on
+/// the chip folders fold for all, so only what all warps fold counts. The block that gets the phase
+/// is counted in `draft.wide_due`.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::least_loaded_phase(Draft& draft, std::size_t w) {
-  auto& mine = draft.due[w];
+  auto& mine = draft.wide_due[w];
   const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
   const auto of_all = [&](std::size_t phase) {
     unsigned sum = 0;
-    for (const auto& due : draft.due) sum += due[phase];
+    for (const auto& due : draft.wide_due) sum += S::two_plans ? 0 : due[phase];
     return sum;
   };
   std::size_t best = 0;

@@ -76,8 +76,8 @@ struct ProgramDraft {
   std::vector<ChipSlot> slots;
   std::array<std::vector<ChipBlock>, S::multipliers> blocks;    ///< [warp]: blocks of W0
   std::array<std::vector<ChipWideBlock>, S::multipliers> wide;  ///< [warp]: blocks of W1
-  /// [warp][phase]: how many of its blocks fold then, for balancing.
-  std::array<std::vector<unsigned>, S::multipliers> due;
+  /// [warp][phase]: how many of its blocks of W0, and of W1, fold then, for balancing.
+  std::array<std::vector<unsigned>, S::multipliers> due, wide_due;
   std::vector<ChipTarget> targets;
   /// See the fields of ChipProgram with these names.
   std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;

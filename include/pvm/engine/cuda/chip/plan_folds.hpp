@@ -3,7 +3,7 @@
 #pragma once
 
 /// Decides when each panel of W0 folds, and lists the blocks to fold for each warp and phase. A
-/// phase is a step number modulo `period_`.
+/// phase is a step number modulo `period`.
 
 #include <algorithm>
 #include <cstddef>
@@ -41,7 +41,7 @@ std::vector<Panel> Plan<Precision, Hidden, home>::panels_of(
 /// so far.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::give_phases(std::vector<Panel>& panels) const {
-  std::vector<std::size_t> load(period_);
+  std::vector<std::size_t> load(period);
   std::vector<std::size_t> order(panels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -62,7 +62,7 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_folding_by_warp(Draft& draft) const {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     const auto& list = draft.blocks[w];
-    for (std::size_t phase = 0; phase <= period_; ++phase) {
+    for (std::size_t phase = 0; phase <= period; ++phase) {
       draft.folding_start.push_back(narrow(draft.folding.size()));
       std::uint32_t first = no_block;
       for (std::size_t k = 0; k < list.size(); ++k) {
@@ -73,7 +73,7 @@ void Plan<Precision, Hidden, home>::list_folding_by_warp(Draft& draft) const {
           first = narrow(k);
         }
       }
-      if (S::fp32_weights && phase < period_) draft.first_in_pass.push_back(first);
+      if (S::fp32_weights && phase < period) draft.first_in_pass.push_back(first);
     }
   }
 }
@@ -90,7 +90,7 @@ void Plan<Precision, Hidden, home>::list_folding_by_folder(Draft& draft) const {
     for (const ChipWideBlock& block : list) wide_due.push_back({phase_of(block), false});
   }
   for (std::size_t f = 0; f < S::folders; ++f) {
-    for (std::size_t phase = 0; phase < period_; ++phase) {
+    for (std::size_t phase = 0; phase < period; ++phase) {
       std::size_t turn = 0, early = S::folders * S::early_folds;
       const auto deal_to = [&](const std::vector<DueBlock>& all, bool before, std::uint32_t is) {
         draft.folding_start.push_back(narrow(draft.folding.size()));
@@ -129,7 +129,7 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_reloads(Draft& draft) const {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     const auto [first, behind] = held_of(draft, w);
-    for (std::size_t phase = 0; phase < period_; ++phase) {
+    for (std::size_t phase = 0; phase < period; ++phase) {
       std::uint32_t held_due = 0;
       for (std::size_t k = first; k < behind; ++k) {
         if (phase_of(draft.blocks[w][k]) == phase) held_due |= 1U << (k - first);

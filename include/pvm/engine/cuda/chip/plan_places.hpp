@@ -67,16 +67,16 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
   p.input_count = S::pipelined || S::specialised ? narrow(count + beyond) : 0;
   p.inputs = allocate(2 * p.input_count);
   if constexpr (S::pipelined) {
-    p.folding_start = allocate(S::multipliers * (period_ + 1));
+    p.folding_start = allocate(S::multipliers * (period + 1));
     p.list_slots = allocate(draft.out / columns);
   }
   if constexpr (!S::streams) {
     // An upper bound: which blocks are streamed, and not listed, is known only at the end.
     p.folding = allocate(count + (S::specialised ? wide_count : 0));
     p.folding_start =
-        allocate(S::specialised ? 3 * S::folders * period_ + 1 : S::multipliers * (period_ + 1));
-    p.first_in_pass = allocate(S::fp32_weights ? S::multipliers * period_ : 0);
-    p.reload = allocate(S::specialised ? S::multipliers * period_ : 0);
+        allocate(S::specialised ? 3 * S::folders * period + 1 : S::multipliers * (period + 1));
+    p.first_in_pass = allocate(S::fp32_weights ? S::multipliers * period : 0);
+    p.reload = allocate(S::specialised ? S::multipliers * period : 0);
     std::size_t run_count = 0;
     for (const auto& list : draft.blocks) {
       for (const ChipBlock& block : list) run_count += left_in(block.what) == 1 ? 1 : 0;
@@ -95,7 +95,7 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, SharedAllocator& a
   p.x = allocate(draft.x);
   p.x_words = draft.x;
   p.d1 = allocate(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
-  p.seen = allocate(draft.patches * history * patch_row);
+  p.seen = allocate(draft.patches * S::past_rows * patch_row);
   if constexpr (S::streams && !S::lists_in_slots) {
     p.lists = narrow(list_words);
     list_words += draft.wide_count() * S::list_words;

@@ -69,7 +69,7 @@ std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
     std::stable_sort(first, end, [&](const ChipBlock& one, const ChipBlock& other) {
       return phase_of(one) < phase_of(other);
     });
-    for (std::uint32_t phase = 0; phase <= period_; ++phase) {
+    for (std::uint32_t phase = 0; phase <= period; ++phase) {
       const auto at = std::find_if(
           first, end, [&](const ChipBlock& block) { return phase_of(block) >= phase; });
       starts.push_back(narrow(static_cast<std::size_t>(at - all.begin())));

@@ -135,7 +135,7 @@ ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t
   unit.primary = narrow(net_.primary[u].size());
   unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
   unit.history = unit.squeezed = in_memory;
-  unit.seen = narrow(static_cast<std::size_t>(draft.patches) * history * patch_row);
+  unit.seen = narrow(static_cast<std::size_t>(draft.patches) * S::past_rows * patch_row);
   return unit;
 }
 

@@ -129,7 +129,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// The first of this warp's streamed blocks that folds in this step, or null. Its fold reads its
   /// inputs of past steps; these loads are started before the warp waits for x(t).
   __device__ __forceinline__ const ChipBlock* first_in_pass() const {
-    const auto* first = list<std::uint32_t>(p.first_in_pass) + warp() * a.period;
+    const auto* first = list<std::uint32_t>(p.first_in_pass) + warp() * S::period;
     const std::uint32_t k = first[now().phase];
     return k == no_block ? nullptr : my_blocks() + k;
   }
@@ -260,7 +260,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
 #pragma unroll 1
     for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
       const ChipWideBlock block = blocks[k];
-      if (!this->folds(block.what)) continue;
+      if (!this->wide_folds(block.what)) continue;
       Weights w;
       this->load(w, block);
       this->fold_wide(block, w);
@@ -274,7 +274,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   __device__ __forceinline__ void fold_blocks(Held& held) const {
     const ChipBlock* blocks = my_blocks();
     const std::uint32_t* start =
-        list<std::uint32_t>(p.folding_start) + warp() * (a.period + 1) + now().phase;
+        list<std::uint32_t>(p.folding_start) + warp() * (S::period + 1) + now().phase;
     const std::uint32_t* mine = list<std::uint32_t>(p.folding);
 #pragma unroll 1
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
@@ -383,8 +383,8 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     const int u = warp() - unit_count();
     if (u >= unit_count()) return;
     named_barrier_sync(tables_loaded, 2 * unit_threads());
-    if (lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
-    this->write_factors(u, fold_coefficients(u));
+    if (lane() == 0) this->note_gain(u);
+    this->write_factors(u, fold_coefficients(u, false));
   }
   /// A unit warp's work after its part of W0 x(t). W1^T d1(t) comes late, so the warp folds first.
   __device__ __forceinline__ void finish(int u, Held& held) const {

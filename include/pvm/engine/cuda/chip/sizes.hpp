@@ -22,8 +22,9 @@
 /// d1(j).d1. One product of the transposed list with 16 factors gives what the remainder rows, the
 /// bias and the listed gradients add to W1 r (r is h with a 1 for the bias behind it).
 ///
-/// Terms: `phase` is the step number modulo the fold period R; a block folds in the steps of its
-/// own phase. The `age` in step t of the listed gradient of step j is t - 1 - j.
+/// Terms: `phase` is the step number modulo the fold period R, which W0 and W1 have each their own
+/// of; a block folds in the steps of its own phase. The `age` in step t of the listed gradient of
+/// step j is t - 1 - j.
 /// A held block stays in registers for a whole launch; a streamed block is loaded from device
 /// memory in every step.
 
@@ -42,7 +43,7 @@ inline constexpr int line_words = 32;  ///< of a line of the L2 cache
 /// Lines, and words, of a chunk: memory on one side of the L2 cache.
 inline constexpr int chunk_lines = 32, chunk_words = chunk_lines * line_words;
 inline constexpr int ring = 32;           ///< rows (steps) of the past in device memory; 2^k
-inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of its own past; 2^k
+inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of h and d0; 2^k
 inline constexpr int table_row = 16;      ///< row length of tables by age, longer than `terms`
 inline constexpr int ahead = 8;           ///< steps that one SM may be ahead of another
 inline constexpr int rounds = 2 * ahead;  ///< counters of begun steps; step t uses t % rounds
@@ -137,12 +138,24 @@ struct Sizes {
                 "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
                 " more, 64 at most, like 36 or 49; use the engine for batches for others");
 
-  /// Rows for d1 in W1's list, a ring buffer by step; and the number of listed gradients, which is
-  /// smaller by one, because one row of d1 is being written.
+  /// Rows for d1 in W1's list, a ring buffer by step; and the number of listed gradients of W1,
+  /// which is smaller by one, because one row of d1 is being written.
   static constexpr int list_d1_rows = 15 - remainder_rows;
-  static constexpr int terms = list_d1_rows - 1;
-  static constexpr int most_period = terms;
-  static_assert(most_period <= 32, "ChipUnit::due_phases has a bit for each phase");
+  static constexpr int wide_terms = list_d1_rows - 1;
+  /// The number of listed gradients of W0. In `pipelined` it is larger, because what folds read and
+  /// write takes a good part of a step: as many as fit an mma operand and whole pieces of a record.
+  static constexpr int terms = pipelined ? 15 : wide_terms;
+  static_assert(terms < table_row && terms >= wide_terms);
+  /// The fold periods of W0 and W1: as late as the list of gradients allows. R = L, as
+  /// CoefficientTables know the momentum of a step before its folds.
+  static constexpr int period = terms, wide_period = wide_terms;
+  static_assert(period <= 32, "ChipUnit::due_phases has a bit for each phase");
+  /// Whether W1 folds in other phases than W0, with coefficients of its own.
+  static constexpr bool two_plans = terms != wide_terms;
+  /// Rows (steps) of the ring buffers of c(h) and of patches: a step's row, and those up to the
+  /// input of W0's oldest listed gradient, which is 2 + terms steps old.
+  static constexpr int past_rows = two_plans ? 3 + terms : history;
+  static_assert(past_rows >= history && history >= 3 + wide_terms && history > terms);
 
   /// Sizes in 32-bit words: the tiles of a block as they are multiplied (their low halves take as
   /// many) and as they are stored, the remainder rows of a block of W0, and the list of a block of
@@ -196,25 +209,27 @@ struct Sizes {
   // The area of a unit: what it has beside weights and inputs. The constants are word offsets from
   // the start of the area, which is in shared memory or, if `streams`, in device memory.
 
-  /// Coefficients of the listed gradients by age: [since][table_row], at most `most_period` rows,
-  /// then a row with the coefficients that the folds of this step add. `since` is the number of
-  /// steps since a block's last fold, modulo the period: 0 for the blocks that fold in this step.
+  /// Coefficients of the listed gradients by age, of W0 and of W1: [since][table_row], `period`
+  /// rows, then a row with the coefficients that the folds of this step add. `since` is the number
+  /// of steps since a block's last fold, modulo the period: 0 for the blocks that fold in this
+  /// step.
   static constexpr std::uint32_t tables = 0;
+  static constexpr std::uint32_t wide_tables = two_plans ? (period + 1) * table_row : tables;
   /// [step parity][table_row]: inner products of A with its past, by age. Those of B are A's of the
   /// step before.
-  static constexpr std::uint32_t primary = tables + (most_period + 1) * table_row;
+  static constexpr std::uint32_t primary = wide_tables + (wide_period + 1) * table_row;
   /// [since][16]: what the rows of W1's list are multiplied by for y (`write_list_factors`), packed
   /// (Split).
   static constexpr std::uint32_t list_factors = primary + 2 * table_row;
   /// h(t), packed (Split); in `pipelined` h(t - 1).
-  static constexpr std::uint32_t packed_hidden = list_factors + most_period * table_row;
+  static constexpr std::uint32_t packed_hidden = list_factors + wide_period * table_row;
   /// [multipliers][values]: each warp's part of W0 x; then a row of what the listed gradients add
   /// to W0 x; then [multipliers][part1_words]: each warp's part of W1^T d1.
   static constexpr std::uint32_t part0 = packed_hidden + values;
   static constexpr std::uint32_t listed_part = part0 + multipliers * values;
   static constexpr std::uint32_t part1 = listed_part + values;
   static constexpr int part1_words = tiles * 8 + 16;
-  /// Ring buffers of `history` rows, by step: h, d0 and c(h).
+  /// Ring buffers by step: `history` rows of h and of d0, `past_rows` rows of c(h).
   static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;
   static constexpr std::uint32_t d0 = hidden + history * values;
   static constexpr std::uint32_t squeezed = d0 + history * values;
@@ -222,7 +237,7 @@ struct Sizes {
   /// which some words behind a row of values are read, too; with fp32 weights the coefficients.
   /// There is one copy for even and one for odd steps; where warps have roles there is one copy
   /// only, which is overwritten when all warps have read that of the step before.
-  static constexpr std::uint32_t fold0 = squeezed + history * values;
+  static constexpr std::uint32_t fold0 = squeezed + past_rows * values;
   static constexpr int factor_words = fp32_weights ? table_row : operands * 128;
   static constexpr int factor_copies = finishers > 0 ? 1 : 2;
   /// Held blocks that a folder folds in a step while they are multiplied, at most.
@@ -234,7 +249,8 @@ struct Sizes {
       fp32_weights ? terms * columns + 4 : (specialised ? early_folds * remainder_words : 0);
   static constexpr std::uint32_t fold1 = fold0 + factor_copies * factor_words;
   /// Words of the ring buffers of h and d0, and some behind them that are read, too; and of c(h).
-  static constexpr int history_words = 2 * history * values + 16, squeezed_words = history * values;
+  static constexpr int history_words = 2 * history * values + 16;
+  static constexpr int squeezed_words = past_rows * values;
   /// [2], by the low bit of `turn`: whether the folds of a step change anything (View::any_gain).
   static constexpr std::uint32_t any_gain = fold1 + factor_copies * factor_words;
   /// Number of the table in `tables`, or ~0.
@@ -244,7 +260,7 @@ struct Sizes {
   /// with `since` in step t, and the inner products of h(t - 1) with its past, by age.
   static constexpr std::uint32_t tables_after = any_gain + 4;
   static constexpr std::uint32_t products =
-      tables_after + (pipelined ? most_period * table_row : 0);
+      tables_after + (pipelined ? wide_period * table_row : 0);
   /// Table numbers of the steps of a launch, 16 bits each; in `pipelined` also that of the step
   /// after it, for the last y.
   static constexpr std::uint32_t table_numbers = products + (pipelined ? table_row : 0);
@@ -271,7 +287,7 @@ struct ChipUnit {
   std::uint32_t own_phase[3];         ///< phases of A, B and the bias
   std::uint32_t due_phases;           ///< a bit for each phase: whether blocks of W0 fold in it
   std::uint32_t patch;                ///< in layer 0: number of its patch, else not_a_patch
-  std::uint32_t seen;                 ///< word of the patch's history, [history][patch_row]
+  std::uint32_t seen;                 ///< word of the patch's history, [past_rows][patch_row]
   /// If `streams`: words of the ring buffers of h and d0, and of c(h), if they are in shared
   /// memory; `in_memory` if they are in the unit's area in device memory.
   std::uint32_t history, squeezed;

@@ -64,8 +64,9 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count,
       Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::list_of,
-      Base::coefficients_of, Base::table_index, Base::activate, Base::pixels_at_once, Base::gate,
-      Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::each_unit, Base::next_step;
+      Base::wide_coefficients_of, Base::table_index, Base::activate, Base::pixels_at_once,
+      Base::gate, Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::each_unit,
+      Base::next_step;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);

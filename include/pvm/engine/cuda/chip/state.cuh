@@ -21,7 +21,6 @@ struct ChipArguments {
   /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
   /// in pixels.
   int units, layers, patches, patch, block_size, channels, side;
-  int period;  ///< R: steps between two folds of a block
   /// A row of the past, in words: its length, where the records of patches start, the length of
   /// such a record, and where in it the inner products start.
   unsigned int row_words, first_patch, patch_record, patch_products;
@@ -65,6 +64,7 @@ struct ChipArguments {
   const std::uint8_t* scored;         ///< [staging][block_steps]
   const std::uint32_t* index;         ///< see fused::StepArguments
   const float* coefficients;          ///< see CoefficientTables
+  int second_part;                    ///< of its tables: where the coefficients of W1 are
 };
 
 inline constexpr unsigned int every_lane = 0xffffffffU;
@@ -87,6 +87,8 @@ struct ChipNow {
   int phase;  ///< step % period
   /// step % list_d1_rows: row S::remainder_rows + 1 + d1_row of W1's lists takes d1 of this step.
   int d1_row;
+  /// If `two_plans`: step % wide_period, and step % past_rows.
+  int wide_phase, past_row;
 };
 static_assert(sizeof(ChipNow) <= 8 * sizeof(float), "the plan keeps 8 words for each");
 static_assert(sizeof(ChipLaunch) <= 16 * sizeof(float), "the plan keeps 16 words for it");

@@ -115,7 +115,7 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
       const ChipWideBlock block = blocks[k];
       prefetch_wide(k + 1 + S::prefetched_blocks);
       const auto* after = this->streamed(blocks[min(k + 1, count - 1)]);
-      const bool folds = this->folds(block.what);
+      const bool folds = this->wide_folds(block.what);
       this->learn_block(on, block, next, [&] {
         if (!folds) this->load_streamed(next, after);
       });
@@ -136,8 +136,8 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   /// The part of a unit's work that depends on no other unit: its tables and the factors of folds.
   __device__ __forceinline__ void begin_unit(int u) const {
     this->load_coefficients(u);
-    if (this->lane() == 0) any_gain(u) = fold_coefficients(u)[table_row - 1] != 0 ? 1 : 0;
-    this->write_factors(u, fold_coefficients(u));
+    if (this->lane() == 0) this->note_gain(u);
+    this->write_factors(u, fold_coefficients(u, false));
   }
   __device__ __forceinline__ void read_patches() const {
     if (now().frame + 1 == launch().count) return;

@@ -84,7 +84,7 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
     const ChipWideBlock& block) const {
   this->template prefetch<S::block_words + S::list_words>(words_of(block));
-  if (!this->is_due(block.what)) return;
+  if (!this->is_wide_due(block.what)) return;
   this->prefetch_low_halves(block);
   const auto* factors =
       reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, unit_in(block.what)));
@@ -206,7 +206,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_wide_blocks()
   const ChipWideBlock* block = my_wide_blocks();
 #pragma unroll 1
   for (int left = my_wide_count(); left > 0; --left, ++block) {
-    if (!this->folds(block->what)) continue;
+    if (!this->wide_folds(block->what)) continue;
     Weights w;
     this->load_streamed(w, this->streamed(*block));
     this->fold_wide(*block, w);

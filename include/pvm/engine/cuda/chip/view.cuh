@@ -80,6 +80,10 @@ struct View {
     return *reinterpret_cast<ChipNow*>(shared + ChipAreas::now + which * 8);
   }
   __device__ __forceinline__ const ChipNow& now() const { return now(turn); }
+  /// The step's phase for blocks of W1.
+  __device__ __forceinline__ int wide_phase() const {
+    return S::two_plans ? now().wide_phase : now().phase;
+  }
   __device__ __forceinline__ ChipLaunch& launch() const {
     return *reinterpret_cast<ChipLaunch*>(shared + ChipAreas::launch);
   }
@@ -96,7 +100,7 @@ struct View {
   __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
     return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
   }
-  /// A ring buffer of unit u, [history] rows of S::values floats: `what` is S::hidden (h), S::d0 or
+  /// A ring buffer of unit u, rows of S::values floats: `what` is S::hidden (h), S::d0 or
   /// S::squeezed (c(h)).
   __device__ __forceinline__ float* history_rows(std::uint32_t what, int u) const {
     if constexpr (S::streams) {
@@ -106,25 +110,46 @@ struct View {
     }
     return float_area(u) + what;
   }
-  /// The row of step `step` in that ring buffer.
-  __device__ __forceinline__ float* history_row(std::uint32_t what, int u,
-                                                unsigned long long step) const {
-    return history_rows(what, u) + static_cast<unsigned>(step & (history - 1)) * S::values;
+  /// Number of the row of the step `back` steps before this one (-1: the next one) in ring buffers
+  /// of S::past_rows rows.
+  __device__ __forceinline__ unsigned past_row(int back) const {
+    if constexpr (!S::two_plans) return recent_row(back);
+    const int row = now().past_row - back;
+    return static_cast<unsigned>(row < 0               ? row + S::past_rows
+                                 : row >= S::past_rows ? row - S::past_rows
+                                                       : row);
   }
-  /// The patch that a unit saw in step `step`, as floats.
-  __device__ __forceinline__ float* seen(const ChipUnit& my, unsigned long long step) const {
-    return floats(my.seen) + static_cast<unsigned>(step & (history - 1)) * a.patch_row;
+  /// The same in ring buffers of `history` rows.
+  __device__ __forceinline__ unsigned recent_row(int back) const {
+    return static_cast<unsigned>(now().step - static_cast<unsigned>(back)) & (history - 1U);
   }
-  /// Coefficients of the listed gradients by age, [table_row], for blocks that fold at `phase`.
-  /// Behind the `terms` coefficients, entry table_row - 2 is 1 and all others are 0.
+  /// The row of that step in the ring buffer `what` of unit u.
+  __device__ __forceinline__ float* history_row(std::uint32_t what, int u, int back) const {
+    const unsigned row = what == S::squeezed ? past_row(back) : recent_row(back);
+    return history_rows(what, u) + row * S::values;
+  }
+  /// The patch that a unit saw in that step, as floats.
+  __device__ __forceinline__ float* seen(const ChipUnit& my, int back) const {
+    return floats(my.seen) + past_row(back) * a.patch_row;
+  }
+  /// Coefficients of W0's listed gradients by age, [table_row], for blocks that fold at `phase`.
+  /// Entries behind the `terms` coefficients are finite.
   __device__ __forceinline__ const float* coefficients_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return float_area(u) + S::tables + (since < 0 ? since + a.period : since) * table_row;
+    return float_area(u) + S::tables + (since < 0 ? since + S::period : since) * table_row;
   }
-  /// What blocks of unit u that fold in this step gain of each listed gradient, by age,
-  /// [table_row]. Entry table_row - 1 is the number of gradients of which they gain anything.
-  __device__ __forceinline__ float* fold_coefficients(int u) const {
-    return float_area(u) + S::tables + S::most_period * table_row;
+  /// The same for W1. Behind the `wide_terms` coefficients, entry table_row - 2 is 1 and all others
+  /// are 0.
+  __device__ __forceinline__ const float* wide_coefficients_of(int u, int phase) const {
+    const int since = wide_phase() - phase;
+    return float_area(u) + S::wide_tables +
+           (since < 0 ? since + S::wide_period : since) * table_row;
+  }
+  /// What blocks of W0, or W1, of unit u that fold in this step gain of each listed gradient, by
+  /// age, [table_row]. Entry table_row - 1 is the number of gradients of which they gain anything.
+  __device__ __forceinline__ float* fold_coefficients(int u, bool wide) const {
+    return float_area(u) +
+           (wide ? S::wide_tables + S::wide_period * table_row : S::tables + S::period * table_row);
   }
   /// Whether blocks of unit u gain anything when they fold in this step (0 or 1).
   __device__ __forceinline__ std::uint32_t& any_gain(int u) const {
@@ -135,13 +160,23 @@ struct View {
   __device__ __forceinline__ bool has_due_blocks(int u) const {
     return (unit(u).due_phases >> now().phase & 1U) != 0;
   }
-  /// Whether this step is of the phase in which a block of W0 or W1 folds.
-  __device__ __forceinline__ bool is_due(std::uint32_t what) const {
-    return phase_in(what) == now().phase;
+  /// Whether blocks of unit u gain anything when they fold in this step: one thread's work, once a
+  /// step, which sets any_gain.
+  __device__ __forceinline__ void note_gain(int u) const {
+    const float gains = fold_coefficients(u, false)[table_row - 1];
+    const float wide_gains = S::two_plans ? fold_coefficients(u, true)[table_row - 1] : gains;
+    any_gain(u) = gains != 0 || wide_gains != 0 ? 1 : 0;
   }
-  /// Whether it is, and the block also gains anything.
+  /// Whether this step is of the phase in which a block of W1 folds.
+  __device__ __forceinline__ bool is_wide_due(std::uint32_t what) const {
+    return phase_in(what) == wide_phase();
+  }
+  /// Whether a block of W0, or of W1, folds in this step, and gains anything.
   __device__ __forceinline__ bool folds(std::uint32_t what) const {
-    return is_due(what) && any_gain(unit_in(what)) != 0;
+    return phase_in(what) == now().phase && any_gain(unit_in(what)) != 0;
+  }
+  __device__ __forceinline__ bool wide_folds(std::uint32_t what) const {
+    return is_wide_due(what) && any_gain(unit_in(what)) != 0;
   }
 
   // -------------------------------------------------------------- blocks of weights
@@ -255,15 +290,15 @@ struct View {
   /// What the 16 rows of the list of a block of W1, which folds at `phase`, are multiplied by for
   /// y: see Multiprocessor::write_list_factors.
   __device__ __forceinline__ const std::uint32_t* list_factors_of(int u, int phase) const {
-    const int since = now().phase - phase;
-    return area(u) + S::list_factors + (since < 0 ? since + a.period : since) * table_row;
+    const int since = wide_phase() - phase;
+    return area(u) + S::list_factors + (since < 0 ? since + S::wide_period : since) * table_row;
   }
   /// The factors of this step's folds; `which` is S::fold0 or S::fold1.
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
     return area(u) + which + (turn & (S::factor_copies - 1)) * S::factor_words;
   }
   /// Age of the gradient whose d1 is in list row e > S::remainder_rows. `list_d1_rows - 1`, which
-  /// is `terms`: the row is that of the current step, and no gradient is listed in it yet.
+  /// is `wide_terms`: the row is that of the current step, and no gradient is listed in it yet.
   __device__ __forceinline__ int age_of(int e) const {
     const int age = now().d1_row - 1 - (e - S::remainder_rows - 1);
     return age < 0 ? age + S::list_d1_rows : age;
@@ -273,8 +308,8 @@ struct View {
     const int e = S::remainder_rows + now().d1_row - age;
     return e <= S::remainder_rows ? e + S::list_d1_rows : e;
   }
-  /// Index of list row e in a table of coefficients by age (`coefficients_of`). Remainder rows and
-  /// bias take the entry that is 1.
+  /// Index of list row e in a table of W1's coefficients by age (`wide_coefficients_of`). Remainder
+  /// rows and bias take the entry that is 1.
   __device__ __forceinline__ int table_index(int e) const {
     return e <= S::remainder_rows ? table_row - 2 : age_of(e);
   }
@@ -282,7 +317,7 @@ struct View {
   /// where j = t - 1 - age.
   __device__ __forceinline__ const float* listed_row(std::uint32_t what, int u, int age) const {
     const int back = what == S::d0 ? 1 : 3;
-    return history_row(what, u, now().step - static_cast<unsigned>(back + age) + history);
+    return history_row(what, u, back + age);
   }
 };
 
