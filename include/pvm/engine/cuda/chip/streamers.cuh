@@ -208,13 +208,19 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_wide_blocks() const {
-  const ChipWideBlock* block = my_wide_blocks();
+  const ChipWideBlock* blocks = my_wide_blocks();
 #pragma unroll 1
-  for (int left = my_wide_count(); left > 0; --left, ++block) {
-    if (!this->wide_folds(block->what)) continue;
-    Weights w;
-    this->load_streamed(w, this->streamed(*block));
-    this->fold_wide(*block, w);
+  for (int left = my_wide_count(); left > 0; left -= 32, blocks += 32) {
+    // Each lane looks at one block.
+    unsigned due = __ballot_sync(
+        every_lane, lane() < left && this->wide_folds(blocks[min(lane(), left - 1)].what));
+#pragma unroll 1
+    for (; due != 0; due &= due - 1) {
+      const ChipWideBlock& block = blocks[__ffs(static_cast<int>(due)) - 1];
+      Weights w;
+      this->load_streamed(w, this->streamed(block));
+      this->fold_wide(block, w);
+    }
   }
 }
 
