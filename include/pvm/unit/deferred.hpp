@@ -73,7 +73,7 @@ struct DeferralPlan {
 
 /// The plans of a unit's two matrices. They differ where an engine can list more gradients of one.
 struct DeferralPlans {
-  // NOLINTNEXTLINE(google-explicit-constructor): most engines have one plan
+  /// One plan for both, as in most engines; implicit.
   DeferralPlans(DeferralPlan both) : w0(both), w1(both) {}
   /// `w1` lists at most as many gradients as `w0`.
   DeferralPlans(DeferralPlan w0_, DeferralPlan w1_) : w0(w0_), w1(w1_) {}
