@@ -120,13 +120,12 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
   /// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
   __device__ ChipBlock load_due(int from) const;
-  /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes have in
-  /// `mine`, which is load_due(0). This is done after the pass over W0, as low halves would evict
-  /// what finishers read during it; and before factors are waited for, so without knowing whether
-  /// the blocks gain anything.
-  __device__ void prefetch_due(const ChipBlock& mine) const;
   /// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
   __device__ void fold_blocks(ChipBlock mine) const;
+  /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
+  /// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
+  /// halves would evict what finishers read.
+  __device__ void prefetch_blocks_of_lanes(const ChipBlock& mine, unsigned lanes) const;
   /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
   __device__ void fold_due(const ChipBlock& mine, int count) const;
   /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block

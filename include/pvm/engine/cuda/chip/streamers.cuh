@@ -33,7 +33,6 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
     named_barrier_arrive(sums_made, all);
     reread_thread();
     const ChipBlock due_of_lane = load_due(0);
-    prefetch_due(due_of_lane);
     wait_gate(factors_made, now().frame);
     fold_blocks(due_of_lane);
     load_first_wide(next);
@@ -132,23 +131,6 @@ __device__ __forceinline__ ChipBlock Pipelined<Precision, Hidden>::load_due(int 
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_due(
-    const ChipBlock& mine) const {
-  unsigned lanes = __ballot_sync(every_lane, lane() < due_start(1) - due_start(0));
-  // A lane for each line: of the low halves, then of the tiles.
-  constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
-  static_assert(low_lines + lines <= 32);
-#pragma unroll 1
-  for (; lanes != 0; lanes &= lanes - 1) {
-    const int of = __ffs(static_cast<int>(lanes)) - 1;
-    const std::uint32_t low = __shfl_sync(every_lane, mine.block, of);
-    const std::uint32_t tiles = __shfl_sync(every_lane, mine.where, of);
-    const std::uint32_t line = (lane() < low_lines ? low : tiles - low_lines) + lane();
-    prefetch_line_if(lane() < low_lines + lines, a.weights + this->slot_start(line));
-  }
-}
-
-template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBlock mine) const {
   int left = due_start(1) - due_start(0);
 #pragma unroll 1
@@ -160,12 +142,32 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBl
 }
 
 template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of_lanes(
+    const ChipBlock& mine, unsigned lanes) const {
+  // A lane for each line: of the low halves, then of the tiles.
+  constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
+  static_assert(low_lines + lines <= 32);
+#pragma unroll 1
+  for (; lanes != 0; lanes &= lanes - 1) {
+    const int from = __ffs(static_cast<int>(lanes)) - 1;
+    const std::uint32_t low = __shfl_sync(every_lane, mine.block, from);
+    const std::uint32_t tiles = __shfl_sync(every_lane, mine.where, from);
+    const std::uint32_t line = lane() < low_lines
+                                   ? low + static_cast<unsigned>(lane())
+                                   : tiles + static_cast<unsigned>(lane() - low_lines);
+    prefetch_line_if(lane() < low_lines + lines, a.weights + this->slot_start(line));
+  }
+}
+
+template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const ChipBlock& mine,
                                                                        int count) const {
   unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
+  if (left == 0) return;
   // From the last block to the first: the blocks that were multiplied last are most likely still in
   // the L2 cache.
   const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
+  prefetch_blocks_of_lanes(mine, left);
 #pragma unroll 1
   for (; left != 0; left ^= 1U << last_of(left)) {
     this->fold_streamed(block_of_lane(mine, last_of(left)));
