@@ -151,6 +151,7 @@ TEST_CASE("impossible states and batches are refused", "[host]") {
   state.coefficients1.resize(spec.layer_shapes.size() * state.plan1->saved_numbers());
   CHECK_NOTHROW(engine.restore(state));
   state.plan1->terms = state.plan.terms + 1;  // its list is longer than W0's
+  state.coefficients1.resize(spec.layer_shapes.size() * state.plan1->saved_numbers());
   CHECK_THROWS_AS(engine.restore(state), pvm::Error);
   state = engine.save();
   state.batch = 2;

@@ -46,10 +46,8 @@ class CoefficientTables {
   }
   /// The coefficients by layer: those of W0, and of W1 if it has another plan.
   [[nodiscard]] std::size_t parts() const { return parts_.size(); }
-  [[nodiscard]] std::vector<DeferredRates>& layers(std::size_t part = 0) {
-    return parts_[part].rates;
-  }
-  [[nodiscard]] const std::vector<DeferredRates>& layers(std::size_t part = 0) const {
+  [[nodiscard]] std::vector<DeferredRates>& layers(std::size_t part) { return parts_[part].rates; }
+  [[nodiscard]] const std::vector<DeferredRates>& layers(std::size_t part) const {
     return parts_[part].rates;
   }
 

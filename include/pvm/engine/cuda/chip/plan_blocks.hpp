@@ -217,7 +217,8 @@ std::size_t Plan<Precision, Hidden, home>::least_loaded_phase(Draft& draft, std:
   const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
   const auto of_all = [&](std::size_t phase) {
     unsigned sum = 0;
-    for (const auto& due : draft.wide_due) sum += S::two_plans ? 0 : due[phase];
+    if (S::two_plans) return sum;
+    for (const auto& due : draft.wide_due) sum += due[phase];
     return sum;
   };
   std::size_t best = 0;
