@@ -189,6 +189,32 @@ TEST_CASE("steps that share a table have the coefficients of their own", "[defer
   }
 }
 
+TEST_CASE("the steps of a frozen block share a table of zeros for each layer", "[deferred]") {
+  pvm::Spec spec;
+  spec.layer_shapes.assign(2, 1);
+  spec.momentum = 0.2;
+  spec.initial_learning_rate = 0.01;
+  constexpr std::size_t layers = 2, steps = 100;
+  pvm::detail::CoefficientTables coefficients(layers, pvm::DeferralPlan{13, 13}, 1);
+  pvm::RateSchedule schedule(spec);
+  std::vector<std::uint32_t> index((steps + 1) * layers);
+  std::vector<float> tables(index.size() * coefficients.stride(), 1.0F);
+  coefficients.write(0, steps, true, schedule, index.data(), tables.data());
+  coefficients.clear();
+  REQUIRE(coefficients.write(steps, steps, false, schedule, index.data(), tables.data()) == layers);
+  for (std::size_t i = 0; i < index.size(); ++i) CHECK(index[i] == i % layers);
+  constexpr std::ptrdiff_t used = 13 * (2 * 13 + 2) + 1;  // the rest of a table is padding
+  const auto is_zero = [&](std::uint32_t table) {
+    const auto from = tables.cbegin() + table * static_cast<std::ptrdiff_t>(coefficients.stride());
+    return std::all_of(from, from + used, [](float v) { return v == 0; });
+  };
+  CHECK(is_zero(0));
+  CHECK(is_zero(1));
+  // A block that learns again does not use them.
+  CHECK(coefficients.write(2 * steps, steps, true, schedule, index.data(), tables.data()) > layers);
+  CHECK_FALSE(is_zero(index[layers]));
+}
+
 TEST_CASE("tables of two plans are those of each plan, one behind the other", "[deferred]") {
   pvm::Spec spec;
   spec.layer_shapes.assign(2, 1);

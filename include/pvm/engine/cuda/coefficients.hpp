@@ -68,7 +68,8 @@ class CoefficientTables {
   /// Writes the tables of `steps` steps from `step` on, and of the step after them, and advances
   /// `schedule`. `index` receives the table numbers, [steps + 1][layers]; `tables` must have room
   /// for as many tables. Returns the number of different tables. If `learn` is false (a frozen
-  /// block), nothing is folded and no gradient is added.
+  /// block), nothing is folded and no gradient is added; no gradient may be listed (`clear()`), so
+  /// all tables of a layer are the same.
   std::size_t write(std::uint64_t step, std::size_t steps, bool learn, RateSchedule& schedule,
                     std::uint32_t* index, float* tables) {
     const std::size_t layers = last_.size();
@@ -81,7 +82,9 @@ class CoefficientTables {
       for (std::size_t l = 0; l < layers; ++l) {
         // New rates count from the next step on, but a new momentum in this step's folds already.
         const float momentum = schedule.layers()[l].momentum;
-        const bool repeat = i > 0 && stable_[l] > 2 * longest() && momentum == last_[l].momentum;
+        const bool constant =
+            !learn || (stable_[l] > 2 * longest() && momentum == last_[l].momentum);
+        const bool repeat = i > 0 && constant;
         if (!repeat) current[l] = static_cast<std::uint32_t>(used++);
         index[i * layers + l] = current[l];
         float* table = tables + current[l] * stride();
