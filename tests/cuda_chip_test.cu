@@ -194,11 +194,12 @@ TEST_CASE("chip: packed tiles are the tiles") {
 }
 
 /// Calls visit(side of the program, first line, lines) for each slot of each block of a network.
-template <class Precision, class Visit>
-void each_slot(const pvm::Spec& spec, const chip::Sides& sides, Visit visit) {
-  using S = chip::Sizes<Precision, 49, chip::Home::memory>;
-  chip::Plan<Precision, 49, chip::Home::memory> plan(pvm::make_connectome(spec), 3,
-                                                     std::size_t{227} << 10);
+template <class Precision, chip::Home home, class Visit>
+void each_slot(std::type_identity<pvm::CudaChipEngine<Precision, 49, home>> /*engine*/,
+               const pvm::Spec& spec, const chip::Sides& sides, Visit visit) {
+  using S = chip::Sizes<Precision, 49, home>;
+  chip::Plan<Precision, 49, home> plan(pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm,
+                                       std::size_t{227} << 10);
   REQUIRE(sides.of_programs.size() == plan.program_blocks.size());
   REQUIRE(plan.slot_pairs(sides).end <= sides.of_pairs.size());
   plan.place_in_slots(sides);
@@ -213,23 +214,28 @@ void each_slot(const pvm::Spec& spec, const chip::Sides& sides, Visit visit) {
     CHECK(p.number == m);
     for (std::size_t k = 0; k < plan.program_blocks[m]; ++k) {
       const chip::SlotLines lines = plan.slots[first_block++];
-      slot(lines.high, S::block_words, m);
+      slot(lines.high, S::block_words + (S::fp32_weights ? S::remainder_words : 0), m);
       if (!S::fp32_weights) slot(lines.low, S::unpacked_words + S::remainder_words, m);
     }
     for (std::size_t k = 0; k < plan.program_wide_blocks[m]; ++k) {
       chip::ChipWideBlock block;
       std::memcpy(&block, words + (p.wide_blocks - p.start) + k * sizeof block / 4, sizeof block);
+      const int beside = S::lists_in_slots ? S::list_words : S::wide_remainder_words;
+      if constexpr (!S::streams) {
+        slot(block.block, S::block_words + beside, m);
+        continue;
+      }
       const chip::SlotLines lines = plan.slots[plan.blocks + block.block];
       CHECK((block.where & ~chip::low_is_odd) == lines.high);
-      const int beside = S::lists_in_slots ? S::list_words : S::wide_remainder_words;
       slot(lines.high, S::block_words + beside, m);
       if (!S::fp32_weights) slot(lines.low, S::unpacked_words + 2 * S::wide_remainder_words, m);
     }
   }
 }
 
-TEMPLATE_TEST_CASE("chip: slots are on the side of their program, and apart", "", pvm::bf16,
-                   pvm::fp16, pvm::fp32) {
+TEMPLATE_TEST_CASE("chip: slots are on the side of their program, and apart", "",
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>,
+                   pvm::CudaStreamEngine<pvm::fp32>, pvm::CudaChipEngine<pvm::fp32>) {
   std::mt19937 random(7);
   for (const std::size_t first : {1, 2, 3, 5}) {
     chip::Sides sides;
@@ -247,14 +253,15 @@ TEMPLATE_TEST_CASE("chip: slots are on the side of their program, and apart", ""
 
     std::vector<int> taken(sides.of_pairs.size() * 2 * chip::chunk_lines);
     bool on_side = true, apart = true, in_chunk = true;
-    each_slot<TestType>(hidden_49(), sides,
-                        [&](unsigned side, std::uint32_t line, std::uint32_t lines) {
-                          const std::size_t chunk = line / chip::chunk_lines;
-                          on_side = on_side && (sides.of_pairs[chunk / 2] ^ (chunk & 1U)) == side;
-                          in_chunk = in_chunk && (line + lines - 1) / chip::chunk_lines == chunk;
-                          for (std::uint32_t i = line; i < line + lines; ++i)
-                            apart = apart && taken.at(i)++ == 0;
-                        });
+    each_slot(std::type_identity<TestType>{}, hidden_49(), sides,
+              [&](unsigned side, std::uint32_t line, std::uint32_t lines) {
+                const std::size_t chunk = line / chip::chunk_lines;
+                on_side = on_side && (sides.of_pairs[chunk / 2] ^ (chunk & 1U)) == side;
+                in_chunk = in_chunk && (line + lines - 1) / chip::chunk_lines == chunk;
+                for (std::uint32_t i = line; i < line + lines; ++i) {
+                  apart = apart && taken.at(i)++ == 0;
+                }
+              });
     CHECK(on_side);
     CHECK(in_chunk);
     CHECK(apart);
@@ -453,12 +460,15 @@ TEMPLATE_TEST_CASE("chip: a run starts at any step", "[gpu]", pvm::CudaChipEngin
 }
 
 #if defined(PVM_EMULATED_CUDA)
-TEMPLATE_TEST_CASE("chip: the sides of the L2 cache do not matter", "[gpu]", pvm::bf16, pvm::fp16,
-                   pvm::fp32) {
-  const Multiprocessors three(3);
+TEMPLATE_TEST_CASE("chip: the sides of the L2 cache do not matter", "[gpu]",
+                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>,
+                   pvm::CudaStreamEngine<pvm::fp32>, pvm::CudaChipEngine<pvm::fp32>) {
+  const bool streams =
+      std::is_same_v<TestType, pvm::CudaStreamEngine<typename TestType::precision>>;
+  const Multiprocessors some(streams ? 3 : 12);
   const auto trained = [](bool sides) {
     emulated_cuda::facts.sides = sides;
-    pvm::CudaStreamEngine<TestType> engine(quick());
+    TestType engine(quick());
     emulated_cuda::facts.sides = true;
     INFO(engine.description());
     CHECK((engine.description().find("its side of the L2 cache") != std::string::npos) == sides);

@@ -73,7 +73,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
              detail::chip::deferral<Precision, Hidden, home>()),
         layout_(net_, device_.multiprocessors, device_.shared_bytes),
         launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
-    if constexpr (streams) find_sides();
+    if constexpr (Sizes::in_slots) find_sides();
     this->require_memory(memory_needed(), "");
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
@@ -121,13 +121,14 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     const auto percent = [](std::size_t there, std::size_t of_all) {
       return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
     };
-    const std::string there =
+    const std::string where =
         Sizes::streams
-            ? std::string("all weights streamed") +
-                  (sides_.known() ? ", each from its side of the L2 cache" : "")
+            ? "all weights streamed"
             : percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
                   percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
-                  "1 on the chip";
+                  "1 on the chip" + (sides_.known() ? ", the rest streamed" : "");
+    const std::string there =
+        where + (sides_.known() ? ", each from its side of the L2 cache" : "");
     return std::string("CUDA engine, whole units: ") + device_.name + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
@@ -177,7 +178,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Words of all weights; 16-bit weights include their low halves.
   [[nodiscard]] std::size_t stored_words() const {
-    if constexpr (streams) return layout_.slot_pairs(sides_).end * detail::pair_words;
+    if constexpr (Sizes::in_slots) return layout_.slot_pairs(sides_).end * detail::pair_words;
     return layout_.weight_words() * Stored::stored_per_word;
   }
   /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
@@ -242,7 +243,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->allocate_staging(score_size());
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
-    if constexpr (streams) place_in_slots();
+    if constexpr (Sizes::in_slots) place_in_slots();
     this->allocate_and_fill(programs_, layout_.programs);
     this->allocate_and_fill(program_start_, layout_.program_start);
     taken_ = Array<unsigned int>(2);
@@ -482,7 +483,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   Array<std::uint32_t> lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
   Array<unsigned int> begun_, taken_;
-  // Where all weights are streamed:
+  // If `in_slots`:
   std::optional<detail::CacheSides> cache_;
   detail::chip::Sides sides_;
   Array<std::uint8_t> sides_of_sms_;

@@ -70,7 +70,7 @@ template <class S>
 __device__ __forceinline__ bool leave_launch(const ChipArguments& a) {
   if (atomicAdd(a.barrier, 1U) != gridDim.x - 1) return false;
   *a.barrier = 0;
-  if constexpr (S::streams) a.taken[0] = a.taken[1] = 0;
+  if constexpr (S::in_slots) a.taken[0] = a.taken[1] = 0;
   return true;
 }
 
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     steps(const __grid_constant__ ChipArguments a) {
   auto* shared = dynamic_shared<std::uint32_t>();
   unsigned int number = blockIdx.x;
-  if constexpr (S::streams) {
+  if constexpr (S::in_slots) {
     if (threadIdx.x == 0) shared[ChipAreas::launch] = take_program(a);
     __syncthreads();
     number = shared[ChipAreas::launch];
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
   }
   __syncthreads();
   if (worker.launch().count == 0) {
-    if (S::streams && threadIdx.x == 0) leave_launch<S>(a);
+    if (S::in_slots && threadIdx.x == 0) leave_launch<S>(a);
     return;
   }
   worker.load_launch();

@@ -52,7 +52,7 @@ bool dies_out(double momentum) {
   return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::wide_terms;
 }
 
-/// Where all weights are streamed: the first pair of chunks (slot_dealer.hpp) of the slots of low
+/// If blocks are in slots: the first pair of chunks (slot_dealer.hpp) of the slots of low
 /// halves of W0, of those of W1, of low halves of W1, and the end. Those of W0 are the first ones.
 struct SlotPairs {
   std::size_t low_halves, wide, wide_low_halves, end;
@@ -146,8 +146,8 @@ class Plan {
   /// The layout of the weights, in words. Four parts lie one behind the other: tiles of W0, tiles
   /// of W1, remainder rows of W0, remainder rows of W1. These are the starts of the last three;
   /// weight_words() is the length of all, in whole cache lines. (Low halves of 16-bit weights
-  /// follow in the same layout.) Where all weights are streamed, device memory has slots instead,
-  /// and this is the layout on the host.
+  /// follow in the same layout.) If blocks are in slots in device memory, this is the layout on the
+  /// host.
   [[nodiscard]] std::size_t first_wide() const { return blocks * S::unpacked_words; }
   [[nodiscard]] std::size_t first_remainder() const {
     return first_wide() + wide_blocks * S::unpacked_words;
@@ -158,7 +158,7 @@ class Plan {
   [[nodiscard]] std::size_t weight_words() const {
     return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, line_words);
   }
-  /// Where all weights are streamed: where each kind of slots begins.
+  /// If blocks are in slots: where each kind of slots begins.
   [[nodiscard]] SlotPairs slot_pairs(const Sides& sides) const;
   /// Gives each block its slots, and writes them into the programs. To be called once.
   void place_in_slots(const Sides& sides);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where all weights are streamed: the slots of blocks in device memory, which are known when the
-/// array that has them has been allocated, are written into the programs.
+/// The slots of blocks in device memory (Sizes::in_slots), which are known when the array that has
+/// them has been allocated, are written into the programs.
 
 #include <algorithm>
 #include <cstddef>
@@ -62,8 +62,12 @@ void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
     }
     change_each<ChipBlock>(words_at(p.blocks), count, [&](ChipBlock& block) {
       const SlotLines& lines = slots[block.block];
-      block.where = lines.high;
-      block.block = lines.low;
+      if constexpr (S::streams) {
+        block.where = lines.high;
+        block.block = lines.low;
+      } else {
+        block.block = lines.high;
+      }
     });
     if constexpr (S::pipelined) {
       change_each<ChipInput>(words_at(p.inputs), count, [&](ChipInput& input) {
@@ -75,7 +79,11 @@ void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
         words_at(p.wide_blocks), p.wide_start[S::warps], [&](ChipWideBlock& block) {
           SlotLines& lines = slots[blocks + block.block];
           lines = {wide.next(p.number), S::fp32_weights ? 0 : wide_low.next(p.number)};
-          block.where = lines.high | ((lines.low & chunk_lines) != 0 ? low_is_odd : 0);
+          if constexpr (S::streams) {
+            block.where = lines.high | ((lines.low & chunk_lines) != 0 ? low_is_odd : 0);
+          } else {
+            block.block = lines.high;
+          }
           if constexpr (S::lists_in_slots) {
             *words_at(p.list_slots + block.out / columns) = block.where;
           }

@@ -123,7 +123,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       }
     }
     for (int k = behind; k < min(behind + S::prefetched_blocks, streamed_to); ++k) {
-      prefetch_block(my_blocks()[k].block);
+      prefetch_block(my_blocks()[k]);
     }
   }
   /// The first of this warp's streamed blocks that folds in this step, or null. Its fold reads its
@@ -142,9 +142,9 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     this->fold_prepared(block, next, remainder_at);
     this->store_streamed(block, next);
   }
-  /// Prefetches block `number` of W0 to the L2 cache.
-  __device__ __forceinline__ void prefetch_block(std::uint32_t number) const {
-    this->template prefetch<S::block_words>(a.weights + this->start_of(number));
+  /// Prefetches a block of W0 to the L2 cache.
+  __device__ __forceinline__ void prefetch_block(const ChipBlock& block) const {
+    this->template prefetch<S::block_words>(this->words_of(block));
   }
   /// The position in a warp's pass over its blocks of W0, unit by unit. The inputs of the next
   /// block are loaded while the current block is multiplied.
@@ -193,7 +193,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
                                                 const ChipBlock* streamed_to) const {
     constexpr int ahead = S::blocks_in_flight + S::prefetched_blocks;
     if (S::prefetched_blocks > 0 && on.block + ahead < streamed_to) {
-      prefetch_block(on.block->block + ahead);
+      prefetch_block(on.block[ahead]);
     }
     const bool more = on.block + S::blocks_in_flight < streamed_to;
     const ChipBlock& after = more ? on.block[S::blocks_in_flight] : streamed_to[-1];

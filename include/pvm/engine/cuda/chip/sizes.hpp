@@ -89,6 +89,9 @@ struct Sizes {
   /// and folds them, or finishes units. If neither is set, all warps multiply and fold.
   static constexpr bool specialised = !streams && !fp32_weights;
   static constexpr bool pipelined = streams && !fp32_weights;
+  /// Whether blocks have slots in device memory on the side of the L2 cache that reads them
+  /// (sides.cuh). Where warps have roles this gains nothing (docs/performance-chip.md).
+  static constexpr bool in_slots = !specialised;
   /// Whether a block's tiles take 12 bits a weight in device memory (packed.hpp).
   static constexpr bool packed = pipelined && std::same_as<Precision, bf16>;
   static constexpr int multipliers = streams || specialised ? 8 : 12;
@@ -129,7 +132,7 @@ struct Sizes {
                                                       : (specialised ? 8 : warps / 2);
   /// Percentage of the streamed fp32 weights that are marked to stay in the L2 cache, where only a
   /// part of all weights is streamed.
-  static constexpr int evict_last_percent = 20;
+  static constexpr int evict_last_percent = 80;
 
   static constexpr int tiles = Hidden / 8;           ///< of a block, eight rows each
   static constexpr int remainder_rows = Hidden % 8;  ///< rows beyond full tiles
@@ -168,10 +171,11 @@ struct Sizes {
   /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
   static constexpr int wide_remainder_words = remainder_words + columns / weights_per_word;
   static_assert(block_words % line_words == 0);
-  /// Where all weights are streamed, they lie in chunks, each of which is on one side of the L2
-  /// cache (sides.cuh). A chunk has slots for one, two or three blocks, of one of three kinds:
+  /// If `in_slots`, weights lie in chunks, each of which is on one side of the L2 cache. In fp32 a
+  /// chunk is the slot of one block, of its tiles and remainder rows. In 16 bits a chunk has slots
+  /// for two or three blocks, of one of three kinds:
   ///     W0:   tiles; before all slots of a chunk there are the remainder rows of their blocks
-  ///     W1:   tiles and the list (in fp32 remainder rows; their lists lie elsewhere)
+  ///     W1:   tiles and the list
   ///     low:  low halves of the tiles and remainder rows of W0 or W1; for W1 also the high halves
   ///           of remainder rows, which only folds read
   struct SlotKind {
@@ -182,12 +186,16 @@ struct Sizes {
   static constexpr bool lists_in_slots = pipelined;
   /// The first lines of a chunk's slots of W0 are different modulo 4, and this number says which of
   /// the remainder rows are a slot's (View::slot_remainder_start).
-  static constexpr SlotKind block_slot{(4 * remainder_words + line_words - 1) / line_words,
-                                       (block_words / line_words + 2) / 4 * 4 + 1};
+  static constexpr SlotKind whole_chunk{0, chunk_lines};
+  static constexpr SlotKind block_slot =
+      fp32_weights ? whole_chunk
+                   : SlotKind{(4 * remainder_words + line_words - 1) / line_words,
+                              (block_words / line_words + 2) / 4 * 4 + 1};
   /// Slots of W1 and of low halves have the same number of lines (View::low_slot_of).
-  static constexpr SlotKind wide_slot{0, fp32_weights ? chunk_lines : chunk_lines / 2};
   static constexpr SlotKind low_slot{0, chunk_lines / 2};
-  static_assert(!streams || (block_slot.slots() >= 1 && block_slot.slots() <= 4));
+  static constexpr SlotKind wide_slot = fp32_weights ? whole_chunk : low_slot;
+  static_assert(!fp32_weights || block_words + wide_remainder_words <= chunk_words);
+  static_assert(!in_slots || (block_slot.slots() >= 1 && block_slot.slots() <= 4));
   static_assert(!pipelined || (block_words + list_words <= chunk_words / 2 &&
                                unpacked_words + 2 * wide_remainder_words <= chunk_words / 2));
 
@@ -308,14 +316,15 @@ struct alignas(8) ChipSlot {
 };
 
 /// A block of W0. (If `streams`, `where` is the first line of its slot among all lines of weights,
-/// and `block` that of the slot of its low halves.) Its inputs are values of one or two records of
+/// and `block` that of the slot of its low halves; else, if `in_slots`, `block` is the former.) Its
+/// inputs are values of one or two records of
 /// a row of the past: column c is value `from` + c of the record at word `first`, and from column
 /// `cut` on value c - cut of the record at word `second` (both are offsets in the row).
 struct alignas(16) ChipBlock {
   std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd (high) steps
   std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift
   std::uint32_t where;  ///< word of its tiles; `in_memory` if they are held or streamed
-  std::uint32_t block;  ///< global number: its place in device memory
+  std::uint32_t block;  ///< global number: its place in device memory, unless `in_slots`
   std::uint32_t first, second, from;
   std::uint16_t cut;
   /// The row of the past with the input of the newest listed gradient is that of step t - back.
@@ -365,7 +374,9 @@ struct alignas(16) ChipWideBlock {
   /// Word of its tiles, or `in_memory` if they are streamed. If `streams`: the first line of its
   /// slot | low_is_odd if the slot of its low halves is in the second chunk of a pair.
   std::uint32_t where;
-  std::uint32_t block;  ///< global number: its outputs, and its place in device memory
+  /// Global number: its outputs, and its place in device memory. In fp32 on the chip: the first
+  /// line of its slot.
+  std::uint32_t block;
 };
 inline constexpr std::uint32_t low_is_odd = 1;
 

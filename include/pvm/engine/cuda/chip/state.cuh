@@ -32,15 +32,15 @@ struct ChipArguments {
   int most_steps;                      ///< of this launch
   const std::uint32_t* programs;       ///< the programs of all thread blocks
   const std::uint32_t* program_start;  ///< word where each of them starts
-  /// If all weights are streamed (`take_program`): the sides of SMs, by their number (null: none is
-  /// known); the order in which thread blocks take programs; and how many of each side have taken
+  /// If `in_slots` (`take_program`): the sides of SMs, by their number (null: none is known); the
+  /// order in which thread blocks take programs; and how many of each side have taken
   /// one in this launch, [2].
   const std::uint8_t* sides;
   const std::uint32_t* order;
   unsigned int* taken;
   /// Tiles of W0, tiles of W1, remainder rows of W0, remainder rows of W1 with the bias. In 16 bits
-  /// these are the high halves, and the low halves follow in the same order. If all weights are
-  /// streamed: chunks with the slots of all blocks (Sizes::SlotKind).
+  /// these are the high halves, and the low halves follow in the same order. If `in_slots`: chunks
+  /// with the slots of all blocks (Sizes::SlotKind).
   std::uint32_t* weights;
   unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
   unsigned long long low_halves;                       ///< word where the low halves start

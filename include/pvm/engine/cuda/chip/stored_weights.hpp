@@ -19,9 +19,8 @@
 namespace pvm::inline v0::detail::chip {
 
 /// The array of all weights. In fp32 a word is a weight. In 16 bits a word is two high halves; the
-/// words of the low halves follow those of all high halves, in the same order (masters.cuh). Where
-/// all weights are streamed, the device's array has them in slots (Sizes::Slot), and packed if
-/// `packed`.
+/// words of the low halves follow those of all high halves, in the same order (masters.cuh). If
+/// `in_slots`, the device's array has them in slots (Sizes::SlotKind), and packed if `packed`.
 template <class Precision, int Hidden, Home home>
 class StoredWeights {
   using S = Sizes<Precision, Hidden, home>;
@@ -42,7 +41,7 @@ class StoredWeights {
   /// Takes over words downloaded from the device.
   StoredWeights(const Layout& layout, std::vector<std::uint32_t> words)
       : layout_(layout), count_(layout.weight_words()) {
-    if constexpr (S::streams) {
+    if constexpr (S::in_slots) {
       words_.resize(count_ * stored_per_word);
       each_part([&](std::size_t at, std::size_t slot, std::size_t length) {
         std::copy_n(words.begin() + offset(slot), length, words_.begin() + offset(at));
@@ -58,10 +57,9 @@ class StoredWeights {
       words_ = std::move(words);
     }
   }
-  /// The words as they are uploaded to the device. `size`: of the array there, where all weights
-  /// are streamed.
+  /// The words as they are uploaded to the device. `size`: of the array there, if `in_slots`.
   [[nodiscard]] std::vector<std::uint32_t> words(std::size_t size) && {
-    if constexpr (!S::streams) return std::move(words_);
+    if constexpr (!S::in_slots) return std::move(words_);
     std::vector<std::uint32_t> words(size);
     each_part([&](std::size_t at, std::size_t slot, std::size_t length) {
       std::copy_n(words_.begin() + offset(at), length, words.begin() + offset(slot));
@@ -125,7 +123,8 @@ class StoredWeights {
                                     : layout_.first_remainder() + k * rows;
       const std::uint32_t line = layout_.slots[k].high;
       std::size_t there = start_of(line & ~(chunk_lines - 1U)) + line % 4 * rows;
-      if (wide) there = S::fp32_weights ? high + S::block_words : low + S::unpacked_words + rows;
+      if (wide) there = low + S::unpacked_words + rows;
+      if (S::fp32_weights) there = high + S::block_words;
       copy(here, there, rows);
       if constexpr (!S::fp32_weights) {
         copy(count_ + here, low + S::unpacked_words, rows);

@@ -92,7 +92,7 @@ struct View {
   }
   /// The number of this thread block's program.
   __device__ __forceinline__ unsigned int program_number() const {
-    if constexpr (S::streams) return p.number;
+    if constexpr (S::in_slots) return p.number;
     return blockIdx.x;
   }
   __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
@@ -222,7 +222,7 @@ struct View {
   __device__ __forceinline__ static std::size_t slot_start(std::uint32_t line) {
     return static_cast<std::size_t>(line) * line_words;
   }
-  /// Word offset of the remainder rows of the block of W0 whose slot begins at `line`.
+  /// In 16 bits: word offset of the remainder rows of the block of W0 whose slot begins at `line`.
   __device__ __forceinline__ static std::size_t slot_remainder_start(std::uint32_t line) {
     return slot_start(line & ~(chunk_lines - 1U)) + line % 4 * S::remainder_words;
   }
@@ -243,10 +243,12 @@ struct View {
   /// Word offset of a block's tiles among all weights in device memory.
   __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
     if constexpr (S::streams) return slot_start(block.where);
+    if constexpr (S::in_slots) return slot_start(block.block);
     return start_of(block.block);
   }
   __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
     if constexpr (S::streams) return wide_slot_start(block.where);
+    if constexpr (S::in_slots) return slot_start(block.block);
     return a.wide + start_of(block.block);
   }
   __device__ __forceinline__ static std::size_t start_of(std::uint32_t block) {
@@ -254,14 +256,15 @@ struct View {
   }
   /// Word offset of its remainder rows.
   __device__ __forceinline__ std::size_t remainder_start_of(const ChipBlock& block) const {
-    if constexpr (S::streams) return slot_remainder_start(block.where);
+    if constexpr (S::fp32_weights) return start_of(block) + S::block_words;
+    if constexpr (S::in_slots) return slot_remainder_start(block.where);
     return a.remainder + static_cast<std::size_t>(block.block) * S::remainder_words;
   }
   __device__ __forceinline__ std::size_t remainder_start_of(const ChipWideBlock& block) const {
     if constexpr (S::pipelined) {
       return low_slot_of(block) + S::unpacked_words + S::wide_remainder_words;
     }
-    if constexpr (S::streams) return start_of(block) + S::block_words;
+    if constexpr (S::fp32_weights) return start_of(block) + S::block_words;
     return a.wide_remainder + static_cast<std::size_t>(block.block) * S::wide_remainder_words;
   }
   template <class Block>
