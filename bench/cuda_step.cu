@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// Measures the rate of full training steps on a GPU, including the upload of frames from pinned
-/// host memory. Writes one JSON object to stdout.
+/// Measures the rate of full training steps, or of frozen ones, on a GPU, including the upload of
+/// frames from pinned host memory. Writes one JSON object to stdout.
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaChipEngine if the network fits it, else
@@ -36,6 +36,7 @@ struct Choices {
   std::string precision = "fp32";
   bool eager = false;
   bool off_chip = false;
+  bool frozen = false;
 };
 
 void describe(CLI::App& app, Choices& c) {
@@ -48,12 +49,14 @@ void describe(CLI::App& app, Choices& c) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--no-graph", c.eager, "launch every step by itself");
   app.add_flag("--off-chip", c.off_chip, "fp32 as where whole units fit no multiprocessor");
+  app.add_flag("--frozen", c.frozen, "steps that do not learn");
 }
 
 /// Runs `steps` steps and returns the seconds they took. Includes copying each frame from `frames`
 /// into the staging block.
 template <class Engine>
-double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& frames, int steps) {
+double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& frames, int steps,
+               pvm::Mode mode) {
   engine.synchronize();
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; done < steps;) {
@@ -64,7 +67,7 @@ double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& fra
       std::memcpy(block.pixels.data() + k * frame.size(), frame.data(), frame.size());
       block.scored[k] = 1;
     }
-    engine.run(block, pvm::Mode::learn);
+    engine.run(block, mode);
     done += n;
   }
   engine.synchronize();
@@ -89,20 +92,21 @@ void measure(const Choices& choices) {
   for (auto& frame : frames) {
     for (auto& pixel : frame) pixel = static_cast<std::uint8_t>(random());
   }
-  (void)seconds(engine, frames, std::max(1000, choices.steps / 10));
+  const pvm::Mode mode = choices.frozen ? pvm::Mode::freeze : pvm::Mode::learn;
+  (void)seconds(engine, frames, std::max(1000, choices.steps / 10), mode);
   std::vector<double> rates;
   for (int i = 0; i < choices.reps; ++i) {
-    rates.push_back(choices.steps * choices.batch / seconds(engine, frames, choices.steps));
+    rates.push_back(choices.steps * choices.batch / seconds(engine, frames, choices.steps, mode));
   }
   std::sort(rates.begin(), rates.end());
   std::printf(
-      "{\"spec\": \"%s\", \"precision\": \"%s\", \"batch\": %d, \"graph\": %s, \"steps\": %d, "
-      "\"reps\": %d, "
+      "{\"spec\": \"%s\", \"precision\": \"%s\", \"batch\": %d, \"graph\": %s, \"frozen\": %s, "
+      "\"steps\": %d, \"reps\": %d, "
       "\"frames_per_second\": %.1f, \"least\": %.1f, \"most\": %.1f, \"device_bytes\": %zu, "
       "\"loss\": %.6g, \"engine\": \"%s\"}\n",
       spec.name.c_str(), choices.precision.c_str(), choices.batch, choices.eager ? "false" : "true",
-      choices.steps, choices.reps, rates[rates.size() / 2], rates.front(), rates.back(),
-      engine.memory_needed(),
+      choices.frozen ? "true" : "false", choices.steps, choices.reps, rates[rates.size() / 2],
+      rates.front(), rates.back(), engine.memory_needed(),
       [&] {
         const pvm::Score score = engine.take_score();
         return score.loss / static_cast<double>(score.outputs);
