@@ -121,14 +121,16 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     const auto percent = [](std::size_t there, std::size_t of_all) {
       return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
     };
-    const std::string where =
-        Sizes::streams
-            ? "all weights streamed"
-            : percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
-                  percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
-                  "1 on the chip" + (sides_.known() ? ", the rest streamed" : "");
-    const std::string there =
-        where + (sides_.known() ? ", each from its side of the L2 cache" : "");
+    std::string there = "all weights streamed";
+    if (!Sizes::streams) {
+      there = percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
+              percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
+              "1 on the chip";
+    }
+    if (sides_.known() && layout_.streamed + layout_.wide_streamed > 0) {
+      there += Sizes::streams ? "" : ", the rest streamed";
+      there += ", each from its side of the L2 cache";
+    }
     return std::string("CUDA engine, whole units: ") + device_.name + ", " +
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +

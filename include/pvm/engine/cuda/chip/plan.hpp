@@ -52,8 +52,8 @@ bool dies_out(double momentum) {
   return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::wide_terms;
 }
 
-/// If blocks are in slots: the first pair of chunks (slot_dealer.hpp) of the slots of low
-/// halves of W0, of those of W1, of low halves of W1, and the end. Those of W0 are the first ones.
+/// If blocks are in slots: the first pair of chunks (slot_dealer.hpp) of the slots of low halves of
+/// W0, of those of W1, of low halves of W1, and the end. Those of W0 are the first ones.
 struct SlotPairs {
   std::size_t low_halves, wide, wide_low_halves, end;
 };

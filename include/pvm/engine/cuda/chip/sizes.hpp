@@ -184,9 +184,9 @@ struct Sizes {
     [[nodiscard]] constexpr int slots() const { return (chunk_lines - first_line) / lines; }
   };
   static constexpr bool lists_in_slots = pipelined;
-  /// The first lines of a chunk's slots of W0 are different modulo 4, and this number says which of
-  /// the remainder rows are a slot's (View::slot_remainder_start).
   static constexpr SlotKind whole_chunk{0, chunk_lines};
+  /// In 16 bits the first lines of a chunk's slots of W0 are different modulo 4, and this number
+  /// says which of the remainder rows are a slot's (View::slot_remainder_start).
   static constexpr SlotKind block_slot =
       fp32_weights ? whole_chunk
                    : SlotKind{(4 * remainder_words + line_words - 1) / line_words,
@@ -317,9 +317,9 @@ struct alignas(8) ChipSlot {
 
 /// A block of W0. (If `streams`, `where` is the first line of its slot among all lines of weights,
 /// and `block` that of the slot of its low halves; else, if `in_slots`, `block` is the former.) Its
-/// inputs are values of one or two records of
-/// a row of the past: column c is value `from` + c of the record at word `first`, and from column
-/// `cut` on value c - cut of the record at word `second` (both are offsets in the row).
+/// inputs are values of one or two records of a row of the past: column c is value `from` + c of
+/// the record at word `first`, and from column `cut` on value c - cut of the record at word
+/// `second` (both are offsets in the row).
 struct alignas(16) ChipBlock {
   std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd (high) steps
   std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift

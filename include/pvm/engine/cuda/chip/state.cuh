@@ -33,8 +33,8 @@ struct ChipArguments {
   const std::uint32_t* programs;       ///< the programs of all thread blocks
   const std::uint32_t* program_start;  ///< word where each of them starts
   /// If `in_slots` (`take_program`): the sides of SMs, by their number (null: none is known); the
-  /// order in which thread blocks take programs; and how many of each side have taken
-  /// one in this launch, [2].
+  /// order in which thread blocks take programs; and how many of each side have taken one in this
+  /// launch, [2].
   const std::uint8_t* sides;
   const std::uint32_t* order;
   unsigned int* taken;
