@@ -38,7 +38,7 @@ struct Blocks : View<Precision, Hidden, home> {
   using Base = View<Precision, Hidden, home>;
   using S = typename Base::S;
   using Math = batch::Math<Precision>;
-  using M = Masters<Precision, S::packed, S::streams>;
+  using M = Masters<Precision, S::packed>;
   using Base::a, Base::shared, Base::lane, Base::row, Base::pair, Base::now;
 
   using Word = uint4;  ///< a lane's part of two tiles: its fragment of operand A

@@ -26,9 +26,9 @@ namespace pvm::inline v0::detail::chip {
 using Gains = float[2][4];
 
 /// Loads and stores a lane's low halves, and adds gains to both halves. `packed`: those of tiles
-/// are PackedHalves. `streams`: all weights are streamed; low halves that are stored are then
-/// marked to leave the L2 cache first, as nothing reads them for a whole period.
-template <class Precision, bool packed, bool streams>
+/// are PackedHalves. Low halves that are stored are marked to leave the L2 cache first, as nothing
+/// reads them for a whole period.
+template <class Precision, bool packed>
 struct Masters {
   using OfTiles = std::conditional_t<packed, PackedHalves, Halves<Precision>>;
   /// Gains, and the factors they are made of, are `scale` times their value: in fp16 a learning
@@ -42,11 +42,7 @@ struct Masters {
   __device__ __forceinline__ static void store(std::uint32_t* low_halves, int i, int lane,
                                                const uint4& m) {
     uint4* to = reinterpret_cast<uint4*>(low_halves) + i * 32 + lane;
-    if constexpr (streams) {
-      store_with_policy(to, m, evict_first());
-    } else {
-      *to = m;
-    }
+    store_with_policy(to, m, evict_first());
   }
   /// Adds to the high halves `w` and the low halves `m` of two tiles.
   __device__ __forceinline__ static void add(uint4& w, uint4& m, const Gains& gain) {
