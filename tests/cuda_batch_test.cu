@@ -39,6 +39,16 @@ using pvm_test::weights_of;
 
 namespace {
 
+/// Whether the GPU can sweep, that is, make a step in one pass over the weights.
+bool can_sweep() {
+  const auto device = pvm::detail::describe_device();
+  return device.is_hopper_or_later && device.shared_bytes >= (227 << 10);
+}
+template <class E>
+bool sweeps(const E& engine) {
+  return engine.description().find("swept") != std::string::npos;
+}
+
 void require_exact(const pvm_test::Differences& d) {
   CHECK(d.hidden < 2e-6);
   CHECK(d.outputs < 2e-6);
@@ -160,23 +170,23 @@ TEST_CASE("batch: a batch known at compile time gives the same bits", "[gpu]") {
 
 TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "[gpu]") {
   if (skipped()) return;
-  const auto swept = [](const auto& engine) {
-    return engine.description().find("swept") != std::string::npos;
-  };
+  const bool can = can_sweep();
   using E = pvm::CudaBatchEngine<pvm::bf16>;
-  for (const int batch : {2, 32, 64, 80, 128, 130, 200, 256}) CHECK(swept(E(early_tiny(), batch)));
-  CHECK_FALSE(swept(E(early_tiny(), 257)));  // too large: it is cut into slices
-  CHECK_FALSE(swept(pvm::CudaBatchEngine<>(early_tiny(), 64)));
+  for (const int batch : {2, 32, 64, 80, 128, 130, 200, 256}) {
+    CHECK(sweeps(E(early_tiny(), batch)) == can);
+  }
+  CHECK_FALSE(sweeps(E(early_tiny(), 257)));  // too large: it is cut into slices
+  CHECK_FALSE(sweeps(pvm::CudaBatchEngine<>(early_tiny(), 64)));
   auto spec = early_tiny();
   spec.momentum = 0.3;
-  CHECK(swept(E(spec, 64)));
+  CHECK(sweeps(E(spec, 64)) == can);
   spec.initial_learning_rate = 0.4;
-  CHECK_FALSE(swept(E(spec, 64)));
+  CHECK_FALSE(sweeps(E(spec, 64)));
   spec.momentum = 0.1;  // almost nothing is left of it after a step, whatever the rate
-  CHECK(swept(E(spec, 64)));
-  CHECK(swept(pvm::CudaBatchEngine<pvm::fp16>(spec, 64)));
+  CHECK(sweeps(E(spec, 64)) == can);
+  CHECK(sweeps(pvm::CudaBatchEngine<pvm::fp16>(spec, 64)) == can);
   spec.momentum = 0.95;
-  CHECK_FALSE(swept(E(spec, 64)));
+  CHECK_FALSE(sweeps(E(spec, 64)));
 }
 
 /// In a sweep, W receives the remaining ninetieth of older gradients (momentum 0.1) a step early.
@@ -373,7 +383,7 @@ TEST_CASE("batch: what repeating the frame misses is counted where frames are sc
   for (const std::size_t batch : {std::size_t{5}, std::size_t{40}}) {
     INFO(batch);
     pvm::CudaBatchEngine<pvm::bf16> gpu(spec, static_cast<int>(batch));
-    CHECK(gpu.description().find("swept") != std::string::npos);
+    CHECK(sweeps(gpu) == can_sweep());
     gpu.restore(
         start_from(some_weights(pvm::make_connectome(spec).weights), static_cast<int>(batch)));
     const auto scores = [](std::uint64_t t, std::size_t b) { return t >= 2 && (t + b) % 3 != 0; };
@@ -501,6 +511,42 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
   }
   same_bits<ByAdam>(pvm_test::emulated ? 5 : 20, spec);
 }
+
+#if defined(PVM_EMULATED_CUDA)
+/// All kernels of a step without a sweep, in every kind of slice, and Adam's, which need most.
+TEST_CASE("batch: a GPU with 99 KB of shared memory for a thread block trains batches") {
+  const auto before = std::exchange(emulated_cuda::facts, emulated_cuda::rtx_40);
+  const auto spec = batched_49();
+  for (const int batch : {32, 64, 128}) {
+    INFO(batch);
+    require_exact(distance<pvm::CudaBatchEngine<>>(early_tiny(), batch, 2));
+  }
+  require_exact(distance<pvm::CudaBatchEngine<>>(spec, 5, 2));
+  const auto d = distance<pvm::CudaBatchEngine<pvm::bf16>>(spec, 64, 2);
+  pvm_test::require_rounded(d, spec, 2, 0x1p-9);
+  auto by_adam = spec;
+  by_adam.learning_rule = "adam";
+  by_adam.initial_learning_rate = 1e-5;
+  pvm::CudaBatchEngine<pvm::fp32, pvm::dynamic, pvm::Adam> adam(by_adam, 5);
+  pvm::HostEngine<> host(by_adam, 5);
+  const auto start = start_from(some_weights(pvm::make_connectome(spec).weights), 5);
+  adam.restore(start);
+  host.restore(start);
+  run_steps(adam, by_adam, 3);
+  run_steps(host, by_adam, 3);
+  CHECK(largest_difference(weights_of(adam, spec), doubles(weights_of(host, spec))) < 2e-6);
+
+  emulated_cuda::facts.shared = 64 << 10;
+  std::string sentence;
+  try {
+    pvm::CudaBatchEngine<>(spec, 5);
+  } catch (const pvm::Error& error) {
+    sentence = error.what();
+  }
+  CHECK(sentence.find("emulated has 64; use the host backend") != std::string::npos);
+  emulated_cuda::facts = before;
+}
+#endif
 
 TEST_CASE("batch: frames come from the store as from the block", "[gpu]") {
   if (skipped()) return;

@@ -97,9 +97,9 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::strcpy(p->name, "emulated");
   p->totalGlobalMem = emulated_cuda::facts.memory;
   p->sharedMemPerBlock = emulated_cuda::SharedMemoryLimits::usual;
-  p->sharedMemPerBlockOptin = emulated_cuda::SharedMemoryLimits::most;
-  p->sharedMemPerMultiprocessor = std::size_t{228} << 10;
-  p->major = 9;
+  p->sharedMemPerBlockOptin = emulated_cuda::facts.shared;
+  p->sharedMemPerMultiprocessor = emulated_cuda::facts.shared + 1024;
+  p->major = emulated_cuda::facts.major;
   p->multiProcessorCount = emulated_cuda::facts.multiprocessors;
   p->l2CacheSize = p->persistingL2CacheMaxSize = 1 << 20;
   p->warpSize = 32;
@@ -307,7 +307,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
     return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.kernels));
   }
   if (what != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || static_cast<std::size_t>(value) > emulated_cuda::SharedMemoryLimits::most) {
+  if (value < 0 || static_cast<std::size_t>(value) > emulated_cuda::facts.shared) {
     return emulated_cuda::result(cudaErrorInvalidValue);
   }
   emulated_cuda::SharedMemoryLimits::get().set(reinterpret_cast<const void*>(kernel),
@@ -317,7 +317,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
 template <class... Parameters>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*)(Parameters...),
                                                           int threads, std::size_t shared) {
-  const std::size_t by_memory = (std::size_t{228} << 10) / (shared + 1024);
+  const std::size_t by_memory = (emulated_cuda::facts.shared + 1024) / (shared + 1024);
   *blocks = std::min(2048 / threads, static_cast<int>(by_memory));
   return cudaSuccess;
 }
@@ -356,7 +356,8 @@ cudaError_t launch(const Call<Parameters...>& call, dim3 grid, dim3 block, std::
       grid.z > 65535) {
     return result(cudaErrorInvalidConfiguration);
   }
-  if (shared > SharedMemoryLimits::get()(reinterpret_cast<const void*>(call.kernel))) {
+  if (shared > facts.shared ||
+      shared > SharedMemoryLimits::get()(reinterpret_cast<const void*>(call.kernel))) {
     return result(cudaErrorInvalidValue);
   }
   int together = 0;

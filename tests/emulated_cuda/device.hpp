@@ -27,8 +27,12 @@ struct Facts {
   int found = 0;                              ///< result of cudaGetDeviceCount, a cudaError_t
   int kernels = 0;                            ///< result of cudaFuncGet/SetAttribute(s), likewise
   bool sides = true;                          ///< whether the L2 cache has two sides
+  std::size_t shared = 227 << 10;             ///< most bytes of shared memory of a thread block
+  int major = 9;                              ///< compute capability
 };
 inline Facts facts;
+/// An RTX 40: of compute capability 8.9, with 99 KB of shared memory for a thread block.
+inline constexpr Facts rtx_40{.shared = 99 << 10, .major = 8};
 
 /// Device memory: allocations of host memory, initialised with NaN and recorded, so that accesses
 /// outside of an allocation can be detected.
@@ -88,7 +92,6 @@ class Memory {
 class SharedMemoryLimits {
  public:
   static constexpr std::size_t usual = 48 << 10;  ///< bytes, without cudaFuncSetAttribute
-  static constexpr std::size_t most = 227 << 10;  ///< bytes, the most that can be set
 
   static SharedMemoryLimits& get() {
     static SharedMemoryLimits it;

@@ -297,6 +297,23 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(cached));
 }
 
+TEST_CASE("A GPU with 99 KB of shared memory for a thread block trains everything") {
+  using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
+  const Different device(emulated_cuda::rtx_40);
+  const pvm::TrainerOptions options{.seed = 5};
+  const auto runs = [&](auto&& trainer, const char* engine) {
+    INFO(trainer.description());
+    CHECK(train_test::contains(trainer.description(), engine));
+    pvm::Trainer<pvm::fp32, pvm::dynamic> host(
+        Net::spec(), {.batch = trainer.batch(), .seed = 5, .backend = pvm::BackendChoice::host});
+    CHECK(largest_difference(train(trainer, 6), train(host, 6)) < 2e-5);
+  };
+  runs(pvm::Trainer<pvm::fp32>(Net::spec(), options), "CUDA engine");
+  runs(pvm::Trainer<pvm::bf16>(Net::spec(), options), "all weights streamed");
+  runs(pvm::Trainer<pvm::tf32>(Net::spec(), options), "CUDA batch engine");
+  runs(pvm::Trainer<pvm::fp16, 2, Net>(options), "CUDA batch engine");
+}
+
 TEST_CASE("A rule that a GPU was not compiled for is refused in a sentence") {
   auto spec = train_test::tiny_spec();
   spec.learning_rule = "adam";

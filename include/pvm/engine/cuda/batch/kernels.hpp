@@ -36,18 +36,23 @@ class Kernels {
         plan_(plan),
         products_launcher_{scheme.shape.slice, device.is_hopper_or_later},
         sweep_launcher_{scheme.shape.padded, device.is_hopper_or_later},
-        update_launcher_{row_bytes(scheme.shape), scheme.listed, device.multiprocessors,
-                         device.is_hopper_or_later, plan.columns} {}
+        update_launcher_{128, scheme.listed, device.multiprocessors, device.is_hopper_or_later,
+                         plan.columns} {
+    const int row = scheme.shape.padded * static_cast<int>(sizeof(typename M::Word));
+    update_launcher_.choose_bytes(row, device.shared_bytes);
+  }
 
   /// Throws Error (device) if a thread block cannot have as much shared memory as the kernels need.
   void require_shared_memory(const DeviceFacts& device) const {
     const auto need = static_cast<std::size_t>(
         std::max(products_launcher_.shared_bytes(), update_launcher_.shared_bytes()));
     if (need <= device.shared_bytes) return;
-    throw Error(Fault::device, "batches need " + std::to_string(need >> 10) +
-                                   " KiB of shared memory a block, and " + device.name + " has " +
+    throw Error(Fault::device, "the batched engine needs " + std::to_string(need >> 10) +
+                                   " KiB of shared memory a thread block for this network and "
+                                   "learning rule, and " +
+                                   device.name + " has " +
                                    std::to_string(device.shared_bytes >> 10) +
-                                   "; use one sequence, or the host backend");
+                                   "; use the host backend");
   }
   /// To be called once, before the first launch.
   void prepare() const {
@@ -103,11 +108,6 @@ class Kernels {
   }
 
  private:
-  /// Bytes of a row that the update kernel has in a pipeline stage; they divide a row's length.
-  static int row_bytes(const Shape& s) {
-    const int row = s.padded * static_cast<int>(sizeof(typename M::Word));
-    return row % 128 == 0 ? 128 : row % 64 == 0 ? 64 : 32;
-  }
   [[nodiscard]] unsigned int all_products() const {
     return static_cast<unsigned int>(plan_.products.size());
   }

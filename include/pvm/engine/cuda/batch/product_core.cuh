@@ -15,33 +15,45 @@
 
 namespace pvm::inline v0::detail::batch {
 
+/// Dynamic shared memory that a thread block of the products kernel may take: what GPUs of compute
+/// capability 8.6, 8.9 and 12.0 have for one, the least of all, less 1 KB for static variables.
+inline constexpr int shared_limit = (99 - 1) << 10;
+
 /// How 8 warps share a slice of `Slice` sequences, and the layout of shared memory. The warps are
 /// arranged `across` along the batch by `deep` along the depth; those along the depth take turns at
-/// the weight blocks of a stage and make partial sums of the same values. `Pairs`: every row has a
-/// second one beside it (for errors), and stages are shallower.
+/// the weight blocks and make partial sums of the same values. `Pairs`: every row has a second one
+/// beside it (for errors). Stages are as deep as lets three of them fit `shared_limit`.
 ///
 /// A stage is [rows][stride] rows, `blocks` weight blocks, and with `Pairs` [rows][stride] second
 /// rows. After the product the partial sums, [deep][56][sum_stride] floats, replace the stages.
 template <class M, int Slice, bool Pairs = false>
 struct ProductShape {
   static constexpr int larger(int a, int b) { return a > b ? a : b; }
+  static constexpr int smaller(int a, int b) { return a < b ? a : b; }
   static constexpr int tiles = Slice >= 32 ? M::most_tiles : 1;  ///< a warp's, of 16 sequences
   static constexpr int across = Slice / (16 * tiles);            ///< warps along the batch
   static constexpr int deep = 8 / across;                        ///< warps along the depth
-  /// Weight blocks of a stage, `M::block` deep each.
-  static constexpr int blocks =
-      Pairs ? (Slice >= 128 ? 1 : (Slice == 16 ? 8 : 4)) : larger(deep, 2);
-  static constexpr int rows = blocks * M::block;  ///< rows of a stage
   static constexpr int row_bytes = Slice * sizeof(typename M::Word);
   static constexpr int chunks = row_bytes / 16;  ///< units of 16 bytes in a row
   /// A row in shared memory is padded so that a warp's loads have no bank conflicts.
   static constexpr int stride = row_bytes + (sizeof(typename M::Word) == 2 ? 16 : 32);
+  static constexpr int words_bytes = most_part_rows * 4;  ///< where rows lie, before the stages
+  static constexpr int pipe_room = shared_limit - words_bytes;
+  /// Bytes of a weight block, `M::block` deep, and of the rows that it is multiplied by.
+  static constexpr int bytes_of_block = block_bytes + (Pairs ? 2 : 1) * M::block * stride;
+  /// Weight blocks of a stage. Threads share the copying of its rows evenly (load_rows).
+  static constexpr int blocks = [] {
+    int n = larger(deep, 2);
+    while (n > 1 && 3 * n * bytes_of_block > pipe_room) n /= 2;
+    return n;
+  }();
+  static constexpr int rows = blocks * M::block;                       ///< rows of a stage
   static constexpr int second = rows * stride + blocks * block_bytes;  ///< offset of second rows
-  static constexpr int stage_bytes = second + (Pairs ? rows * stride : 0);
-  static constexpr int stages = stage_bytes <= 25 << 10 ? 4 : (stage_bytes <= 34 << 10 ? 3 : 2);
+  static constexpr int stage_bytes = blocks * bytes_of_block;
+  static constexpr int stages = smaller(pipe_room / stage_bytes, 4);
+  static_assert(stages >= 2);
   static constexpr int sum_stride = Slice + 4;
   static constexpr int sum_bytes = deep * panel_width * sum_stride * 4;
-  static constexpr int words_bytes = most_part_rows * 4;  ///< where rows lie, before the stages
   static constexpr int pipe_bytes = stages * stage_bytes;
   /// For outputs (outputs.cuh): the rows of r, and for each warp [56][output_row] bytes to stage
   /// 16-bit results of up to 32 sequences (a row is padded by 16 bytes).
@@ -50,6 +62,7 @@ struct ProductShape {
       panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);
   static constexpr int shared_bytes =
       words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
+  static_assert(shared_bytes <= shared_limit);
 };
 
 /// Dynamic shared memory of a thread block, enough for any role.
@@ -197,6 +210,11 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
     }
     copies_commit();
   };
+  // The first block of a stage that is the warp's turn: of all blocks it takes deep, deep + S::deep
+  // and so on, whatever stages they are in.
+  const auto first_of = [](int stage, int deep) {
+    return (deep - stage * S::blocks) & (S::deep - 1);
+  };
   Sums<S::tiles> sums;
   clear<S::tiles>(sums);
 #pragma unroll
@@ -209,7 +227,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
     const unsigned char* at = shared + stage % S::stages * S::stage_bytes;
     const int here = min(S::blocks, blocks - stage * S::blocks);
     multiply_part<M, S::tiles>(sums, [&](Sums<S::tiles>& to) {
-      for (int b = deep; b < here; b += S::deep) {
+      for (int b = first_of(stage, deep); b < here; b += S::deep) {
         const unsigned char* rows =
             at + b * M::block * S::stride +
             across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));

@@ -63,10 +63,12 @@ struct ProductsLauncher {
   void for_slice(What&& what) const {
     with_slice<M, Batch>(slice, what);
   }
-  /// Dynamic shared memory of a thread block.
+  /// Shared memory of a thread block.
   [[nodiscard]] int shared_bytes() const {
     int bytes = 0;
-    for_slice([&]<int Slice>() { bytes = product_shared_bytes<M, Slice>(); });
+    for_slice([&]<int Slice>() {
+      bytes = product_shared_bytes<M, Slice>() + static_cast<int>(sizeof(BlockState));
+    });
     return bytes;
   }
   /// To be called once, before the first launch.
@@ -82,8 +84,9 @@ struct ProductsLauncher {
     for_slice([&]<int Slice>() {
       const dim3 grid(count, static_cast<unsigned int>(a.shape.padded / Slice));
       cuda_check(launch(products_kernel<M, Slice>,
-                        {grid, threads, static_cast<std::size_t>(shared_bytes()), stream, early}, a,
-                        first, advance),
+                        {grid, threads, static_cast<std::size_t>(product_shared_bytes<M, Slice>()),
+                         stream, early},
+                        a, first, advance),
                  "launching the products kernel");
     });
   }

@@ -438,11 +438,20 @@ struct UpdateLauncher {
     };
     with_constant<32, 64, 128>(bytes, with);
   }
-  /// Dynamic shared memory of a thread block.
+  /// Chooses `bytes`, for rows of `row` bytes, a multiple of 32: as many as divide a row's length
+  /// and leave room for everything else in `limit` bytes of shared memory; 32 if none do.
+  void choose_bytes(int row, std::size_t limit) {
+    for (bytes = 128; bytes > 32; bytes /= 2) {
+      if (row % bytes == 0 && static_cast<std::size_t>(shared_bytes()) <= limit) return;
+    }
+  }
+  /// Shared memory of a thread block.
   [[nodiscard]] int shared_bytes() const {
-    int bytes = 0;
-    for_kernel([&](auto*, int shared) { bytes = shared; });
-    return bytes;
+    int all = 0;
+    for_kernel([&](auto*, int dynamic_bytes) {
+      all = dynamic_bytes + static_cast<int>(sizeof(UpdateState));
+    });
+    return all;
   }
   /// To be called once, before the first launch.
   void prepare() const {
