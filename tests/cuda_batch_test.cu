@@ -513,6 +513,13 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
 }
 
 #if defined(PVM_EMULATED_CUDA)
+TEST_CASE("batch: kernels compiled for older GPUs do not sweep on later ones") {
+  emulated_cuda::facts.compiled = 80;
+  CHECK_FALSE(sweeps(pvm::CudaBatchEngine<pvm::bf16>(early_tiny(), 64)));
+  emulated_cuda::facts.compiled = 90;
+  CHECK(sweeps(pvm::CudaBatchEngine<pvm::bf16>(early_tiny(), 64)));
+}
+
 /// All kernels of a step without a sweep, in every kind of slice, and Adam's, which need most.
 TEST_CASE("batch: a GPU with 99 KB of shared memory for a thread block trains batches") {
   const auto before = std::exchange(emulated_cuda::facts, emulated_cuda::rtx_40);

@@ -290,6 +290,7 @@ enum cudaFuncAttribute {
 };
 struct cudaFuncAttributes {
   int maxDynamicSharedSizeBytes;
+  int ptxVersion;
 };
 template <class... Parameters>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
@@ -299,6 +300,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)
   const auto bytes =
       emulated_cuda::SharedMemoryLimits::get()(reinterpret_cast<const void*>(kernel));
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(bytes);
+  attributes->ptxVersion = emulated_cuda::facts.compiled;
   return cudaSuccess;
 }
 template <class... Parameters>

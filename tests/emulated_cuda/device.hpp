@@ -29,6 +29,7 @@ struct Facts {
   bool sides = true;                          ///< whether the L2 cache has two sides
   std::size_t shared = 227 << 10;             ///< most bytes of shared memory of a thread block
   int major = 9;                              ///< compute capability
+  int compiled = 90;                          ///< that of the kernels, times ten
 };
 inline Facts facts;
 /// An RTX 40: of compute capability 8.9, with 99 KB of shared memory for a thread block.
