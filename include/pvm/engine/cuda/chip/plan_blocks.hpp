@@ -217,8 +217,9 @@ std::size_t Plan<Precision, Hidden, home>::least_loaded_phase(Draft& draft, std:
   const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
   const auto of_all = [&](std::size_t phase) {
     unsigned sum = 0;
-    if (S::two_plans) return sum;
-    for (const auto& due : draft.wide_due) sum += due[phase];
+    if constexpr (!S::two_plans) {
+      for (const auto& due : draft.wide_due) sum += due[phase];
+    }
     return sum;
   };
   std::size_t best = 0;
