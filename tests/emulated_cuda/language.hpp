@@ -91,6 +91,7 @@ inline unsigned __activemask() { return emulated_cuda::block().warp().live; }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+[[noreturn]] inline void __trap() { emulated_cuda::fail("__trap"); }
 inline void __nanosleep(unsigned) { emulated_cuda::block().poll(); }
 
 // -------------------------------------------------------------- across a warp

@@ -158,7 +158,11 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
 template <class M, int Bp, SweepKind Kind>
 __global__ void __launch_bounds__(SweepShape<Bp>::threads, resident_sweeps<Bp>)
     sweep_kernel(const __grid_constant__ Arguments a, Task task) {
-  if constexpr (has_bulk_copies) sweep<M, Bp, Kind>(a, task);
+  if constexpr (has_bulk_copies) {
+    sweep<M, Bp, Kind>(a, task);
+  } else {
+    __trap();  // DeviceFacts::is_hopper_or_later is wrong
+  }
 }
 
 /// Launches `sweep_kernel` for a batch of `Batch` sequences, or of a number known at run time
