@@ -17,12 +17,12 @@ namespace pvm::inline v0::detail::batch {
 
 /// Dynamic shared memory that a thread block of the products kernel may take: what GPUs of compute
 /// capability 8.6, 8.9 and 12.0 have for one, the least of all, less 1 KB for static variables.
-inline constexpr int shared_limit = (99 - 1) << 10;
+inline constexpr int product_shared_limit = (99 - 1) << 10;
 
 /// How 8 warps share a slice of `Slice` sequences, and the layout of shared memory. The warps are
 /// arranged `across` along the batch by `deep` along the depth; those along the depth take turns at
 /// the weight blocks and make partial sums of the same values. `Pairs`: every row has a second one
-/// beside it (for errors). Stages are as deep as lets three of them fit `shared_limit`.
+/// beside it (for errors). Stages are as deep as lets three of them fit `product_shared_limit`.
 ///
 /// A stage is [rows][stride] rows, `blocks` weight blocks, and with `Pairs` [rows][stride] second
 /// rows. After the product the partial sums, [deep][56][sum_stride] floats, replace the stages.
@@ -38,7 +38,7 @@ struct ProductShape {
   /// A row in shared memory is padded so that a warp's loads have no bank conflicts.
   static constexpr int stride = row_bytes + (sizeof(typename M::Word) == 2 ? 16 : 32);
   static constexpr int words_bytes = most_part_rows * 4;  ///< where rows lie, before the stages
-  static constexpr int pipe_room = shared_limit - words_bytes;
+  static constexpr int pipe_room = product_shared_limit - words_bytes;
   /// Bytes of a weight block, `M::block` deep, and of the rows that it is multiplied by.
   static constexpr int bytes_of_block = block_bytes + (Pairs ? 2 : 1) * M::block * stride;
   /// Weight blocks of a stage. Threads share the copying of its rows evenly (load_rows).
@@ -62,7 +62,7 @@ struct ProductShape {
       panel_depth * stride + (sizeof(typename M::Word) == 2 ? 8 * panel_width * output_row : 0);
   static constexpr int shared_bytes =
       words_bytes + larger(larger(pipe_bytes, sum_bytes), output_bytes);
-  static_assert(shared_bytes <= shared_limit);
+  static_assert(shared_bytes <= product_shared_limit);
 };
 
 /// Dynamic shared memory of a thread block, enough for any role.
@@ -212,9 +212,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
   };
   // The first block of a stage that is the warp's turn: of all blocks it takes deep, deep + S::deep
   // and so on, whatever stages they are in.
-  const auto first_of = [](int stage, int deep) {
-    return (deep - stage * S::blocks) & (S::deep - 1);
-  };
+  const auto first_of = [deep](int stage) { return (deep - stage * S::blocks) & (S::deep - 1); };
   Sums<S::tiles> sums;
   clear<S::tiles>(sums);
 #pragma unroll
@@ -227,7 +225,7 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
     const unsigned char* at = shared + stage % S::stages * S::stage_bytes;
     const int here = min(S::blocks, blocks - stage * S::blocks);
     multiply_part<M, S::tiles>(sums, [&](Sums<S::tiles>& to) {
-      for (int b = first_of(stage, deep); b < here; b += S::deep) {
+      for (int b = first_of(stage); b < here; b += S::deep) {
         const unsigned char* rows =
             at + b * M::block * S::stride +
             across * 16 * S::tiles * static_cast<int>(sizeof(typename M::Word));
