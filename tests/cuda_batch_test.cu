@@ -134,10 +134,10 @@ TEST_CASE("batch: a state goes on with the momentum of another spec", "[gpu]") {
 TEST_CASE("batch: two engines share a GPU", "[gpu]") {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<pvm::fp32>;
-  auto smaller = pvm_test::hidden_49();
+  auto smaller = batched_49();
   smaller.hidden_block_size = 4;
-  pvm_test::engines_live_side_by_side<E>(pvm_test::hidden_49(), smaller, 4);
-  pvm_test::engines_live_side_by_side<E>(smaller, pvm_test::hidden_49(), 4);
+  pvm_test::engines_live_side_by_side<E>(batched_49(), smaller, 4);
+  pvm_test::engines_live_side_by_side<E>(smaller, batched_49(), 4);
 }
 
 TEST_CASE("batch: weights beyond the range of fp16 stay numbers", "[gpu]") {

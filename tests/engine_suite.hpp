@@ -257,7 +257,7 @@ void engines_live_side_by_side(const pvm::Spec& spec, const pvm::Spec& other, in
       const auto state = first.save();
       first.restore(state);
     }
-    run_steps(first, spec, 20);
+    run_steps(first, spec, static_cast<std::uint64_t>(steps_of(20, 8)));
     return weights_of(first, spec);
   };
   CHECK(weights_of_first(false) == weights_of_first(true));
