@@ -514,15 +514,14 @@ TEST_CASE("batch: Adam is the host engine's", "[gpu]") {
 
 #if defined(PVM_EMULATED_CUDA)
 TEST_CASE("batch: kernels compiled for older GPUs do not sweep on later ones") {
-  emulated_cuda::facts.compiled = 80;
-  CHECK_FALSE(sweeps(pvm::CudaBatchEngine<pvm::bf16>(early_tiny(), 64)));
-  emulated_cuda::facts.compiled = 90;
   CHECK(sweeps(pvm::CudaBatchEngine<pvm::bf16>(early_tiny(), 64)));
+  const emulated_cuda::Different device({.compiled = 80});
+  CHECK_FALSE(sweeps(pvm::CudaBatchEngine<pvm::bf16>(early_tiny(), 64)));
 }
 
-/// All kernels of a step without a sweep, in every kind of slice, and Adam's, which need most.
+/// The kernels of a step without a sweep, in every slice of fp32, and Adam's, which need most.
 TEST_CASE("batch: a GPU with 99 KB of shared memory for a thread block trains batches") {
-  const auto before = std::exchange(emulated_cuda::facts, emulated_cuda::rtx_40);
+  const emulated_cuda::Different device(emulated_cuda::rtx_40);
   const auto spec = batched_49();
   for (const int batch : {32, 64, 128}) {
     INFO(batch);
@@ -551,7 +550,6 @@ TEST_CASE("batch: a GPU with 99 KB of shared memory for a thread block trains ba
     sentence = error.what();
   }
   CHECK(sentence.find("emulated has 64; use the host backend") != std::string::npos);
-  emulated_cuda::facts = before;
 }
 #endif
 

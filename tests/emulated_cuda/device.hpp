@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "language.hpp"
@@ -33,7 +34,19 @@ struct Facts {
 };
 inline Facts facts;
 /// An RTX 40: of compute capability 8.9, with 99 KB of shared memory for a thread block.
-inline constexpr Facts rtx_40{.shared = 99 << 10, .major = 8};
+inline constexpr Facts rtx_40{.shared = 99 << 10, .major = 8, .compiled = 80};
+
+/// Changes the properties of the device for the lifetime of this object.
+class Different {
+ public:
+  explicit Different(const Facts& other) : before_(std::exchange(facts, other)) {}
+  ~Different() { facts = before_; }
+  Different(const Different&) = delete;
+  Different& operator=(const Different&) = delete;
+
+ private:
+  Facts before_;
+};
 
 /// Device memory: allocations of host memory, initialised with NaN and recorded, so that accesses
 /// outside of an allocation can be detected.

@@ -26,6 +26,8 @@
 
 namespace {
 
+using emulated_cuda::Different;
+
 /// Ten frames that repeat and, having a replay id, may be kept in the store.
 class Loop : public pvm::io::Synthetic {
  public:
@@ -138,19 +140,6 @@ template <class Rule>
 using ByRule = OfSide<3, pvm::LearningRule<Rule>, pvm::LearningRate<1e-5>,
                       pvm::Activation<std::conditional_t<std::is_same_v<Rule, pvm::Adam>,
                                                          pvm::Polynomial, OwnPolynomial>>>;
-
-/// Changes the properties of the emulated device for the lifetime of this object.
-class Different {
- public:
-  explicit Different(const emulated_cuda::Facts& facts)
-      : before_(std::exchange(emulated_cuda::facts, facts)) {}
-  ~Different() { emulated_cuda::facts = before_; }
-  Different(const Different&) = delete;
-  Different& operator=(const Different&) = delete;
-
- private:
-  emulated_cuda::Facts before_;
-};
 
 }  // namespace
 
