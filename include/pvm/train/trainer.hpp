@@ -25,8 +25,8 @@
 
 #if defined(__CUDACC__)
 #include <pvm/engine/cuda/batch/engine.hpp>
-#include <pvm/engine/cuda/chip/engine.hpp>
-#include <pvm/engine/cuda/engine.hpp>
+#include <pvm/engine/cuda/general/engine.hpp>
+#include <pvm/engine/cuda/units/engine.hpp>
 #endif
 
 namespace pvm::inline v0 {
@@ -100,12 +100,12 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The number of hidden values for which the engines in `chip/` are compiled: that of the published
-/// models. They are not specialised for the types of networks: a network that is a type runs on the
-/// same engine as its spec in a file, and so gives the same bits.
+/// The number of hidden values for which the engines in `units/` are compiled: that of the
+/// published models. They are not specialised for the types of networks: a network that is a type
+/// runs on the same engine as its spec in a file, and so gives the same bits.
 inline constexpr int hidden_on_chip = 49;
 
-/// Whether an engine in `chip/` is possible for these template arguments. Whether it fits the spec
+/// Whether an engine in `units/` is possible for these template arguments. Whether it fits the spec
 /// and the GPU is known at run time only.
 template <class Precision, int Batch, class Net>
 consteval bool may_stay_on_chip() {
@@ -117,7 +117,7 @@ consteval bool may_stay_on_chip() {
 }
 
 /// Whether CudaStreamEngine is the better choice. It is not for fp32 weights of at most twice the
-/// size of the L2 cache: CudaEngine is faster then, because it keeps weights in that cache.
+/// size of the L2 cache: CudaGeneralEngine is faster then, because it keeps weights in that cache.
 template <class Precision>
 bool worth_streaming(const Spec& spec) {
   const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
@@ -127,8 +127,8 @@ bool worth_streaming(const Spec& spec) {
 /// Chooses the engine on the GPU. For one sequence with momentum, in this order: CudaChipEngine,
 /// which keeps as many weights as possible on the chip, if the network fits it; CudaStreamEngine,
 /// which streams the weights of whole units, if the network fits it and worth_streaming; in fp32,
-/// CudaEngine for any other network. Everything else runs on CudaBatchEngine, on tensor cores.
-/// Throws Fault::device for what a GPU cannot run.
+/// CudaGeneralEngine for any other network. Everything else runs on CudaBatchEngine, on tensor
+/// cores. Throws Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
@@ -147,14 +147,14 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
-    return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
+    return AnyEngine::make<CudaGeneralEngine<1, Net>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
       // A momentum too large for deferred updates needs a momentum array, which CudaBatchEngine
       // has.
       const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
       if (batch == 1 && short_lived) {
-        return AnyEngine::make<CudaEngine<1, Net>>(spec, batch, options);
+        return AnyEngine::make<CudaGeneralEngine<1, Net>>(spec, batch, options);
       }
     }
     return AnyEngine::make<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch,
