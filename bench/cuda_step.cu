@@ -5,8 +5,8 @@
 /// frames from pinned host memory. Writes one JSON object to stdout.
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
-/// All layers learn from the start. The engine is CudaChipEngine if the network fits it, else
-/// CudaStreamEngine; in fp32, CudaGeneralEngine for networks that fit neither, for several
+/// All layers learn from the start. The engine is CudaResidentEngine if the network fits it, else
+/// CudaStreamedEngine; in fp32, CudaGeneralEngine for networks that fit neither, for several
 /// sequences, and with --off-chip.
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Choices {
   int batch = 1;
   std::string precision = "fp32";
   bool eager = false;
-  bool off_chip = false;
+  bool general = false;
   bool frozen = false;
 };
 
@@ -48,7 +48,7 @@ void describe(CLI::App& app, Choices& c) {
   app.add_option("--reps", c.reps, "repetitions, whose median counts (default 5)")
       ->check(CLI::PositiveNumber);
   app.add_flag("--no-graph", c.eager, "launch every step by itself");
-  app.add_flag("--off-chip", c.off_chip, "fp32 as where whole units fit no multiprocessor");
+  app.add_flag("--off-chip", c.general, "fp32 as where whole units fit no multiprocessor");
   app.add_flag("--frozen", c.frozen, "steps that do not learn");
 }
 
@@ -114,30 +114,30 @@ void measure(const Choices& choices) {
       engine.description().c_str());
 }
 
-/// Whether the network fits CudaChipEngine or CudaStreamEngine in fp32.
+/// Whether the network fits CudaResidentEngine or CudaStreamedEngine in fp32.
 bool fit_units(const std::string& spec) {
   std::string why;
-  return pvm::CudaChipEngine<pvm::fp32>::fits(pvm::load_spec(spec), why) ||
-         pvm::CudaStreamEngine<pvm::fp32>::fits(pvm::load_spec(spec), why);
+  return pvm::CudaResidentEngine<pvm::fp32>::fits(pvm::load_spec(spec), why) ||
+         pvm::CudaStreamedEngine<pvm::fp32>::fits(pvm::load_spec(spec), why);
 }
-/// Measures CudaChipEngine if the network fits it, else CudaStreamEngine.
+/// Measures CudaResidentEngine if the network fits it, else CudaStreamedEngine.
 template <class Precision>
 void measure_units(const Choices& choices) {
   std::string why;
-  if (pvm::CudaChipEngine<Precision>::fits(pvm::load_spec(choices.spec), why)) {
-    measure<pvm::CudaChipEngine<Precision>>(choices);
+  if (pvm::CudaResidentEngine<Precision>::fits(pvm::load_spec(choices.spec), why)) {
+    measure<pvm::CudaResidentEngine<Precision>>(choices);
   } else {
-    measure<pvm::CudaStreamEngine<Precision>>(choices);
+    measure<pvm::CudaStreamedEngine<Precision>>(choices);
   }
 }
 
 void measure_chosen(const Choices& choices) {
-  if (choices.off_chip && choices.precision != "fp32") {
+  if (choices.general && choices.precision != "fp32") {
     throw pvm::Error(pvm::Fault::usage, "--off-chip is for fp32, not " + choices.precision);
   }
   if (choices.precision == "bf16") return measure_units<pvm::bf16>(choices);
   if (choices.precision == "fp16") return measure_units<pvm::fp16>(choices);
-  if (!choices.off_chip && choices.batch == 1 && fit_units(choices.spec)) {
+  if (!choices.general && choices.batch == 1 && fit_units(choices.spec)) {
     return measure_units<pvm::fp32>(choices);
   }
   measure<pvm::CudaGeneralEngine<>>(choices);

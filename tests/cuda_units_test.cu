@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Compares CudaChipEngine and CudaStreamEngine, the engines for one sequence that keep the weights
-// of whole units on the chip or stream them, with the plain double reference within their rounding,
-// with the host engine, and with themselves: captured, eager, resumed.
+// Compares CudaResidentEngine and CudaStreamedEngine, the engines for one sequence that keep the
+// weights of whole units on the chip or stream them, with the plain double reference within their
+// rounding, with the host engine, and with themselves: captured, eager, resumed.
 
 #include "catch.hpp"
 
@@ -111,7 +111,7 @@ void visit_sizes(Visit visit) {
   visit(0.0F);
 }
 
-TEST_CASE("chip: the halves of bf16 weights are the weights") {
+TEST_CASE("units: the halves of bf16 weights are the weights") {
   using Halves = pvm::detail::Halves<pvm::bf16>;
   using Math = pvm::detail::Math<pvm::bf16>;
   bool exact = true, nearest = true;
@@ -127,7 +127,7 @@ TEST_CASE("chip: the halves of bf16 weights are the weights") {
   CHECK(nearest);
 }
 
-TEST_CASE("chip: the halves of packed bf16 weights fit 12 bits and are the weights") {
+TEST_CASE("units: the halves of packed bf16 weights fit 12 bits and are the weights") {
   using Packed = pvm::detail::PackedHalves;
   using Math = pvm::detail::Math<pvm::bf16>;
   bool scaled = true, fits = true, close = true, same_again = true, nearest = true;
@@ -161,7 +161,7 @@ TEST_CASE("chip: the halves of packed bf16 weights fit 12 bits and are the weigh
 }
 
 #if defined(__SSE2__)
-TEST_CASE("chip: packed weights are the same in programs that flush subnormal numbers to 0") {
+TEST_CASE("units: packed weights are the same in programs that flush subnormal numbers to 0") {
   using Packed = pvm::detail::PackedHalves;
   const auto weights_back = [] {
     std::vector<float> back;
@@ -180,7 +180,7 @@ TEST_CASE("chip: packed weights are the same in programs that flush subnormal nu
 }
 #endif
 
-TEST_CASE("chip: packed tiles are the tiles") {
+TEST_CASE("units: packed tiles are the tiles") {
   constexpr int pairs = 3;
   std::vector<std::uint32_t> tiles(pairs * 128), back(tiles.size());
   std::uint32_t random = 1;
@@ -196,7 +196,7 @@ TEST_CASE("chip: packed tiles are the tiles") {
 
 /// Calls visit(side of the program, first line, lines) for each slot of each block of a network.
 template <class Precision, units::Home home, class Visit>
-void each_slot(std::type_identity<pvm::CudaChipEngine<Precision, 49, home>> /*engine*/,
+void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, 49, home>> /*engine*/,
                const pvm::Spec& spec, const units::Sides& sides, Visit visit) {
   using S = units::Sizes<Precision, 49, home>;
   units::Plan<Precision, 49, home> plan(pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm,
@@ -210,7 +210,7 @@ void each_slot(std::type_identity<pvm::CudaChipEngine<Precision, 49, home>> /*en
   };
   for (std::size_t m = 0; m < plan.program_start.size(); ++m) {
     const std::uint32_t* words = &plan.programs[plan.program_start[m]];
-    units::ChipProgram p;
+    units::Program p;
     std::memcpy(&p, words, sizeof p);
     CHECK(p.number == m);
     for (std::size_t k = 0; k < plan.program_blocks[m]; ++k) {
@@ -218,10 +218,10 @@ void each_slot(std::type_identity<pvm::CudaChipEngine<Precision, 49, home>> /*en
       slot(lines.high, S::block_words + (S::fp32_weights ? S::remainder_words : 0), m);
       if (!S::fp32_weights) slot(lines.low, S::unpacked_words + S::remainder_words, m);
     }
-    for (std::size_t k = 0; k < plan.program_wide_blocks[m]; ++k) {
-      units::ChipWideBlock block;
-      std::memcpy(&block, words + (p.wide_blocks - p.start) + k * sizeof block / 4, sizeof block);
-      const int beside = S::lists_in_slots ? S::list_words : S::wide_remainder_words;
+    for (std::size_t k = 0; k < plan.program_w1_blocks[m]; ++k) {
+      units::W1Block block;
+      std::memcpy(&block, words + (p.w1_blocks - p.start) + k * sizeof block / 4, sizeof block);
+      const int beside = S::lists_in_slots ? S::list_words : S::w1_remainder_words;
       if constexpr (!S::streams) {
         slot(block.block, S::block_words + beside, m);
         continue;
@@ -229,14 +229,14 @@ void each_slot(std::type_identity<pvm::CudaChipEngine<Precision, 49, home>> /*en
       const units::SlotLines lines = plan.slots[plan.blocks + block.block];
       CHECK((block.where & ~units::low_is_odd) == lines.high);
       slot(lines.high, S::block_words + beside, m);
-      if (!S::fp32_weights) slot(lines.low, S::unpacked_words + 2 * S::wide_remainder_words, m);
+      if (!S::fp32_weights) slot(lines.low, S::unpacked_words + 2 * S::w1_remainder_words, m);
     }
   }
 }
 
-TEMPLATE_TEST_CASE("chip: slots are on the side of their program, and apart", "",
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>,
-                   pvm::CudaStreamEngine<pvm::fp32>, pvm::CudaChipEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: slots are on the side of their program, and apart", "",
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp16>,
+                   pvm::CudaStreamedEngine<pvm::fp32>, pvm::CudaResidentEngine<pvm::fp32>) {
   std::mt19937 random(7);
   for (const std::size_t first : {1, 2, 3, 5}) {
     units::Sides sides;
@@ -269,7 +269,7 @@ TEMPLATE_TEST_CASE("chip: slots are on the side of their program, and apart", ""
   }
 }
 
-TEST_CASE("chip: the sides of the L2 cache are measured", "[gpu]") {
+TEST_CASE("units: the sides of the L2 cache are measured", "[gpu]") {
   if (skipped()) return;
   const auto device = pvm::detail::describe_device();
   const pvm::detail::CacheSides sides(device.multiprocessors, device.shared_bytes, nullptr);
@@ -294,11 +294,11 @@ TEST_CASE("chip: the sides of the L2 cache are measured", "[gpu]") {
   CHECK(ones < static_cast<std::ptrdiff_t>(pairs) * 3 / 4);
 }
 
-TEST_CASE("chip: weights that do not fit 12 bits are refused", "[gpu]") {
+TEST_CASE("units: weights that do not fit 12 bits are refused", "[gpu]") {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = quick();
-  pvm::CudaStreamEngine<pvm::bf16> engine(spec);
+  pvm::CudaStreamedEngine<pvm::bf16> engine(spec);
   auto start = start_from(some_weights(pvm::make_connectome(spec).weights), 1);
   start.step = 3;
   start.weights[5] = 127.5F;
@@ -313,7 +313,7 @@ TEST_CASE("chip: weights that do not fit 12 bits are refused", "[gpu]") {
   CHECK(engine.save().step == 3);  // nothing has changed
 }
 
-TEST_CASE("chip: the halves of fp16 weights are the weights to a unit in the last place") {
+TEST_CASE("units: the halves of fp16 weights are the weights to a unit in the last place") {
   using Halves = pvm::detail::Halves<pvm::fp16>;
   bool close = true, same_again = true, rounded = true;
   visit_sizes([&](float weight) {
@@ -334,9 +334,9 @@ TEST_CASE("chip: the halves of fp16 weights are the weights to a unit in the las
   CHECK((largest.second <= -65504 && largest.second > -65536));
 }
 
-TEMPLATE_TEST_CASE("chip: updates of small rates are as exact as those of large ones", "[gpu]",
-                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>) {
+TEMPLATE_TEST_CASE("units: updates of small rates are as exact as those of large ones", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp16>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp16>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   auto spec = quick();
@@ -361,16 +361,16 @@ TEMPLATE_TEST_CASE("chip: updates of small rates are as exact as those of large 
   CHECK(std::sqrt(missed / all) < 0x1p-6);
 }
 
-TEMPLATE_TEST_CASE("chip: weights beyond the range of fp16 stay numbers", "[gpu]",
-                   pvm::CudaChipEngine<pvm::fp16>, pvm::CudaStreamEngine<pvm::fp16>) {
+TEMPLATE_TEST_CASE("units: weights beyond the range of fp16 stay numbers", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp16>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::large_weights_stay_finite<TestType>(quick(), 1);
 }
 
-TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]",
-                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>) {
+TEMPLATE_TEST_CASE("units: runs stay within the rounding of the weights", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp16>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp16>) {
   if (skipped()) return;
   const Multiprocessors some(TestType::streams ? 1 : 16);  // 1: an SM has more units than warps
   using E = TestType;
@@ -388,8 +388,8 @@ TEMPLATE_TEST_CASE("chip: runs stay within the rounding of the weights", "[gpu]"
   require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
 }
 
-TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: fp32 follows the reference", "[gpu]", pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors some(TestType::streams ? 1 : 16);
   using E = TestType;
@@ -412,59 +412,59 @@ TEMPLATE_TEST_CASE("chip: fp32 follows the reference", "[gpu]", pvm::CudaChipEng
   check_small(distance<E>(momentum_comes_late, 1, steps));
 }
 
-TEMPLATE_TEST_CASE("chip: fp32 follows the reference on networks drawn at random", "[gpu]",
-                   pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: fp32 follows the reference on networks drawn at random", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::fp32>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors some(TestType::streams ? 1 : 16);
   pvm_test::random_networks_follow<TestType>(1, steps_of(40, 5), 1, 7);
 }
 
-TEMPLATE_TEST_CASE("chip: captured, eager and resumed runs have the same bits", "[gpu]",
-                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp16>,
-                   pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::bf16>,
-                   pvm::CudaStreamEngine<pvm::fp16>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: captured, eager and resumed runs have the same bits", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp16>,
+                   pvm::CudaResidentEngine<pvm::fp32>, pvm::CudaStreamedEngine<pvm::bf16>,
+                   pvm::CudaStreamedEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::same_bits<TestType>(1, hidden_49());
 }
 
-TEMPLATE_TEST_CASE("chip: a state goes on at the rates of another spec", "[gpu]",
-                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: a state goes on at the rates of another spec", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
 }
 
-TEMPLATE_TEST_CASE("chip: a state goes on with the momentum of another spec", "[gpu]",
-                   pvm::CudaChipEngine<pvm::fp32>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: a state goes on with the momentum of another spec", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::fp32>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::momentum_of_another_spec_counts<TestType>(quick(), 1, 0.2, 0.05);
   pvm_test::momentum_of_another_spec_counts<TestType>(quick(), 1, 0.05, 0.2);
 }
 
-TEMPLATE_TEST_CASE("chip: two engines share a GPU", "[gpu]", pvm::CudaChipEngine<pvm::bf16>,
-                   pvm::CudaStreamEngine<pvm::bf16>) {
+TEMPLATE_TEST_CASE("units: two engines share a GPU", "[gpu]", pvm::CudaResidentEngine<pvm::bf16>,
+                   pvm::CudaStreamedEngine<pvm::bf16>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::engines_live_side_by_side<TestType>(quick(), one_layer(0.1));
   pvm_test::engines_live_side_by_side<TestType>(one_layer(0.1), quick());
 }
 
-TEMPLATE_TEST_CASE("chip: a run starts at any step", "[gpu]", pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: a run starts at any step", "[gpu]", pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::starts_anywhere<TestType>(quick(), 1);
 }
 
 #if defined(PVM_EMULATED_CUDA)
-TEMPLATE_TEST_CASE("chip: the sides of the L2 cache do not matter", "[gpu]",
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp16>,
-                   pvm::CudaStreamEngine<pvm::fp32>, pvm::CudaChipEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: the sides of the L2 cache do not matter", "[gpu]",
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp16>,
+                   pvm::CudaStreamedEngine<pvm::fp32>, pvm::CudaResidentEngine<pvm::fp32>) {
   const bool streams =
-      std::is_same_v<TestType, pvm::CudaStreamEngine<typename TestType::precision>>;
+      std::is_same_v<TestType, pvm::CudaStreamedEngine<typename TestType::precision>>;
   const Multiprocessors some(streams ? 3 : 12);
   const auto trained = [](bool sides) {
     emulated_cuda::facts.sides = sides;
@@ -479,10 +479,10 @@ TEMPLATE_TEST_CASE("chip: the sides of the L2 cache do not matter", "[gpu]",
   CHECK(trained(true) == trained(false));
 }
 
-TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::bf16, pvm::fp32) {
+TEMPLATE_TEST_CASE("units: where the weights are does not matter", "[gpu]", pvm::bf16, pvm::fp32) {
   const auto trained = [](int multiprocessors, bool streams) {
     const Multiprocessors some(multiprocessors);
-    pvm::CudaChipEngine<TestType> engine(quick());
+    pvm::CudaResidentEngine<TestType> engine(quick());
     INFO(engine.description());
     CHECK((engine.description().find("100 % of W0") == std::string::npos) == streams);
     engine.restore(start_from(some_weights(engine.connectome().weights), 1));
@@ -497,13 +497,13 @@ TEMPLATE_TEST_CASE("chip: where the weights are does not matter", "[gpu]", pvm::
   CHECK(largest_difference(apart, doubles(trained(200, false))) < (exact ? 1e-6 : 1e-4));
 }
 #else
-TEMPLATE_TEST_CASE("chip: they have over 11,240 steps and all rate switches", "[gpu]",
-                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: they have over 11,240 steps and all rate switches", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   pvm_test::same_bits<TestType>(1, hidden_49(), 40);
 }
-TEST_CASE("chip: small.json stays within the rounding of the weights", "[gpu]") {
+TEST_CASE("units: small.json stays within the rounding of the weights", "[gpu]") {
   if (skipped()) return;
   auto spec = hidden_49();
   spec.name = "small";
@@ -512,21 +512,21 @@ TEST_CASE("chip: small.json stays within the rounding of the weights", "[gpu]") 
   spec.delay_each_layer_learning = 1;
   // On smaller GPUs as many of its upper layers as fit.
   std::string why;
-  while (!pvm::CudaChipEngine<pvm::fp32>::fits(spec, why) ||
-         !pvm::CudaChipEngine<pvm::bf16>::fits(spec, why)) {
+  while (!pvm::CudaResidentEngine<pvm::fp32>::fits(spec, why) ||
+         !pvm::CudaResidentEngine<pvm::bf16>::fits(spec, why)) {
     spec.layer_shapes.erase(spec.layer_shapes.begin());
   }
-  require_rounded(distance<pvm::CudaChipEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
-  require_rounded(distance<pvm::CudaChipEngine<pvm::fp16>>(spec, 1, 12), spec, 12, 0x1p-12);
-  check_small(distance<pvm::CudaChipEngine<pvm::fp32>>(spec, 1, 40));
-  require_rounded(distance<pvm::CudaStreamEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
-  check_small(distance<pvm::CudaStreamEngine<pvm::fp32>>(spec, 1, 40));
+  require_rounded(distance<pvm::CudaResidentEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
+  require_rounded(distance<pvm::CudaResidentEngine<pvm::fp16>>(spec, 1, 12), spec, 12, 0x1p-12);
+  check_small(distance<pvm::CudaResidentEngine<pvm::fp32>>(spec, 1, 40));
+  require_rounded(distance<pvm::CudaStreamedEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);
+  check_small(distance<pvm::CudaStreamedEngine<pvm::fp32>>(spec, 1, 40));
 }
 #endif
 
-TEMPLATE_TEST_CASE("chip: scores, predictions and frames are the host engine's", "[gpu]",
-                   pvm::CudaChipEngine<pvm::fp16>, pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: scores, predictions and frames are the host engine's", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
@@ -558,9 +558,9 @@ TEMPLATE_TEST_CASE("chip: scores, predictions and frames are the host engine's",
   CHECK(weights_of(floats, spec) == weights_of(gpu, spec));
 }
 
-TEMPLATE_TEST_CASE("chip: a frozen network does not change, another engine's run goes on", "[gpu]",
-                   pvm::CudaChipEngine<pvm::bf16>, pvm::CudaChipEngine<pvm::fp32>,
-                   pvm::CudaStreamEngine<pvm::bf16>, pvm::CudaStreamEngine<pvm::fp32>) {
+TEMPLATE_TEST_CASE("units: a frozen network does not change, another engine's run goes on", "[gpu]",
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
@@ -582,10 +582,10 @@ TEMPLATE_TEST_CASE("chip: a frozen network does not change, another engine's run
   CHECK(weights_of(engine, spec) != before);
 }
 
-TEST_CASE("chip: networks that do not fit are refused in a sentence", "[gpu]") {
+TEST_CASE("units: networks that do not fit are refused in a sentence", "[gpu]") {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
-  using E = pvm::CudaChipEngine<pvm::bf16>;
+  using E = pvm::CudaResidentEngine<pvm::bf16>;
   const auto refusal = [](const pvm::Spec& spec, int batch = 1) {
     try {
       const E engine(spec, batch);

@@ -147,7 +147,7 @@ TEST_CASE("a list as long as the period needs to know the momentum before folds"
   const auto told = [](double momentum, pvm::DeferralPlan plan) {
     return distance(momentum, plan, 0, {}, -1, true);
   };
-  CHECK(told(0.1, {13, 13}) < bound);    // the plan of CudaChipEngine
+  CHECK(told(0.1, {13, 13}) < bound);    // the plan of CudaResidentEngine
   CHECK(told(0.5, {13, 13}) < 0x1p-11);  // 2^-13 of each of several updates is missing
   for (const double momentum : {0.0, 0.1, 0.2}) {
     for (const int period : {9, 12, 16}) CHECK(told(momentum, {period, period}) < bound);

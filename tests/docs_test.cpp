@@ -267,14 +267,14 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
 /// The units of a network of the model zoo, as the plan of the engine that streams it has them on
 /// an H200.
 template <class Precision>
-std::vector<pvm::detail::units::ChipUnit> streamed_units(const char* name) {
+std::vector<pvm::detail::units::ProgramUnit> streamed_units(const char* name) {
   namespace units_engine = pvm::detail::units;
   const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-  const units_engine::Plan<Precision, 49, units_engine::Home::memory> plan(net, 132,
-                                                                           std::size_t{227} << 10);
-  std::vector<units_engine::ChipUnit> units;
+  const units_engine::Plan<Precision, 49, units_engine::Home::streamed> plan(
+      net, 132, std::size_t{227} << 10);
+  std::vector<units_engine::ProgramUnit> units;
   for (const std::uint32_t start : plan.program_start) {
-    units_engine::ChipProgram program;
+    units_engine::Program program;
     std::memcpy(&program, &plan.programs[start], sizeof program);
     for (std::uint32_t u = 0; u < program.unit_count; ++u) {
       const std::size_t at = start + program.units - program.start + u * sizeof units[0] / 4;
@@ -289,9 +289,10 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto count = []<class Precision>(const char* name) {
     const auto units = streamed_units<Precision>(name);
-    const auto there = std::count_if(
-        units.begin(), units.end(),
-        [](const units_engine::ChipUnit& unit) { return unit.history != units_engine::in_memory; });
+    const auto there =
+        std::count_if(units.begin(), units.end(), [](const units_engine::ProgramUnit& unit) {
+          return unit.history != units_engine::in_memory;
+        });
     return std::pair{static_cast<std::size_t>(there), units.size()};
   };
   CHECK(text.find("for 1,432 of the 1,497 units of `large` in 16 bits and for 1,147 in fp32") !=
@@ -309,11 +310,11 @@ TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[do
   namespace units_engine = pvm::detail::units;
   const auto units = streamed_units<pvm::bf16>("large.json");
   double phases = 0;
-  for (const units_engine::ChipUnit& unit : units) phases += std::popcount(unit.due_phases);
+  for (const units_engine::ProgramUnit& unit : units) phases += std::popcount(unit.due_phases);
   std::ostringstream sentence;
   sentence.precision(2);
   sentence << "In `large` that is a unit in " << phases / static_cast<double>(units.size())
-           << " of " << units_engine::Sizes<pvm::bf16, 49, units_engine::Home::memory>::period
+           << " of " << units_engine::Sizes<pvm::bf16, 49, units_engine::Home::streamed>::period
            << " steps.";
   INFO(sentence.str());
   CHECK(text_of(root / "docs/performance-chip.md").find(sentence.str()) != std::string::npos);
@@ -341,7 +342,7 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   };
   has_places(plan);
   has_places(whole);
-  has(plan.wide_blocks);
+  has(plan.w1_blocks);
   has(plan.blocks);
   // Of each word the low halves are read and written: eight bytes.
   const double megabytes =

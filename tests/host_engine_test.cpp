@@ -112,13 +112,13 @@ TEST_CASE("every unit is taken once in a step, by its own thread if that is in t
   for (const std::size_t threads : {std::size_t{1}, std::size_t{3}, 2 * units}) {
     std::vector<std::vector<std::size_t>> orders;
     for (const std::uint64_t step : {6, 7}) {
-      pvm::UnitShares shares(layout, units, threads);
-      shares.begin_block(1);
+      pvm::UnitPortions portions(layout, units, threads);
+      portions.begin_block(1);
       std::vector<std::size_t> order;
       // Only the last thread takes units: first its own, then those of all other threads.
-      const auto next = [&] { return shares.take(threads - 1, 0, step); };
+      const auto next = [&] { return portions.take(threads - 1, 0, step); };
       for (auto u = next(); u < units; u = next()) order.push_back(u);
-      for (std::size_t i = 0; i < threads; ++i) CHECK(shares.take(i, 0, step) == units);
+      for (std::size_t i = 0; i < threads; ++i) CHECK(portions.take(i, 0, step) == units);
       orders.push_back(order);
     }
     for (auto order : orders) {

@@ -257,7 +257,7 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK(on_chip(chosen));
   CHECK(train(pvm::Trainer<pvm::fp32>(spec, options), 12) == train(std::move(chosen), 12));
 
-  // So does a network that is a type, on CudaChipEngine and on other engines.
+  // So does a network that is a type, on CudaResidentEngine and on other engines.
   CHECK(train(pvm::Trainer<pvm::fp32, 1, Net>(options), 12) ==
         train(pvm::Trainer<pvm::fp32>(spec, options), 12));
   using Smaller = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<6>>;
@@ -346,10 +346,10 @@ TEST_CASE("An engine takes no more memory than it says, and says when there is t
     const Different larger({.multiprocessors = 16});
     auto units_of_49 = spec;
     units_of_49.hidden_block_size = 7;
-    check(pvm::CudaChipEngine<pvm::bf16>(units_of_49));
-    check(pvm::CudaChipEngine<pvm::fp32>(units_of_49));
-    check(pvm::CudaStreamEngine<pvm::bf16>(units_of_49));
-    check(pvm::CudaStreamEngine<pvm::fp32>(units_of_49));
+    check(pvm::CudaResidentEngine<pvm::bf16>(units_of_49));
+    check(pvm::CudaResidentEngine<pvm::fp32>(units_of_49));
+    check(pvm::CudaStreamedEngine<pvm::bf16>(units_of_49));
+    check(pvm::CudaStreamedEngine<pvm::fp32>(units_of_49));
   }
   CHECK(memory.used() == before);
 

@@ -125,9 +125,9 @@ class ListedGradients {
 
 /// W of `state`, to which the listed gradients are added with their outstanding coefficients (see
 /// DeferredRates::outstanding). An engine that continues under its own `plans` starts with these
-/// weights. `share`: weight of one sequence's gradient in the update.
+/// weights. `sequence_weight`: weight of one sequence's gradient in the update.
 inline std::vector<float> settled_weights(const EngineState& state, const Spec& spec,
-                                          const Connectome& net, float share,
+                                          const Connectome& net, float sequence_weight,
                                           const DeferralPlans& plans) {
   std::vector<float> weights = state.weights;
   ListedGradients gradients(state, spec, net);
@@ -147,7 +147,8 @@ inline std::vector<float> settled_weights(const EngineState& state, const Spec& 
       if (gains0[age] == 0.0F && gains1[age] == 0.0F) continue;
       for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {
         for (std::size_t b = 0; b < static_cast<std::size_t>(state.batch); ++b) {
-          gradients.add_to(weights, u, age, b, share * gains0[age], share * gains1[age]);
+          gradients.add_to(weights, u, age, b, sequence_weight * gains0[age],
+                           sequence_weight * gains1[age]);
         }
       }
     }

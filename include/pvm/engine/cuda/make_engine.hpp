@@ -56,20 +56,20 @@ std::string lacks_on_gpu(const Spec& spec) {
 /// The number of hidden values for which the engines in `units/` are compiled: that of the
 /// published models. They are not specialised for the types of networks: a network that is a type
 /// runs on the same engine as its spec in a file, and so gives the same bits.
-inline constexpr int hidden_on_chip = 49;
+inline constexpr int units_hidden = 49;
 
 /// Whether an engine in `units/` is possible for these template arguments. Whether it fits the spec
 /// and the GPU is known at run time only.
 template <class Precision, int Batch, class Net>
-consteval bool may_stay_on_chip() {
+consteval bool may_be_whole_units() {
   constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
   constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
   return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
-         (Net::hidden == dynamic || Net::hidden == hidden_on_chip);
+         (Net::hidden == dynamic || Net::hidden == units_hidden);
 }
 
-/// Whether CudaStreamEngine is the better choice. It is not for fp32 weights of at most twice the
+/// Whether CudaStreamedEngine is the better choice. It is not for fp32 weights of at most twice the
 /// size of the L2 cache: CudaGeneralEngine is faster then, because it keeps weights in that cache.
 template <class Precision>
 bool worth_streaming(const Spec& spec) {
@@ -87,9 +87,9 @@ AnyEngine make_of(const Spec& spec, int batch, const EngineOptions& options) {
 // The engines for specs are in the library.
 #define PVM_IN_LIBRARY(...) \
   extern template AnyEngine make_of<__VA_ARGS__>(const Spec&, int, const EngineOptions&);
-#define PVM_UNITS_IN_LIBRARY(Precision)                          \
-  PVM_IN_LIBRARY(CudaChipEngine<Precision, hidden_on_chip>)      \
-  PVM_IN_LIBRARY(CudaStreamEngine<Precision, hidden_on_chip>)    \
+#define PVM_UNITS_IN_LIBRARY(Precision)                       \
+  PVM_IN_LIBRARY(CudaResidentEngine<Precision, units_hidden>) \
+  PVM_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>) \
   PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
 PVM_UNITS_IN_LIBRARY(fp32)
 PVM_UNITS_IN_LIBRARY(bf16)
@@ -100,11 +100,11 @@ PVM_IN_LIBRARY(CudaGeneralEngine<1, RuntimeNetwork>)
 #undef PVM_IN_LIBRARY
 #endif
 
-/// Chooses the engine on the GPU. For one sequence with momentum, in this order: CudaChipEngine,
-/// which keeps as many weights as possible on the chip, if the network fits it; CudaStreamEngine,
-/// which streams the weights of whole units, if the network fits it and worth_streaming; in fp32,
-/// CudaGeneralEngine for any other network. Everything else runs on CudaBatchEngine, on tensor
-/// cores. Throws Fault::device for what a GPU cannot run.
+/// Chooses the engine on the GPU. For one sequence with momentum, in this order:
+/// CudaResidentEngine, which keeps as many weights as possible on the chip, if the network fits it;
+/// CudaStreamedEngine, which streams the weights of whole units, if the network fits it and
+/// worth_streaming; in fp32, CudaGeneralEngine for any other network. Everything else runs on
+/// CudaBatchEngine, on tensor cores. Throws Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
@@ -112,13 +112,13 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
-  if constexpr (may_stay_on_chip<Precision, Batch, Net>()) {
-    using Chip = CudaChipEngine<Precision, hidden_on_chip>;
-    using Stream = CudaStreamEngine<Precision, hidden_on_chip>;
+  if constexpr (may_be_whole_units<Precision, Batch, Net>()) {
+    using Resident = CudaResidentEngine<Precision, units_hidden>;
+    using Streamed = CudaStreamedEngine<Precision, units_hidden>;
     std::string why;
-    if (batch == 1 && Chip::fits(spec, why)) return make_of<Chip>(spec, batch, options);
-    if (batch == 1 && worth_streaming<Precision>(spec) && Stream::fits(spec, why)) {
-      return make_of<Stream>(spec, batch, options);
+    if (batch == 1 && Resident::fits(spec, why)) return make_of<Resident>(spec, batch, options);
+    if (batch == 1 && worth_streaming<Precision>(spec) && Streamed::fits(spec, why)) {
+      return make_of<Streamed>(spec, batch, options);
     }
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;

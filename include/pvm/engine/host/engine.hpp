@@ -34,7 +34,7 @@
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/team.hpp>
-#include <pvm/engine/host/unit_shares.hpp>
+#include <pvm/engine/host/unit_portions.hpp>
 #include <pvm/engine/host/unit_step.hpp>
 #include <pvm/engine/host/update_scheme.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
@@ -83,7 +83,7 @@ class HostEngine {
         team_(options.threads > 0
                   ? options.threads
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
-        shares_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size())) {
+        portions_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size())) {
     require_memory(memory_needed(), "this network");
     // The momentum array (fp32 only) lies behind the weights in the same array; the state of a rule
     // has arrays of its own.
@@ -377,7 +377,8 @@ class HostEngine {
       past_->forget_gradients();  // W(step) contains them already; the momentum starts at 0
     } else {
       rates_.rebase(state);
-      set_weights(detail::settled_weights(state, spec_, net_, scheme_.share, scheme_.plan));
+      set_weights(
+          detail::settled_weights(state, spec_, net_, scheme_.sequence_weight, scheme_.plan));
     }
   }
 
@@ -404,7 +405,7 @@ class HostEngine {
   std::uint64_t step_ = 0;
   bool learned_ = false;  // whether there may be gradients that Z does not contain
   Team team_;
-  UnitShares shares_;
+  UnitPortions portions_;
 };
 
 // Defined outside the class and so not inline: pvm::compiled then holds the code of the engine's
@@ -414,7 +415,7 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
   const auto steps = static_cast<std::size_t>(block.steps);
   const auto batch = static_cast<std::size_t>(batch_);
   const std::vector<StepRates>& rates = rates_.begin_block(step_, steps, mode);
-  shares_.begin_block(steps);
+  portions_.begin_block(steps);
   locate_frames(block);
   auto work = [&](int member) {
     Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
@@ -423,7 +424,7 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
       const StepFrames frames{frames_.data() + i * batch,
                               block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
                               block.scored.data() + i * batch};
-      simd::for_best_isa(StepUnits<Step>{unit_step, shares_, static_cast<std::size_t>(member), i,
+      simd::for_best_isa(StepUnits<Step>{unit_step, portions_, static_cast<std::size_t>(member), i,
                                          step_ + i, frames, rates[i], mode});
       team_.barrier();
     }

@@ -134,10 +134,10 @@ class LayerRates {
     const bool is_on = schedule_.is_on(l);
     if (scheme_.by_rule) {
       out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
-      out.fold[l] = scheme_.share;
+      out.fold[l] = scheme_.sequence_weight;
       out.folds[l] = is_on && gradient_pending_;
     } else {
-      out.fold[l] = scheme_.share * last.learning_rate;
+      out.fold[l] = scheme_.sequence_weight * last.learning_rate;
       out.folds[l] = is_on;
     }
   }
@@ -147,9 +147,10 @@ class LayerRates {
     const auto period = static_cast<std::size_t>(scheme_.plan.period);
     out.folds[l] = deferred_[l].any_fold();
     for (std::size_t s = 0; s < terms; ++s) {
-      out.fold[l * terms + s] = scheme_.share * deferred_[l].fold(s);
+      out.fold[l * terms + s] = scheme_.sequence_weight * deferred_[l].fold(s);
       for (std::size_t p = 0; p < period; ++p) {
-        out.weight[(l * period + p) * terms + s] = scheme_.share * deferred_[l].weight(p, s);
+        out.weight[(l * period + p) * terms + s] =
+            scheme_.sequence_weight * deferred_[l].weight(p, s);
       }
     }
   }

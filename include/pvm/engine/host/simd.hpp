@@ -95,7 +95,8 @@ class Prefetcher {
     next_ = static_cast<const char*>(next);
   }
   /// The work has used `lines` more cache lines of the stretch; prefetches as many. The distance to
-  /// the work therefore grows only in the small phases between passes, which call `prefetch` alone.
+  /// the work therefore grows only in the small pieces of work between passes, which call
+  /// `prefetch` alone.
   [[gnu::always_inline]] inline void advance(std::ptrdiff_t lines) {
     if (end_ == nullptr) return;
     room_ += lines;

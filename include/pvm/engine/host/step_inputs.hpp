@@ -13,8 +13,8 @@ namespace pvm::inline v0 {
 
 /// The learning coefficients of one step, the same for all units of a layer.
 struct StepRates {
-  std::vector<float> weight;    ///< [layer][phase][slot]: w_j, times the share of a sequence
-  std::vector<float> fold;      ///< [layer][slot]: coefficient in a fold, times the same share
+  std::vector<float> weight;    ///< [layer][phase][slot]: w_j, times `sequence_weight`
+  std::vector<float> fold;      ///< [layer][slot]: coefficient in a fold, times the same
   std::vector<char> folds;      ///< [layer]: whether there is anything to fold or to update
   std::vector<float> momentum;  ///< [layer]: for engines with a momentum array
   std::vector<RuleStep> rule;   ///< [layer]: for engines with a learning rule that is not deferred

@@ -10,19 +10,19 @@
 
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/host_network.hpp>
-#include <pvm/engine/host/output_phase.hpp>
+#include <pvm/engine/host/output_work.hpp>
 #include <pvm/engine/host/past_products.hpp>
 #include <pvm/engine/host/scratch.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
-#include <pvm/engine/host/unit_shares.hpp>
+#include <pvm/engine/host/unit_portions.hpp>
 
 namespace pvm::inline v0 {
 
 /// The step of a unit. `Precision`: of the weights that products read. `Hidden`: the number of
 /// hidden values, or `dynamic`.
 template <class Precision, int Hidden>
-class UnitStep : OutputPhase<Precision, Hidden> {
-  using Base = OutputPhase<Precision, Hidden>;
+class UnitStep : OutputWork<Precision, Hidden> {
+  using Base = OutputWork<Precision, Hidden>;
 
  public:
   using typename Base::Weights;
@@ -48,7 +48,7 @@ class UnitStep : OutputPhase<Precision, Hidden> {
 template <class Step>
 struct StepUnits {
   Step& unit_step;
-  UnitShares& shares;
+  UnitPortions& portions;
   std::size_t thread;
   std::size_t i;  ///< number of the step in its block
   std::uint64_t t;
@@ -59,9 +59,9 @@ struct StepUnits {
   [[gnu::always_inline]] inline void operator()() const {
     // A thread takes its next unit before it works on the present one, so that the prefetcher knows
     // which weights follow.
-    std::size_t now = shares.take(thread, i, t);
-    while (now < shares.units()) {
-      const std::size_t then = shares.take(thread, i, t);
+    std::size_t now = portions.take(thread, i, t);
+    while (now < portions.units()) {
+      const std::size_t then = portions.take(thread, i, t);
       unit_step(t, now, then, frames, rates, mode);
       now = then;
     }

@@ -99,7 +99,8 @@ class UnitTask {
 
  private:
   /// Whether to prefetch in software. On processors with AVX-512 a core reads 16-bit weights at its
-  /// full rate without that, and the prefetches would compete with the loads of the small phases.
+  /// full rate without that, and the prefetches would compete with the loads of the small pieces of
+  /// work.
   [[nodiscard]] static bool uses_prefetcher() {
     return full_precision || simd::best_isa() < simd::Isa::avx512;
   }

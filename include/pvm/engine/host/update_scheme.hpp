@@ -31,7 +31,7 @@ struct UpdateScheme {
   DeferralPlan plan;
   bool immediate = false;  ///< updates are made in every step, not deferred; then `plan` is {1, 1}
   bool by_rule = false;    ///< they are made by a learning rule, in a pass of its own
-  float share = 1;         ///< weight of one sequence's gradient in the update
+  float sequence_weight = 1;  ///< weight of one sequence's gradient in the update
 
   /// Momentum in fp32 is updated in the multiplying pass, with an array beside the weights. Every
   /// other update that is not deferred is the pass of a rule.
@@ -51,7 +51,7 @@ struct UpdateScheme {
     scheme.immediate = batch > 4 || !scheme.plan.fits() || !is_momentum(spec);
     if (scheme.immediate) scheme.plan = {1, 1};
     scheme.by_rule = scheme.immediate && (!full_precision || !is_momentum(spec));
-    scheme.share = reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F;
+    scheme.sequence_weight = reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F;
     return scheme;
   }
 

@@ -79,7 +79,7 @@ class CudaBatchEngine {
         plan_(detail::batch::make_plan<Math, Batch>(spec_, net_, scheme_, device_)),
         schedule_(spec),
         rates_(layers(), scheme_.shape.terms, detail::batch::rate_kind<Rule>(scheme_.listed),
-               scheme_.shape.share),
+               scheme_.shape.sequence_weight),
         memory_(scheme_, plan_, net_.hidden, rates_.size()),
         feed_(scheme_.shape, rates_.size(), streams_),
         kernels_(scheme_, plan_, device_),

@@ -47,7 +47,7 @@ __device__ __forceinline__ float squeeze_byte(std::uint32_t four, unsigned k) {
   return __fadd_rn(__fmaf_rn(v, scale, -8388608.0F * scale), 0.1F);
 }
 
-/// 16 consecutive pixels of a frame as uploaded: a thread's share of a tile. `Squeezed`: floats,
+/// 16 consecutive pixels of a frame as uploaded: a thread's portion of a tile. `Squeezed`: floats,
 /// not bytes.
 template <bool Squeezed>
 class PixelRun {
@@ -255,7 +255,7 @@ enum class OlderFrame {
   in_ring      ///< in the ring of frames; read into the tile before
 };
 
-/// Converts a thread's share of a tile to words at `to`. Returns the sum of squared errors of
+/// Converts a thread's portion of a tile to words at `to`. Returns the sum of squared errors of
 /// repeating the frame of two steps ago, which is `older` or, for OlderFrame::in_ring, what lies at
 /// `to`.
 template <class M, OlderFrame Where, bool Squeezed>
@@ -291,7 +291,7 @@ __device__ __forceinline__ float convert_run(std::uint32_t* to, const PixelRun<S
   return error_sum;
 }
 
-/// Converts the thread's share of the thread block's tile. Returns the errors of repeating the
+/// Converts the thread's portion of the thread block's tile. Returns the errors of repeating the
 /// frame if the frame is scored, else 0.
 template <class M, bool Squeezed>
 __device__ __forceinline__ float convert_share(FrameTile<M>& tile, const Uploaded& from,

@@ -42,15 +42,16 @@ inline bool youngest_suffices(double momentum, double rate, double epsilon) {
 }
 
 /// Whether a rule needs the number of the update. The others (Momentum, Sgd) move weights in
-/// proportion to rate times gradient at every step, so that the factor `share` of a sequence is
-/// multiplied into the rate; for counting rules the kernel multiplies it into the gradient.
+/// proportion to rate times gradient at every step, so that the factor `sequence_weight` of a
+/// sequence is multiplied into the rate; for counting rules the kernel multiplies it into the
+/// gradient.
 template <class Rule>
 inline constexpr bool counts_updates =
     !std::is_same_v<Rule, Momentum> && !std::is_same_v<Rule, Sgd>;
 
 /// What a table holds for a layer.
 enum class RateKind {
-  plain,    ///< 2 floats: the rate times `share`, and the momentum
+  plain,    ///< 2 floats: the rate times `sequence_weight`, and the momentum
   counted,  ///< 4 words: the rate, the momentum, and the 64-bit number of this update, from 1; 0 if
             ///< the layer does not learn in this step
   listed    ///< 2 T floats: for each listed gradient, youngest first, the coefficient with which it
@@ -69,12 +70,12 @@ constexpr RateKind rate_kind(bool listed) {
 /// two unused. Then follow the layers.
 class RateTables {
  public:
-  /// `terms`: number of listed gradients, T; `share`: factor of one sequence's gradient.
-  RateTables(std::size_t layers, int terms, RateKind kind, float share)
+  /// `terms`: number of listed gradients, T; `sequence_weight`: factor of one sequence's gradient.
+  RateTables(std::size_t layers, int terms, RateKind kind, float sequence_weight)
       : layers_(layers),
         terms_(static_cast<std::size_t>(terms)),
         kind_(kind),
-        share_(share),
+        sequence_weight_(sequence_weight),
         deferred_(layers, DeferredRates({1, terms})),
         updates_(layers) {}
 
@@ -121,7 +122,7 @@ class RateTables {
       const Rates rates = schedule.layers()[l];
       float* row = out + 4 + l * each();
       if (kind_ == RateKind::plain) {
-        row[0] = share_ * rates.learning_rate;
+        row[0] = sequence_weight_ * rates.learning_rate;
         row[1] = rates.momentum;
         continue;
       }
@@ -136,7 +137,7 @@ class RateTables {
         deferred_[l].end_step(step, rates);
         deferred_[l].begin_step(step + 1);
       }
-      write_shares(l, step, row);
+      write_terms(l, step, row);
     }
   }
   /// Writes the table for reading W after step `step`, marked as a step that does not learn: of the
@@ -144,7 +145,7 @@ class RateTables {
   void write_now(std::uint64_t step, float* out) const {
     std::fill_n(out, size(), 0.0F);
     if (kind_ != RateKind::listed) return;
-    for (std::size_t l = 0; l < layers_; ++l) write_shares(l, step, out + 4 + l * each());
+    for (std::size_t l = 0; l < layers_; ++l) write_terms(l, step, out + 4 + l * each());
   }
 
  private:
@@ -152,17 +153,17 @@ class RateTables {
   [[nodiscard]] std::size_t each() const noexcept {
     return kind_ == RateKind::listed ? 2 * terms_ : (kind_ == RateKind::counted ? 4 : 2);
   }
-  void write_shares(std::size_t l, std::uint64_t step, float* row) const {
+  void write_terms(std::size_t l, std::uint64_t step, float* row) const {
     for (std::size_t age = 0; age < terms_; ++age) {
       const auto slot = static_cast<std::size_t>((step + 64 * terms_ - age) % terms_);
-      row[2 * age] = share_ * deferred_[l].fold(slot);
-      row[2 * age + 1] = share_ * deferred_[l].weight(0, slot);
+      row[2 * age] = sequence_weight_ * deferred_[l].fold(slot);
+      row[2 * age + 1] = sequence_weight_ * deferred_[l].weight(0, slot);
     }
   }
 
   std::size_t layers_, terms_;
   RateKind kind_;
-  float share_;
+  float sequence_weight_;
   std::vector<DeferredRates> deferred_;
   std::vector<std::uint64_t> updates_;
 };

@@ -57,7 +57,7 @@ inline DeviceFacts describe_device() {
   facts.shared_bytes = properties.sharedMemPerBlockOptin;
   facts.is_hopper_or_later = properties.major >= 9 && compiled_capability() >= 90;
   facts.cache_bytes = static_cast<std::size_t>(static_cast<double>(properties.l2CacheSize) *
-                                               facts.tuning.cache_share);
+                                               facts.tuning.cache_fraction);
   return facts;
 }
 

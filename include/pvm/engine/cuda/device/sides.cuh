@@ -55,7 +55,7 @@ __device__ __forceinline__ int compare_chunks(std::uint32_t* pair, std::uint32_t
 }
 
 /// Compares the chunks of pairs: all thread blocks those of the first `count` pairs, to
-/// differences[thread block][count] (`Each`), or each thread block its share of them, to
+/// differences[thread block][count] (`Each`), or each thread block its portion of them, to
 /// differences[count]. Writes the SM of each thread block. Launched with one thread a block.
 template <bool Each>
 __global__ void compare_pairs(std::uint32_t* memory, unsigned int count, int* differences,

@@ -10,9 +10,9 @@
 ///   gather    load x(t), r(t-1) and h(t-2) from the past into shared memory; compute
 ///             d1(t) = g(y(t-2)) e and the inner products of x(t) and r(t-1) with the inputs of the
 ///             listed gradients
-///   phase 1   multiply the listed d1, as rows of a matrix: with d1(t), for the correction of
+///   pass 1   multiply the listed d1, as rows of a matrix: with d1(t), for the correction of
 ///             W1^T d1(t), and with their weights, as the correction of y(t-1); then W0 x(t)
-///   phase 2   finish h(t); then one pass over W1 computes both W1^T d1(t) and W1 r(t-1)
+///   pass 2   finish h(t); then one pass over W1 computes both W1^T d1(t) and W1 r(t-1)
 ///   publish   store h(t), c(h(t)), the inner products of c(h(t)) with its past, d0(t) and y(t-1)
 ///             in device memory
 ///   arrive    at the barrier; while the other blocks finish: fold, convert a later frame, prefetch
@@ -181,9 +181,9 @@ struct Block {
 
   /// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
   __device__ void gather_inputs(bool tail) const;
-  /// Weighted inner products for W0: for every slot task and every listed gradient j the sum over
-  /// the task's slots of w_j * (x_j . x). correction_factors adds these up to q_j.
-  __device__ void gather_slots() const;
+  /// Weighted inner products for W0: for every source task and every listed gradient j the sum over
+  /// the task's sources of w_j * (x_j . x). correction_factors adds these up to q_j.
+  __device__ void weigh_sources() const;
   /// d1(t) = g(y(t-2)) e, in shared memory and as this step's row of the listed d1; and the scores.
   __device__ void gather_errors(bool scored) const;
 
@@ -235,7 +235,7 @@ struct Block {
   __device__ void compute(const Tile<RG>& tile, const WarpItem& item, float (&sums)[RG]) const;
   /// y_part += sum over the tile's rows r of coefficient(r) * row r.
   __device__ void add_to_y(const Tile<RG>& tile, const WarpItem& item, std::uint32_t flags) const;
-  /// Runs this warp's items, with a call of `middle` between the phases. `one` and `two` hold the
+  /// Runs this warp's items, with a call of `middle` between the passes. `one` and `two` hold the
   /// tiles of the first two items at the start, and again at the end if `again` is true.
   template <class Middle>
   __device__ void run_items(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,

@@ -22,7 +22,7 @@ namespace pvm::inline v0::detail::general {
 template <int RG, bool Single, class Known>
 __device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(bool tail) const {
   const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
-  const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
+  const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.list;
 #pragma unroll 1
   for (int k = threadIdx.x; k < qs; k += step_threads) {

@@ -42,29 +42,29 @@ __device__ __forceinline__ void Block<RG, Single, Known>::gather_inputs(bool tai
 }
 
 template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::gather_slots() const {
-  const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
-  const Slot* slots = list<Slot>(p.slots);
+__device__ __forceinline__ void Block<RG, Single, Known>::weigh_sources() const {
+  const SourceTask* tasks = list<SourceTask>(p.source_tasks);
+  const Source* sources = list<Source>(p.sources);
 #pragma unroll 1
-  for (std::uint32_t k = warp(); k < p.slot_task_count; k += step_warps) {
-    const SlotTask task = tasks[k];
+  for (std::uint32_t k = warp(); k < p.source_task_count; k += step_warps) {
+    const SourceTask task = tasks[k];
     const float* weights = layer_table(task.layer);
 #pragma unroll 1
     for (int term = lane(); term < a.list; term += 32) {
       const int age = age_of(term);
-      float product[slots_per_task], weight[slots_per_task];
+      float product[sources_per_task], weight[sources_per_task];
 #pragma unroll
-      for (int i = 0; i < slots_per_task; ++i) {
+      for (int i = 0; i < sources_per_task; ++i) {
         const bool real = i < static_cast<int>(task.count);
-        const Slot slot = slots[task.first + (real ? i : 0)];
-        product[i] = load_fresh(
-            inner_row(now.inner + 3 - static_cast<int>(slot.in_b_half), now.sequence, slot.source) +
-            term);
-        weight[i] = real ? weights[phase_row(slot.phase) + age] : 0.0F;
+        const Source source = sources[task.first + (real ? i : 0)];
+        product[i] = load_fresh(inner_row(now.inner + 3 - static_cast<int>(source.in_b_half),
+                                          now.sequence, source.number) +
+                                term);
+        weight[i] = real ? weights[phase_row(source.phase) + age] : 0.0F;
       }
       float q = 0;
 #pragma unroll
-      for (int i = 0; i < slots_per_task; ++i) q += weight[i] * product[i];
+      for (int i = 0; i < sources_per_task; ++i) q += weight[i] * product[i];
       area[task.out + term] = q;
     }
   }

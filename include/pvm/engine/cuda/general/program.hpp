@@ -58,16 +58,16 @@ enum TileFlags : std::uint32_t {
 // panel folds. `out`, `q`, `corrections`, `sum`, `squeezed_h`, `r`, `h_two_back` and
 // `history_weights` are float offsets from `Block::area`.
 
-/// A few consecutive slots (at most slots_per_task) of a unit's x: one warp computes their part of
-/// the weighted inner products with the listed inputs.
-struct SlotTask {
-  std::uint32_t first, count;  ///< range of slots
+/// A few consecutive sources (at most sources_per_task) of a unit's x: one warp computes their part
+/// of the weighted inner products with the listed inputs.
+struct SourceTask {
+  std::uint32_t first, count;  ///< range of sources
   std::uint32_t layer;
   std::uint32_t out;  ///< [T]
 };
 /// One source in a unit's x. Its columns of W0 belong to panels of one phase.
-struct Slot {
-  std::uint32_t source;  ///< a unit; units + a patch number; or units + patches for the bias
+struct Source {
+  std::uint32_t number;  ///< a unit; units + a patch number; or units + patches for the bias
   std::uint32_t phase;
   std::uint32_t in_b_half;  ///< 1: in the B half of x, which is the A half of the step before
   static constexpr std::uint32_t none = 0xffffffffU;  ///< see HiddenUnit::patch
@@ -75,12 +75,12 @@ struct Slot {
 /// A unit whose W0 this SM owns.
 struct HiddenUnit {
   std::uint32_t unit, layer;
-  std::uint32_t first_task, tasks;  ///< range of slot tasks
+  std::uint32_t first_task, tasks;  ///< range of source tasks
   /// [T]: q_j, the weighted inner products with x_j; corrections [chunks][rows], which lie behind
   /// the row sums; row sums [part][rows].
   std::uint32_t q, corrections, sum;
   std::uint32_t squeezed_h;  ///< c(h(t)) in the first [rows]; room for twice as many
-  std::uint32_t patch;       ///< layer 0: patch number, else Slot::none
+  std::uint32_t patch;       ///< layer 0: patch number, else Source::none
 };
 /// Inner products of one slab of r(t-1), the hidden values of one unit, with their past.
 struct RepresentationTask {
@@ -122,10 +122,10 @@ struct Fold {
 /// The start of an SM's blob. The lists follow it; their offsets count 32-bit words from the start
 /// of the blob.
 struct Program {
-  std::uint32_t blob_words;                          ///< length of the blob
-  std::uint32_t items;                               ///< WarpItems, [warp][item_count]
-  std::uint32_t phase1_item_count, item_count;       ///< items of phase 1; of both; both even
-  std::uint32_t slot_tasks, slot_task_count, slots;  ///< SlotTask, Slot
+  std::uint32_t blob_words;                                ///< length of the blob
+  std::uint32_t items;                                     ///< WarpItems, [warp][item_count]
+  std::uint32_t pass1_item_count, item_count;              ///< items of pass 1; of both; both even
+  std::uint32_t source_tasks, source_task_count, sources;  ///< SourceTask, Source
   std::uint32_t hidden_units, hidden_count;
   std::uint32_t representation_tasks, representation_count;
   std::uint32_t output_units, output_count;

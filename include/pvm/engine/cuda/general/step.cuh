@@ -73,7 +73,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::step_sequence(bool aga
                                                                         Tile<RG>& two) const {
   gather_inputs(tail);
   if (!tail) {
-    gather_slots();
+    weigh_sources();
     gather_errors(now.scored[now.frame * batch() + now.sequence] != 0);
   }
   representation_products();

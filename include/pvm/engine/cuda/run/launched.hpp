@@ -161,9 +161,9 @@ class LaunchedEngine {
         device_(device),
         net_(make_connectome(spec)),
         plans_(plans),
-        share_(options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F),
+        sequence_weight_(options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F),
         schedule_(spec),
-        tables_(spec.layer_shapes.size(), plans, share_) {}
+        tables_(spec.layer_shapes.size(), plans, sequence_weight_) {}
   ~LaunchedEngine() = default;
 
   /// Waits for all work. A destructor of `Self` must call this first: steps may still be using its
@@ -343,7 +343,7 @@ class LaunchedEngine {
   DeviceFacts device_;
   Connectome net_;
   DeferralPlans plans_;
-  float share_;  // factor of one sequence's gradient in the update
+  float sequence_weight_;  // factor of one sequence's gradient in the update
   RateSchedule schedule_;
   CoefficientTables tables_;
   Stream compute_, upload_;
@@ -438,12 +438,12 @@ class LaunchedEngine {
       self().start_state(state.folded, &state);
     } else if (state.dweights.empty()) {
       rebase_rates(state);
-      self().start_state(settled_weights(state, spec_, net_, share_, plans_), &state);
+      self().start_state(settled_weights(state, spec_, net_, sequence_weight_, plans_), &state);
     } else {  // saved with a momentum array: W holds all gradients, the momentum starts from zero
       self().start_state(state.weights, &state);
     }
   }
-  /// Calls take(layer, its share of `saved`) for every layer; throws Error (checkpoint) if one call
+  /// Calls take(layer, its part of `saved`) for every layer; throws Error (checkpoint) if one call
   /// returns false.
   template <class Take>
   void for_each_layer_of(const std::vector<double>& saved, Take take) const {

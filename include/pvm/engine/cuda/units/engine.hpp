@@ -3,8 +3,8 @@
 #pragma once
 
 /// The engines for one sequence that deal whole units to the GPU's multiprocessors:
-/// CudaChipEngine, whose weights stay in registers and shared memory as far as there is room, and
-/// CudaStreamEngine, which streams all weights in every step. Include it from files that nvcc
+/// CudaResidentEngine, whose weights stay in registers and shared memory as far as there is room,
+/// and CudaStreamedEngine, which streams all weights in every step. Include it from files that nvcc
 /// compiles.
 
 #ifndef __CUDACC__
@@ -41,9 +41,9 @@ namespace pvm::inline v0 {
 /// values keep 16 bits of mantissa or more, and accumulators are fp32. Where bf16 weights all
 /// stream, all but those of remainder rows are at most 127.75 (numbers/packed.hpp): `restore`
 /// throws Error (usage) if one is larger.
-template <class Precision, int Hidden = 49, detail::units::Home home = detail::units::Home::chip>
-class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden, home>> {
-  using Base = detail::LaunchedEngine<CudaChipEngine>;
+template <class Precision, int Hidden, detail::units::Home home>
+class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision, Hidden, home>> {
+  using Base = detail::LaunchedEngine<CudaUnitsEngine>;
   using Plan = detail::units::Plan<Precision, Hidden, home>;
   using Sizes = detail::units::Sizes<Precision, Hidden, home>;
   using Words = detail::Split<Precision>;
@@ -57,7 +57,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   static constexpr bool streams = Sizes::streams;
   /// The same engine for units with another number of hidden values.
   template <int Other>
-  using with_hidden = CudaChipEngine<Precision, Other, home>;
+  using with_hidden = CudaUnitsEngine<Precision, Other, home>;
 
   /// Whether this engine can run `spec` on the current device; if not, `why` gives the reason in
   /// half a sentence.
@@ -68,7 +68,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
 
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
-  explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
+  explicit CudaUnitsEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
       : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
              detail::units::deferral<Precision, Hidden, home>()),
         layout_(net_, device_.multiprocessors, device_.shared_bytes),
@@ -80,7 +80,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     this->capture();
   }
 
-  ~CudaChipEngine() { this->stop(); }
+  ~CudaUnitsEngine() { this->stop(); }
 
   /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
@@ -124,10 +124,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     std::string there = "all weights streamed";
     if (!Sizes::streams) {
       there = percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
-              percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
-              "1 on the chip";
+              percent(layout_.w1_blocks - layout_.w1_streamed, layout_.w1_blocks) + "1 on the chip";
     }
-    if (sides_.known() && layout_.streamed + layout_.wide_streamed > 0) {
+    if (sides_.known() && layout_.streamed + layout_.w1_streamed > 0) {
       there += Sizes::streams ? "" : ", the rest streamed";
       there += ", each from its side of the L2 cache";
     }
@@ -135,7 +134,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
            std::to_string(device_.multiprocessors) + " multiprocessors, " +
            std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
            there + ", updates folded every " + std::to_string(Sizes::period) + " steps" +
-           (Sizes::two_plans ? " (W1: " + std::to_string(Sizes::wide_period) + ")" : "") + ", " +
+           (Sizes::two_plans ? " (W1: " + std::to_string(Sizes::w1_period) + ")" : "") + ", " +
            (options_.graph ? "captured" : "one launch a step");
   }
   /// The bytes of device memory that the engine takes.
@@ -168,7 +167,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void check_weights(const std::vector<float>& weights) const {
     if constexpr (Sizes::packed) {
       constexpr float most = detail::PackedHalves::largest;
-      layout_.visit_weights([&](std::size_t at, std::size_t reference) {
+      layout_.for_each_weight([&](std::size_t reference, std::size_t at) {
         const float weight = weights[reference];
         if (at / Sizes::weights_per_word >= layout_.first_remainder() || std::abs(weight) <= most)
           return;
@@ -191,7 +190,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] std::size_t area_words() const {
     return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
   }
-  /// Three sums for each warp of each multiprocessor.
+  /// Three sums for each warp of each thread block.
   [[nodiscard]] std::size_t score_size() const {
     return count(layout_.thread_blocks()) * count(Sizes::warps) * 3;
   }
@@ -221,7 +220,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     return {from, from + static_cast<std::ptrdiff_t>(layout_.outputs)};
   }
 
-  /// Finds the sides of SMs, and shares the programs out to them.
+  /// Finds the sides of SMs, and deals the programs to them.
   void find_sides() {
     cache_.emplace(device_.multiprocessors, device_.shared_bytes, this->compute_.get());
     const auto programs = count(layout_.thread_blocks());
@@ -261,8 +260,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     y_ = Array<float>(2 * layout_.outputs);
     begun_ = Array<unsigned int>(detail::units::rounds);
   }
-  /// ChipArguments::begun as if all multiprocessors had begun all steps before `step_`: entry i
-  /// counts the steps i, i + rounds and so on.
+  /// Arguments::begun as if all thread blocks had begun all steps before `step_`: entry i counts
+  /// the steps i, i + rounds and so on.
   [[nodiscard]] std::vector<unsigned int> begun_so_far() const {
     constexpr std::uint64_t rounds = detail::units::rounds;
     std::vector<unsigned int> begun;
@@ -274,8 +273,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     return begun;
   }
 
-  [[nodiscard]] detail::units::ChipArguments arguments(int most_steps) const {
-    detail::units::ChipArguments a{};
+  [[nodiscard]] detail::units::Arguments arguments(int most_steps) const {
+    detail::units::Arguments a{};
     this->describe(a, most_steps);
     a.areas = layout_.areas;
     a.second_part = static_cast<int>(tables_.second_part());
@@ -292,13 +291,13 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     a.order = order_.get();
     a.taken = taken_.get();
     a.weights = weights_.get();
-    a.wide = layout_.first_wide();
+    a.w1 = layout_.first_w1();
     a.remainder = layout_.first_remainder();
-    a.wide_remainder = layout_.first_wide_remainder();
+    a.w1_remainder = layout_.first_w1_remainder();
     a.low_halves = layout_.weight_words();
     if constexpr (streams) {
       const auto pairs = layout_.slot_pairs(sides_);
-      a.wide_low_halves = (pairs.wide_low_halves - pairs.wide) * detail::pair_words;
+      a.w1_low_halves = (pairs.w1_low_halves - pairs.w1) * detail::pair_words;
     }
     a.lists = lists_.get();
     a.unit_areas = unit_areas_.get();
@@ -329,8 +328,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
     const Stored own(layout_, std::move(words));
-    layout_.visit_weights(
-        [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
+    layout_.for_each_weight(
+        [&](std::size_t reference, std::size_t at) { out[reference] = own.get(at); });
   }
 
   /// Sets everything on the device for a run that continues at `step_`: the stored weights from
@@ -338,8 +337,8 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::units;
     Stored weights(layout_);
-    layout_.visit_weights(
-        [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
+    layout_.for_each_weight(
+        [&](std::size_t reference, std::size_t at) { weights.put(at, folded[reference]); });
     this->fill(weights_, std::move(weights).words(weights_.size()));
     std::vector<std::uint32_t> past(past_.size());
     for (std::size_t row = 0; row < count(ring); ++row) {
@@ -479,7 +478,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
 
   Plan layout_;
-  detail::units::ChipLauncher<Precision, Hidden, home> launcher_;
+  detail::units::Launcher<Precision, Hidden, home> launcher_;
   Array<std::uint32_t> programs_, program_start_;
   Array<std::uint32_t> weights_, weights_now_;  // stored weights; W(step), see materialise()
   Array<std::uint32_t> lists_, unit_areas_, past_;
@@ -492,8 +491,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   Array<std::uint32_t> order_;
 };
 
+/// The engine for networks whose weights stay on the chip, as far as there is room.
+template <class Precision, int Hidden = 49>
+using CudaResidentEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::resident>;
 /// The engine for networks that are too large for the chip: every step streams all weights.
 template <class Precision, int Hidden = 49>
-using CudaStreamEngine = CudaChipEngine<Precision, Hidden, detail::units::Home::memory>;
+using CudaStreamedEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed>;
 
 }  // namespace pvm::inline v0

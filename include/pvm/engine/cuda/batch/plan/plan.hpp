@@ -3,7 +3,7 @@
 #pragma once
 
 /// Makes the tables of the batched kernels (tables.hpp) from a connectome. This file declares the
-/// tables and the order in which they are made; plan/rows.hpp, plan/products.hpp, plan/shares.hpp
+/// tables and the order in which they are made; plan/rows.hpp, plan/products.hpp, plan/portions.hpp
 /// and plan/sweep.hpp define how.
 
 #include <algorithm>
@@ -93,7 +93,7 @@ class Plan {
     std::uint32_t x, r, d0, d1;
   };
   /// What a sweep reads and writes for a panel.
-  struct SweepPanel {
+  struct SweepPlaces {
     std::uint32_t rows;     ///< index of the first row word of x (W0) or of the targets (W1)
     std::uint32_t out;      ///< first row of h (W0) or d0 (W1)
     std::uint32_t outputs;  ///< W1: first row of y
@@ -101,9 +101,10 @@ class Plan {
     std::size_t unit;
   };
   /// A tile of a sweep before it becomes a SweepTile: `m` rows of panel `panel` from row `first`
-  /// on. Shares are consecutive runs of pieces; thread block b has the shares b, b + blocks, ...
+  /// on. Portions are consecutive runs of pieces; thread block b has the portions b, b +
+  /// blocks, ...
   struct Piece {
-    std::size_t panel, first, m, share;
+    std::size_t panel, first, m, portion;
     std::uint32_t part;  ///< index of its part's sums, as SweepTile::part
   };
   /// The parts of a panel. One thread block works on each.
@@ -203,13 +204,13 @@ class Plan {
   void add_tiles(Panel panel);
   void collect(std::vector<Product>& list);
 
-  // plan/shares.hpp: the distribution of a sweep's tiles over thread blocks
+  // plan/portions.hpp: the distribution of a sweep's tiles over thread blocks
   [[nodiscard]] std::vector<std::size_t> swept_order() const;
-  [[nodiscard]] std::size_t shares_each() const;
+  [[nodiscard]] std::size_t portions_each() const;
   [[nodiscard]] std::size_t least_rows(const Panel& panel) const;
-  [[nodiscard]] std::vector<Piece> balance_shares() const;
-  [[nodiscard]] std::vector<Piece> fill_shares(const std::vector<std::size_t>& order,
-                                               std::size_t most) const;
+  [[nodiscard]] std::vector<Piece> balance_portions() const;
+  [[nodiscard]] std::vector<Piece> fill_portions(const std::vector<std::size_t>& order,
+                                                 std::size_t most) const;
   void number_parts(std::vector<Piece>& pieces);
 
   // plan/sweep.hpp: a sweep's panels and tiles
@@ -227,15 +228,15 @@ class Plan {
   std::size_t block_, part_blocks_;
   Sweep swept_;
   std::vector<Origin> origins_;
-  std::vector<SweepPanel> sweep_panels_;  ///< by panel, for a sweep
-  std::vector<Parts> parts_;              ///< by panel, for a sweep
+  std::vector<SweepPlaces> sweep_places_;  ///< by panel, for a sweep
+  std::vector<Parts> parts_;               ///< by panel, for a sweep
   std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };
 
 }  // namespace pvm::inline v0::detail::batch
 
+#include <pvm/engine/cuda/batch/plan/portions.hpp>
 #include <pvm/engine/cuda/batch/plan/products.hpp>
 #include <pvm/engine/cuda/batch/plan/rows.hpp>
-#include <pvm/engine/cuda/batch/plan/shares.hpp>
 #include <pvm/engine/cuda/batch/plan/sweep.hpp>

@@ -32,7 +32,7 @@ inline void Plan::add_forward(std::size_t u, const UnitRows& unit_rows, std::siz
   for (std::size_t k = 0; k < parts; ++k) {
     const std::size_t start = k * each;
     Product p{};
-    p.role = Role::forward;
+    p.kind = ProductKind::forward;
     p.rows = unit_rows.x + word(start * block_);
     p.weights = word(w0_blocks + start);
     p.blocks = word(std::min(blocks, start + each) - start);
@@ -85,7 +85,7 @@ inline void Plan::add_w1(std::size_t u, const UnitRows& unit_rows) {
 inline void Plan::add_errors(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   const Unit& unit = net_.units[u];
   Product p{};
-  p.role = Role::errors;
+  p.kind = ProductKind::errors;
   p.rows = unit_rows.x;
   p.depth = word(count(unit.outputs));
   p.weights = word(w1_blocks);
@@ -105,7 +105,7 @@ inline void Plan::add_errors(std::size_t u, const UnitRows& unit_rows, std::size
 inline void Plan::add_outputs(std::size_t u, const UnitRows& unit_rows, std::size_t copy_over_n,
                               std::size_t group) {
   Product p{};
-  p.role = Role::outputs;
+  p.kind = ProductKind::outputs;
   p.rows = unit_rows.r;
   p.weights = word(copy_over_n);
   p.blocks = word(group);

@@ -84,7 +84,7 @@ class SchemeChooser {
     s.layers = layers();
     s.activation = activation_number(spec_);
     s.sign_error = spec_.opt_abs_diff ? 1 : 0;
-    s.share = reduce_ == Reduce::mean ? 1.0F / static_cast<float>(batch_) : 1.0F;
+    s.sequence_weight = reduce_ == Reduce::mean ? 1.0F / static_cast<float>(batch_) : 1.0F;
   }
 
   /// Whether a sweep with `padded` sequences and `terms` listed gradients can make the steps.

@@ -3,7 +3,7 @@
 #pragma once
 
 /// The plan of a sweep: the panels of a unit, and the lists of tiles of the thread blocks.
-/// plan/shares.hpp decides which tiles a thread block has.
+/// plan/portions.hpp decides which tiles a thread block has.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace pvm::inline v0::detail::batch {
 /// when it updates it, so that it has no working copy.
 inline void Plan::add_swept_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   add_panel(w0_panel(u, unit_rows, first), w0_origin(u, first));
-  sweep_panels_.push_back({unit_rows.x, word(u * count(net_.hidden) + first), 0, 0, u});
+  sweep_places_.push_back({unit_rows.x, word(u * count(net_.hidden) + first), 0, 0, u});
 }
 
 /// The panel of unit u's W1, one for all columns. Its working copies are in the sweep's own layout,
@@ -33,20 +33,20 @@ inline void Plan::add_swept_w1(std::size_t u, const UnitRows& unit_rows) {
   panel.copy_over_m = word(copies);
   copies += ceil(count(unit.outputs), 16);
   add_panel(panel, w1_origin(u, 0));
-  sweep_panels_.push_back({unit_rows.x, word(u * count(net_.hidden)), output_start[u],
+  sweep_places_.push_back({unit_rows.x, word(u * count(net_.hidden)), output_start[u],
                            unit.layer == 0 ? count(unit.base) : 0, u});
 }
 
 /// All tiles of the sweep, thread block by thread block.
 inline void Plan::add_sweep() {
-  std::vector<Piece> pieces = balance_shares();
+  std::vector<Piece> pieces = balance_portions();
   number_parts(pieces);
   std::vector<std::vector<Piece>> of_blocks(swept_.blocks);
-  for (const Piece& piece : pieces) of_blocks[piece.share % swept_.blocks].push_back(piece);
+  for (const Piece& piece : pieces) of_blocks[piece.portion % swept_.blocks].push_back(piece);
   sweep_starts.push_back(0);
   for (auto& mine : of_blocks) {
     // Thread blocks work through their pieces backwards. The part of a panel that began in the
-    // thread block before is then the last of its share, so that the sums of the other parts are
+    // thread block before is then the last of its portion, so that the sums of the other parts are
     // there when this block adds them.
     std::reverse(mine.begin(), mine.end());
     add_block(mine);
@@ -71,14 +71,14 @@ inline void Plan::add_block(const std::vector<Piece>& mine) {
     tile.last_stage = stage - 1;
     if (!last) describe_next(tile, mine[k + 1]);
     add_words(tile);
-    add_row_words(sweep_panels_[piece.panel].rows + word(piece.first), piece.m, count(sweep_rows));
+    add_row_words(sweep_places_[piece.panel].rows + word(piece.first), piece.m, count(sweep_rows));
     add_row_words(tile.panel.n_rows, tile.panel.n, count(panel_width));
   }
 }
 
 /// The fields of a tile that do not depend on the tiles before and after it.
 inline SweepTile Plan::tile_of(const Piece& piece) const {
-  const SweepPanel& sweep_panel = sweep_panels_[piece.panel];
+  const SweepPlaces& sweep_panel = sweep_places_[piece.panel];
   const Parts& parts = parts_[piece.panel];
   SweepTile tile{};
   tile.panel = panels[piece.panel];

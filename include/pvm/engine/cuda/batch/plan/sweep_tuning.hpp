@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Tuning parameters of a sweep's plan: what tiles cost, and how many of them make a share.
+/// Tuning parameters of a sweep's plan: what tiles cost, and how many of them make a portion.
 
 #include <cstddef>
 
@@ -46,8 +46,8 @@ constexpr SweepCycles sweep_cycles(int padded) {
   }
 }
 
-/// Approximate number of tiles of a share. With shares this small all thread blocks work on
+/// Approximate number of tiles of a portion. With portions this small all thread blocks work on
 /// neighbouring units at the same time, and the rows that these read fit in the L2 cache.
-inline constexpr std::size_t share_tiles = 24;
+inline constexpr std::size_t portion_tiles = 24;
 
 }  // namespace pvm::inline v0::detail::batch

@@ -69,7 +69,7 @@ inline constexpr std::uint32_t zero_row = 0xffffffffU;
 /// What `row_offset` returns for `zero_row` instead of an offset.
 inline constexpr std::uint32_t no_offset = 0xffffffffU;
 
-enum class Role : std::uint32_t {
+enum class ProductKind : std::uint32_t {
   forward,  ///< h = f(W0 x), or a part of the product
   errors,   ///< d1 = g(y) e and d0 = g(h) W1^T d1
   outputs,  ///< y = f(W1 r) of the step before
@@ -79,7 +79,7 @@ enum class Role : std::uint32_t {
 /// given by their index in `Arguments::rows`, weight blocks by their index in
 /// `Arguments::working_copies` (without the offset of W1's other working copy).
 struct Product {
-  Role role;
+  ProductKind kind;
   std::uint32_t rows;     ///< first row word; outputs: of [panels][64]; errors: of the targets
   std::uint32_t depth;    ///< rows contracted over; forward: in whole blocks; errors: D, the
                           ///< number of the unit's outputs; outputs: unused
@@ -259,11 +259,11 @@ struct Shape {
   int pixels;   ///< rows of a frame
   int outputs;  ///< rows of y in a slot
   int layers;
-  int columns;     ///< most n of a panel
-  int table;       ///< floats of a step's table, see RateTables
-  int activation;  ///< see `activation_number`
-  int sign_error;  ///< 1: units learn from the sign of their error (`opt_abs_diff`)
-  float share;     ///< factor of one sequence's gradient: 1 / N for the mean, 1 for the sum
+  int columns;            ///< most n of a panel
+  int table;              ///< floats of a step's table, see RateTables
+  int activation;         ///< see `activation_number`
+  int sign_error;         ///< 1: units learn from the sign of their error (`opt_abs_diff`)
+  float sequence_weight;  ///< factor of one sequence's gradient: 1 / N for the mean, 1 for the sum
 };
 
 }  // namespace pvm::inline v0::detail::batch

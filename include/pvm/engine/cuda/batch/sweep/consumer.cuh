@@ -53,7 +53,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   static constexpr int chunk_octets = sum_octets<Bp>;
   /// Bytes of a row whose errors a warp computes at a time, in tiles with fewer than four groups of
   /// 16 m (`compute_d1`).
-  static constexpr int share_bytes = Bp == 256 ? 128 : 64;
+  static constexpr int portion_bytes = Bp == 256 ? 128 : 64;
   static constexpr int x_stage_products = S::x_stage_rows / 16;  ///< products over 16 m in a stage
   static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
                 chunks + S::rows / S::x_stage_rows);
@@ -111,7 +111,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     const int rows = Base::rows_of(t);  // fields that are used repeatedly are read once
     const bool begins = t.begins != 0, ends = t.ends != 0;
     const float* rates = Base::rates_of(t);
-    const float gain = rates[0], share = rates[1];
+    const float gain = rates[0], correction = rates[1];
     const unsigned char* n = Base::rows_of_n(t);
     Gradient g;
     clear(g);
@@ -129,7 +129,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     arrive(&barriers_of(stage + chunks - 1).empty);
     fence_registers(g);
     if (ends) Base::release_n(t);
-    update_masters(g, t, rows, gain, share);
+    update_masters(g, t, rows, gain, correction);
     if (Base::only_updates_w0()) return Base::load_next_masters_if_single_buffered(t);
     Weights w;
     pack_operands(w, g);
@@ -280,11 +280,11 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
       }
     }
   }
-  /// Z += gain g in shared memory, then starts the store to device memory; g becomes
-  /// W = Z + share g. `rows`: m of the tile. For rows beyond the last hidden value g stays as it
-  /// is; the sums that follow from them are not used.
+  /// Z += gain g in shared memory, then starts the store to device memory; g becomes W = Z +
+  /// correction g. `rows`: m of the tile. For rows beyond the last hidden value g stays as it is;
+  /// the sums that follow from them are not used.
   __device__ __forceinline__ void update_masters(Gradient& g, const SweepTile& t, int rows,
-                                                 float gain, float share) {
+                                                 float gain, float correction) {
     reread_thread();
     const Panel& p = t.panel;
     Base::wait_for_masters(t);
@@ -293,7 +293,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     const int columns = (rows + 15) / 16 * 16;
     const auto change = [&](float& gradient, float z) {
       const float updated = fmaf(gain, gradient, z);
-      gradient = fmaf(share, gradient, updated);
+      gradient = fmaf(correction, gradient, updated);
       return updated;
     };
     float* z = Base::masters(t.number);
@@ -454,23 +454,23 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   }
   /// Replaces the targets by d1 where they lie, in the stages from `stage` on. With four groups of
   /// 16 m each warp has one of them and all sequences; with fewer groups the warps take turns at
-  /// the shares of all groups, `share_bytes` of a row each. Returns the thread's part of the score.
-  /// `copies`: the tile's first stage, with W1(t-2); `n`: rows of r(t-2).
+  /// the portions of all groups, `portion_bytes` of a row each. Returns the thread's part of the
+  /// score. `copies`: the tile's first stage, with W1(t-2); `n`: rows of r(t-2).
   __device__ __forceinline__ ErrorSums compute_d1(int copies, int stage, const unsigned char* n,
                                                   const SweepTile& t) {
     wait_for_stage(copies);
     const int groups = groups_of(t);
     ErrorSums score;
     const bool full = groups == S::consumer_warps;
-    const int bytes = full ? piece : share_bytes;
-    constexpr int shares = S::row_bytes / share_bytes;  // shares of a group
-    const int turns =
-        full ? S::row_bytes / piece : (groups * shares + S::consumer_warps - 1) / S::consumer_warps;
+    const int bytes = full ? piece : portion_bytes;
+    constexpr int portions = S::row_bytes / portion_bytes;  // portions of a group
+    const int turns = full ? S::row_bytes / piece
+                           : (groups * portions + S::consumer_warps - 1) / S::consumer_warps;
 #pragma unroll 1
     for (int i = 0; i < turns; ++i) {
-      const int share = i * S::consumer_warps + warp();
-      const int group = full ? warp() : share / shares;
-      const int begin = (full ? i : share % shares) * bytes;
+      const int portion = i * S::consumer_warps + warp();
+      const int group = full ? warp() : portion / portions;
+      const int begin = (full ? i : portion % portions) * bytes;
       if (group >= groups) break;
       OutputWeights w;
       read_output_weights(w, copy_at(copies, false, group), lane(), FromShared{});

@@ -192,24 +192,24 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
     mbarrier_wait(masters_barrier(t.number), t.number / S::master_buffers & 1U);
   }
 
-  /// Two floats: gain and share of the tile's gradient g, with Z += gain g for the master and
-  /// W = Z + share g.
+  /// Two floats: gain and correction of the tile's gradient g, with Z += gain g for the master and
+  /// W = Z + correction g.
   [[nodiscard]] __device__ const float* rates_of(const SweepTile& t) const {
     return state_.rates[t.is_w0 == 0 && !Base::only_writes_copies() ? 1 : 0][t.panel.layer];
   }
-  /// W1: Z += gain g in shared memory, then starts the store to device memory; g becomes
-  /// W = Z + share g.
+  /// W1: Z += gain g in shared memory, then starts the store to device memory; g becomes W = Z +
+  /// correction g.
   __device__ void update_masters(Fragment& g, const SweepTile& t) {
     reread_thread();
     const Panel& p = t.panel;
     const float* rates = rates_of(t);
-    const float gain = rates[0], share = rates[1];
+    const float gain = rates[0], correction = rates[1];
     wait_for_masters(t);
     if (!exists(p)) return;
     float* z_at = masters(t.number);
     change_floats(z_at, p.n, [&](int n, int k, float z) {
       const float updated = fmaf(gain, g[n][k], z);
-      g[n][k] = fmaf(share, g[n][k], updated);
+      g[n][k] = fmaf(correction, g[n][k], updated);
       return updated;
     });
     fence_async_proxy();

@@ -7,17 +7,17 @@
 /// (56 columns).
 ///
 /// A thread block works through a list of tiles, each up to 64 m by up to 56 n of W0 or W1
-/// (tables.hpp defines m, n, panels and rows). With the master Z, and `gain` and `share` from the
-/// rate table, step t does this for a tile:
+/// (tables.hpp defines m, n, panels and rows). With the master Z, and `gain` and `correction` from
+/// the rate table, step t does this for a tile:
 ///
-///     W0   g = d0(t-1) x(t-3)^T                     the gradient of step t-1
-///          Z += gain g,  W0(t) = Z + share g        rates of step t-1
-///          sums += W0(t) x(t)                       of which h(t) is made
+///     W0   g = d0(t-1) x(t-3)^T                      the gradient of step t-1
+///          Z += gain g,  W0(t) = Z + correction g     rates of step t-1
+///          sums += W0(t) x(t)                        of which h(t) is made
 ///     W1   y(t-2) = f(W1(t-2) r(t-2))
 ///          d1(t) = f'(y(t-2)) ([A|B](t) - y(t-2))
 ///          g = d1(t) r(t-2)^T
-///          Z += gain g,  W1(t+1) = Z + share g      rates of step t
-///          sums += W1(t)^T d1(t)                    of which d0(t) is made
+///          Z += gain g,  W1(t+1) = Z + correction g   rates of step t
+///          sums += W1(t)^T d1(t)                     of which d0(t) is made
 ///
 /// Step t-1's gradient of W0 is only added in step t: W0(t) is then multiplied with x(t) while it
 /// is in registers, and there is no working copy of W0. W1 is updated in the same step, because d1
@@ -47,7 +47,7 @@
 /// sums of all (sweep/results.cuh).
 ///
 /// The master Z holds every gradient with its final share (the limit of its coefficient in W, see
-/// unit/deferred.hpp). W differs from Z by the correction `share` g, usually negative, of the
+/// unit/deferred.hpp). W differs from Z by `correction` g, usually negative, of the
 /// youngest gradient only. Older gradients are thus in W with their final share a step or two early
 /// (`youngest_suffices`).
 

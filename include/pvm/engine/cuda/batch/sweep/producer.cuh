@@ -140,7 +140,7 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
   /// number of rows (`rows_per_turn`) apart. Where a row does not divide a warp's 512 bytes, rows
   /// are copied piece by piece.
   template <int Rows, int Bytes>
-  struct Shares {
+  struct Portions {
     /// Bytes of a row that one instruction copies: the whole row, or a piece.
     static constexpr int together = 512 % Bytes == 0 ? Bytes : S::piece_bytes;
     static constexpr int pieces = together / 16;  ///< lanes that copy a row or piece together
@@ -159,7 +159,7 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
   /// of 16 bytes from the arena's start, or `no_offset`.
   template <int Rows, int Bytes>
   struct RowOffsets {
-    std::uint32_t values[Shares<Rows, Bytes>::copies];
+    std::uint32_t values[Portions<Rows, Bytes>::copies];
   };
   /// Loads the rows of n, once a part: all sequences of each.
   __device__ void load_n(const std::uint32_t* words, SweepView view) {
@@ -225,18 +225,18 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
   /// the thread number are computed anew instead of being kept in registers.)
   template <int Rows, int Bytes, class OffsetOf>
   __device__ void find_offsets(RowOffsets<Rows, Bytes>& offsets, OffsetOf&& offset_of) const {
-    using Share = Shares<Rows, Bytes>;
-    constexpr int pieces = Share::pieces, copies = Share::copies;
+    using Portion = Portions<Rows, Bytes>;
+    constexpr int pieces = Portion::pieces, copies = Portion::copies;
     const auto thread = static_cast<unsigned>(thread_number() - S::consumer_warps * 32);
     const unsigned copy = thread % pieces, row = thread % 32 / pieces;
     std::uint32_t found[(copies + pieces - 1) / pieces];
 #pragma unroll
     for (int k = 0; k < copies; k += pieces) {
-      const unsigned i = (k + copy) * Share::at_once + row;
-      found[k / pieces] =
-          i < Share::each && (Rows % Share::rows_per_turn == 0 || Share::row(thread / 32, i) < Rows)
-              ? offset_of(static_cast<int>(Share::row(thread / 32, i)))
-              : no_offset;
+      const unsigned i = (k + copy) * Portion::at_once + row;
+      found[k / pieces] = i < Portion::each && (Rows % Portion::rows_per_turn == 0 ||
+                                                Portion::row(thread / 32, i) < Rows)
+                              ? offset_of(static_cast<int>(Portion::row(thread / 32, i)))
+                              : no_offset;
     }
 #pragma unroll
     for (int k = 0; k < copies; ++k) {
@@ -248,19 +248,19 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
   template <int Rows, int Bytes>
   __device__ void load_rows(const RowOffsets<Rows, Bytes>& offsets, const unsigned char* from,
                             unsigned char* to) const {
-    using Share = Shares<Rows, Bytes>;
-    const int at = lane() % Share::pieces * 16;
-    const int start = static_cast<int>(Share::row(static_cast<unsigned>(thread_) / 32, 0)) +
-                      lane() / Share::pieces;  // less than a turn
+    using Portion = Portions<Rows, Bytes>;
+    const int at = lane() % Portion::pieces * 16;
+    const int start = static_cast<int>(Portion::row(static_cast<unsigned>(thread_) / 32, 0)) +
+                      lane() / Portion::pieces;  // less than a turn
     const int offset = S::template at<Rows>(start, at);
     from = keep_in_one_register(from + at);
 #pragma unroll
-    for (int k = 0; k < Share::copies; ++k) {
-      if (Rows % Share::rows_per_turn != 0 && k * Share::rows_per_turn + start >= Rows) break;
-      const int row = S::advance(offset, S::swizzle(k * Share::rows_per_turn)) +
-                      k * Share::rows_per_turn * S::piece_bytes;
+    for (int k = 0; k < Portion::copies; ++k) {
+      if (Rows % Portion::rows_per_turn != 0 && k * Portion::rows_per_turn + start >= Rows) break;
+      const int row = S::advance(offset, S::swizzle(k * Portion::rows_per_turn)) +
+                      k * Portion::rows_per_turn * S::piece_bytes;
 #pragma unroll
-      for (int next = 0; next < Bytes; next += Share::together) {
+      for (int next = 0; next < Bytes; next += Portion::together) {
         const unsigned char* piece = from + next;
         const bool padding = Base::partial && piece >= a_.arena + Base::live_bytes();
         copy_row_async(to + row + next * Rows, piece, offsets.values[k], padding ? 0 : 16);

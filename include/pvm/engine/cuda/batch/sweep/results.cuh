@@ -11,7 +11,7 @@
 /// adding warp polls until it sees this step's bit, so there is neither a counter nor a fence. By
 /// the plan the adding thread block gets there long after the other blocks, so that it rarely
 /// waits; and it only waits for thread blocks with lower numbers, which start before it
-/// (plan/shares.hpp), so that there is no deadlock.
+/// (plan/portions.hpp), so that there is no deadlock.
 
 #include <cstdint>
 

@@ -38,7 +38,7 @@ struct SweepShape {
   static constexpr int threads = consumer_warps * 32 + producer_threads;
   static constexpr int rows = sweep_rows;  ///< m of a full tile
   static constexpr int row_bytes = Bp * 2;
-  static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;  ///< a chunk's share of a row
+  static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;  ///< a chunk's part of a row
   static constexpr int chunks = row_bytes / chunk_bytes;
   /// In shared memory a row is cut into pieces of this many bytes, the width of the swizzle (`at`).
   static constexpr int piece_bytes = chunk_bytes % 128 == 0 ? 128 : 64;
@@ -130,7 +130,7 @@ struct SweepState {
   std::uint32_t array_offsets[sweep_views][static_cast<int>(RowArray::count)];
   std::uint32_t copy_slots[2];  ///< slots of the copies W1(t-2) and W1(t)
   /// [0: table of step t-1, for W0 and for Task::write_copies; 1: of step t, for W1 in a step]
-  /// [layer][0: `gain`; 1: `share`], with Z += gain g for the master and W = Z + share g.
+  /// [layer][0: `gain`; 1: `correction`], with Z += gain g for the master and W = Z + correction g.
   float rates[2][most_swept_layers][2];
   bool stores_d1;   ///< whether d1 is stored: for a checkpoint, or for reading the weights
   bool all_scored;  ///< whether the predictions of all sequences that exist are scored

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The errors role of the products kernel: d1 = g(y(t-2)) ([A|B](t) - y(t-2)),
-/// d0 = g(h(t-2)) (W1^T d1), and the sums for the score, where g is the activation's derivative as
-/// a function of the value (docs/model.md). The arithmetic is in batch/error_math.cuh.
+/// The products of kind `errors`: d1 = g(y(t-2)) ([A|B](t) - y(t-2)), d0 = g(h(t-2)) (W1^T d1), and
+/// the sums for the score, where g is the activation's derivative as a function of the value
+/// (docs/model.md). The arithmetic is in batch/error_math.cuh.
 
 #include <cstdint>
 
@@ -170,7 +170,7 @@ __device__ inline void add_score(const ErrorSums& mine, BlockState& state, doubl
   }
 }
 
-/// The work of a thread block with product `p` of the errors role.
+/// The work of a thread block with product `p` of kind errors.
 template <class M, int Slice>
 __device__ __forceinline__ void errors(const Arguments& a, const Product& p, BlockState& state,
                                        unsigned char* shared) {

@@ -67,7 +67,7 @@ struct PartialSums {
   }
 };
 
-/// The work of a thread block with product `p` of the forward role.
+/// The work of a thread block with product `p` of kind forward.
 template <class M, int Slice>
 __device__ __forceinline__ void forward(const Arguments& a, const Product& p, BlockState& state,
                                         unsigned char* shared) {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The outputs role of the products kernel: y = f(W1 r) of the step before. r is short and y is
-/// long: the rows of r stay in shared memory (one panel of 64 at a time), and every warp computes
-/// groups of 56 outputs of its own, with weights read from device memory through the caches.
+/// The products of kind `outputs`: y = f(W1 r) of the step before. r is short and y is long: the
+/// rows of r stay in shared memory (one panel of 64 at a time), and every warp computes groups of
+/// 56 outputs of its own, with weights read from device memory through the caches.
 
 #include <cstdint>
 
@@ -98,7 +98,7 @@ __device__ __forceinline__ void load_panel(const Arguments& a, const Product& p,
   __syncthreads();
 }
 
-/// The work of a thread block with product `p` of the outputs role. The warps along the depth
+/// The work of a thread block with product `p` of kind outputs. The warps along the depth
 /// (ProductShape) have a group of outputs each here.
 template <class M, int Slice>
 __device__ __forceinline__ void outputs(const Arguments& a, const Product& p, BlockState& state,

@@ -65,7 +65,7 @@ struct ProductShape {
   static_assert(shared_bytes <= product_shared_limit);
 };
 
-/// Dynamic shared memory of a thread block, enough for any role.
+/// Dynamic shared memory of a thread block, enough for any kind of product.
 template <class M, int Slice>
 constexpr int product_shared_bytes() {
   using One = ProductShape<M, Slice>;

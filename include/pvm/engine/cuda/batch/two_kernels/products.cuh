@@ -32,21 +32,21 @@ __global__ void __launch_bounds__(threads, 2)
     if (advance && blockIdx.x == 0 && blockIdx.y == 0) *a.update_cursor = state.cursor;
   }
   __syncthreads();
-  const bool older = p.role == Role::outputs;  // y of the step before is computed
+  const bool older = p.kind == ProductKind::outputs;  // y of the step before is computed
   if (older && state.cursor.work_pending == 0) return;
   if (threadIdx.x < static_cast<unsigned>(RowArray::count)) {
     state.array_offsets[threadIdx.x] =
         array_offset<M>(a, static_cast<RowArray>(threadIdx.x), state.cursor, older ? 1 : 0, 0);
   }
   __syncthreads();
-  switch (p.role) {
-    case Role::forward:
+  switch (p.kind) {
+    case ProductKind::forward:
       forward<M, Slice>(a, p, state, shared);
       break;
-    case Role::errors:
+    case ProductKind::errors:
       errors<M, Slice>(a, p, state, shared);
       break;
-    case Role::outputs:
+    case ProductKind::outputs:
       outputs<M, Slice>(a, p, state, shared);
       break;
   }

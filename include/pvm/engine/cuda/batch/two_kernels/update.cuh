@@ -12,9 +12,9 @@
 /// the working copy only, and there is no momentum array, which would be half of all the bytes. The
 /// listed gradients are then computed anew from their rows in every step.
 ///
-/// Each thread block has an equal share of the tiles (128 m by up to 56 n), each of its 8 warps 16
-/// m of a tile. It loads with cp.async: rows stage by stage through a ring buffer that runs on from
-/// tile to tile, tile descriptors three tiles ahead, and masters one tile ahead.
+/// Each thread block has an equal portion of the tiles (128 m by up to 56 n), each of its 8 warps
+/// 16 m of a tile. It loads with cp.async: rows stage by stage through a ring buffer that runs on
+/// from tile to tile, tile descriptors three tiles ahead, and masters one tile ahead.
 
 #include <algorithm>
 #include <cstdint>
@@ -294,7 +294,7 @@ class Updater {
       }
       add(w, 1.0F, pending);
     } else if (task_ == Task::learn) {
-      learn(w, old, gains, rule, a_.shape.share);
+      learn(w, old, gains, rule, a_.shape.sequence_weight);
       store_fragment(w, a_.master + at, p.n);
 #pragma unroll
       for (int k = 0; k < state_floats; ++k) {
@@ -316,11 +316,11 @@ class Updater {
   }
 
   /// Applies the rule to all weights of the warp. `old`: the rule's floats; `g`: the gradient,
-  /// summed over the sequences; `share`: a sequence's share, which only counted rates do not
+  /// summed over the sequences; `sequence_weight`: its factor, which only counted rates do not
   /// include yet.
   template <class Old>
   __device__ static void learn(Fragment& w, Old& old, const Fragment& g, RuleStep rule,
-                               float share) {
+                               float sequence_weight) {
     if constexpr (counted) {
       if (rule.step-- == 0) return;
     }
@@ -331,7 +331,7 @@ class Updater {
         float s[state_floats > 0 ? state_floats : 1];
 #pragma unroll
         for (int i = 0; i < state_floats; ++i) s[i] = old[i][n][k];
-        const float gradient = counted ? share * g[n][k] : g[n][k];
+        const float gradient = counted ? sequence_weight * g[n][k] : g[n][k];
         w[n][k] = Rule::apply(w[n][k], s, gradient, rule);
 #pragma unroll
         for (int i = 0; i < state_floats; ++i) old[i][n][k] = s[i];

@@ -24,8 +24,8 @@ namespace pvm::inline v0::detail::general {
 inline void Planner::finish_program(Draft& d) {
   Program& p = d.program;
   sort_folds(d);
-  d.items = d.phase1_items;
-  d.items.insert(d.items.end(), d.phase2_items.begin(), d.phase2_items.end());
+  d.items = d.pass1_items;
+  d.items.insert(d.items.end(), d.pass2_items.begin(), d.pass2_items.end());
   d.warp_items.resize(d.items.size() * static_cast<std::size_t>(step_warps));
   count_lists(d);
   std::size_t words = (sizeof(Program) + 15) / 16 * 4;
@@ -58,9 +58,9 @@ inline void Planner::sort_folds(Draft& d) const {
 
 inline void Planner::count_lists(Draft& d) {
   Program& p = d.program;
-  p.phase1_item_count = u(d.phase1_items.size());
+  p.pass1_item_count = u(d.pass1_items.size());
   p.item_count = u(d.items.size());
-  p.slot_task_count = u(d.slot_tasks.size());
+  p.source_task_count = u(d.source_tasks.size());
   p.hidden_count = u(d.hidden_units.size());
   p.representation_count = u(d.representation_tasks.size());
   p.output_count = u(d.output_units.size());
@@ -76,8 +76,8 @@ template <class Visit>
 void Planner::for_each_list(Draft& d, Visit visit) {
   Program& p = d.program;
   visit(p.items, d.warp_items);
-  visit(p.slot_tasks, d.slot_tasks);
-  visit(p.slots, d.slots);
+  visit(p.source_tasks, d.source_tasks);
+  visit(p.sources, d.sources);
   visit(p.hidden_units, d.hidden_units);
   visit(p.representation_tasks, d.representation_tasks);
   visit(p.output_units, d.output_units);
@@ -126,11 +126,11 @@ inline void Planner::choose_residents(Draft& d, std::size_t used) const {
   std::size_t room = (shared_floats_ - used) / 4;
   std::size_t total = 0;
   for (const Fold& fold : d.folds) total += fold.width * padded();
-  const double share = total > 0 ? static_cast<double>(room) / static_cast<double>(total) : 0;
+  const double fraction = total > 0 ? static_cast<double>(room) / static_cast<double>(total) : 0;
   double due = 0;
   for (const Item& item : d.items) {
     if (!has_panel(item)) continue;
-    due += share;
+    due += fraction;
     if (due < 1) continue;
     make_resident(d, item, room);
     due -= 1;
@@ -159,18 +159,18 @@ inline void Planner::make_resident(Draft& d, const Item& item, std::size_t& room
   room -= size;
 }
 
-/// Marks the items whose weights the L2 cache is to keep: all listed d1, and an evenly spread share
+/// Marks the items whose weights the L2 cache is to keep: all listed d1, and an evenly spread part
 /// of the streamed panels. `streamed_f4`: size of all panels that are not resident.
 inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t streamed_f4) const {
-  const double share = streamed_f4 == 0 ? 1.0
-                                        : static_cast<double>(cache_bytes_ / 16 / jobs_.size()) /
-                                              static_cast<double>(streamed_f4);
+  const double fraction = streamed_f4 == 0 ? 1.0
+                                           : static_cast<double>(cache_bytes_ / 16 / jobs_.size()) /
+                                                 static_cast<double>(streamed_f4);
   double due = 0;
   for (Item& item : items) {
     if (item.work == Work::history) {
       item.flags |= stays_in_l2;
     } else if (item.work != Work::none && item.resident < 0) {
-      due += share;
+      due += fraction;
       if (due < 1) continue;
       item.flags |= stays_in_l2;
       due = std::min(due - 1, 1.0);

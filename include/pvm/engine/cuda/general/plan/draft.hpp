@@ -45,9 +45,9 @@ struct Item {
 
 /// The lists of an SM before they are packed into its blob; Program describes them.
 struct Draft {
-  std::vector<Item> phase1_items, phase2_items;
-  std::vector<SlotTask> slot_tasks;
-  std::vector<Slot> slots;
+  std::vector<Item> pass1_items, pass2_items;
+  std::vector<SourceTask> source_tasks;
+  std::vector<Source> sources;
   std::vector<HiddenUnit> hidden_units;
   std::vector<RepresentationTask> representation_tasks;
   std::vector<OutputUnit> output_units;
@@ -62,7 +62,7 @@ struct Draft {
   Program program{};
 
   // Derived from the lists above once they are complete.
-  std::vector<Item> items;           ///< of both phases
+  std::vector<Item> items;           ///< of both passes
   std::vector<WarpItem> warp_items;  ///< the same, [warp][item]
   std::vector<std::uint32_t> fold_start;
   std::vector<std::uint32_t> resident_list;

@@ -36,7 +36,7 @@ inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
     const Group together{new_phase(d), source_words.size()};
     list_sources(d, left.first(count), together.phase);
     done += source_words.size() - together.start;
-    add_slot_tasks(d, count, unit.layer);
+    add_source_tasks(d, count, unit.layer);
     while ((source_words.size() - together.start) % 4 != 0) {
       source_words.push_back(zero_word());
       x_reference.push_back(-1);
@@ -44,13 +44,13 @@ inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
     cut_group(d, unit, together, x_start, items);
     left = left.subspan(count);
   }
-  unit.tasks = u(d.slot_tasks.size()) - unit.first_task;
+  unit.tasks = u(d.source_tasks.size()) - unit.first_task;
   d.hidden_units.push_back(unit);
   for (int pass = 0; pass < shape_.passes; ++pass) {
     for (std::size_t k = 0; k < items.size(); ++k) {
       items[k].pass = u(static_cast<std::size_t>(pass));
       items[k].flags = (k == 0 ? starts_sum : 0) | (k + 1 == items.size() ? ends_sum : 0);
-      d.phase1_items.push_back(items[k]);
+      d.pass1_items.push_back(items[k]);
     }
   }
 }
@@ -81,19 +81,19 @@ inline std::vector<Planner::Piece> Planner::pieces_of(u32 id) const {
   return pieces;
 }
 
-/// A HiddenUnit with room in shared memory; its slot tasks follow.
+/// A HiddenUnit with room in shared memory; its source tasks follow.
 inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   const Unit& unit = net_.units[id];
   HiddenUnit made{};
   made.unit = id;
   made.layer = d.local_layer(unit.layer);
-  made.patch = unit.layer == 0 ? id : Slot::none;
+  made.patch = unit.layer == 0 ? id : Source::none;
   made.sum = d.allocate(static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
   made.corrections = made.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
-  if (made.patch != Slot::none) d.patches.push_back(made.patch);
+  if (made.patch != Source::none) d.patches.push_back(made.patch);
   made.q = d.allocate(static_cast<std::size_t>(shape_.list));
   made.squeezed_h = d.allocate(static_cast<std::size_t>(2 * shape_.padded));
-  made.first_task = u(d.slot_tasks.size());
+  made.first_task = u(d.source_tasks.size());
   return made;
 }
 
@@ -110,23 +110,24 @@ inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t g
   return count;
 }
 
-/// Lists the source words and the slots of the pieces of a group.
+/// Lists the source words and the sources of the pieces of a group.
 inline void Planner::list_sources(Draft& d, std::span<const Piece> pieces, u32 phase) {
   for (const Piece& piece : pieces) {
     for (std::size_t k = 0; k < piece.length; ++k) {
       source_words.push_back(word(piece.back, piece.place + k));
       x_reference.push_back(static_cast<std::int32_t>(piece.reference + k));
     }
-    d.slots.push_back({piece.source, phase, piece.in_b_half});
+    d.sources.push_back({piece.source, phase, piece.in_b_half});
   }
 }
 
-/// Divides the last `slots` slots of the list into tasks.
-inline void Planner::add_slot_tasks(Draft& d, std::size_t slots, u32 layer) const {
-  for (std::size_t slot = d.slots.size() - slots; slot < d.slots.size(); slot += slots_per_task) {
-    const std::size_t count = std::min<std::size_t>(slots_per_task, d.slots.size() - slot);
-    d.slot_tasks.push_back(
-        {u(slot), u(count), layer, d.allocate(static_cast<std::size_t>(shape_.list))});
+/// Divides the last `count` sources of the list into tasks.
+inline void Planner::add_source_tasks(Draft& d, std::size_t count, u32 layer) const {
+  for (std::size_t first = d.sources.size() - count; first < d.sources.size();
+       first += sources_per_task) {
+    const std::size_t some = std::min<std::size_t>(sources_per_task, d.sources.size() - first);
+    d.source_tasks.push_back(
+        {u(first), u(some), layer, d.allocate(static_cast<std::size_t>(shape_.list))});
   }
 }
 

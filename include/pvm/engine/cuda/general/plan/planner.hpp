@@ -72,7 +72,7 @@ class Planner {
   std::size_t resident_f4 = 0;   ///< resident panels of all SMs together
 
  private:
-  /// One matrix, W0 or W1 of a unit, and its share of a step's time.
+  /// One matrix, W0 or W1 of a unit, and its part of a step's time.
   struct Job {
     std::uint32_t unit;
     bool output;
@@ -80,7 +80,7 @@ class Planner {
   };
   /// The consecutive values of one source in a unit's x.
   struct Piece {
-    std::uint32_t source, in_b_half, back;  // see Slot; x(t) holds values of step t - back
+    std::uint32_t source, in_b_half, back;  // see Source; x(t) holds values of step t - back
     // Index of the first value in a row of the past; how many; first column of W0, reference order.
     std::size_t place, length, reference;
   };
@@ -181,7 +181,7 @@ class Planner {
   [[nodiscard]] HiddenUnit new_hidden_unit(Draft& d, u32 id) const;
   static std::size_t fitting(std::span<const Piece> pieces, std::size_t goal, std::size_t most);
   void list_sources(Draft& d, std::span<const Piece> pieces, u32 phase);
-  void add_slot_tasks(Draft& d, std::size_t slots, u32 layer) const;
+  void add_source_tasks(Draft& d, std::size_t count, u32 layer) const;
   void cut_group(Draft& d, const HiddenUnit& unit, const Group& group, std::size_t x_start,
                  std::vector<Item>& items);
 
@@ -197,8 +197,8 @@ class Planner {
   void place_outputs(Draft& d);
   void fix_offsets(Draft& d, u32 r_at) const;
   void place_sums(Draft& d, u32 r_at) const;
-  [[nodiscard]] std::vector<Item> placed_phase1_items(const Draft& d) const;
-  [[nodiscard]] std::vector<Item> placed_phase2_items(const Draft& d, u32 r_at) const;
+  [[nodiscard]] std::vector<Item> placed_pass1_items(const Draft& d) const;
+  [[nodiscard]] std::vector<Item> placed_pass2_items(const Draft& d, u32 r_at) const;
 
   // plan/blob.hpp: the resident panels, and the blob
   void finish_program(Draft& d);

@@ -27,21 +27,21 @@ class WeightMap {
   /// From `arena` and `bias` (laid out like past_d1) to reference order, and back.
   void export_weights(const std::vector<float>& arena, const std::vector<float>& bias,
                       std::span<float> out) const {
-    for_each([&](std::size_t own, std::size_t reference) { out[reference] = arena[own]; });
-    for_each_bias([&](std::size_t own, std::size_t reference) { out[reference] = bias[own]; });
+    for_each([&](std::size_t reference, std::size_t own) { out[reference] = arena[own]; });
+    for_each_bias([&](std::size_t reference, std::size_t own) { out[reference] = bias[own]; });
   }
   void import_weights(std::span<const float> from, std::vector<float>& arena,
                       std::vector<float>& bias) const {
-    for_each([&](std::size_t own, std::size_t reference) { arena[own] = from[reference]; });
-    for_each_bias([&](std::size_t own, std::size_t reference) { bias[own] = from[reference]; });
+    for_each([&](std::size_t reference, std::size_t own) { arena[own] = from[reference]; });
+    for_each_bias([&](std::size_t reference, std::size_t own) { bias[own] = from[reference]; });
   }
   /// Copies the bias rows between two arrays that are laid out like past_d1.
   void copy_bias(const std::vector<float>& from, std::vector<float>& to) const {
-    for_each_bias([&](std::size_t own, std::size_t) { to[own] = from[own]; });
+    for_each_bias([&](std::size_t, std::size_t own) { to[own] = from[own]; });
   }
 
  private:
-  /// visit(index in the arena, index in reference order), in floats, for all weights but the bias
+  /// visit(index in reference order, index in the arena), in floats, for all weights but the bias
   /// of W1.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -69,7 +69,7 @@ class WeightMap {
         for (int k = 0; k < 4; ++k) {
           const auto column = panel.column + static_cast<std::uint32_t>((first + lane) * 4 + k);
           const auto reference = find(panel, unit, row, column);
-          if (reference != none) visit(own + static_cast<std::size_t>(k), reference);
+          if (reference != none) visit(reference, own + static_cast<std::size_t>(k));
         }
       }
     }
@@ -95,16 +95,16 @@ class WeightMap {
     return unit.w1 + column * static_cast<std::size_t>(unit.representation) + in_r;
   }
 
-  /// visit(index in past_d1, index in reference order) for the bias of every W1.
+  /// visit(index in reference order, index in past_d1) for the bias of every W1.
   template <class Visit>
   void for_each_bias(Visit visit) const {
     const auto row = static_cast<std::size_t>(shape_.history * shape_.batch);
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       const Unit& unit = net_.units[u];
       for (std::size_t o = 0; o < static_cast<std::size_t>(unit.outputs); ++o) {
-        visit(plan_.history_start[u] + row * plan_.history_stride[u] + o,
-              unit.w1 + o * static_cast<std::size_t>(unit.representation) +
-                  static_cast<std::size_t>(net_.hidden));
+        visit(unit.w1 + o * static_cast<std::size_t>(unit.representation) +
+                  static_cast<std::size_t>(net_.hidden),
+              plan_.history_start[u] + row * plan_.history_stride[u] + o);
       }
     }
   }

@@ -3,7 +3,8 @@
 #pragma once
 
 /// The finishers of the specialised step (specialised.cuh has the roles and barriers): they finish
-/// units or gather x(t+1). This is the critical path between SMs, which wait for each other's h(t).
+/// units or gather x(t+1). This is the critical path between thread blocks, which wait for each
+/// other's h(t).
 
 #include <cuda_runtime.h>
 
@@ -32,7 +33,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
     } else {
       named_barrier_sync(begun_for_gatherers, finishing);
     }
-    each_listed_unit([&](int u) { this->listed_share(u); });
+    each_listed_unit([&](int u) { this->make_listed_part(u); });
     reread_thread();
     if (finishes) {
       finish_units();

@@ -44,7 +44,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
     reread_thread();
     if (!last()) arrive_gate(w0_folded);
     named_barrier_sync(w1_free, multiplying + folding);
-    fold_wide_blocks(start[2], start[3]);
+    fold_w1_blocks(start[2], start[3]);
     if (last()) break;
     arrive_gate(w1_folded);
     next_step();
@@ -57,17 +57,16 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::prefetch_due_low
 #pragma unroll 1
   for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
     const std::uint32_t k = list<std::uint32_t>(p.folding)[i];
-    const std::size_t start =
-        (k & wide_fold) != 0
-            ? this->low_start_of(list<ChipWideBlock>(p.wide_blocks)[k & ~wide_fold])
-            : this->low_start_of(list<ChipBlock>(p.blocks)[k]);
+    const std::size_t start = (k & of_w1) != 0
+                                  ? this->low_start_of(list<W1Block>(p.w1_blocks)[k & ~of_w1])
+                                  : this->low_start_of(list<W0Block>(p.blocks)[k]);
     prefetch_bulk(this->low_halves_of(a.weights, start), S::unpacked_words * 4);
   }
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(
-    std::uint32_t early, std::uint32_t others, std::uint32_t wide) const {
+    std::uint32_t early, std::uint32_t others, std::uint32_t w1) const {
 #pragma unroll 1
   for (std::uint32_t i = early;; ++i) {
     reread_thread();
@@ -81,21 +80,21 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(
         }
       }
     }
-    if (i == wide) break;
-    const ChipBlock block = list<ChipBlock>(p.blocks)[list<std::uint32_t>(p.folding)[i]];
+    if (i == w1) break;
+    const W0Block block = list<W0Block>(p.blocks)[list<std::uint32_t>(p.folding)[i]];
     this->fold(block, remainder_of_entry(i),
                i < others ? scratch_remainder(i - early) : remainder_of_entry(i));
   }
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_wide_blocks(
-    std::uint32_t wide, std::uint32_t end) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_w1_blocks(
+    std::uint32_t w1, std::uint32_t end) const {
 #pragma unroll 1
-  for (std::uint32_t i = wide; i < end; ++i) {
+  for (std::uint32_t i = w1; i < end; ++i) {
     reread_thread();
-    const std::uint32_t k = list<std::uint32_t>(p.folding)[i] & ~wide_fold;
-    this->fold_wide(list<ChipWideBlock>(p.wide_blocks)[k]);
+    const std::uint32_t k = list<std::uint32_t>(p.folding)[i] & ~of_w1;
+    this->fold_w1(list<W1Block>(p.w1_blocks)[k]);
   }
 }
 

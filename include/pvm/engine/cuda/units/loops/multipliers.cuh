@@ -45,7 +45,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
     for (int k = 0; k < S::blocks_in_flight; ++k) {
       if (k < early) this->load_streamed(in_flight[k], this->streamed(my_blocks()->block + k));
     }
-    Walk on = begin_walk();
+    W0Pass on = begin_w0_pass();
     wait_gate(gathered, now().frame);
     forward(held, in_flight, on);
     named_barrier_arrive(sums_made, multiplying + finishing);
@@ -68,8 +68,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::reload_folded(
     HeldBlocks& held) const {
-  // The previous step's ChipNow is three places on in the ring of four. Bit k of `which`: held
-  // block k folded in that step.
+  // The previous step's Now is three places on in the ring of four. Bit k of `which`: held block k
+  // folded in that step.
   const std::uint32_t which =
       list<std::uint32_t>(p.reload)[warp() * S::period + now((turn + 3) & 3).phase];
   if (which == 0) return;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::reload_folded(
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ auto Specialised<Precision, Hidden>::begin_walk() const -> Walk {
+__device__ __forceinline__ auto Specialised<Precision, Hidden>::begin_w0_pass() const -> W0Pass {
   const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
   if ((now().step & 1) != 0) inputs += p.input_count;
   const std::uint32_t* remainder_at = shared + p.remainder_first[warp()];
@@ -89,14 +89,14 @@ __device__ __forceinline__ auto Specialised<Precision, Hidden>::begin_walk() con
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::load_next_inputs(Walk& on) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::load_next_inputs(W0Pass& on) const {
   on.next = this->inputs(shared + on.after);
   on.after = *on.inputs++;
 }
 
 template <class Precision, int Hidden>
 template <class Multiply>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::walk(Walk& on,
+__device__ __forceinline__ void Specialised<Precision, Hidden>::walk(W0Pass& on,
                                                                      Multiply&& multiply) const {
   const auto x = this->operand(on.next);
   const auto remainder = on.remainder;
@@ -110,8 +110,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::walk(Walk& on,
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const HeldBlocks& held,
                                                                         InFlight& in_flight,
-                                                                        Walk& on) const {
-  const ChipRun* run = list<ChipRun>(p.runs) + p.run_start[warp()];
+                                                                        W0Pass& on) const {
+  const UnitRun* run = list<UnitRun>(p.runs) + p.run_start[warp()];
   const uint4* from = this->in_shared(p.shared_from[warp()]);
   load_next_inputs(on);
   if (my_count() == 0) return;
@@ -155,7 +155,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const He
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_on_chip(
-    const HeldBlocks& held, Walk& on, const uint4*& from, std::uint32_t present) const {
+    const HeldBlocks& held, W0Pass& on, const uint4*& from, std::uint32_t present) const {
 #pragma unroll
   for (int k = 0; k < S::held_blocks; ++k) {
     if ((present >> (S::blocks_in_flight + k) & 1U) != 0) {
@@ -176,20 +176,20 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_on_chip
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::errors() const {
-  const auto outputs_before = [&](int w) { return static_cast<int>(p.wide_start[w]) * columns; };
+  const auto outputs_before = [&](int w) { return static_cast<int>(p.w1_start[w]) * columns; };
   Base::errors(outputs_before(warp()) + lane(), outputs_before(warp() + 1), 32);
 }
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
-  const ChipWideBlock* block = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
-  const ChipWideBlock* end = list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp() + 1];
+  const W1Block* block = list<W1Block>(p.w1_blocks) + p.w1_start[warp()];
+  const W1Block* end = list<W1Block>(p.w1_blocks) + p.w1_start[warp() + 1];
   if (block == end) return;
-  const ChipWideBlock start = *block;
+  const W1Block start = *block;
   const std::uint32_t* tiles = shared + start.where;
   const std::uint32_t* listed = list_of(start.out);
   float* y = this->outputs_of(now().step, start.out, 0);  // holds d1(t) until y(t) overwrites it
-  typename Base::WideWalk on;
+  typename Base::W1Pass on;
   int index[Base::list_rows_per_lane];
 #pragma unroll
   for (int i = 0; i < Base::list_rows_per_lane; ++i) index[i] = table_index(this->list_row_of(i));
@@ -202,14 +202,14 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::learn() const {
     const auto d1 = this->values(reinterpret_cast<const std::uint32_t*>(y));
     typename Base::ColumnSums sum, more;  // two, to halve the chain of dependent mma instructions
     Weights w;
-    this->load_wide(w, tiles);
+    this->load_w1(w, tiles);
     this->multiply(on.sum, w, d1);
     this->multiply_rows(sum, tiles, on.h, 0, (S::pairs + 1) / 2);
     const typename Base::ListSums list_sums = this->multiply_list(this->load_list(listed), d1);
     this->multiply_rows(more, tiles, on.h, (S::pairs + 1) / 2, S::pairs);
     this->multiply_listed_rows(more, listed, this->list_factors_of(u, phase));
     this->add(sum, more);
-    const float* coefficients = wide_coefficients_of(u, phase);
+    const float* coefficients = w1_coefficients_of(u, phase);
 #pragma unroll
     for (int i = 0; i < Base::list_rows_per_lane; ++i) {
       on.list_sums.v[i] += coefficients[index[i]] * list_sums.v[i];

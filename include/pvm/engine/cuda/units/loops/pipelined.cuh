@@ -36,20 +36,20 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/instructions/all.cuh>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden>
-struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
-  using Base = Multiprocessor<Precision, Hidden, Home::memory>;
+struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
+  using Base = ThreadBlock<Precision, Hidden, Home::streamed>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::any_gain,
-      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_wide_blocks,
-      Base::my_wide_count, Base::words_of, Base::list_of, Base::gate, Base::arrive_gate,
+      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_w1_blocks,
+      Base::my_w1_count, Base::words_of, Base::list_of, Base::gate, Base::arrive_gate,
       Base::wait_gate, Base::first, Base::last, Base::next_step;
 
   // -------------------------------------------------------------- what both roles share
@@ -89,7 +89,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   };
 
   /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
-  __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_w1_weights(); }
 
   __device__ __forceinline__ void run(Held& /*held*/) {
     if (warp() < S::multipliers) {
@@ -109,32 +109,32 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
   /// Loads this warp's first block of W0 into `next`.
   __device__ void load_first(Weights& next) const;
   /// Loads this warp's first block of W1 into `next`.
-  __device__ void load_first_wide(Weights& next) const;
-  /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its ChipInput.
+  __device__ void load_first_w1(Weights& next) const;
+  /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its W0Input.
   __device__ void prefetch_block(bool is, std::uint32_t slot) const;
   /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
   /// its low halves and the factors of the fold.
-  __device__ void prefetch_wide(const ChipWideBlock& block) const;
+  __device__ void prefetch_w1(const W1Block& block) const;
   /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
   __device__ void forward(Weights& next) const;
   /// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
   /// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
-  __device__ ChipBlock load_due(int from) const;
+  __device__ W0Block load_due(int from) const;
   /// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
-  __device__ void fold_blocks(ChipBlock mine) const;
+  __device__ void fold_blocks(W0Block mine) const;
   /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
   /// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
   /// halves would evict what finishers read.
-  __device__ void prefetch_blocks_of_lanes(const ChipBlock& mine, unsigned lanes) const;
+  __device__ void prefetch_blocks_of_lanes(const W0Block& mine, unsigned lanes) const;
   /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
-  __device__ void fold_due(const ChipBlock& mine, int count) const;
+  __device__ void fold_due(const W0Block& mine, int count) const;
   /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block
   /// is in `next`.
   __device__ void learn(Weights& next, bool outputs) const;
   /// Folds this warp's due blocks of W1.
-  __device__ void fold_wide_blocks() const;
+  __device__ void fold_w1_blocks() const;
 
-  /// Of a block of W0, by the `slot` of its ChipInput: the first line of its slot.
+  /// Of a block of W0, by the `slot` of its W0Input: the first line of its slot.
   __device__ __forceinline__ static std::uint32_t line_of(std::uint32_t slot) {
     return slot & (input_lines - 1);
   }
@@ -152,8 +152,8 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     return static_cast<int>(slot >> input_unit_shift & 0x7fU);
   }
   /// This warp's blocks of W0, in the order of the pass.
-  __device__ __forceinline__ const ChipInput* my_inputs() const {
-    return this->template list<ChipInput>(p.inputs) + p.block_start[warp()];
+  __device__ __forceinline__ const W0Input* my_inputs() const {
+    return this->template list<W0Input>(p.inputs) + p.block_start[warp()];
   }
   /// my_blocks() is sorted by phase. The index there of the first block that folds in this step
   /// (`after` = 0), or the end of these (`after` = 1).
@@ -163,7 +163,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
                             p.block_start[warp()]);
   }
   /// Broadcasts the block description of lane `from`, without what folds do not use.
-  __device__ __forceinline__ static ChipBlock block_of_lane(const ChipBlock& mine, int from) {
+  __device__ __forceinline__ static W0Block block_of_lane(const W0Block& mine, int from) {
     const auto of_lane = [&](std::uint32_t v) { return __shfl_sync(every_lane, v, from); };
     const std::uint32_t both = of_lane(mine.cut | static_cast<std::uint32_t>(mine.back) << 16);
     return {0,
@@ -184,13 +184,13 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     typename Base::Inputs rows;
     float coefficients[Base::list_rows_per_lane];
   };
-  __device__ __forceinline__ Listed load_listed(const ChipWideBlock& block) const {
+  __device__ __forceinline__ Listed load_listed(const W1Block& block) const {
     const auto u = unit_in(block.what);
     const auto phase = phase_in(block.what);
     Listed listed;
     listed.list = this->load_list(list_of(block));
     listed.rows = this->inputs(this->list_factors_of(u, phase));
-    const float* coefficients = this->wide_coefficients_of(u, phase);
+    const float* coefficients = this->w1_coefficients_of(u, phase);
 #pragma unroll
     for (int i = 0; i < Base::list_rows_per_lane; ++i) {
       listed.coefficients[i] = coefficients[this->table_index(this->list_row_of(i))];
@@ -220,7 +220,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
       this->errors(thread - streaming, static_cast<int>(p.out_count), finishing);
       arrive_gate(errors_made);
       reread_thread();
-      each_own_unit([&](int u) { this->listed_share(u); });
+      each_own_unit([&](int u) { this->make_listed_part(u); });
       reread_thread();
       each_own_unit([&](int u) {
         prefetch_history(u, S::hidden);
@@ -261,7 +261,7 @@ struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
     });
     arrive_gate(errors_made);
   }
-  /// Prepares the next step's ChipNow, counts that this step has begun, loads this step's tables of
+  /// Prepares the next step's Now, counts that this step has begun, loads this step's tables of
   /// coefficients and writes the factors of folds. Depends on no other unit.
   __device__ __forceinline__ void begin_units() const {
     if (thread == streaming) {

@@ -36,13 +36,13 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <int Hidden>
-struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
-  using Base = Multiprocessor<fp32, Hidden, Home::chip>;
+struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
+  using Base = ThreadBlock<fp32, Hidden, Home::resident>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using Held = Weights[S::held_blocks];
@@ -61,7 +61,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   __device__ __forceinline__ int other_threads() const { return S::threads - unit_threads(); }
 
   __device__ __forceinline__ void load_weights(Held& held) const {
-    const ChipBlock* blocks = my_blocks();
+    const W0Block* blocks = my_blocks();
     const int count = my_count();
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
@@ -79,11 +79,11 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       if (k + 1 < count) this->store(blocks[k + 1], w[1]);
     }
     this->load_remainders();
-    this->load_wide_weights();
+    this->load_w1_weights();
   }
   /// Stores the weights that were on the chip to device memory, at the end of a launch.
   __device__ __forceinline__ void store_weights(const Held& held) const {
-    const ChipBlock* blocks = my_blocks();
+    const W0Block* blocks = my_blocks();
     const int count = my_count();
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
@@ -94,11 +94,11 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       this->store_remainder_to_memory(blocks[k], my_remainder(k));
       if (k >= S::held_blocks) store_shared(blocks[k]);
     }
-    const auto* wide = list<ChipWideBlock>(p.wide_blocks);
+    const auto* w1 = list<W1Block>(p.w1_blocks);
 #pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      this->store_remainder_to_memory(wide[k]);
-      store_shared(wide[k]);
+    for (std::uint32_t k = p.w1_start[warp()]; k < p.w1_start[warp() + 1]; ++k) {
+      this->store_remainder_to_memory(w1[k]);
+      store_shared(w1[k]);
     }
   }
   template <class Block>
@@ -128,14 +128,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   }
   /// The first of this warp's streamed blocks that folds in this step, or null. Its fold reads its
   /// inputs of past steps; these loads are started before the warp waits for x(t).
-  __device__ __forceinline__ const ChipBlock* first_in_pass() const {
+  __device__ __forceinline__ const W0Block* first_in_pass() const {
     const auto* first = list<std::uint32_t>(p.first_in_pass) + warp() * S::period;
     const std::uint32_t k = first[now().phase];
     return k == no_block ? nullptr : my_blocks() + k;
   }
   /// Folds a streamed block, whose tiles are in `next`, if it is due; stores it to device memory.
   /// `remainder_at`: its remainder rows.
-  __device__ __forceinline__ void fold_if_due(const ChipBlock& block, Weights& next,
+  __device__ __forceinline__ void fold_if_due(const W0Block& block, Weights& next,
                                               std::uint32_t* remainder_at) const {
     if (!this->folds(block.what)) return;
     if (*this->prepared_block() != block.block) this->copy_past_inputs(block);
@@ -143,25 +143,25 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     this->store_streamed(block, next);
   }
   /// Prefetches a block of W0 to the L2 cache.
-  __device__ __forceinline__ void prefetch_block(const ChipBlock& block) const {
+  __device__ __forceinline__ void prefetch_block(const W0Block& block) const {
     this->template prefetch<S::block_words>(this->words_of(block));
   }
   /// The position in a warp's pass over its blocks of W0, unit by unit. The inputs of the next
   /// block are loaded while the current block is multiplied.
-  struct Walk {
-    const ChipBlock* block;       ///< the current block
+  struct W0Pass {
+    const W0Block* block;         ///< the current block
     std::uint32_t* remainder_at;  ///< its remainder rows in shared memory
-    unsigned parity;              ///< 0 in even steps, 16 in odd ones: a shift of ChipBlock::x
+    unsigned parity;              ///< 0 in even steps, 16 in odd ones: a shift of W0Block::x
     typename Base::Values x;      ///< this lane's inputs of the current block
     const std::uint32_t* after;   ///< the inputs of the next block in shared memory
     typename Base::Sums sum;      ///< accumulators of the current unit's part of W0 x
   };
-  __device__ __forceinline__ const std::uint32_t* input_of(const ChipBlock& block,
+  __device__ __forceinline__ const std::uint32_t* input_of(const W0Block& block,
                                                            unsigned parity) const {
     return shared + (block.x >> parity & 0xffffU);
   }
-  __device__ __forceinline__ Walk begin_walk() const {
-    const ChipBlock* block = my_blocks();
+  __device__ __forceinline__ W0Pass begin_w0_pass() const {
+    const W0Block* block = my_blocks();
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
     return {block,
             my_remainder(0),
@@ -173,7 +173,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// Advances by one block: loads the next block's inputs, calls multiply(x) with those of the
   /// current one, multiplies its remainder rows, and writes the sums behind a unit's last block.
   template <class Multiply>
-  __device__ __forceinline__ void walk(Walk& on, Multiply&& multiply) const {
+  __device__ __forceinline__ void walk(W0Pass& on, Multiply&& multiply) const {
     const auto x = on.x;
     const auto remainder = this->remainder_weights(on.remainder_at);
     on.x = this->values(on.after);
@@ -189,14 +189,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   }
   /// Multiplies the current block, a streamed one whose tiles are in `next`, folds it if it is due,
   /// and loads the block that takes its place there. `streamed_to`: the end of the streamed blocks.
-  __device__ __forceinline__ void walk_streamed(Walk& on, Weights& next,
-                                                const ChipBlock* streamed_to) const {
+  __device__ __forceinline__ void walk_streamed(W0Pass& on, Weights& next,
+                                                const W0Block* streamed_to) const {
     constexpr int ahead = S::blocks_in_flight + S::prefetched_blocks;
     if (S::prefetched_blocks > 0 && on.block + ahead < streamed_to) {
       prefetch_block(on.block[ahead]);
     }
     const bool more = on.block + S::blocks_in_flight < streamed_to;
-    const ChipBlock& after = more ? on.block[S::blocks_in_flight] : streamed_to[-1];
+    const W0Block& after = more ? on.block[S::blocks_in_flight] : streamed_to[-1];
     walk(on, [&](const auto& x) {
       this->multiply(on.sum, next, x);
       // Materialises the sums here. Otherwise the compiler moves the products behind the fold and
@@ -209,16 +209,16 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// Makes this warp's part of W0 x. `in_flight` holds the first streamed blocks; streamed blocks
   /// that are due fold in this pass.
   __device__ __forceinline__ void forward(const Held& held, InFlight& in_flight) const {
-    const ChipBlock* blocks = my_blocks();
-    const ChipBlock* end = blocks + my_count();
-    Walk on = begin_walk();
+    const W0Block* blocks = my_blocks();
+    const W0Block* end = blocks + my_count();
+    W0Pass on = begin_w0_pass();
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
       if (blocks + k < end) {
         walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
       }
     }
-    const ChipBlock* streamed_to = blocks + p.streamed_to[warp()];
+    const W0Block* streamed_to = blocks + p.streamed_to[warp()];
 #pragma unroll 1
     while (on.block < streamed_to) {
 #pragma unroll
@@ -237,33 +237,33 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   // -------------------------------------------------------------- W1
 
   /// Loads this warp's first block of W1.
-  __device__ __forceinline__ void begin_wide(Weights& next) const {
-    const std::uint32_t first = p.wide_start[warp()];
-    if (first < p.wide_start[warp() + 1]) {
-      this->load(next, list<ChipWideBlock>(p.wide_blocks)[first]);
+  __device__ __forceinline__ void begin_w1_pass(Weights& next) const {
+    const std::uint32_t first = p.w1_start[warp()];
+    if (first < p.w1_start[warp() + 1]) {
+      this->load(next, list<W1Block>(p.w1_blocks)[first]);
     }
   }
   /// Makes y(t) and W1^T d1(t) in one pass over this warp's blocks of W1. `next` holds the first.
-  __device__ __forceinline__ void learn_wide(Weights& next) const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
-    const std::uint32_t end = p.wide_start[warp() + 1];
-    typename Base::WideWalk on;
+  __device__ __forceinline__ void learn_w1(Weights& next) const {
+    const auto* blocks = list<W1Block>(p.w1_blocks);
+    const std::uint32_t end = p.w1_start[warp() + 1];
+    typename Base::W1Pass on;
 #pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < end; ++k) {
+    for (std::uint32_t k = p.w1_start[warp()]; k < end; ++k) {
       this->learn_block(on, blocks[k], next,
                         [&] { this->load(next, blocks[min(k + 1, end - 1)]); });
     }
   }
   /// Folds this warp's due blocks of W1.
-  __device__ __forceinline__ void fold_wide_blocks() const {
-    const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+  __device__ __forceinline__ void fold_w1_blocks() const {
+    const auto* blocks = list<W1Block>(p.w1_blocks);
 #pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-      const ChipWideBlock block = blocks[k];
-      if (!this->wide_folds(block.what)) continue;
+    for (std::uint32_t k = p.w1_start[warp()]; k < p.w1_start[warp() + 1]; ++k) {
+      const W1Block block = blocks[k];
+      if (!this->w1_folds(block.what)) continue;
       Weights w;
       this->load(w, block);
-      this->fold_wide(block, w);
+      this->fold_w1(block, w);
     }
   }
 
@@ -272,14 +272,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   /// Folds this warp's due blocks of W0 that are held or in shared memory; streamed ones have
   /// folded in forward().
   __device__ __forceinline__ void fold_blocks(Held& held) const {
-    const ChipBlock* blocks = my_blocks();
+    const W0Block* blocks = my_blocks();
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + warp() * (S::period + 1) + now().phase;
     const std::uint32_t* mine = list<std::uint32_t>(p.folding);
 #pragma unroll 1
     for (std::uint32_t i = start[0]; i < start[1]; ++i) {
       const auto k = static_cast<int>(mine[i]);
-      const ChipBlock block = blocks[k];
+      const W0Block block = blocks[k];
       if (any_gain(unit_in(block.what)) == 0) continue;
       reread_thread();
       Weights w = held_or_loaded(held, k, block);
@@ -300,7 +300,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
   }
   /// The tiles of this warp's k-th block of W0, from registers if it is held, else loaded.
   __device__ __forceinline__ Weights held_or_loaded(const Held& held, int k,
-                                                    const ChipBlock& block) const {
+                                                    const W0Block& block) const {
     Weights w = held[0];
 #pragma unroll
     for (int h = 1; h < S::held_blocks; ++h) {
@@ -330,7 +330,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     for (;;) {
       reread_thread();
       typename Base::PastInputs past{};
-      if (const ChipBlock* first = first_in_pass()) past = this->load_past_inputs(*first);
+      if (const W0Block* first = first_in_pass()) past = this->load_past_inputs(*first);
       reread_thread();
       if (warp() < unit_count()) {
         begin_unit(warp());
@@ -345,7 +345,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
       // compiler treats the undefined value as live since the launch's start and spends registers.
       InFlight in_flight{};
       begin_stream(in_flight);
-      const ChipBlock* block = first_in_pass();
+      const W0Block* block = first_in_pass();
       if (block != nullptr) this->store_past_inputs(past);
       if (lane() == 0) *this->prepared_block() = block != nullptr ? block->block : ~0U;
       __syncwarp();
@@ -376,7 +376,7 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     named_barrier_arrive(tables_loaded, 2 * unit_threads());
     named_barrier_arrive(units_begun, S::threads);
     if (unit(u).patch != not_a_patch && now().frame > 0) named_barrier_sync(patch_read + u, 64);
-    this->listed_share(u);
+    this->make_listed_part(u);
   }
   /// Writes the factors of folds: the first of the other warps have one unit each.
   __device__ __forceinline__ void write_all_factors() const {
@@ -406,14 +406,14 @@ struct Resident : Multiprocessor<fp32, Hidden, Home::chip> {
     fold_blocks(held);
     reread_thread();
     Weights next{};
-    begin_wide(next);
+    begin_w1_pass(next);
     named_barrier_sync(hidden_made, S::threads);
     read_patches();
     reread_thread();
-    learn_wide(next);
+    learn_w1(next);
     named_barrier_arrive(gradients_made, S::threads);
     reread_thread();
-    fold_wide_blocks();
+    fold_w1_blocks();
   }
   /// Reads the next frame's patches: each of the first of the other warps has one unit's.
   __device__ __forceinline__ void read_patches() const {

@@ -10,15 +10,15 @@
 ///   finishers    (4 warps, finishers.cuh) either have units or gather. With units, a finisher sums
 ///                up the multipliers' parts, makes and sends h(t) and its inner products, reads the
 ///                next patches and makes d0(t). Without, it gathers x(t+1) from the records that
-///                other SMs send, and weighs the listed gradients. If only one finisher has no
-///                unit, all finishers gather, and those with units weigh the listed gradients of
-///                their own units.
+///                other thread blocks send, and weighs the listed gradients. If only one finisher
+///                has no unit, all finishers gather, and those with units weigh the listed
+///                gradients of their own units.
 ///   folders      (4 warps, folders.cuh) write the factors of folds and fold the blocks that are
 ///                due, while or after the multipliers use these blocks. A block is due once in
 ///                every `period` steps, when the step number modulo `period` is its phase.
 ///
-/// The critical path between SMs, from x(t) to h(t), therefore never waits for a fold of the same
-/// step: a fold may take until the next step needs the block.
+/// The critical path between thread blocks, from x(t) to h(t), therefore never waits for a fold of
+/// the same step: a fold may take until the next step needs the block.
 ///
 /// Order within step t for each role; rows of different columns are not simultaneous. [g] marks a
 /// wait at a gate (an mbarrier that multipliers wait at), [b] one at a named barrier:
@@ -48,13 +48,13 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/instructions/all.cuh>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden>
-struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
-  using Base = Multiprocessor<Precision, Hidden, Home::chip>;
+struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
+  using Base = ThreadBlock<Precision, Hidden, Home::resident>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using HeldBlocks = Weights[S::held_blocks];
@@ -64,9 +64,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::area, Base::now, Base::launch, Base::unit, Base::unit_count,
       Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::list_of,
-      Base::wide_coefficients_of, Base::table_index, Base::activate, Base::pixels_at_once,
-      Base::gate, Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::each_unit,
-      Base::next_step;
+      Base::w1_coefficients_of, Base::table_index, Base::activate, Base::pixels_at_once, Base::gate,
+      Base::arrive_gate, Base::wait_gate, Base::first, Base::last, Base::each_unit, Base::next_step;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return Base::template list<T>(at);
@@ -120,7 +119,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// Calls work(block) for this warp's blocks of W0 in shared memory.
   template <class Work>
   __device__ __forceinline__ void each_shared(Work work) const {
-    const ChipBlock* blocks = my_blocks();
+    const W0Block* blocks = my_blocks();
     const int count = my_count();
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
@@ -132,7 +131,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   /// remainder rows and W1's lists. All warps call it; only multipliers have blocks.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const {
     reread_thread();
-    const ChipBlock* blocks = my_blocks();
+    const W0Block* blocks = my_blocks();
     const int count = my_count();
     constexpr int at_once = 3;  // blocks in flight: hides the latency of device memory
 #pragma unroll 1
@@ -151,22 +150,22 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
       }
     }
     if (count > 0) this->load_remainders();
-    this->load_wide_weights();
+    this->load_w1_weights();
   }
   /// At the end of a launch: stores the tiles that lie in shared memory. Device memory has the rest
   /// already: folds store remainder rows, low halves and the tiles of all other blocks there.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
-    each_shared([&](const ChipBlock& block) {
+    each_shared([&](const W0Block& block) {
       Weights w;
       this->load_shared(w, this->in_shared(block.where));
       this->write_tiles(this->streamed(block), w);
     });
-    const auto* wide = list<ChipWideBlock>(p.wide_blocks);
+    const auto* w1 = list<W1Block>(p.w1_blocks);
 #pragma unroll 1
-    for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+    for (std::uint32_t k = p.w1_start[warp()]; k < p.w1_start[warp() + 1]; ++k) {
       Weights w;
-      this->load_wide(w, shared + wide[k].where);
-      this->write_tiles(this->streamed(wide[k]), w);
+      this->load_w1(w, shared + w1[k].where);
+      this->write_tiles(this->streamed(w1[k]), w);
     }
   }
 
@@ -200,8 +199,8 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   __device__ void reload_folded(HeldBlocks& held) const;
   /// The position in a multiplier's pass over its blocks of W0. The inputs of the next block are
   /// prefetched into registers while the current block is multiplied.
-  struct Walk {
-    /// `inputs`: the next entry to read of the list of blocks' first inputs (ChipProgram::inputs);
+  struct W0Pass {
+    /// `inputs`: the next entry to read of the list of blocks' first inputs (Program::inputs);
     /// `remainder_at`: the next block's remainder rows in shared memory.
     const std::uint32_t *inputs, *remainder_at;
     typename Base::Inputs next;  ///< this lane's inputs of the next block
@@ -210,22 +209,22 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
   };
   /// Starts the pass: loads what does not depend on x(t). Call load_next_inputs() next, with x(t).
-  __device__ Walk begin_walk() const;
-  /// Loads the inputs of the next block (Walk::next), and the word where the inputs of the block
-  /// after it are (Walk::after).
-  __device__ void load_next_inputs(Walk& on) const;
+  __device__ W0Pass begin_w0_pass() const;
+  /// Loads the inputs of the next block (W0Pass::next), and the word where the inputs of the block
+  /// after it are (W0Pass::after).
+  __device__ void load_next_inputs(W0Pass& on) const;
   /// Advances by one block: starts the loads for the next block, then calls multiply(x) with the
   /// inputs of the current one and multiplies its remainder rows.
   template <class Multiply>
-  __device__ void walk(Walk& on, Multiply&& multiply) const;
-  /// Makes this warp's part of W0 x, unit by unit (ChipRun). `in_flight` holds the early streamed
+  __device__ void walk(W0Pass& on, Multiply&& multiply) const;
+  /// Makes this warp's part of W0 x, unit by unit (UnitRun). `in_flight` holds the early streamed
   /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
   /// while blocks on the chip are multiplied.
-  __device__ void forward(const HeldBlocks& held, InFlight& in_flight, Walk& on) const;
+  __device__ void forward(const HeldBlocks& held, InFlight& in_flight, W0Pass& on) const;
   /// Multiplies the held blocks of a unit, then its blocks in shared memory. `from` is this lane's
   /// first word of the warp's next block in shared memory, and is advanced past the unit's blocks;
-  /// `present` is ChipRun::present.
-  __device__ void multiply_on_chip(const HeldBlocks& held, Walk& on, const uint4*& from,
+  /// `present` is UnitRun::present.
+  __device__ void multiply_on_chip(const HeldBlocks& held, W0Pass& on, const uint4*& from,
                                    std::uint32_t present) const;
   /// d1(t) of the outputs of this warp's blocks of W1. Blocks have the order of their outputs.
   __device__ void errors() const;
@@ -263,7 +262,7 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
     if (finisher() < before || finisher() >= end) return;
     each_unit(finisher() - before, end - before, work);
   }
-  /// Prepares the next step's ChipNow, counts that this step has begun, loads this step's tables of
+  /// Prepares the next step's Now, counts that this step has begun, loads this step's tables of
   /// coefficients when folders no longer read those of the step before, and lets folders and the
   /// other finishers begin.
   __device__ void begin_units() const;
@@ -305,10 +304,10 @@ struct Specialised : Multiprocessor<Precision, Hidden, Home::chip> {
   }
   /// Folds blocks of W0, by their entries in `folding`. [early, others) are held in registers and
   /// fold while multipliers use them: their new tiles go to device memory, their new remainder rows
-  /// to scratch memory. [others, wide) fold when no multiplier reads W0 any more.
-  __device__ void fold_blocks(std::uint32_t early, std::uint32_t others, std::uint32_t wide) const;
-  /// Folds the blocks of W1 that entries [wide, end) of `folding` name.
-  __device__ void fold_wide_blocks(std::uint32_t wide, std::uint32_t end) const;
+  /// to scratch memory. [others, w1) fold when no multiplier reads W0 any more.
+  __device__ void fold_blocks(std::uint32_t early, std::uint32_t others, std::uint32_t w1) const;
+  /// Folds the blocks of W1 that entries [w1, end) of `folding` name.
+  __device__ void fold_w1_blocks(std::uint32_t w1, std::uint32_t end) const;
 };
 
 }  // namespace pvm::inline v0::detail::units

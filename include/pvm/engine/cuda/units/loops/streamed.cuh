@@ -16,26 +16,26 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <int Hidden>
-struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
-  using Base = Multiprocessor<fp32, Hidden, Home::memory>;
+struct Streamed : ThreadBlock<fp32, Hidden, Home::streamed> {
+  using Base = ThreadBlock<fp32, Hidden, Home::streamed>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::float_area, Base::now, Base::launch, Base::unit, Base::unit_count, Base::any_gain,
-      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_wide_blocks,
-      Base::my_wide_count, Base::my_remainder, Base::words_of, Base::list_of;
+      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_w1_blocks,
+      Base::my_w1_count, Base::my_remainder, Base::words_of, Base::list_of;
 
   /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
-  __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_w1_weights(); }
   /// Stores W1's remainder rows: during a launch, folds update the copies in the lists only.
   __device__ __forceinline__ void store_weights(const Held& /*held*/) const {
-    for (int k = 0; k < my_wide_count(); ++k) this->store_remainder_to_memory(my_wide_blocks()[k]);
+    for (int k = 0; k < my_w1_count(); ++k) this->store_remainder_to_memory(my_w1_blocks()[k]);
   }
 
   // -------------------------------------------------------------- prefetching
@@ -46,23 +46,23 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
     this->template prefetch<S::block_words>(words_of(my_blocks()[k]));
   }
   /// Prefetches this warp's k-th block of W1, with its list, to the L2 cache, if there is one.
-  __device__ __forceinline__ void prefetch_wide(int k) const {
-    if (k >= my_wide_count()) return;
-    const ChipWideBlock& block = my_wide_blocks()[k];
+  __device__ __forceinline__ void prefetch_w1(int k) const {
+    if (k >= my_w1_count()) return;
+    const W1Block& block = my_w1_blocks()[k];
     this->template prefetch<S::block_words>(words_of(block));
     this->template prefetch<S::list_words>(list_of(block.out));
   }
   /// Starts the loads of the first blocks of a pass over W0.
-  __device__ __forceinline__ void begin_pass(Weights& next) const {
+  __device__ __forceinline__ void begin_w0_pass(Weights& next) const {
     if (my_count() == 0) return;
     this->load_streamed(next, this->streamed(my_blocks()[0]));
     for (int k = 1; k <= S::prefetched_blocks; ++k) prefetch_block(k);
   }
   /// Starts the loads of the first blocks of a pass over W1.
-  __device__ __forceinline__ void begin_wide_pass(Weights& next) const {
-    if (my_wide_count() == 0) return;
-    this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
-    for (int k = 1; k <= S::prefetched_blocks; ++k) prefetch_wide(k);
+  __device__ __forceinline__ void begin_w1_pass(Weights& next) const {
+    if (my_w1_count() == 0) return;
+    this->load_streamed(next, this->streamed(my_w1_blocks()[0]));
+    for (int k = 1; k <= S::prefetched_blocks; ++k) prefetch_w1(k);
   }
 
   // -------------------------------------------------------------- W0
@@ -70,7 +70,7 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   /// Makes this warp's part of W0 x, unit by unit; a block that is due folds once it has been
   /// multiplied. `next` holds the first block.
   __device__ __forceinline__ void forward(Weights& next) const {
-    const ChipBlock* blocks = my_blocks();
+    const W0Block* blocks = my_blocks();
     const int count = my_count();
     if (count == 0) return;
     const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
@@ -107,20 +107,20 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
   /// One pass over this warp's blocks of W1, for W1^T d1(t) and y(t); a block that is due folds
   /// once it has been multiplied. `next` holds the first block.
   __device__ __forceinline__ void learn(Weights& next) const {
-    const ChipWideBlock* blocks = my_wide_blocks();
-    const int count = my_wide_count();
-    typename Base::WideWalk on;
+    const W1Block* blocks = my_w1_blocks();
+    const int count = my_w1_count();
+    typename Base::W1Pass on;
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
-      const ChipWideBlock block = blocks[k];
-      prefetch_wide(k + 1 + S::prefetched_blocks);
+      const W1Block block = blocks[k];
+      prefetch_w1(k + 1 + S::prefetched_blocks);
       const auto* after = this->streamed(blocks[min(k + 1, count - 1)]);
-      const bool folds = this->wide_folds(block.what);
+      const bool folds = this->w1_folds(block.what);
       this->learn_block(on, block, next, [&] {
         if (!folds) this->load_streamed(next, after);
       });
       if (!folds) continue;
-      this->fold_wide(block, next);
+      this->fold_w1(block, next);
       this->load_streamed(next, after);
     }
   }
@@ -150,19 +150,19 @@ struct Streamed : Multiprocessor<fp32, Hidden, Home::memory> {
     for (;;) {
       Weights next;
       reread_thread();
-      begin_pass(next);
+      begin_w0_pass(next);
       each_unit([&](int u) { begin_unit(u); });
       reread_thread();
       this->gather_values(now().step - 1, (now().step & 1) != 0, thread, S::threads);
       reread_thread();
-      each_unit([&](int u) { this->listed_share(u); });
+      each_unit([&](int u) { this->make_listed_part(u); });
       if (thread == S::threads - 1) this->wait_for_slowest(now().step);
       __syncthreads();
       if (thread == 0) this->prepare_step();
       reread_thread();
       forward(next);
       reread_thread();
-      begin_wide_pass(next);
+      begin_w1_pass(next);
       __syncthreads();
       each_unit([&](int u) { this->finish_unit(u); });
       reread_thread();

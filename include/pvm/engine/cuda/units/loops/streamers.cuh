@@ -32,16 +32,16 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
     forward(next);
     named_barrier_arrive(sums_made, all);
     reread_thread();
-    const ChipBlock due_of_lane = load_due(0);
+    const W0Block due_of_lane = load_due(0);
     wait_gate(factors_made, now().frame);
     fold_blocks(due_of_lane);
-    load_first_wide(next);
+    load_first_w1(next);
     reread_thread();
     wait_gate(errors_made, now().frame);
     learn(next, !first());
     named_barrier_arrive(gradients_made, all);
     reread_thread();
-    fold_wide_blocks();
+    fold_w1_blocks();
     arrive_gate(folded);
     const bool ends = last();
     next_step();
@@ -49,7 +49,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
     load_first(next);
   }
   reread_thread();
-  load_first_wide(next);
+  load_first_w1(next);
   wait_gate(errors_made, now().frame);
   learn(next, true);
 }
@@ -63,9 +63,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(Weights& next) const {
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_w1(Weights& next) const {
   next = {};
-  if (my_wide_count() != 0) this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
+  if (my_w1_count() != 0) this->load_streamed(next, this->streamed(my_w1_blocks()[0]));
 }
 
 template <class Precision, int Hidden>
@@ -81,10 +81,10 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
-    const ChipWideBlock& block) const {
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_w1(
+    const W1Block& block) const {
   this->template prefetch<S::block_words + S::list_words>(words_of(block));
-  if (!this->is_wide_due(block.what)) return;
+  if (!this->is_w1_due(block.what)) return;
   this->prefetch_low_halves(block);
   const auto* factors =
       reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, unit_in(block.what)));
@@ -95,9 +95,9 @@ template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& next) const {
   const int count = my_count();
   if (count == 0) return;
-  const ChipInput* inputs = my_inputs();
+  const W0Input* inputs = my_inputs();
   const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
-  // ChipInput::slot of this block and the next ones is read an iteration early: what begins with an
+  // W0Input::slot of this block and the next ones is read an iteration early: what begins with an
   // address, a load or a prefetch, then begins at once.
   std::uint32_t slot[ahead_by + 1];
 #pragma unroll
@@ -123,15 +123,15 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ ChipBlock Pipelined<Precision, Hidden>::load_due(int from) const {
+__device__ __forceinline__ W0Block Pipelined<Precision, Hidden>::load_due(int from) const {
   const int number = due_start(0) + from + lane();
-  ChipBlock mine{};
+  W0Block mine{};
   if (number < due_start(1)) mine = my_blocks()[number];
   return mine;
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBlock mine) const {
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(W0Block mine) const {
   int left = due_start(1) - due_start(0);
 #pragma unroll 1
   for (int from = 0; left > 0; left -= 32) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBl
 
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of_lanes(
-    const ChipBlock& mine, unsigned lanes) const {
+    const W0Block& mine, unsigned lanes) const {
   // A lane for each line: of the low halves, then of the tiles.
   constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
   static_assert(low_lines + lines <= 32);
@@ -160,7 +160,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const ChipBlock& mine,
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const W0Block& mine,
                                                                        int count) const {
   unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
   if (left == 0) return;
@@ -177,21 +177,21 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const Chi
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& next,
                                                                     bool outputs) const {
-  const ChipWideBlock* block = my_wide_blocks();
-  const ChipWideBlock* const end = block + my_wide_count();
+  const W1Block* block = my_w1_blocks();
+  const W1Block* const end = block + my_w1_count();
   if (block == end) return;
   float* const y = this->outputs_of(now().step - 1, 0, 0);
-  typename Base::WideWalk on;
+  typename Base::W1Pass on;
   Listed listed = load_listed(*block);
 #pragma unroll 1
   for (; block != end; ++block) {
-    if (end - block > ahead_by) prefetch_wide(block[ahead_by]);
-    const ChipWideBlock& after = block[block + 1 != end ? 1 : 0];
+    if (end - block > ahead_by) prefetch_w1(block[ahead_by]);
+    const W1Block& after = block[block + 1 != end ? 1 : 0];
     const auto u = unit_in(block->what);
     if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
     const auto d1 = this->values(shared + p.d1 + block->out);
     typename Base::ColumnSums made;
-    this->multiply_wide_and_load(on.sum, made, next, d1, on.h, this->streamed(after));
+    this->multiply_w1_and_load(on.sum, made, next, d1, on.h, this->streamed(after));
     const typename Base::ListSums list_sums = this->multiply_list(listed.list, d1);
     this->multiply_listed_rows(made, listed.list, this->operand(listed.rows));
 #pragma unroll
@@ -209,19 +209,19 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
 }
 
 template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_wide_blocks() const {
-  const ChipWideBlock* blocks = my_wide_blocks();
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_w1_blocks() const {
+  const W1Block* blocks = my_w1_blocks();
 #pragma unroll 1
-  for (int left = my_wide_count(); left > 0; left -= 32, blocks += 32) {
+  for (int left = my_w1_count(); left > 0; left -= 32, blocks += 32) {
     // Each lane looks at one block.
     unsigned due = __ballot_sync(
-        every_lane, lane() < left && this->wide_folds(blocks[min(lane(), left - 1)].what));
+        every_lane, lane() < left && this->w1_folds(blocks[min(lane(), left - 1)].what));
 #pragma unroll 1
     for (; due != 0; due &= due - 1) {
-      const ChipWideBlock& block = blocks[__ffs(static_cast<int>(due)) - 1];
+      const W1Block& block = blocks[__ffs(static_cast<int>(due)) - 1];
       Weights w;
       this->load_streamed(w, this->streamed(block));
-      this->fold_wide(block, w);
+      this->fold_w1(block, w);
     }
   }
 }

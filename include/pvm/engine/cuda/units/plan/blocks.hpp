@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Deals the blocks of a multiprocessor's units to its warps: W0 with its folds in mind, then W1.
+/// Deals the blocks of a thread block's units to its warps: W0 with its folds in mind, then W1.
 
 #include <algorithm>
 #include <array>
@@ -20,15 +20,15 @@ namespace pvm::inline v0::detail::units {
 /// Deals the blocks of W0, phase by phase: each block goes to the warp with the fewest blocks so
 /// far that has room for its unit. With 16-bit weights a warp with fewer blocks of this phase goes
 /// first, because a warp loads again what folds. (Most fp32 blocks fold while they are streamed.)
-/// fp32 counts are divided by the share of the warp's role, so that on an H200 all warps are busy
+/// fp32 counts are divided by the portion of the warp's duty, so that on an H200 all warps are busy
 /// for the same time.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Panel>& panels) {
-  const auto share_of = [&](std::size_t w) {
-    return S::streams || S::specialised ? 1 : S::shares[static_cast<std::size_t>(draft.role(w))];
+void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<W0Panel>& panels) {
+  const auto portion_of = [&](std::size_t w) {
+    return S::streams || S::specialised ? 1 : S::portions[static_cast<std::size_t>(draft.duty(w))];
   };
   const auto load = [&](std::size_t w) {
-    return static_cast<double>(draft.blocks[w].size()) / share_of(w);
+    return static_cast<double>(draft.blocks[w].size()) / portion_of(w);
   };
   for (auto& due : draft.due) due.assign(period, 0);
   auto limits = block_limits(draft, panels);
@@ -36,7 +36,7 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Panel>&
     const auto before = [&](std::size_t a, std::size_t b) {
       return std::pair(draft.due[a][phase], load(a)) < std::pair(draft.due[b][phase], load(b));
     };
-    for (const Panel& panel : panels) {
+    for (const W0Panel& panel : panels) {
       if (panel.phase != phase) continue;
       for (std::size_t b = 0; b < panel.blocks; ++b) {
         std::size_t to = S::multipliers;
@@ -58,11 +58,11 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<Panel>&
 /// number for which all blocks find room.
 template <class Precision, int Hidden, Home home>
 auto Plan<Precision, Hidden, home>::block_limits(const Draft& draft,
-                                                 const std::vector<Panel>& panels) const
+                                                 const std::vector<W0Panel>& panels) const
     -> BlockLimits {
   std::vector<std::size_t> size(draft.units.size());
   std::size_t all = 0;
-  for (const Panel& panel : panels) {
+  for (const W0Panel& panel : panels) {
     size[panel.unit] += panel.blocks;
     all += panel.blocks;
   }
@@ -104,7 +104,7 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     auto& list = draft.blocks[w];
-    std::vector<std::pair<std::size_t, ChipBlock>> ordered;  // key: 2 * unit + (0 or 1)
+    std::vector<std::pair<std::size_t, W0Block>> ordered;  // key: 2 * unit + (0 or 1)
     for (std::size_t k = 0; k < list.size(); ++k) {
       const std::size_t second = S::specialised ? (k + w) % 2 : 0;
       ordered.emplace_back(2 * static_cast<std::size_t>(unit_in(list[k].what)) + second, list[k]);
@@ -114,22 +114,22 @@ void Plan<Precision, Hidden, home>::number_blocks(Draft& draft) {
     std::transform(ordered.begin(), ordered.end(), list.begin(),
                    [](const auto& block) { return block.second; });
     count_runs(list);
-    for (ChipBlock& block : list) {
+    for (W0Block& block : list) {
       block_number_[block.block] = numbered_;
       block.block = narrow(numbered_++);
     }
   }
 }
 
-/// The description of block b of a panel, before it has a place in shared memory. ChipBlock::block
-/// is the block's index among those of all units, which number_blocks() replaces by its number.
+/// The description of block b of a panel, before it has a place in shared memory. W0Block::block is
+/// the block's index among those of all units, which number_blocks() replaces by its number.
 template <class Precision, int Hidden, Home home>
-ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Panel& panel,
-                                                  std::size_t b) const {
+W0Block Plan<Precision, Hidden, home>::block_of(const ProgramUnit& unit, const W0Panel& panel,
+                                                std::size_t b) const {
   const std::size_t column = panel.column + b * columns;
   const std::size_t side = column / unit.padded;
   const std::uint32_t even = unit.x + narrow(column);
-  ChipBlock block{};
+  W0Block block{};
   block.x = side < 2 ? both_steps(even, unit.padded, side == 1) : even | even << 16;
   block.what = narrow(panel.unit | panel.phase << 8);
   block.block = narrow(panel.first_block_index + b);
@@ -155,7 +155,7 @@ ChipBlock Plan<Precision, Hidden, home>::block_of(const ChipUnit& unit, const Pa
 /// Where in a row of the past the input of column k of a panel is: a source's value, a pixel, the 1
 /// of the bias, or a 0 for padding.
 template <class Precision, int Hidden, Home home>
-InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, const Panel& panel,
+InputPlace Plan<Precision, Hidden, home>::input_place(const ProgramUnit& unit, const W0Panel& panel,
                                                       std::size_t k) const {
   if (panel.column < 2 * unit.padded) {
     if (k >= unit.base) return {zero, k - unit.base};
@@ -177,32 +177,32 @@ InputPlace Plan<Precision, Hidden, home>::input_place(const ChipUnit& unit, cons
 /// Deals the blocks of W1 in consecutive runs: to all multipliers, or, with fp32 weights on the
 /// chip, to the warps that neither finish a unit nor read a patch. Then gives each block a phase.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
+void Plan<Precision, Hidden, home>::deal_w1(Draft& draft) const {
   std::vector<std::size_t> to;
   for (std::size_t w = 0; w < S::multipliers; ++w) {
-    const Role is = draft.role(w);
-    if (S::streams || S::specialised || is == Role::writes || is == Role::others) to.push_back(w);
+    const Duty is = draft.duty(w);
+    if (S::streams || S::specialised || is == Duty::writes || is == Duty::others) to.push_back(w);
   }
   if (to.empty()) return;
   const std::size_t count = draft.targets.size();
   std::size_t next = 0;
   for (std::size_t u = 0; u < draft.units.size(); ++u) {
-    const ChipUnit& unit = draft.units[u];
+    const ProgramUnit& unit = draft.units[u];
     for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-      draft.wide[to[next * to.size() / count]].push_back(
+      draft.w1[to[next * to.size() / count]].push_back(
           {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
     }
   }
   // Without phases of its own W1 shares those of W0.
-  draft.wide_due = draft.due;
+  draft.w1_due = draft.due;
   if constexpr (S::two_plans) {
-    for (auto& due : draft.wide_due) due.assign(wide_period, 0);
+    for (auto& due : draft.w1_due) due.assign(w1_period, 0);
   }
   for (std::size_t w = 0; w < S::multipliers; ++w) {
-    for (ChipWideBlock& block : draft.wide[w]) {
+    for (W1Block& block : draft.w1[w]) {
       block.what |= narrow(least_loaded_phase(draft, w) << 8);
     }
-    count_runs(draft.wide[w]);
+    count_runs(draft.w1[w]);
   }
 }
 
@@ -210,15 +210,15 @@ void Plan<Precision, Hidden, home>::deal_wide(Draft& draft) const {
 /// together fold least; or, where W1 has phases of its own, the first one: a step takes as long as
 /// the warp that folds most, so all warps fold one block more in the same steps. With warp roles on
 /// the chip folders fold for all, so only what all warps fold counts. The block that gets the phase
-/// is counted in `draft.wide_due`.
+/// is counted in `draft.w1_due`.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::least_loaded_phase(Draft& draft, std::size_t w) {
-  auto& mine = draft.wide_due[w];
+  auto& mine = draft.w1_due[w];
   const auto own = [&](std::size_t phase) { return S::specialised ? 0 : mine[phase]; };
   const auto of_all = [&](std::size_t phase) {
     unsigned sum = 0;
     if constexpr (!S::two_plans) {
-      for (const auto& due : draft.wide_due) sum += due[phase];
+      for (const auto& due : draft.w1_due) sum += due[phase];
     }
     return sum;
   };

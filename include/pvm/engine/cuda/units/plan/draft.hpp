@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A multiprocessor's program while it is being planned, and the small types that planning uses.
+/// A thread block's program while it is being planned, and the small types that planning uses.
 
 #include <array>
 #include <cstddef>
@@ -35,14 +35,14 @@ struct ContextPanel {
   std::size_t first, count, column, width;
 };
 
-/// Sources whose columns fold in the same step: `count` of the multiprocessor's slots from `first`
+/// Sources whose columns fold in the same step: `count` of the thread block's sources from `first`
 /// on, and their phase.
-struct SourcePanel {
+struct PanelSources {
   std::uint32_t first, count, phase;
 };
 
 /// A panel of W0 (A, B or a context panel of a unit), which folds in one step of every `period`.
-struct Panel {
+struct W0Panel {
   std::size_t unit;  ///< index among the multiprocessor's units
   /// Its first block of W0 among those of all units, unit by unit; how many blocks it has; and its
   /// first column among those of its unit's W0.
@@ -65,36 +65,36 @@ struct DueBlock {
 /// What a warp does beside products where fp32 weights stay on the chip (resident.cuh): it finishes
 /// a unit, or writes the factors of a unit's folds and reads its patch if it sees one (`reads`), or
 /// only writes factors, or none of these. Warps that finish or read have no blocks of W1.
-enum class Role { finishes, reads, writes, others };
+enum class Duty { finishes, reads, writes, others };
 
 /// The program's header and its lists. Until make_absolute(), places in x, in patches' histories
 /// and in the list of products are relative to the starts of these.
 template <class S>
 struct ProgramDraft {
-  ChipProgram p{};
-  std::vector<ChipUnit> units;
-  std::vector<ChipSlot> slots;
-  std::array<std::vector<ChipBlock>, S::multipliers> blocks;    ///< [warp]: blocks of W0
-  std::array<std::vector<ChipWideBlock>, S::multipliers> wide;  ///< [warp]: blocks of W1
+  Program p{};
+  std::vector<ProgramUnit> units;
+  std::vector<Source> sources;
+  std::array<std::vector<W0Block>, S::multipliers> blocks;  ///< [warp]: blocks of W0
+  std::array<std::vector<W1Block>, S::multipliers> w1;      ///< [warp]: blocks of W1
   /// [warp][phase]: how many of its blocks of W0, and of W1, fold then, for balancing.
-  std::array<std::vector<unsigned>, S::multipliers> due, wide_due;
-  std::vector<ChipTarget> targets;
-  /// See the fields of ChipProgram with these names.
+  std::array<std::vector<unsigned>, S::multipliers> due, w1_due;
+  std::vector<Target> targets;
+  /// See the fields of Program with these names.
   std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;
   std::vector<std::uint32_t> reload;
   std::uint32_t x = 0, out = 0;  ///< words of inputs and of outputs so far, in whole blocks
   std::uint32_t patches = 0;     ///< units with patches so far
 
   [[nodiscard]] std::size_t block_count() const { return count(blocks); }
-  [[nodiscard]] std::size_t wide_count() const { return count(wide); }
+  [[nodiscard]] std::size_t w1_count() const { return count(w1); }
 
-  /// The role of warp w: first come the warps that finish, then those that read, then the rest.
-  [[nodiscard]] Role role(std::size_t w) const {
+  /// The duty of warp w: first come the warps that finish, then those that read, then the rest.
+  [[nodiscard]] Duty duty(std::size_t w) const {
     const std::size_t finishing = units.size();
-    if (w < finishing) return Role::finishes;
+    if (w < finishing) return Duty::finishes;
     const bool enough = finishing + patches < S::warps;
-    if (enough && w < finishing + patches) return Role::reads;
-    return w < 2 * finishing ? Role::writes : Role::others;
+    if (enough && w < finishing + patches) return Duty::reads;
+    return w < 2 * finishing ? Duty::writes : Duty::others;
   }
 
  private:

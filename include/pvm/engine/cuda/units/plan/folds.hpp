@@ -18,12 +18,12 @@
 
 namespace pvm::inline v0::detail::units {
 
-/// The panels of the multiprocessor's units, without phases: unit by unit, A, B, then those of the
+/// The panels of the thread block's units, without phases: unit by unit, A, B, then those of the
 /// context. add_unit() counts on this order.
 template <class Precision, int Hidden, Home home>
-std::vector<Panel> Plan<Precision, Hidden, home>::panels_of(
+std::vector<W0Panel> Plan<Precision, Hidden, home>::panels_of(
     const std::vector<std::size_t>& units) const {
-  std::vector<Panel> all;
+  std::vector<W0Panel> all;
   for (std::size_t i = 0; i < units.size(); ++i) {
     const std::size_t u = units[i];
     const std::size_t side = padded(u) / columns;
@@ -40,7 +40,7 @@ std::vector<Panel> Plan<Precision, Hidden, home>::panels_of(
 /// Gives each panel a phase: the largest panel first, each to the phase that has the fewest blocks
 /// so far.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::give_phases(std::vector<Panel>& panels) const {
+void Plan<Precision, Hidden, home>::give_phases(std::vector<W0Panel>& panels) const {
   std::vector<std::size_t> load(period);
   std::vector<std::size_t> order(panels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -80,14 +80,14 @@ void Plan<Precision, Hidden, home>::list_folding_by_warp(Draft& draft) const {
 
 /// With warp roles: deals the blocks of a phase to the folders in turn. For each folder and phase
 /// there are three groups: held blocks of W0, which fold early, while multipliers use them, at most
-/// `early_folds` for each folder; the other blocks of W0; blocks of W1 (`wide_fold`). Entries are
-/// indices among all blocks of W0, or of W1, of the multiprocessor.
+/// `early_folds` for each folder; the other blocks of W0; blocks of W1 (`of_w1`). Entries are
+/// indices among all blocks of W0, or of W1, of the thread block.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::list_folding_by_folder(Draft& draft) const {
   const std::vector<DueBlock> due = due_blocks(draft);
-  std::vector<DueBlock> wide_due;
-  for (const auto& list : draft.wide) {
-    for (const ChipWideBlock& block : list) wide_due.push_back({phase_of(block), false});
+  std::vector<DueBlock> w1_due;
+  for (const auto& list : draft.w1) {
+    for (const W1Block& block : list) w1_due.push_back({phase_of(block), false});
   }
   for (std::size_t f = 0; f < S::folders; ++f) {
     for (std::size_t phase = 0; phase < period; ++phase) {
@@ -103,7 +103,7 @@ void Plan<Precision, Hidden, home>::list_folding_by_folder(Draft& draft) const {
       };
       deal_to(due, true, 0);
       deal_to(due, false, 0);
-      deal_to(wide_due, false, wide_fold);
+      deal_to(w1_due, false, of_w1);
     }
   }
   draft.folding_start.push_back(narrow(draft.folding.size()));

@@ -4,7 +4,7 @@
 
 /// Allocates shared memory, and decides which blocks of weights are held in registers, lie in
 /// shared memory, or are streamed from device memory. The layout, from the start:
-///   common areas (ChipAreas) | scratch of the warps that fold | units' areas, on the chip |
+///   common areas (Areas) | scratch of the warps that fold | units' areas, on the chip |
 ///   program and its lists | x, d1, patches' histories, y, remainder rows, W1's lists |
 ///   tiles of W1 | units' histories, where all is streamed | tiles of W0
 
@@ -18,19 +18,19 @@
 
 namespace pvm::inline v0::detail::units {
 
-/// Allocates what all multiprocessors have at the same places, up to the units' areas.
+/// Allocates what all thread blocks have at the same places, up to the units' areas.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_areas() {
   std::size_t n = 0;
-  for (const auto& units : share_) n = std::max(n, units.size());
+  for (const auto& units : portions_) n = std::max(n, units.size());
   if (n > S::most_units) problem_ = "it has too many units";
-  SharedAllocator allocate{ChipAreas::offsets};
+  SharedAllocator allocate{Areas::offsets};
   (void)allocate(base(0));
   areas.scratch = allocate((S::specialised ? S::folders : S::multipliers) * S::scratch_words);
   areas.units = allocate.at;
 }
 
-/// Allocates a multiprocessor's shared memory behind the common areas: the program, everything but
+/// Allocates a thread block's shared memory behind the common areas: the program, everything but
 /// W0, then as much of W0 as there is room for.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_words_there) {
@@ -38,7 +38,7 @@ void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_w
                            (S::streams ? 0 : narrow(draft.units.size()) * S::unit_words)};
   place_lists(draft, allocate);
   place_areas(draft, allocate);
-  place_wide(draft, shared_words_there, allocate);
+  place_w1(draft, shared_words_there, allocate);
   if (allocate.at > shared_words_there) problem_ = "its units do not fit a multiprocessor";
   place_histories(draft, shared_words_there, allocate);
   make_absolute(draft);
@@ -49,19 +49,19 @@ void Plan<Precision, Hidden, home>::place_all(Draft& draft, std::size_t shared_w
 /// Allocates the program with its lists.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& allocate) const {
-  ChipProgram& p = draft.p;
+  Program& p = draft.p;
   p.start = allocate.at;
-  const std::size_t count = draft.block_count(), wide_count = draft.wide_count();
-  (void)allocate(sizeof(ChipProgram) / 4);
-  p.units = allocate(draft.units.size() * sizeof(ChipUnit) / 4);
-  p.slots = allocate(draft.slots.size() * sizeof(ChipSlot) / 4);
+  const std::size_t count = draft.block_count(), w1_count = draft.w1_count();
+  (void)allocate(sizeof(Program) / 4);
+  p.units = allocate(draft.units.size() * sizeof(ProgramUnit) / 4);
+  p.sources = allocate(draft.sources.size() * sizeof(Source) / 4);
   if constexpr (!S::pipelined) {
     // The kernel reads two beyond the last.
-    p.blocks = allocate((count + 2) * sizeof(ChipBlock) / 4);
+    p.blocks = allocate((count + 2) * sizeof(W0Block) / 4);
   }
-  p.wide_blocks = allocate(wide_count * sizeof(ChipWideBlock) / 4);
+  p.w1_blocks = allocate(w1_count * sizeof(W1Block) / 4);
   p.products = allocate(draft.products.size());
-  p.targets = allocate(draft.targets.size() * sizeof(ChipTarget) / 4);
+  p.targets = allocate(draft.targets.size() * sizeof(Target) / 4);
   // The kernel reads some entries beyond the last.
   constexpr std::size_t beyond = S::pipelined ? S::prefetched_blocks + 2 : 2;
   p.input_count = S::pipelined || S::specialised ? narrow(count + beyond) : 0;
@@ -72,16 +72,16 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
   }
   if constexpr (!S::streams) {
     // An upper bound: which blocks are streamed, and not listed, is known only at the end.
-    p.folding = allocate(count + (S::specialised ? wide_count : 0));
+    p.folding = allocate(count + (S::specialised ? w1_count : 0));
     p.folding_start =
         allocate(S::specialised ? 3 * S::folders * period + 1 : S::multipliers * (period + 1));
     p.first_in_pass = allocate(S::fp32_weights ? S::multipliers * period : 0);
     p.reload = allocate(S::specialised ? S::multipliers * period : 0);
     std::size_t run_count = 0;
     for (const auto& list : draft.blocks) {
-      for (const ChipBlock& block : list) run_count += left_in(block.what) == 1 ? 1 : 0;
+      for (const W0Block& block : list) run_count += left_in(block.what) == 1 ? 1 : 0;
     }
-    p.runs = allocate(S::specialised ? run_count * sizeof(ChipRun) / 4 : 0);
+    p.runs = allocate(S::specialised ? run_count * sizeof(UnitRun) / 4 : 0);
   }
   p.words = allocate.at - p.start;
   // These stay in device memory, behind the words that are copied to shared memory.
@@ -91,14 +91,14 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
 /// Allocates what a step works with, except for tiles of weights.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_areas(Draft& draft, SharedAllocator& allocate) {
-  ChipProgram& p = draft.p;
+  Program& p = draft.p;
   p.x = allocate(draft.x);
   p.x_words = draft.x;
   p.d1 = allocate(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
   p.seen = allocate(draft.patches * S::past_rows * patch_row);
   if constexpr (S::streams && !S::lists_in_slots) {
     p.lists = narrow(list_words);
-    list_words += draft.wide_count() * S::list_words;
+    list_words += draft.w1_count() * S::list_words;
   }
   if constexpr (!S::streams) {
     p.y = allocate(2 * draft.out);
@@ -107,7 +107,7 @@ void Plan<Precision, Hidden, home>::place_areas(Draft& draft, SharedAllocator& a
       p.remainder_first[w] = remainder;
       remainder += narrow(draft.blocks[w].size() * S::remainder_words);
     }
-    p.lists = allocate(draft.wide_count() * S::list_words);
+    p.lists = allocate(draft.w1_count() * S::list_words);
   }
 }
 
@@ -121,7 +121,7 @@ void Plan<Precision, Hidden, home>::place_histories(Draft& draft, std::size_t sh
     constexpr std::size_t warps = S::pipelined ? S::finishers : S::warps;
     const std::size_t count = draft.units.size();
     const auto shares_a_warp = [&](std::size_t u) { return u >= warps || u + warps < count; };
-    const auto put = [&](std::uint32_t ChipUnit::*where, std::size_t words) {
+    const auto put = [&](std::uint32_t ProgramUnit::*where, std::size_t words) {
       for (const bool sharing : {true, false}) {
         for (std::size_t u = 0; u < count; ++u) {
           if (shares_a_warp(u) != sharing || allocate.at + words > shared_words_there) continue;
@@ -129,8 +129,8 @@ void Plan<Precision, Hidden, home>::place_histories(Draft& draft, std::size_t sh
         }
       }
     };
-    put(&ChipUnit::history, S::history_words);
-    put(&ChipUnit::squeezed, S::squeezed_words);
+    put(&ProgramUnit::history, S::history_words);
+    put(&ProgramUnit::squeezed, S::squeezed_words);
   }
 }
 
@@ -139,36 +139,36 @@ void Plan<Precision, Hidden, home>::place_histories(Draft& draft, std::size_t sh
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::make_absolute(Draft& draft) {
   const std::uint32_t x = draft.p.x;
-  for (ChipUnit& unit : draft.units) {
+  for (ProgramUnit& unit : draft.units) {
     unit.x += x;
     unit.one += x;
     unit.seen += draft.p.seen;
     unit.products += draft.p.products;
   }
-  for (ChipSlot& slot : draft.slots) slot.to += x | x << 16;
+  for (Source& slot : draft.sources) slot.to += x | x << 16;
   for (auto& list : draft.blocks) {
-    for (ChipBlock& block : list) block.x += x | x << 16;
+    for (W0Block& block : list) block.x += x | x << 16;
   }
-  for (ChipTarget& target : draft.targets) {
+  for (Target& target : draft.targets) {
     target.x += x | x << 16;
     if (target.seen != no_pixel) target.seen += draft.p.seen;
   }
 }
 
-/// Allocates W1's tiles, before those of W0. The first `wide_always_streamed` blocks of each warp
-/// are streamed although there is room, and so are fp32 blocks for which there is no room. 16-bit
+/// Allocates W1's tiles, before those of W0. The first `w1_always_streamed` blocks of each warp are
+/// streamed although there is room, and so are fp32 blocks for which there is no room. 16-bit
 /// blocks have to be in shared memory if weights stay on the chip at all: place_all() reports it if
 /// they do not fit.
 template <class Precision, int Hidden, Home home>
-void Plan<Precision, Hidden, home>::place_wide(Draft& draft, std::size_t shared_words_there,
-                                               SharedAllocator& allocate) {
-  for (auto& list : draft.wide) {
+void Plan<Precision, Hidden, home>::place_w1(Draft& draft, std::size_t shared_words_there,
+                                             SharedAllocator& allocate) {
+  for (auto& list : draft.w1) {
     for (std::size_t k = 0; k < list.size(); ++k) {
       const bool room =
-          k + 1 > S::wide_always_streamed && allocate.at + S::block_words <= shared_words_there;
+          k + 1 > S::w1_always_streamed && allocate.at + S::block_words <= shared_words_there;
       const bool stays = !S::streams && (room || !S::fp32_weights);
       list[k].where = stays ? allocate(S::block_words) : in_memory;
-      if (!stays) ++wide_streamed;
+      if (!stays) ++w1_streamed;
     }
   }
 }

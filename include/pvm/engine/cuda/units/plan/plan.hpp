@@ -2,21 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The plan of an engine with whole units, made once on the host: which multiprocessor has which
+/// The plan of an engine with whole units, made once on the host: which thread block has which
 /// units, which warp has which blocks of weights, and where each block lies (registers, shared
-/// memory or device memory). "Multiprocessor" stands for a thread block; two of them share a
-/// streaming multiprocessor (SM) where all weights are streamed.
+/// memory or device memory). Two thread blocks share a streaming multiprocessor (SM) where all
+/// weights are streamed.
 ///
-/// A unit's weights are cut into blocks of 16 columns (sizes.hpp): W0 by its inputs, W1 ("wide",
-/// in identifiers) by its outputs. The inputs of a unit, its columns of W0, are padded to
+/// A unit's weights are cut into blocks of 16 columns (sizes.hpp): W0 by its inputs, W1 by its
+/// outputs. Names with `w1` are about W1; the same names without it are about W0, or about both.
+/// The inputs of a unit, its columns of W0, are padded to
 ///   [ A | B | context panel 0 | context panel 1 | ... and the bias ]
-/// with A, B and each panel in whole blocks. A Panel is any of these parts: a run of columns that
+/// with A, B and each panel in whole blocks. A W0Panel is any of these parts: a run of columns that
 /// folds together, in one step of every `period`; its phase says in which. A block of W1 folds in
-/// one step of every `wide_period`.
+/// one step of every `w1_period`.
 ///
-/// The result is a program for each multiprocessor (ChipProgram and its lists), which the kernel
-/// copies to shared memory. Words are 32-bit words throughout. This file has the order of the work
-/// (make_program); its parts are in plan_*.hpp, which are included at the end.
+/// The result is a program for each thread block (Program and its lists), which the kernel copies
+/// to shared memory. Words are 32-bit words throughout. This file has the order of the work
+/// (make_program); its parts are in the other files of this directory, which are included at the
+/// end.
 
 #include <algorithm>
 #include <array>
@@ -28,7 +30,7 @@
 #include <vector>
 
 #include <pvm/engine/cuda/units/plan/draft.hpp>
-#include <pvm/engine/cuda/units/plan/shares.hpp>
+#include <pvm/engine/cuda/units/plan/portions.hpp>
 #include <pvm/engine/cuda/units/plan/slot_dealer.hpp>
 #include <pvm/engine/cuda/units/sizes.hpp>
 #include <pvm/model/connectome.hpp>
@@ -41,7 +43,7 @@ namespace pvm::inline v0::detail::units {
 template <class Precision, int Hidden, Home home>
 DeferralPlans deferral() {
   using S = Sizes<Precision, Hidden, home>;
-  return {{S::period, S::terms}, {S::wide_period, S::wide_terms}};
+  return {{S::period, S::terms}, {S::w1_period, S::w1_terms}};
 }
 /// Whether the momentum of an update has died out by the time its gradient leaves the list: whether
 /// it has fallen to 2^-20 of the update for fp32 weights, or to 2^-8 for 16-bit weights. Such
@@ -49,13 +51,13 @@ DeferralPlans deferral() {
 template <class Precision, int Hidden>
 bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden>;
-  return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::wide_terms;
+  return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::w1_terms;
 }
 
 /// If blocks are in slots: the first pair of chunks (slot_dealer.hpp) of the slots of low halves of
 /// W0, of those of W1, of low halves of W1, and the end. Those of W0 are the first ones.
 struct SlotPairs {
-  std::size_t low_halves, wide, wide_low_halves, end;
+  std::size_t low_halves, w1, w1_low_halves, end;
 };
 /// The first lines of a block's slot and of the slot of its low halves.
 struct SlotLines {
@@ -63,7 +65,7 @@ struct SlotLines {
 };
 
 /// The plan, and the layout of everything in device memory that depends on it.
-template <class Precision, int Hidden, Home home = Home::chip>
+template <class Precision, int Hidden, Home home = Home::resident>
 class Plan {
   using S = Sizes<Precision, Hidden, home>;
 
@@ -76,17 +78,17 @@ class Plan {
     std::vector<double> costs(net.units.size());
     for (std::size_t u = 0; u < costs.size(); ++u) costs[u] = cost(u);
     const auto bins = static_cast<std::size_t>(S::thread_blocks_per_sm * multiprocessors);
-    // Finishers have units one by one: where all weights are streamed, no multiprocessor gets more
-    // than its share of them.
+    // Finishers have units one by one: where all weights are streamed, no thread block gets more
+    // than its portion of them.
     const std::size_t most = S::streams ? (costs.size() + bins - 1) / bins : costs.size();
-    share_ = share_out(costs, bins, most);
+    portions_ = deal_units(costs, bins, most);
     lay_out_areas();
     constexpr std::size_t reserved = 1024;  // bytes that the driver takes for each thread block
     const std::size_t there = (shared_bytes + reserved) / S::thread_blocks_per_sm - reserved;
-    for (std::size_t m = 0; m < share_.size() && problem_.empty(); ++m) {
-      make_program(share_[m], there / 4);
+    for (std::size_t m = 0; m < portions_.size() && problem_.empty(); ++m) {
+      make_program(portions_[m], there / 4);
     }
-    // Even if all slots of W0 were on one side, their lines have to fit a ChipInput.
+    // Even if all slots of W0 were on one side, their lines have to fit a W0Input.
     const std::size_t lines =
         blocks * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
     if (S::pipelined && lines >= input_lines) problem_ = "it has too many weights";
@@ -115,9 +117,9 @@ class Plan {
     return why.empty();
   }
 
-  ChipAreas areas{};
+  Areas areas{};
   /// The number of thread blocks that have units, and so of programs.
-  [[nodiscard]] int thread_blocks() const { return static_cast<int>(share_.size()); }
+  [[nodiscard]] int thread_blocks() const { return static_cast<int>(portions_.size()); }
 
   std::size_t shared_words = 0;  ///< of shared memory that a thread block needs, at most
   /// A row of the past, in words: its length, its first patch's record, and a patch's record's
@@ -129,34 +131,34 @@ class Plan {
   /// padding behind it), and where a record of zeros begins (other padding).
   std::size_t one = 0, zero = 0;
   std::size_t outputs = 0;                         ///< of all units, padding included
-  std::size_t blocks = 0, wide_blocks = 0;         ///< blocks of W0 and of W1
+  std::size_t blocks = 0, w1_blocks = 0;           ///< blocks of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they lie
-  std::size_t wide_streamed = 0;                   ///< blocks of W1 that are not on the chip
+  std::size_t w1_streamed = 0;                     ///< blocks of W1 that are not on the chip
   /// Words of W1's lists in device memory, where all is streamed and slots do not have them.
   std::size_t list_words = 0;
-  std::vector<std::size_t> program_blocks, program_wide_blocks;  ///< of each program
+  std::vector<std::size_t> program_blocks, program_w1_blocks;  ///< of each program
   /// All programs, one behind the other, and the word at which each one starts.
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< each unit's first output; a unit: [A | B], padded
 
-  /// Calls visit(index in device memory, index in reference order) for all weights. The former
-  /// counts weights, not words, from the start of ChipArguments::weights.
+  /// Calls visit(index in reference order, index in device memory) for all weights. The latter
+  /// counts weights, not words, from the start of Arguments::weights.
   template <class Visit>
-  void visit_weights(Visit visit) const;
+  void for_each_weight(Visit visit) const;
   /// The layout of the weights, in words. Four parts lie one behind the other: tiles of W0, tiles
   /// of W1, remainder rows of W0, remainder rows of W1. These are the starts of the last three;
   /// weight_words() is the length of all, in whole cache lines. (Low halves of 16-bit weights
   /// follow in the same layout.) If blocks are in slots in device memory, this is the layout on the
   /// host.
-  [[nodiscard]] std::size_t first_wide() const { return blocks * S::unpacked_words; }
+  [[nodiscard]] std::size_t first_w1() const { return blocks * S::unpacked_words; }
   [[nodiscard]] std::size_t first_remainder() const {
-    return first_wide() + wide_blocks * S::unpacked_words;
+    return first_w1() + w1_blocks * S::unpacked_words;
   }
-  [[nodiscard]] std::size_t first_wide_remainder() const {
+  [[nodiscard]] std::size_t first_w1_remainder() const {
     return first_remainder() + blocks * S::remainder_words;
   }
   [[nodiscard]] std::size_t weight_words() const {
-    return round_up(first_wide_remainder() + wide_blocks * S::wide_remainder_words, line_words);
+    return round_up(first_w1_remainder() + w1_blocks * S::w1_remainder_words, line_words);
   }
   /// If blocks are in slots: where each kind of slots begins.
   [[nodiscard]] SlotPairs slot_pairs(const Sides& sides) const;
@@ -169,7 +171,7 @@ class Plan {
 
  private:
   using Draft = ProgramDraft<S>;
-  static constexpr std::size_t period = S::period, wide_period = S::wide_period;
+  static constexpr std::size_t period = S::period, w1_period = S::w1_period;
   using BlockCounts = std::array<std::size_t, S::multipliers>;               // [warp]: blocks
   using BlockLimits = std::array<std::vector<std::size_t>, S::multipliers>;  // [warp][unit]: blocks
 
@@ -192,16 +194,16 @@ class Plan {
     return static_cast<std::uint32_t>(phase_in(block.what));
   }
 
-  /// Makes the program of a multiprocessor that has `units` and `shared_words_there` words of
-  /// shared memory, and appends it. Sets `problem_` if the units do not fit.
+  /// Makes the program of a thread block that has `units` and `shared_words_there` words of shared
+  /// memory, and appends it. Sets `problem_` if the units do not fit.
   void make_program(const std::vector<std::size_t>& units, std::size_t shared_words_there) {
-    std::vector<Panel> panels = panels_of(units);
+    std::vector<W0Panel> panels = panels_of(units);
     give_phases(panels);
     Draft draft;
     auto next_panel = panels.cbegin();
     for (const std::size_t u : units) add_unit(draft, u, next_panel);
     deal(draft, panels);
-    deal_wide(draft);
+    deal_w1(draft);
     place_all(draft, shared_words_there);
     if constexpr (S::specialised) {
       list_folding_by_folder(draft);
@@ -230,23 +232,25 @@ class Plan {
   [[nodiscard]] std::vector<ContextPanel> context_panels_of(std::size_t u) const;
   [[nodiscard]] std::size_t padded_column(std::size_t u, std::size_t k) const;
   [[nodiscard]] double cost(std::size_t u) const;
-  void add_unit(Draft& draft, std::size_t u, std::vector<Panel>::const_iterator& next_panel) const;
-  [[nodiscard]] ChipUnit new_unit(const Draft& draft, std::size_t u) const;
-  static void add_slots(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
-                        std::uint32_t other_side);
-  static void list_groups(Draft& draft, ChipUnit& unit, const std::vector<SourcePanel>& panels);
-  [[nodiscard]] ChipTarget target_of(const ChipUnit& unit, std::uint32_t o) const;
+  void add_unit(Draft& draft, std::size_t u,
+                std::vector<W0Panel>::const_iterator& next_panel) const;
+  [[nodiscard]] ProgramUnit new_unit(const Draft& draft, std::size_t u) const;
+  static void add_sources(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
+                          std::uint32_t other_side);
+  static void list_groups(Draft& draft, ProgramUnit& unit, const std::vector<PanelSources>& panels);
+  [[nodiscard]] Target target_of(const ProgramUnit& unit, std::uint32_t o) const;
 
   // plan/blocks.hpp: deals blocks to warps
-  void deal(Draft& draft, const std::vector<Panel>& panels);
+  void deal(Draft& draft, const std::vector<W0Panel>& panels);
   [[nodiscard]] BlockLimits block_limits(const Draft& draft,
-                                         const std::vector<Panel>& panels) const;
+                                         const std::vector<W0Panel>& panels) const;
   static bool fill_in_turn(std::vector<std::size_t> left, std::size_t most, BlockLimits& limits);
   void number_blocks(Draft& draft);
-  [[nodiscard]] ChipBlock block_of(const ChipUnit& unit, const Panel& panel, std::size_t b) const;
-  [[nodiscard]] InputPlace input_place(const ChipUnit& unit, const Panel& panel,
+  [[nodiscard]] W0Block block_of(const ProgramUnit& unit, const W0Panel& panel,
+                                 std::size_t b) const;
+  [[nodiscard]] InputPlace input_place(const ProgramUnit& unit, const W0Panel& panel,
                                        std::size_t k) const;
-  void deal_wide(Draft& draft) const;
+  void deal_w1(Draft& draft) const;
   [[nodiscard]] static std::size_t least_loaded_phase(Draft& draft, std::size_t w);
   template <class Block>
   static void count_runs(std::vector<Block>& list);
@@ -257,7 +261,7 @@ class Plan {
   void place_lists(Draft& draft, SharedAllocator& allocate) const;
   void place_areas(Draft& draft, SharedAllocator& allocate);
   static void make_absolute(Draft& draft);
-  void place_wide(Draft& draft, std::size_t shared_words_there, SharedAllocator& allocate);
+  void place_w1(Draft& draft, std::size_t shared_words_there, SharedAllocator& allocate);
   void place_histories(Draft& draft, std::size_t shared_words_there,
                        SharedAllocator& allocate) const;
   void place_blocks(Draft& draft, std::size_t shared_words_there, SharedAllocator& allocate);
@@ -265,8 +269,8 @@ class Plan {
                           SharedAllocator& allocate);
 
   // plan/folds.hpp: decides when each block folds
-  [[nodiscard]] std::vector<Panel> panels_of(const std::vector<std::size_t>& units) const;
-  void give_phases(std::vector<Panel>& panels) const;
+  [[nodiscard]] std::vector<W0Panel> panels_of(const std::vector<std::size_t>& units) const;
+  void give_phases(std::vector<W0Panel>& panels) const;
   void list_folding_by_warp(Draft& draft) const;
   void list_folding_by_folder(Draft& draft) const;
   [[nodiscard]] static std::vector<DueBlock> due_blocks(const Draft& draft);
@@ -279,23 +283,22 @@ class Plan {
   template <class Lists>
   static typename Lists::value_type join(const Lists& lists,
                                          std::uint32_t (&start)[most_warps + 1]);
-  std::vector<std::uint32_t> sort_by_phase(const ChipProgram& p, std::vector<ChipBlock>& all) const;
-  static std::vector<std::uint32_t> first_inputs(const ChipProgram& p,
-                                                 const std::vector<ChipBlock>& all);
-  static std::vector<ChipInput> inputs_of(const std::vector<ChipBlock>& all);
-  [[nodiscard]] std::vector<ChipRun> runs(Draft& draft) const;
-  [[nodiscard]] ChipRun run(const Draft& draft, std::size_t w, std::size_t first,
+  std::vector<std::uint32_t> sort_by_phase(const Program& p, std::vector<W0Block>& all) const;
+  static std::vector<std::uint32_t> first_inputs(const Program& p, const std::vector<W0Block>& all);
+  static std::vector<W0Input> inputs_of(const std::vector<W0Block>& all);
+  [[nodiscard]] std::vector<UnitRun> runs(Draft& draft) const;
+  [[nodiscard]] UnitRun run(const Draft& draft, std::size_t w, std::size_t first,
                             std::size_t end) const;
 
   Connectome net_;
   std::string problem_;  // why there is no plan; empty: there is one
   std::vector<std::vector<ContextPanel>> context_panels_;  // [unit]
   // Blocks of W0 are counted in two orders: an index counts them unit by unit, a number counts them
-  // warp by warp, which is the order of device memory (ChipBlock::block).
+  // warp by warp, which is the order of device memory (W0Block::block).
   std::vector<std::size_t> first_block_index_;  // [unit]
   std::vector<std::size_t> block_number_;       // [block index]
   std::size_t numbered_ = 0;                    // blocks that have a number so far
-  Shares share_;                                // [multiprocessor]: its units
+  Portions portions_;                           // [thread block]: its units
 };
 
 }  // namespace pvm::inline v0::detail::units

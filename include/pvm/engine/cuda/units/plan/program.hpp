@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Writes a multiprocessor's program (ChipProgram, then its lists) when all lists are complete.
+/// Writes a thread block's program (Program, then its lists) when all lists are complete.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,24 +16,24 @@
 
 namespace pvm::inline v0::detail::units {
 
-/// Appends the program to those of the multiprocessors before. In a pipelined step the blocks of W0
+/// Appends the program to those of the thread blocks before. In a pipelined step the blocks of W0
 /// lie behind the `words` words that the kernel copies to shared memory, sorted by phase.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::append(Draft& draft) {
-  ChipProgram& p = draft.p;
+  Program& p = draft.p;
   p.unit_count = narrow(draft.units.size());
-  p.slot_count = narrow(draft.slots.size());
+  p.source_count = narrow(draft.sources.size());
   p.out_count = draft.out;
   auto blocks_of_all = join(draft.blocks, p.block_start);
-  const auto wide_of_all = join(draft.wide, p.wide_start);
-  const std::vector<ChipRun> runs_of_all = runs(draft);
+  const auto w1_of_all = join(draft.w1, p.w1_start);
+  const std::vector<UnitRun> runs_of_all = runs(draft);
   const std::size_t start = programs.size();
   program_start.push_back(narrow(start));
-  const std::size_t apart = S::pipelined ? (blocks_of_all.size() + 2) * sizeof(ChipBlock) / 4 : 0;
+  const std::size_t apart = S::pipelined ? (blocks_of_all.size() + 2) * sizeof(W0Block) / 4 : 0;
   programs.resize(start + p.words + apart);
   p.number = narrow(program_start.size() - 1);
   program_blocks.push_back(blocks_of_all.size());
-  program_wide_blocks.push_back(wide_of_all.size());
+  program_w1_blocks.push_back(w1_of_all.size());
   const auto put = [&](std::uint32_t at, const auto& values) {
     if (values.empty()) return;
     std::memcpy(programs.data() + start + at - p.start, values.data(),
@@ -41,14 +41,14 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   };
   std::memcpy(programs.data() + start, &p, sizeof(p));
   put(p.units, draft.units);
-  put(p.slots, draft.slots);
+  put(p.sources, draft.sources);
   if constexpr (S::specialised) put(p.inputs, first_inputs(p, blocks_of_all));
   if constexpr (S::pipelined) {
     put(p.inputs, inputs_of(blocks_of_all));
     put(p.folding_start, sort_by_phase(p, blocks_of_all));
   }
   put(p.blocks, blocks_of_all);  // two more, which the kernel reads, stay zero
-  put(p.wide_blocks, wide_of_all);
+  put(p.w1_blocks, w1_of_all);
   put(p.products, draft.products);
   put(p.targets, draft.targets);
   put(p.folding, draft.folding);
@@ -62,27 +62,27 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
 /// and behind the last phase the end of the warp's: [multipliers][period + 1].
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
-    const ChipProgram& p, std::vector<ChipBlock>& all) const {
+    const Program& p, std::vector<W0Block>& all) const {
   std::vector<std::uint32_t> starts;
   for (std::size_t w = 0; w < S::multipliers; ++w) {
     const auto first = all.begin() + p.block_start[w], end = all.begin() + p.block_start[w + 1];
-    std::stable_sort(first, end, [&](const ChipBlock& one, const ChipBlock& other) {
+    std::stable_sort(first, end, [&](const W0Block& one, const W0Block& other) {
       return phase_of(one) < phase_of(other);
     });
     for (std::uint32_t phase = 0; phase <= period; ++phase) {
-      const auto at = std::find_if(
-          first, end, [&](const ChipBlock& block) { return phase_of(block) >= phase; });
+      const auto at =
+          std::find_if(first, end, [&](const W0Block& block) { return phase_of(block) >= phase; });
       starts.push_back(narrow(static_cast<std::size_t>(at - all.begin())));
     }
   }
   return starts;
 }
 
-/// With warp roles: the runs of all multipliers, a ChipRun for each unit that a warp has blocks of.
+/// With warp roles: the runs of all multipliers, a UnitRun for each unit that a warp has blocks of.
 /// Sets `run_start`.
 template <class Precision, int Hidden, Home home>
-std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
-  std::vector<ChipRun> all;
+std::vector<UnitRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
+  std::vector<UnitRun> all;
   for (std::size_t w = 0; S::specialised && w < S::multipliers; ++w) {
     draft.p.run_start[w] = narrow(all.size());
     const auto& list = draft.blocks[w];
@@ -98,7 +98,7 @@ std::vector<ChipRun> Plan<Precision, Hidden, home>::runs(Draft& draft) const {
 
 /// The run of blocks `first` to `end` (exclusive) of warp w, which belong to one unit.
 template <class Precision, int Hidden, Home home>
-ChipRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, std::size_t first,
+UnitRun Plan<Precision, Hidden, home>::run(const Draft& draft, std::size_t w, std::size_t first,
                                            std::size_t end) const {
   const auto& list = draft.blocks[w];
   const auto [first_held, first_shared] = held_of(draft, w);
@@ -139,7 +139,7 @@ typename Lists::value_type Plan<Precision, Hidden, home>::join(
 /// own.
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
-    const ChipProgram& p, const std::vector<ChipBlock>& all) {
+    const Program& p, const std::vector<W0Block>& all) {
   std::vector<std::uint32_t> inputs(2 * p.input_count, p.x);
   for (std::size_t k = 0; k < p.input_count && k < all.size(); ++k) {
     inputs[k] = all[k].x & 0xffffU;
@@ -148,12 +148,12 @@ std::vector<std::uint32_t> Plan<Precision, Hidden, home>::first_inputs(
   return inputs;
 }
 
-/// In a pipelined step: what the pass over W0 needs of each block. ChipInput::slot is the block's
+/// In a pipelined step: what the pass over W0 needs of each block. W0Input::slot is the block's
 /// number until place_in_slots() replaces it.
 template <class Precision, int Hidden, Home home>
-std::vector<ChipInput> Plan<Precision, Hidden, home>::inputs_of(const std::vector<ChipBlock>& all) {
-  std::vector<ChipInput> inputs;
-  for (const ChipBlock& block : all) {
+std::vector<W0Input> Plan<Precision, Hidden, home>::inputs_of(const std::vector<W0Block>& all) {
+  std::vector<W0Input> inputs;
+  for (const W0Block& block : all) {
     const auto unit = static_cast<std::uint32_t>(unit_in(block.what));
     inputs.push_back({block.x, block.block | unit << input_unit_shift |
                                    (left_in(block.what) == 1 ? last_of_unit : 0)});

@@ -37,9 +37,9 @@ SlotPairs Plan<Precision, Hidden, home>::slot_pairs(const Sides& sides) const {
   };
   SlotPairs first{};
   first.low_halves = pairs(program_blocks, S::block_slot);
-  first.wide = first.low_halves + low_pairs(program_blocks);
-  first.wide_low_halves = first.wide + pairs(program_wide_blocks, S::wide_slot);
-  first.end = first.wide_low_halves + low_pairs(program_wide_blocks);
+  first.w1 = first.low_halves + low_pairs(program_blocks);
+  first.w1_low_halves = first.w1 + pairs(program_w1_blocks, S::w1_slot);
+  first.end = first.w1_low_halves + low_pairs(program_w1_blocks);
   return first;
 }
 
@@ -47,11 +47,11 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
   const SlotPairs first = slot_pairs(sides);
   SlotDealer dealer(sides, 0, S::block_slot), low(sides, first.low_halves, S::low_slot),
-      wide(sides, first.wide, S::wide_slot), wide_low(sides, first.wide_low_halves, S::low_slot);
-  slots.assign(blocks + wide_blocks, {});
+      w1(sides, first.w1, S::w1_slot), w1_low(sides, first.w1_low_halves, S::low_slot);
+  slots.assign(blocks + w1_blocks, {});
   std::size_t number = 0;  // blocks are numbered in the order of the passes over W0
   for (const std::uint32_t start : program_start) {
-    ChipProgram p;
+    Program p;
     std::memcpy(&p, programs.data() + start, sizeof p);
     const auto words_at = [&](std::uint32_t at) {
       return programs.data() + start + (at - p.start);
@@ -60,7 +60,7 @@ void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
     for (std::size_t k = 0; k < count; ++k) {
       slots[number++] = {dealer.next(p.number), S::fp32_weights ? 0 : low.next(p.number)};
     }
-    change_each<ChipBlock>(words_at(p.blocks), count, [&](ChipBlock& block) {
+    change_each<W0Block>(words_at(p.blocks), count, [&](W0Block& block) {
       const SlotLines& lines = slots[block.block];
       if constexpr (S::streams) {
         block.where = lines.high;
@@ -70,24 +70,23 @@ void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
       }
     });
     if constexpr (S::pipelined) {
-      change_each<ChipInput>(words_at(p.inputs), count, [&](ChipInput& input) {
+      change_each<W0Input>(words_at(p.inputs), count, [&](W0Input& input) {
         const std::uint32_t block = input.slot & (input_lines - 1);
         input.slot += slots[block].high - block;
       });
     }
-    change_each<ChipWideBlock>(
-        words_at(p.wide_blocks), p.wide_start[S::warps], [&](ChipWideBlock& block) {
-          SlotLines& lines = slots[blocks + block.block];
-          lines = {wide.next(p.number), S::fp32_weights ? 0 : wide_low.next(p.number)};
-          if constexpr (S::streams) {
-            block.where = lines.high | ((lines.low & chunk_lines) != 0 ? low_is_odd : 0);
-          } else {
-            block.block = lines.high;
-          }
-          if constexpr (S::lists_in_slots) {
-            *words_at(p.list_slots + block.out / columns) = block.where;
-          }
-        });
+    change_each<W1Block>(words_at(p.w1_blocks), p.w1_start[S::warps], [&](W1Block& block) {
+      SlotLines& lines = slots[blocks + block.block];
+      lines = {w1.next(p.number), S::fp32_weights ? 0 : w1_low.next(p.number)};
+      if constexpr (S::streams) {
+        block.where = lines.high | ((lines.low & chunk_lines) != 0 ? low_is_odd : 0);
+      } else {
+        block.block = lines.high;
+      }
+      if constexpr (S::lists_in_slots) {
+        *words_at(p.list_slots + block.out / columns) = block.where;
+      }
+    });
   }
 }
 

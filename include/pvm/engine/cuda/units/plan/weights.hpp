@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The place of each weight in device memory. The four parts of the layout are at
-/// Plan::first_wide(). Within a block of 16 columns, tiles of 8 rows (hidden values) are stored in
-/// the order of the tensor core's mma operands, so that a lane loads its part of two tiles at once:
-/// lane 4 (row % 8) + (column % 8) / 2 has one row and two pairs of columns of each tile.
+/// The place of each weight in device memory. The four parts of the layout are at Plan::first_w1().
+/// Within a block of 16 columns, tiles of 8 rows (hidden values) are stored in the order of the
+/// tensor core's mma operands, so that a lane loads its part of two tiles at once: lane 4 (row % 8)
+/// + (column % 8) / 2 has one row and two pairs of columns of each tile.
 
 #include <cstddef>
 
@@ -17,7 +17,7 @@ namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
 template <class Visit>
-void Plan<Precision, Hidden, home>::visit_weights(Visit visit) const {
+void Plan<Precision, Hidden, home>::for_each_weight(Visit visit) const {
   for (std::size_t u = 0; u < net_.units.size(); ++u) {
     visit_hidden(u, visit);
     visit_output(u, visit);
@@ -34,10 +34,10 @@ void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) co
     const std::size_t column = padded_column(u, k);
     const std::size_t block = block_number_[first_block_index_[u] + column / columns];
     for (std::size_t i = 0; i < Hidden; ++i) {
-      visit(in_tiles(i) ? weights_in(block * S::unpacked_words) + element(i, column % columns)
+      visit(unit.w0 + i * inputs + k,
+            in_tiles(i) ? weights_in(block * S::unpacked_words) + element(i, column % columns)
                         : weights_in(first_remainder() + block * S::remainder_words) +
-                              remainder_element(i, column % columns),
-            unit.w0 + i * inputs + k);
+                              remainder_element(i, column % columns));
     }
   }
 }
@@ -53,11 +53,11 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
     const std::size_t column = o < p ? o : padded(u) + o - p;
     const std::size_t block = (output_start[u] + column) / columns;
     for (std::size_t i = 0; i <= Hidden; ++i) {
-      visit(in_tiles(i) ? weights_in(first_wide() + block * S::unpacked_words) +
-                              element(i, column % columns)
-                        : weights_in(first_wide_remainder() + block * S::wide_remainder_words) +
-                              remainder_element(i, column % columns),
-            unit.w1 + o * (Hidden + 1) + i);
+      visit(unit.w1 + o * (Hidden + 1) + i,
+            in_tiles(i)
+                ? weights_in(first_w1() + block * S::unpacked_words) + element(i, column % columns)
+                : weights_in(first_w1_remainder() + block * S::w1_remainder_words) +
+                      remainder_element(i, column % columns));
     }
   }
 }

@@ -10,16 +10,16 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/units/sizes.hpp>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(int from, int end,
-                                                                                int step) const {
-  const ChipNow& n = now();
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int from, int end,
+                                                                             int step) const {
+  const Now& n = now();
   const unsigned long long t = n.step;
   const bool scored = this->scored()[n.frame] != 0;
   const bool signs = a.sign_error != 0;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
   const ErrorRule rule{scored, signs, kind, then};
   const auto c = static_cast<std::uint32_t>(thread % columns);
   const int index = this->list_index(S::remainder_rows + 1 + n.d1_row, static_cast<int>(c));
-  const auto* targets = list<ChipTarget>(p.targets);
+  const auto* targets = list<Target>(p.targets);
   const float* y = outputs_of(t, 0, 0);
   // In `specialised`, d1(t) is stored over y(t-2), and y(t) will be stored over d1(t).
   std::uint32_t* d1_here =
@@ -47,14 +47,14 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
     for (int i = 0; i < at_once; ++i) {
       const auto o = static_cast<std::uint32_t>(first + i * step);
       if (i > 0 && static_cast<int>(o) >= end) continue;
-      const ChipTarget& target = targets[o / columns];
+      const Target& target = targets[o / columns];
       if (c < target.count) before[i] = y[S::streams ? target.out + c : o];
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       const auto o = static_cast<std::uint32_t>(first + i * step);
       if (i > 0 && static_cast<int>(o) >= end) continue;
-      const ChipTarget target = targets[o / columns];
+      const Target target = targets[o / columns];
       float d1 = 0;
       if (c < target.count) {
         const float wanted = Words::unpack(shared[(target.x >> parity & 0xffffU) + c]);
@@ -71,8 +71,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::errors(
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::output_error(
-    const ChipTarget& target, std::uint32_t c, float wanted, float y, const ErrorRule& rule,
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::output_error(
+    const Target& target, std::uint32_t c, float wanted, float y, const ErrorRule& rule,
     SquaredErrors& squares) const {
   float e = wanted - y;
   squares.loss += e * e;
@@ -87,7 +87,7 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::output
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_score(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_score(
     float loss, float prediction_error, float persistence_error) const {
   // Reduces three sums at once: after each exchange, half of the lanes go on with other sums than
   // the other half, until each group of eight lanes has one sum.
@@ -100,7 +100,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_sco
   for (int half = 4; half >= 1; half /= 2) sum += __shfl_xor_sync(every_lane, sum, half);
   // 0: loss, 1: prediction error, 2: persistence error; `score` has them in the order 1, 2, 0.
   const int which = lane() / 8;
-  double* score = reinterpret_cast<double*>(shared + ChipAreas::score) + warp() * 3;
+  double* score = reinterpret_cast<double*>(shared + Areas::score) + warp() * 3;
   if (lane() % 8 == 0 && which < 3) score[(which + 2) % 3] += static_cast<double>(sum);
 }
 

@@ -12,16 +12,16 @@
 
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/units/sizes.hpp>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_unit(int u) const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_unit(int u) const {
   const unsigned long long t = now().step;
-  const ChipUnit& my = unit(u);
+  const ProgramUnit& my = unit(u);
   std::uint32_t* record = past(t) + my.unit * S::record;
   std::uint32_t* words = area(u) + S::listed_part;
   float* row =
@@ -52,7 +52,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_products(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_products(
     int u, unsigned long long t, std::uint32_t* record) const {
   const float sum = unit_products(u);
   send_products(record, sum, t);
@@ -66,8 +66,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::hidden_sum(int u,
-                                                                                     int i) const {
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::hidden_sum(int u,
+                                                                                  int i) const {
   const float* part = float_area(u) + S::part0 + i;
   float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
 #pragma unroll
@@ -76,7 +76,7 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::hidden
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::keep_hidden(
+__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::keep_hidden(
     int u, int i, float sum, float* row, bool survives) const {
   const float h = activate(sum);
   const std::uint32_t word = Words::pack(squeeze(h));
@@ -90,7 +90,7 @@ __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::word_of_lanes(
+__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::word_of_lanes(
     const std::uint32_t (&of_lane)[words_per_lane], int i) {
   std::uint32_t word = 0;
 #pragma unroll
@@ -102,10 +102,9 @@ __device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::unit_products(
-    int u) const {
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_products(int u) const {
   const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
-  const int terms = lane() < table_row ? S::terms : S::wide_terms;
+  const int terms = lane() < table_row ? S::terms : S::w1_terms;
   const int age = min(lane() & (table_row - 1), terms - 1);
   const float* now_row = history_row(what, u, 0);
   const float* then = history_row(what, u, 3 + age);
@@ -117,8 +116,10 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::unit_p
 
 template <class Precision, int Hidden, Home home>
 template <class FourA, class FourB, class OneA, class OneB>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::inner_product(
-    FourA four_a, FourB four_b, OneA one_a, OneB one_b) {
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::inner_product(FourA four_a,
+                                                                                     FourB four_b,
+                                                                                     OneA one_a,
+                                                                                     OneB one_b) {
   float4 sum = {0, 0, 0, 0};
 #pragma unroll
   for (int i = 0; i < Hidden / 4 * 4; i += 4) {
@@ -135,7 +136,7 @@ __device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::inner_
 
 template <class Precision, int Hidden, Home home>
 template <class Word>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_words(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_words(
     std::uint32_t* to, int pieces, Word word, unsigned long long t) const {
   const int i = 3 * min(lane(), pieces - 1);
   const uint4 v = make_uint4(word(i), word(i + 1), word(i + 2), static_cast<std::uint32_t>(t + 1));
@@ -143,7 +144,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_wo
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_products(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_products(
     std::uint32_t* record, float product, unsigned long long t) const {
   send_words(
       record + 4 * S::value_pieces, S::product_pieces,

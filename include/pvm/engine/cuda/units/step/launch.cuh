@@ -4,8 +4,8 @@
 
 /// How a launch begins and ends, and how one step follows the other. A launch begins by loading
 /// from device memory what an earlier step of it would have left in shared memory: weights,
-/// outputs, patches and the units' past. The past lies in device memory as rings of rows, a row
-/// for each step; a launch stores the rows that are still needed when it ends. multiprocessor.cuh
+/// outputs, patches and the units' past. The past lies in device memory as rings of rows, a row for
+/// each step; a launch stores the rows that are still needed when it ends. thread_block.cuh
 /// documents the functions.
 
 #include <cuda_runtime.h>
@@ -16,18 +16,18 @@
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/run/cursor.hpp>
 #include <pvm/engine/cuda/units/sizes.hpp>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 #include <pvm/engine/cuda/units/step/view.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::begin_launch() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::begin_launch() const {
   const Cursor cursor = *a.cursor;
   begin(cursor.step);
   now(0).frame = 0;
-  ChipLaunch& l = launch();
+  Launch& l = launch();
   const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
   const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
   const std::size_t rows = staging * a.block_steps + cursor.frame;
@@ -44,8 +44,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::begin_l
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_launch() const {
-  const ChipLaunch& l = launch();
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_launch() const {
+  const Launch& l = launch();
   for (int i = thread; i < l.count; i += S::threads) {
     frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
     scored()[i] = l.scored[i];
@@ -59,13 +59,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_la
   }
   const int line = a.block_size * a.channels;
   for (int k = thread; k < a.patch; k += S::threads) {
-    shared[ChipAreas::offsets + k] =
+    shared[Areas::offsets + k] =
         static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_past() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_past() const {
   const unsigned long long t = now().step;
   start_areas();
   __syncthreads();
@@ -77,7 +77,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_areas() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::start_areas() const {
   for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
     shared[p.x + i] = 0;
   constexpr int parts = (S::multipliers + 1) * S::values + S::multipliers * S::part1_words;
@@ -86,13 +86,13 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_a
     float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
-    reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
+    reinterpret_cast<double*>(shared + Areas::score)[i] =
         a.score[static_cast<std::size_t>(this->program_number()) * S::warps * 3 + i];
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_histories(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histories(
     unsigned long long t) const {
   struct Values {
     float hidden, d0;
@@ -121,17 +121,17 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_hi
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_outputs() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_outputs() const {
   copy_each(
       static_cast<int>(2 * p.out_count), thread, S::threads,
       [&](int i) { return __ldcg(&all_output(i)); }, [&](int i, float v) { own_output(i) = v; });
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_patches(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_patches(
     unsigned long long t) const {
   for (int u = 0; u < unit_count(); ++u) {
-    const ChipUnit& my = unit(u);
+    const ProgramUnit& my = unit(u);
     if (thread == 0) shared[my.one] = Words::pack(1.0F);
     if (my.patch == not_a_patch) continue;
     if (thread == 0) area(u)[S::corner] = corner_of(my.patch);
@@ -151,11 +151,11 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_pa
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_remainders() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_remainders() const {
   copy_each(
       this->my_count() * S::remainder_words, lane(), 32,
       [&](int i) {
-        const ChipBlock& block = this->my_blocks()[i / S::remainder_words];
+        const W0Block& block = this->my_blocks()[i / S::remainder_words];
         return this->remainder_word(block, i % S::remainder_words);
       },
       [&](int i, std::uint32_t word) {
@@ -164,12 +164,12 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_re
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wide_weights() const {
-  const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_w1_weights() const {
+  const auto* blocks = list<W1Block>(p.w1_blocks);
 #pragma unroll 1
-  for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
-    const ChipWideBlock& block = blocks[k];
-    const ChipUnit& my = unit(unit_in(block.what));
+  for (std::uint32_t k = p.w1_start[warp()]; k < p.w1_start[warp() + 1]; ++k) {
+    const W1Block& block = blocks[k];
+    const ProgramUnit& my = unit(unit_in(block.what));
     const std::uint32_t out = my.all_out + block.out - my.out;
     const bool stays = !this->is_in_memory(block.where);
     Weights w{};  // these loads are in flight together with those of the list
@@ -178,24 +178,24 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wi
       const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
       return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
     });
-    if (stays) this->store_wide(block, w);
+    if (stays) this->store_w1(block, w);
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_results() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_results() const {
   for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {
     all_output(i) = own_output(i);
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
     a.score[static_cast<std::size_t>(this->program_number()) * S::warps * 3 + i] =
-        reinterpret_cast<double*>(shared + ChipAreas::score)[i];
+        reinterpret_cast<double*>(shared + Areas::score)[i];
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::end_launch() const {
-  const ChipLaunch& l = launch();
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::end_launch() const {
+  const Launch& l = launch();
   Cursor end = *a.cursor;
   end.step += static_cast<unsigned>(l.count);
   end.frame += static_cast<unsigned>(l.count);
@@ -207,40 +207,39 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::end_lau
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare(
-    ChipNow& next) const {
-  const ChipNow& n = now();
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(Now& next) const {
+  const Now& n = now();
   next.step = n.step + 1;
   next.frame = n.frame + 1;
   const auto after = [](int number, int count) { return number + 1 == count ? 0 : number + 1; };
   next.phase = after(n.phase, S::period);
   next.d1_row = after(n.d1_row, S::list_d1_rows);
   if constexpr (S::two_plans) {
-    next.wide_phase = after(n.wide_phase, S::wide_period);
+    next.w1_phase = after(n.w1_phase, S::w1_period);
     next.past_row = after(n.past_row, S::past_rows);
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare_step() const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare_step() const {
   prepare(now(turn ^ 1));
   add_one_relaxed(a.begun + now().step % rounds);
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ const unsigned int*
-Multiprocessor<Precision, Hidden, home>::slowest_counter(unsigned long long t) const {
+ThreadBlock<Precision, Hidden, home>::slowest_counter(unsigned long long t) const {
   return a.begun + (t + rounds - ahead) % rounds;
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ unsigned int Multiprocessor<Precision, Hidden, home>::load_slowest(
+__device__ __forceinline__ unsigned int ThreadBlock<Precision, Hidden, home>::load_slowest(
     unsigned long long t) const {
   return load_relaxed(slowest_counter(t));
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_slowest(
     unsigned long long t, unsigned int begun) const {
   if (t < ahead) return;
   const unsigned long long step = t - ahead;
@@ -249,7 +248,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_fo
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_slowest(
     unsigned long long t) const {
   wait_for_slowest(t, load_slowest(t));
 }

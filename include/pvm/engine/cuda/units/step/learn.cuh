@@ -11,28 +11,28 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/units/sizes.hpp>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
 template <class LoadNext>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_block(
-    WideWalk& on, const ChipWideBlock& block, const Weights& w, LoadNext load_next) const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::learn_block(
+    W1Pass& on, const W1Block& block, const Weights& w, LoadNext load_next) const {
   const int u = unit_in(block.what);
   const int phase = phase_in(block.what);
   if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
   const auto d1 = this->values(shared + p.d1 + block.out);
   typename Base::ColumnSums y;
-  this->multiply_wide(on.sum, y, w, d1, on.h);
+  this->multiply_w1(on.sum, y, w, d1, on.h);
   load_next();
   const std::uint32_t* list = list_of(block.out);
   const typename Base::ListSums list_sums = this->multiply_list(list, d1);
   this->multiply_listed_rows(y, list, this->list_factors_of(u, phase));
   this->write_outputs(y, outputs_of(now().step, block.out, block.block * columns),
                       [&](float v) { return activate(v); });
-  const float* coefficients = wide_coefficients_of(u, phase);
+  const float* coefficients = w1_coefficients_of(u, phase);
 #pragma unroll
   for (int i = 0; i < Base::list_rows_per_lane; ++i) {
     on.list_sums.v[i] += coefficients[table_index(this->list_row_of(i))] * list_sums.v[i];
@@ -42,17 +42,16 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::learn_b
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::hand_over(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::hand_over(
     int u, typename Base::Sums& sum, typename Base::ListSums& list_sums) const {
   float* to = float_area(u) + S::part1 + warp() * S::part1_words;
-  this->write_wide_sums(sum, list_sums, to);
+  this->write_w1_sums(sum, list_sums, to);
   sum = {};
   list_sums = {};
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_gradient(
-    int u) const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gradient(int u) const {
   const unsigned long long t = now().step;
   const float* part = float_area(u) + S::part1;
   const int mine = 2 * min(lane(), (Hidden - 1) / 2);  // this lane has values mine and mine + 1
@@ -68,10 +67,10 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
     z.x += v.x;
     z.y += v.y;
   }
-  const int d1_row = now().d1_row - 1 - min(lane(), S::wide_terms - 1);  // product of age lane()
+  const int d1_row = now().d1_row - 1 - min(lane(), S::w1_terms - 1);  // product of age lane()
   const float weight =
       __shfl_sync(every_lane, product, d1_row < 0 ? d1_row + S::list_d1_rows : d1_row);
-  const float2 of_past = weigh_rows(S::hidden, u, t - 3, S::wide_terms, weight);
+  const float2 of_past = weigh_rows(S::hidden, u, t - 3, S::w1_terms, weight);
   const int kind = derivative_kind();
   const float* before = history_row(S::hidden, u, 2);
   float* to = history_row(S::d0, u, 0);

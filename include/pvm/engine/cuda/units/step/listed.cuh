@@ -12,13 +12,13 @@
 
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/units/sizes.hpp>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_coefficients(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_coefficients(
     int u) const {
   const std::uint32_t table = table_numbers(u)[now().frame];
   if (table == area(u)[S::loaded_table]) return;
@@ -30,13 +30,12 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_co
     copy_table(from, S::terms, to + S::tables, nullptr);
     from += a.second_part;
   }
-  copy_table(from, S::wide_terms, to + S::wide_tables,
-             S::pipelined ? to + S::tables_after : nullptr);
+  copy_table(from, S::w1_terms, to + S::w1_tables, S::pipelined ? to + S::tables_after : nullptr);
   __syncwarp();
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::copy_table(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::copy_table(
     const float* from, int terms, float* to, float* after) const {
   const int square = terms * terms;
 #pragma unroll 1
@@ -55,9 +54,10 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::copy_ta
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_share(int u) const {
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_listed_part(
+    int u) const {
   const unsigned long long t = now().step;
-  const ChipUnit& my = unit(u);
+  const ProgramUnit& my = unit(u);
   const bool patch = my.patch != not_a_patch;
   const std::uint32_t* sent = past(t - 1 + ring);
   const auto tag = static_cast<std::uint32_t>(t);
@@ -90,30 +90,30 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_
       add_products(sum, piece[i], S::streams ? weigh[i].v : source_coefficients(u, at[i]));
     }
   }
-  if (my.primary > group_slots) {  // the first group does not have all primary sources
-    const Products others = primary_products(u, t - 1, group_slots);
+  if (my.primary > group_sources) {  // the first group does not have all primary sources
+    const Products others = primary_products(u, t - 1, group_sources);
 #pragma unroll
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
   }
   __syncwarp();
   float total = sum_over_sources(sum);
   add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
-  float2 share = weigh_rows(S::d0, u, t - 1, S::terms, total);
-  if (2 * lane() + 1 >= Hidden) share.y = 0;
+  float2 part = weigh_rows(S::d0, u, t - 1, S::terms, total);
+  if (2 * lane() + 1 >= Hidden) part.y = 0;
   if (2 * lane() < Hidden) {
-    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
+    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = part;
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ const float*
-Multiprocessor<Precision, Hidden, home>::source_coefficients(int u, std::uint32_t source) const {
+__device__ __forceinline__ const float* ThreadBlock<Precision, Hidden, home>::source_coefficients(
+    int u, std::uint32_t source) const {
   const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
   return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::poll_pieces(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::poll_pieces(
     uint4 (&piece)[pieces_at_once], const std::uint32_t (&at)[pieces_at_once],
     const std::uint32_t* sent, std::uint32_t tag) {
   bool all_there = true;
@@ -128,8 +128,8 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::poll_pi
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_own_products(
-    int u, const ChipUnit& my, bool patch, unsigned long long t, float products,
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_products(
+    int u, const ProgramUnit& my, bool patch, unsigned long long t, float products,
     float& total) const {
   if (lane() < table_row) {
     if (patch) {
@@ -147,7 +147,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_own
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_rows(
+__device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_rows(
     std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const {
   const int mine = min(lane(), (Hidden - 1) / 2);
   if (lane() >= terms) weight = 0;
@@ -156,7 +156,7 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_device_rows(
+__device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_device_rows(
     const float* rows, int mine, unsigned long long newest, float weight) const {
   float2 sum = {0, 0};
   constexpr int at_once = 8;
@@ -179,7 +179,7 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_shared_rows(
+__device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_shared_rows(
     std::uint32_t what, int u, int mine, unsigned long long newest, float weight) const {
   float2 sum = {0, 0};
   const auto add = [&](float of_row, const float* row) {
@@ -187,8 +187,8 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
     sum.x += of_row * v.x;
     sum.y += of_row * v.y;
   };
-  // S::listed_part is free here: `listed_share` writes it after this call, and `finish_unit` has
-  // read it before `finish_gradient` makes its call.
+  // S::listed_part is free here: `make_listed_part` writes it after this call, and `finish_unit`
+  // has read it before `finish_gradient` makes its call.
   float* weights = float_area(u) + S::listed_part;
   if (lane() < history) {
     const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));
@@ -209,26 +209,26 @@ __device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_list_factors(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list_factors(
     int u, float sum) const {
   const int e = lane() & (table_row - 1);
   const int age = e > S::remainder_rows ? age_of(e) : 0;
   const float product =
-      __shfl_sync(every_lane, sum, table_row + (age < S::wide_terms ? age : 0)) + 1.0F;
+      __shfl_sync(every_lane, sum, table_row + (age < S::w1_terms ? age : 0)) + 1.0F;
   float v = 1;  // the bias
   if (e < S::remainder_rows) v = history_row(S::hidden, u, 0)[S::tiles * 8 + e];
   if (e > S::remainder_rows) v = product;
   const int index = table_index(e);
-  const float* tables = float_area(u) + S::wide_tables + index;
+  const float* tables = float_area(u) + S::w1_tables + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
 #pragma unroll 1
-  for (int since = lane() / table_row; since < S::wide_period; since += 32 / table_row) {
+  for (int since = lane() / table_row; since < S::w1_period; since += 32 / table_row) {
     to[since * table_row] = Words::pack(tables[since * table_row] * v);
   }
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_last_list_factors(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last_list_factors(
     int u) const {
   const float* h = history_row(S::hidden, u, 1);
   for (int i = lane(); i < Hidden; i += 32) {
@@ -236,11 +236,11 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_l
   }
   const int e = lane() & (table_row - 1);
   // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
-  // oldest one (age wide_terms - 1) is left out: step t overwrites its list row with d1(t). All
+  // oldest one (age w1_terms - 1) is left out: step t overwrites its list row with d1(t). All
   // blocks have folded it, and what its momentum still lacked has died out (`dies_out` in
   // plan.hpp).
   const int age = e > S::remainder_rows ? age_of(e) - 1 : 0;
-  const bool listed = age >= 0 && age < S::wide_terms - 1;
+  const bool listed = age >= 0 && age < S::w1_terms - 1;
   float v = 1;  // the bias
   if (e < S::remainder_rows) v = h[S::tiles * 8 + e];
   if (e > S::remainder_rows) {
@@ -250,17 +250,17 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_l
   const float* tables = float_area(u) + S::tables_after + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
   // The tables are in device memory: all loads are in flight at once.
-  constexpr int each = 32 / table_row, at_once = (S::wide_period + each - 1) / each;
+  constexpr int each = 32 / table_row, at_once = (S::w1_period + each - 1) / each;
 #pragma unroll 1
-  for (int first = lane() / table_row; first < S::wide_period; first += at_once * each) {
+  for (int first = lane() / table_row; first < S::w1_period; first += at_once * each) {
     float coefficient[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      coefficient[i] = tables[min(first + i * each, S::wide_period - 1) * table_row];
+      coefficient[i] = tables[min(first + i * each, S::w1_period - 1) * table_row];
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      if (i > 0 && first + i * each >= S::wide_period) continue;
+      if (i > 0 && first + i * each >= S::w1_period) continue;
       to[(first + i * each) * table_row] = Words::pack(coefficient[i] * v);
     }
   }

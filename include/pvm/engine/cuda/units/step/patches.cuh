@@ -12,16 +12,18 @@
 
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/units/sizes.hpp>
-#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/thread_block.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Multiprocessor<Precision, Hidden, home>::load_pixels(
-    int u, int ahead_by, int first) const -> Pixels {
-  const ChipLaunch& l = launch();
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::load_pixels(int u,
+                                                                                  int ahead_by,
+                                                                                  int first) const
+    -> Pixels {
+  const Launch& l = launch();
   const int frame = now().frame + ahead_by;
   Pixels pixels{};
   if (frame >= l.count) return pixels;
@@ -34,16 +36,16 @@ __device__ __forceinline__ auto Multiprocessor<Precision, Hidden, home>::load_pi
   for (int i = 0; i < pixels_at_once; ++i) {
     const int k = first + 32 * i;
     if (k >= a.patch) continue;
-    const std::uint32_t at = shared[ChipAreas::offsets + k];
+    const std::uint32_t at = shared[Areas::offsets + k];
     pixels.v[i] = squeezed ? __float_as_uint(__ldcg(values + at)) : __ldcg(bytes + at);
   }
   return pixels;
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_pixels(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_pixels(
     int u, int ahead_by, int first, const Pixels& pixels) const {
-  const ChipUnit& my = unit(u);
+  const ProgramUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
   const bool squeezed = launch().squeezed != nullptr;
   std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
@@ -62,9 +64,9 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_p
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_patch(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_patch(
     int u, int ahead_by) const {
-  const ChipUnit& my = unit(u);
+  const ProgramUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
   __syncwarp();  // the lanes read pixels that other lanes have written
   const float* saw = seen(my, -ahead_by);
@@ -81,7 +83,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::read_patch(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::read_patch(
     int u, int ahead_by) const {
 #pragma unroll 1
   for (int first = lane(); first - lane() < a.patch; first += 32 * pixels_at_once) {
@@ -92,7 +94,7 @@ __device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::read_pa
 
 template <class Precision, int Hidden, Home home>
 template <class FourNow, class FourThen, class NowAt, class ThenAt>
-__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::patch_product(
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::patch_product(
     FourNow four_now, FourThen four_then, NowAt now_at, ThenAt then_at) const {
   const int half = lane() / table_row;
   const int in_fours = a.patch / 4 * 4;

@@ -16,8 +16,8 @@
 
 namespace pvm::inline v0::detail::units {
 
-struct ChipArguments {
-  ChipAreas areas;
+struct Arguments {
+  Areas areas;
   /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
   /// in pixels.
   int units, layers, patches, patch, block_size, channels, side;
@@ -42,10 +42,10 @@ struct ChipArguments {
   /// these are the high halves, and the low halves follow in the same order. If `in_slots`: chunks
   /// with the slots of all blocks (Sizes::SlotKind).
   std::uint32_t* weights;
-  unsigned long long wide, remainder, wide_remainder;  ///< words where the latter three parts start
-  unsigned long long low_halves;                       ///< word where the low halves start
+  unsigned long long w1, remainder, w1_remainder;  ///< words where the latter three parts start
+  unsigned long long low_halves;                   ///< word where the low halves start
   /// If all weights are streamed: how many words behind W1's chunks those with its low halves are.
-  unsigned long long wide_low_halves;
+  unsigned long long w1_low_halves;
   /// If all weights are streamed: W1's lists, unless slots have them, and the areas of units.
   std::uint32_t *lists, *unit_areas;
   /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.
@@ -57,7 +57,8 @@ struct ChipArguments {
   double* score;          ///< [thread blocks][warps][3], see `errors`
   Cursor* cursor;         ///< where the run stands
   unsigned int* barrier;  ///< number of thread blocks that have ended their launch
-  /// [rounds]: entry i counts, over all SMs, how often steps i, i + rounds and so on have begun.
+  /// [rounds]: entry i counts, over all thread blocks, how often steps i, i + rounds and so on have
+  /// begun.
   unsigned int* begun;
   const std::uint8_t* const* frames;  ///< [staging][block_steps]
   const float* squeezed;              ///< [staging][block_steps][...]
@@ -70,7 +71,7 @@ struct ChipArguments {
 inline constexpr unsigned int every_lane = 0xffffffffU;
 
 /// What a thread block knows of the launch, in shared memory.
-struct ChipLaunch {
+struct Launch {
   const std::uint32_t* index;         ///< numbers of the tables of its steps, [steps][layers]
   const float* coefficients;          ///< the tables
   const std::uint8_t* const* frames;  ///< pixels, by step
@@ -81,16 +82,16 @@ struct ChipLaunch {
 };
 /// What a thread block knows of a step. There are several of them, because warps do not begin a
 /// step at the same time.
-struct ChipNow {
+struct Now {
   unsigned long long step;
   int frame;  ///< number of the step in the launch
   int phase;  ///< step % period
   /// step % list_d1_rows: row S::remainder_rows + 1 + d1_row of W1's lists takes d1 of this step.
   int d1_row;
-  /// If `two_plans`: step % wide_period, and step % past_rows.
-  int wide_phase, past_row;
+  /// If `two_plans`: step % w1_period, and step % past_rows.
+  int w1_phase, past_row;
 };
-static_assert(sizeof(ChipNow) <= 8 * sizeof(float), "the plan keeps 8 words for each");
-static_assert(sizeof(ChipLaunch) <= 16 * sizeof(float), "the plan keeps 16 words for it");
+static_assert(sizeof(Now) <= 8 * sizeof(float), "the plan keeps 8 words for each");
+static_assert(sizeof(Launch) <= 16 * sizeof(float), "the plan keeps 16 words for it");
 
 }  // namespace pvm::inline v0::detail::units

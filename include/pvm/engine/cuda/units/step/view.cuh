@@ -35,17 +35,17 @@ __device__ __forceinline__ void copy_each(int count, int me, int threads, Load l
 }
 
 /// One thread's view. Every function is inlined. Parameters called `u` are local numbers of units
-/// (within the SM), `step` and `t` are step numbers of the run, `what` is the field of a ChipBlock
-/// or ChipWideBlock, or a row constant of Sizes.
+/// (within the thread block), `step` and `t` are step numbers of the run, `what` is the field of a
+/// W0Block or W1Block, or a row constant of Sizes.
 template <class Precision, int Hidden, Home home>
 struct View {
   using S = Sizes<Precision, Hidden, home>;
 
-  const ChipArguments& a;
-  const ChipProgram& p;
+  const Arguments& a;
+  const Program& p;
   std::uint32_t* shared;
   mutable int thread;  ///< number in the thread block
-  int turn;            ///< index of the current step's ChipNow
+  int turn;            ///< index of the current step's Now
 
   /// Reads the thread number anew, so that what is computed from it has a short live range. The
   /// compiler would otherwise keep such values in registers for the whole run, and registers are
@@ -75,20 +75,20 @@ struct View {
   __device__ __forceinline__ float* float_area(int u) const {
     return reinterpret_cast<float*>(area(u));
   }
-  /// Number `which` of the four ChipNow; without a number, that of the current step.
-  __device__ __forceinline__ ChipNow& now(int which) const {
-    return *reinterpret_cast<ChipNow*>(shared + ChipAreas::now + which * 8);
+  /// Number `which` of the four Now; without a number, that of the current step.
+  __device__ __forceinline__ Now& now(int which) const {
+    return *reinterpret_cast<Now*>(shared + Areas::now + which * 8);
   }
-  __device__ __forceinline__ const ChipNow& now() const { return now(turn); }
+  __device__ __forceinline__ const Now& now() const { return now(turn); }
   /// The step's phase for blocks of W1.
-  __device__ __forceinline__ int wide_phase() const {
-    return S::two_plans ? now().wide_phase : now().phase;
+  __device__ __forceinline__ int w1_phase() const {
+    return S::two_plans ? now().w1_phase : now().phase;
   }
-  __device__ __forceinline__ ChipLaunch& launch() const {
-    return *reinterpret_cast<ChipLaunch*>(shared + ChipAreas::launch);
+  __device__ __forceinline__ Launch& launch() const {
+    return *reinterpret_cast<Launch*>(shared + Areas::launch);
   }
-  __device__ __forceinline__ const ChipUnit& unit(int u) const {
-    return list<ChipUnit>(p.units)[u];
+  __device__ __forceinline__ const ProgramUnit& unit(int u) const {
+    return list<ProgramUnit>(p.units)[u];
   }
   /// The number of this thread block's program.
   __device__ __forceinline__ unsigned int program_number() const {
@@ -129,7 +129,7 @@ struct View {
     return history_rows(what, u) + row * S::values;
   }
   /// The patch that a unit saw in that step, as floats.
-  __device__ __forceinline__ float* seen(const ChipUnit& my, int back) const {
+  __device__ __forceinline__ float* seen(const ProgramUnit& my, int back) const {
     return floats(my.seen) + past_row(back) * a.patch_row;
   }
   /// Coefficients of W0's listed gradients by age, [table_row], for blocks that fold at `phase`.
@@ -138,18 +138,17 @@ struct View {
     const int since = now().phase - phase;
     return float_area(u) + S::tables + (since < 0 ? since + S::period : since) * table_row;
   }
-  /// The same for W1. Behind the `wide_terms` coefficients, entry table_row - 2 is 1 and all others
+  /// The same for W1. Behind the `w1_terms` coefficients, entry table_row - 2 is 1 and all others
   /// are 0.
-  __device__ __forceinline__ const float* wide_coefficients_of(int u, int phase) const {
-    const int since = wide_phase() - phase;
-    return float_area(u) + S::wide_tables +
-           (since < 0 ? since + S::wide_period : since) * table_row;
+  __device__ __forceinline__ const float* w1_coefficients_of(int u, int phase) const {
+    const int since = w1_phase() - phase;
+    return float_area(u) + S::w1_tables + (since < 0 ? since + S::w1_period : since) * table_row;
   }
   /// What blocks of W0, or W1, of unit u that fold in this step gain of each listed gradient, by
   /// age, [table_row]. Entry table_row - 1 is the number of gradients of which they gain anything.
-  __device__ __forceinline__ float* fold_coefficients(int u, bool wide) const {
+  __device__ __forceinline__ float* fold_coefficients(int u, bool w1) const {
     return float_area(u) +
-           (wide ? S::wide_tables + S::wide_period * table_row : S::tables + S::period * table_row);
+           (w1 ? S::w1_tables + S::w1_period * table_row : S::tables + S::period * table_row);
   }
   /// Whether blocks of unit u gain anything when they fold in this step (0 or 1).
   __device__ __forceinline__ std::uint32_t& any_gain(int u) const {
@@ -164,42 +163,42 @@ struct View {
   /// step, which sets any_gain.
   __device__ __forceinline__ void note_gain(int u) const {
     const float gains = fold_coefficients(u, false)[table_row - 1];
-    const float wide_gains = S::two_plans ? fold_coefficients(u, true)[table_row - 1] : gains;
-    any_gain(u) = gains != 0 || wide_gains != 0 ? 1 : 0;
+    const float w1_gains = S::two_plans ? fold_coefficients(u, true)[table_row - 1] : gains;
+    any_gain(u) = gains != 0 || w1_gains != 0 ? 1 : 0;
   }
   /// Whether this step is of the phase in which a block of W1 folds.
-  __device__ __forceinline__ bool is_wide_due(std::uint32_t what) const {
-    return phase_in(what) == wide_phase();
+  __device__ __forceinline__ bool is_w1_due(std::uint32_t what) const {
+    return phase_in(what) == w1_phase();
   }
   /// Whether a block of W0, or of W1, folds in this step, and gains anything.
   __device__ __forceinline__ bool folds(std::uint32_t what) const {
     return phase_in(what) == now().phase && any_gain(unit_in(what)) != 0;
   }
-  __device__ __forceinline__ bool wide_folds(std::uint32_t what) const {
-    return is_wide_due(what) && any_gain(unit_in(what)) != 0;
+  __device__ __forceinline__ bool w1_folds(std::uint32_t what) const {
+    return is_w1_due(what) && any_gain(unit_in(what)) != 0;
   }
 
   // -------------------------------------------------------------- blocks of weights
 
   /// This warp's blocks of W0. In `pipelined` the list stays in device memory, because only folds
   /// read it, and is sorted by phase.
-  __device__ __forceinline__ const ChipBlock* my_blocks() const {
+  __device__ __forceinline__ const W0Block* my_blocks() const {
     if constexpr (S::pipelined) {
       const std::uint32_t* program = a.programs + a.program_start[p.number];
-      return reinterpret_cast<const ChipBlock*>(program + (p.blocks - p.start)) +
+      return reinterpret_cast<const W0Block*>(program + (p.blocks - p.start)) +
              p.block_start[warp()];
     }
-    return list<ChipBlock>(p.blocks) + p.block_start[warp()];
+    return list<W0Block>(p.blocks) + p.block_start[warp()];
   }
   __device__ __forceinline__ int my_count() const {
     return static_cast<int>(p.block_start[warp() + 1] - p.block_start[warp()]);
   }
   /// This warp's blocks of W1.
-  __device__ __forceinline__ const ChipWideBlock* my_wide_blocks() const {
-    return list<ChipWideBlock>(p.wide_blocks) + p.wide_start[warp()];
+  __device__ __forceinline__ const W1Block* my_w1_blocks() const {
+    return list<W1Block>(p.w1_blocks) + p.w1_start[warp()];
   }
-  __device__ __forceinline__ int my_wide_count() const {
-    return static_cast<int>(p.wide_start[warp() + 1] - p.wide_start[warp()]);
+  __device__ __forceinline__ int my_w1_count() const {
+    return static_cast<int>(p.w1_start[warp() + 1] - p.w1_start[warp()]);
   }
   /// Prefetches `Words` words to the L2 cache: a warp's work, one line for each lane.
   template <int Words>
@@ -227,52 +226,52 @@ struct View {
     return slot_start(line & ~(chunk_lines - 1U)) + line % 4 * S::remainder_words;
   }
   /// Word offset of the slot of a block of W1, whose field `where` this is.
-  __device__ __forceinline__ static std::size_t wide_slot_start(std::uint32_t where) {
+  __device__ __forceinline__ static std::size_t w1_slot_start(std::uint32_t where) {
     return slot_start(where & ~low_is_odd);
   }
   /// Word offset of the slot of a block's low halves. In W1 it has the same place in a pair of
   /// chunks, except for which chunk of the pair it is.
-  __device__ __forceinline__ static std::size_t low_slot_of(const ChipBlock& block) {
+  __device__ __forceinline__ static std::size_t low_slot_of(const W0Block& block) {
     return slot_start(block.block);
   }
-  __device__ __forceinline__ std::size_t low_slot_of(const ChipWideBlock& block) const {
+  __device__ __forceinline__ std::size_t low_slot_of(const W1Block& block) const {
     constexpr std::uint32_t second = chunk_lines;
     const std::uint32_t line = block.where & ~(second | low_is_odd);
-    return slot_start((block.where & low_is_odd) != 0 ? line | second : line) + a.wide_low_halves;
+    return slot_start((block.where & low_is_odd) != 0 ? line | second : line) + a.w1_low_halves;
   }
   /// Word offset of a block's tiles among all weights in device memory.
-  __device__ __forceinline__ std::size_t start_of(const ChipBlock& block) const {
+  __device__ __forceinline__ std::size_t start_of(const W0Block& block) const {
     if constexpr (S::streams) return slot_start(block.where);
     if constexpr (S::in_slots) return slot_start(block.block);
     return start_of(block.block);
   }
-  __device__ __forceinline__ std::size_t start_of(const ChipWideBlock& block) const {
-    if constexpr (S::streams) return wide_slot_start(block.where);
+  __device__ __forceinline__ std::size_t start_of(const W1Block& block) const {
+    if constexpr (S::streams) return w1_slot_start(block.where);
     if constexpr (S::in_slots) return slot_start(block.block);
-    return a.wide + start_of(block.block);
+    return a.w1 + start_of(block.block);
   }
   __device__ __forceinline__ static std::size_t start_of(std::uint32_t block) {
     return static_cast<std::size_t>(block) * S::block_words;
   }
   /// Word offset of its remainder rows.
-  __device__ __forceinline__ std::size_t remainder_start_of(const ChipBlock& block) const {
+  __device__ __forceinline__ std::size_t remainder_start_of(const W0Block& block) const {
     if constexpr (S::fp32_weights) return start_of(block) + S::block_words;
     if constexpr (S::in_slots) return slot_remainder_start(block.where);
     return a.remainder + static_cast<std::size_t>(block.block) * S::remainder_words;
   }
-  __device__ __forceinline__ std::size_t remainder_start_of(const ChipWideBlock& block) const {
+  __device__ __forceinline__ std::size_t remainder_start_of(const W1Block& block) const {
     if constexpr (S::pipelined) {
-      return low_slot_of(block) + S::unpacked_words + S::wide_remainder_words;
+      return low_slot_of(block) + S::unpacked_words + S::w1_remainder_words;
     }
     if constexpr (S::fp32_weights) return start_of(block) + S::block_words;
-    return a.wide_remainder + static_cast<std::size_t>(block.block) * S::wide_remainder_words;
+    return a.w1_remainder + static_cast<std::size_t>(block.block) * S::w1_remainder_words;
   }
   template <class Block>
   __device__ __forceinline__ std::uint32_t* words_of(const Block& block) const {
     return a.weights + start_of(block);
   }
   /// Word, in a row of the past, of the input of a block's column.
-  __device__ __forceinline__ static std::uint32_t place_in_past(const ChipBlock& block,
+  __device__ __forceinline__ static std::uint32_t place_in_past(const W0Block& block,
                                                                 std::uint32_t column) {
     return column < block.cut ? block.first + in_pieces(block.from + column)
                               : block.second + in_pieces(column - block.cut);
@@ -280,28 +279,28 @@ struct View {
   /// The list of the block of W1 that has the output with local number `out`.
   __device__ __forceinline__ std::uint32_t* list_of(std::uint32_t out) const {
     if constexpr (S::lists_in_slots) {
-      return a.weights + wide_slot_start(shared[p.list_slots + out / columns]) + S::block_words;
+      return a.weights + w1_slot_start(shared[p.list_slots + out / columns]) + S::block_words;
     }
     return (S::streams ? a.lists : shared) + p.lists + out / columns * S::list_words;
   }
-  __device__ __forceinline__ std::uint32_t* list_of(const ChipWideBlock& block) const {
+  __device__ __forceinline__ std::uint32_t* list_of(const W1Block& block) const {
     if constexpr (S::lists_in_slots) {
-      return a.weights + wide_slot_start(block.where) + S::block_words;
+      return a.weights + w1_slot_start(block.where) + S::block_words;
     }
     return list_of(block.out);
   }
   /// What the 16 rows of the list of a block of W1, which folds at `phase`, are multiplied by for
-  /// y: see Multiprocessor::write_list_factors.
+  /// y: see ThreadBlock::write_list_factors.
   __device__ __forceinline__ const std::uint32_t* list_factors_of(int u, int phase) const {
-    const int since = wide_phase() - phase;
-    return area(u) + S::list_factors + (since < 0 ? since + S::wide_period : since) * table_row;
+    const int since = w1_phase() - phase;
+    return area(u) + S::list_factors + (since < 0 ? since + S::w1_period : since) * table_row;
   }
   /// The factors of this step's folds; `which` is S::fold0 or S::fold1.
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
     return area(u) + which + (turn & (S::factor_copies - 1)) * S::factor_words;
   }
   /// Age of the gradient whose d1 is in list row e > S::remainder_rows. `list_d1_rows - 1`, which
-  /// is `wide_terms`: the row is that of the current step, and no gradient is listed in it yet.
+  /// is `w1_terms`: the row is that of the current step, and no gradient is listed in it yet.
   __device__ __forceinline__ int age_of(int e) const {
     const int age = now().d1_row - 1 - (e - S::remainder_rows - 1);
     return age < 0 ? age + S::list_d1_rows : age;
@@ -311,7 +310,7 @@ struct View {
     const int e = S::remainder_rows + now().d1_row - age;
     return e <= S::remainder_rows ? e + S::list_d1_rows : e;
   }
-  /// Index of list row e in a table of W1's coefficients by age (`wide_coefficients_of`). Remainder
+  /// Index of list row e in a table of W1's coefficients by age (`w1_coefficients_of`). Remainder
   /// rows and bias take the entry that is 1.
   __device__ __forceinline__ int table_index(int e) const {
     return e <= S::remainder_rows ? table_row - 2 : age_of(e);

@@ -75,7 +75,7 @@ struct Blocks : View<Precision, Hidden, home> {
   // -------------------------------------------------------------- where weights are
 
   /// This lane's first word of the tiles of W0 at word `where` of shared memory. The words of a
-  /// pair of tiles are 32 consecutive uint4, one for each lane. (W1's tiles: see `store_wide`.)
+  /// pair of tiles are 32 consecutive uint4, one for each lane. (W1's tiles: see `store_w1`.)
   __device__ __forceinline__ uint4* in_shared(std::uint32_t where) const {
     return reinterpret_cast<uint4*>(shared + where) + lane();
   }
@@ -110,7 +110,7 @@ struct Blocks : View<Precision, Hidden, home> {
     w.load(from, lane(), [](auto& to, const auto* word) { to = *word; });
   }
   /// Stores the tiles of a block of W0 where multiplying warps load them from.
-  __device__ __forceinline__ void store(const ChipBlock& block, const Weights& w) const {
+  __device__ __forceinline__ void store(const W0Block& block, const Weights& w) const {
     write_tiles(block.where == in_memory ? streamed(block) : in_shared(block.where), w);
   }
   __device__ __forceinline__ void write_tiles(uint4* to, const Weights& w) const {
@@ -143,7 +143,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Stores the tiles of a block of W1. In shared memory each quarter (8 x 8) of a pair of tiles is
   /// 32 consecutive words, so that `ldmatrix` reads the same words for products that sum over
   /// columns and, transposed, for products that sum over rows.
-  __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
+  __device__ __forceinline__ void store_w1(const W1Block& block, const Weights& w) const {
     if constexpr (S::streams) {
       write_tiles(streamed(block), w);
     } else {
@@ -186,7 +186,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// then d1 of the last steps. `value_of(e, o)` points to the values for list row e, columns o and
   /// o + 1.
   template <class Value>
-  __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
+  __device__ __forceinline__ void store_list(std::uint32_t* list, const W1Block& block,
                                              Value value_of) const {
     std::uint32_t v[4];
 #pragma unroll
@@ -352,8 +352,8 @@ struct Blocks : View<Precision, Hidden, home> {
     for (int i = 0; i <= S::pairs; ++i) clear_in_place(sum.v[i]);
   }
   /// Writes the sums of W1^T d1 for the rows in tiles, then those of the 16 list rows.
-  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& list_sums,
-                                                  float* to) const {
+  __device__ __forceinline__ void write_w1_sums(const Sums& sum, const ListSums& list_sums,
+                                                float* to) const {
     float v[S::tiles + 2];
 #pragma unroll
     for (int i = 0; i < S::tiles; ++i) v[i] = both_parts(sum.v[i / 2], i % 2);
@@ -374,16 +374,16 @@ struct Blocks : View<Precision, Hidden, home> {
   }
   /// Adds what a block of W1 contributes to W1^T d1 (`sum`) and to W1 r (`y`), and loads the next
   /// block.
-  __device__ __forceinline__ void multiply_wide_and_load(Sums& sum, ColumnSums& y, Weights& w,
-                                                         const Values& d1, const Rows& h,
-                                                         const uint4* next) const {
+  __device__ __forceinline__ void multiply_w1_and_load(Sums& sum, ColumnSums& y, Weights& w,
+                                                       const Values& d1, const Rows& h,
+                                                       const uint4* next) const {
     const Values factor = scaled(d1);
     use_and_load(w, next, [&](int i, const Word& tiles) {
       multiply_tiles(sum.v[i], tiles, factor);
       multiply_tiles(y.v, transposed(tiles), h.of[i]);
     });
   }
-  __device__ __forceinline__ void load_wide(Weights& w, const std::uint32_t* tiles) const {
+  __device__ __forceinline__ void load_w1(Weights& w, const std::uint32_t* tiles) const {
 #pragma unroll
     for (int i = 0; i < S::pairs; ++i) w.set(i, tiles_at(tiles + i * 128));
   }
@@ -423,15 +423,15 @@ struct Blocks : View<Precision, Hidden, home> {
   // -------------------------------------------------------------- folds_16bit.cuh
 
   /// Writes the factors of the folds of unit u, times `coefficients` (by age) and Masters::scale,
-  /// as operands A in its area. For blocks of W0 (`wide` false) they are the listed d0 by age; for
+  /// as operands A in its area. For blocks of W0 (`w1` false) they are the listed d0 by age; for
   /// blocks of W1 the listed r = [h | 1] by list row, in the order in which a block's list has d1.
   /// Reads behind the last value of a row only affect rows of operands that nobody uses.
-  __device__ void write_factors(int u, bool wide, const float* coefficients) const;
+  __device__ void write_factors(int u, bool w1, const float* coefficients) const;
   /// Writes those of the unit's blocks of W0 and W1 that fold at `phase`, with their present
   /// coefficients, for `materialise`.
   __device__ __forceinline__ void write_present_factors(int u, int phase) const {
     write_factors(u, false, this->coefficients_of(u, phase));
-    if (phase < S::wide_period) write_factors(u, true, this->wide_coefficients_of(u, phase));
+    if (phase < S::w1_period) write_factors(u, true, this->w1_coefficients_of(u, phase));
   }
   /// This lane's word of the first of these operands, which are in the unit's area; the next ones
   /// follow 32 words (uint4) apart. `which` is S::fold0 (W0) or S::fold1 (W1).
@@ -486,10 +486,10 @@ struct Blocks : View<Precision, Hidden, home> {
     }
     return at.remainder;
   }
-  __device__ __forceinline__ Place place(const ChipBlock& block) const {
+  __device__ __forceinline__ Place place(const W0Block& block) const {
     return {low_start_of(block), lane_remainder_start(block), S::remainder_rows};
   }
-  __device__ __forceinline__ Place place(const ChipWideBlock& block) const {
+  __device__ __forceinline__ Place place(const W1Block& block) const {
     return {low_start_of(block), lane_remainder_start(block), S::remainder_rows + 1};
   }
   /// The low halves of a lane's words of a block: of its tiles and of its remainder rows.
@@ -522,7 +522,7 @@ struct Blocks : View<Precision, Hidden, home> {
     return load_l2_with_policy(from, evict_last());
   }
   /// Starts the loads.
-  __device__ PastInputs load_past_inputs(const ChipBlock& block) const;
+  __device__ PastInputs load_past_inputs(const W0Block& block) const;
   __device__ static Columns past_columns(const PastInputs& past);
   /// The second factor of a fold of W1: the d1 in the block's list, whose tiles are `listed`.
   __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list,
@@ -532,31 +532,31 @@ struct Blocks : View<Precision, Hidden, home> {
   }
 
   /// Folds a block of W0 whose tiles are in `w`, with the factors of its unit; see `fold`.
-  __device__ void fold_block(const ChipBlock& block, std::uint32_t* to, Weights& w,
+  __device__ void fold_block(const W0Block& block, std::uint32_t* to, Weights& w,
                              uint2& remainder) const;
   /// Loads, folds and stores a block of W0: in shared memory if it is multiplied from there,
   /// otherwise in device memory (for a held block, too, which its warp then loads again). Its
   /// remainder rows are read from `remainder_from` and written to `remainder_to`.
-  __device__ void fold(const ChipBlock& block, const std::uint32_t* remainder_from,
+  __device__ void fold(const W0Block& block, const std::uint32_t* remainder_from,
                        std::uint32_t* remainder_to) const;
   /// Folds a streamed block of W0, whose remainder rows are in device memory, too. Everything that
   /// the fold reads is requested before anything is used: one round trip.
-  __device__ void fold_streamed(const ChipBlock& block) const;
+  __device__ void fold_streamed(const W0Block& block) const;
   /// Folds a block of W1 whose tiles are in `w`.
-  __device__ __forceinline__ void fold_wide(const ChipWideBlock& block, Weights& w) const {
-    fold_wide_block(block, a.weights, w, true);
+  __device__ __forceinline__ void fold_w1(const W1Block& block, Weights& w) const {
+    fold_w1_block(block, a.weights, w, true);
   }
   /// Folds a block of W1 in shared memory.
-  __device__ void fold_wide(const ChipWideBlock& block) const;
+  __device__ void fold_w1(const W1Block& block) const;
   /// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid
   /// out like all weights. The block itself does not change. The factors of its unit must have been
   /// written with the present coefficients of its phase.
-  __device__ void materialise(const ChipBlock& block, std::uint32_t* to) const;
-  __device__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const;
+  __device__ void materialise(const W0Block& block, std::uint32_t* to) const;
+  __device__ void materialise(const W1Block& block, std::uint32_t* to) const;
   /// Adds the listed gradients to a block of W1 whose tiles are in `w`. Low halves and remainder
   /// rows are stored to `to`; with `keep` the tiles and the list of the block are updated as well.
-  __device__ void fold_wide_block(const ChipWideBlock& block, std::uint32_t* to, Weights& w,
-                                  bool keep) const;
+  __device__ void fold_w1_block(const W1Block& block, std::uint32_t* to, Weights& w,
+                                bool keep) const;
 };
 
 }  // namespace pvm::inline v0::detail::units

@@ -110,7 +110,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       write_tiles(in_shared(block.where), w);
     }
   }
-  __device__ __forceinline__ void store_wide(const ChipWideBlock& block, const Weights& w) const {
+  __device__ __forceinline__ void store_w1(const W1Block& block, const Weights& w) const {
     store(block, w);
   }
   /// The remainder rows of this warp's k-th block of W0, where multiplying warps read them.
@@ -128,7 +128,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   /// then d1 of the last steps. `value_of(e, o)` points to the values for list row e, columns o and
   /// o + 1.
   template <class Value>
-  __device__ __forceinline__ void store_list(std::uint32_t* list, const ChipWideBlock& block,
+  __device__ __forceinline__ void store_list(std::uint32_t* list, const W1Block& block,
                                              Value value_of) const {
     const float* remainder = remainder_in_memory(block);
     float v[8];
@@ -251,8 +251,8 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   }
   /// Completes and writes the sums of a block of W1: those of the rows in tiles, then those of the
   /// 16 list rows.
-  __device__ __forceinline__ void write_wide_sums(const Sums& sum, const ListSums& list_sums,
-                                                  float* to) const {
+  __device__ __forceinline__ void write_w1_sums(const Sums& sum, const ListSums& list_sums,
+                                                float* to) const {
     write_rows<S::tiles>(sum, to);
     const float v = sum_over_columns(list_sums.v[0], list_sums.v[1], 0, 0);
     if ((lane() & 3) < list_rows_per_lane) to[(S::tiles + (lane() & 3)) * 8 + row()] = v;
@@ -265,8 +265,8 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     sum.v[2 * k + 1] = __fmaf_rn(w.w, lower, __fmaf_rn(w.y, upper, sum.v[2 * k + 1]));
   }
   /// Adds what the tiles of a block of W1, in `w`, contribute to W1^T d1 (`sum`) and to W1 r (`y`).
-  __device__ __forceinline__ static void multiply_wide(Sums& sum, ColumnSums& y, const Weights& w,
-                                                       const Values& d1, const Rows& h) {
+  __device__ __forceinline__ static void multiply_w1(Sums& sum, ColumnSums& y, const Weights& w,
+                                                     const Values& d1, const Rows& h) {
 #pragma unroll
     for (int i = 0; i < words; ++i) {
       multiply_word(sum, i, w.tiles[i], d1);
@@ -349,7 +349,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     return past_inputs() + S::terms * columns;
   }
   /// Loads the past inputs of a block to `past_inputs`.
-  __device__ __forceinline__ void copy_past_inputs(const ChipBlock& block) const {
+  __device__ __forceinline__ void copy_past_inputs(const W0Block& block) const {
     store_past_inputs(load_past_inputs(block));
   }
   /// The past inputs that a lane loads: column lane % 16, ages lane / 16 + 2i.
@@ -357,28 +357,28 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     std::uint32_t v[(S::terms + 1) / 2];
   };
   /// Starts the loads.
-  __device__ PastInputs load_past_inputs(const ChipBlock& block) const;
+  __device__ PastInputs load_past_inputs(const W0Block& block) const;
   /// Stores the loaded values to `past_inputs`.
   __device__ void store_past_inputs(const PastInputs& past) const;
   /// Adds all listed gradients, with the factors of its unit, to a block of W0 whose past inputs
   /// are in `past_inputs`.
-  __device__ void add_gradients(Weights& w, Remainder& remainder, const ChipBlock& block) const;
+  __device__ void add_gradients(Weights& w, Remainder& remainder, const W0Block& block) const;
   /// Folds a block of W0 whose tiles are in `w`, whose remainder rows are at `remainder_at`, and
   /// whose past inputs are in `past_inputs`.
-  __device__ void fold_prepared(const ChipBlock& block, Weights& w,
+  __device__ void fold_prepared(const W0Block& block, Weights& w,
                                 std::uint32_t* remainder_at) const;
   /// Loads the past inputs first.
-  __device__ void fold(const ChipBlock& block, Weights& w, std::uint32_t* remainder_at) const;
+  __device__ void fold(const W0Block& block, Weights& w, std::uint32_t* remainder_at) const;
   /// Stores the tiles of a streamed block to device memory, with the cache policy of its loads,
   /// because the next step reads it again.
   template <class Block>
   __device__ void store_streamed(const Block& block, const Weights& w) const;
   /// Folds and stores a streamed block of W0.
-  __device__ void fold_streamed(const ChipBlock& block, Weights& w,
+  __device__ void fold_streamed(const W0Block& block, Weights& w,
                                 std::uint32_t* remainder_at) const;
   /// Adds all listed gradients of unit u to a block of W1, whose listed d1 are in `list`.
-  __device__ void add_wide_gradients(Weights& w, Remainder& remainder, int u,
-                                     const float* list) const;
+  __device__ void add_w1_gradients(Weights& w, Remainder& remainder, int u,
+                                   const float* list) const;
   /// A lane's columns 8k + pair and the next one of list row `row()`. The first list rows are the
   /// remainder rows of W1 and the bias.
   __device__ __forceinline__ float2* list_remainder(float* list, int k) const {
@@ -388,24 +388,24 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ Remainder load_list_remainder(float* list) const;
   __device__ void store_list_remainder(float* list, const Remainder& remainder) const;
   /// Folds a block of W1 whose tiles are in `w`, and stores it.
-  __device__ void fold_wide(const ChipWideBlock& block, Weights& w) const;
+  __device__ void fold_w1(const W1Block& block, Weights& w) const;
   /// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid
   /// out like all weights. The block itself does not change. The factors of its unit must have been
   /// written with the present coefficients of its phase.
-  __device__ void materialise(const ChipBlock& block, std::uint32_t* to) const;
-  __device__ void materialise(const ChipWideBlock& block, std::uint32_t* to) const;
+  __device__ void materialise(const W0Block& block, std::uint32_t* to) const;
+  __device__ void materialise(const W1Block& block, std::uint32_t* to) const;
 
   // -------------------------------------------------------------- a launch's end
 
   /// Stores the remainder rows of a block from where folds keep them (shared memory, or the list of
   /// W1) to device memory.
-  __device__ __forceinline__ void store_remainder_to_memory(const ChipBlock& block,
+  __device__ __forceinline__ void store_remainder_to_memory(const W0Block& block,
                                                             const std::uint32_t* from) const {
     float* rows = remainder_in_memory(block);
     store_remainder(rows, load_remainder(reinterpret_cast<const float*>(from), S::remainder_rows),
                     S::remainder_rows);
   }
-  __device__ __forceinline__ void store_remainder_to_memory(const ChipWideBlock& block) const {
+  __device__ __forceinline__ void store_remainder_to_memory(const W1Block& block) const {
     auto* list = reinterpret_cast<float*>(list_of(block.out));
     store_remainder(remainder_in_memory(block), load_list_remainder(list), S::remainder_rows + 1);
   }

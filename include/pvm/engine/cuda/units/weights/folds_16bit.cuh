@@ -22,19 +22,19 @@ namespace pvm::inline v0::detail::units {
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
-    int u, bool wide, const float* coefficients) const {
+    int u, bool w1, const float* coefficients) const {
   float weight[4];
   const float* from[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int e = operand_k(i);
     int age = e;
-    if (wide) age = e <= S::remainder_rows ? S::wide_terms : this->age_of(e);
-    const bool is = age < (wide ? S::wide_terms : S::terms);
+    if (w1) age = e <= S::remainder_rows ? S::w1_terms : this->age_of(e);
+    const bool is = age < (w1 ? S::w1_terms : S::terms);
     weight[i] = is ? M::scale * coefficients[age] : 0.0F;
-    from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
+    from[i] = this->listed_row(w1 ? S::hidden : S::d0, u, is ? age : 0);
   }
-  uint4* to = factor_operands(wide ? S::fold1 : S::fold0, u);
+  uint4* to = factor_operands(w1 ? S::fold1 : S::fold0, u);
   if constexpr (S::pipelined && S::operands % 2 == 0) {
     // The rows are in device memory. Load the values of two operands before storing either of them:
     // a store in between would make the second load wait for another round trip.
@@ -129,7 +129,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_inputs(
-    const ChipBlock& block) const -> PastInputs {
+    const W0Block& block) const -> PastInputs {
   std::uint32_t at[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
-    const ChipBlock& block, std::uint32_t* to, Weights& w, uint2& remainder) const {
+    const W0Block& block, std::uint32_t* to, Weights& w, uint2& remainder) const {
   const Place at = place(block);
   LowHalves low = load_low_halves(at);
   const Factors factors = load_factors(S::fold0, unit_in(block.what));
@@ -171,8 +171,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
-    const ChipBlock& block, const std::uint32_t* remainder_from,
-    std::uint32_t* remainder_to) const {
+    const W0Block& block, const std::uint32_t* remainder_from, std::uint32_t* remainder_to) const {
   Weights w;
   if (block.where == in_memory) {
     load_streamed(w, streamed(block));
@@ -189,7 +188,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
-    const ChipBlock& block) const {
+    const W0Block& block) const {
   Weights w;
   load_streamed(w, streamed(block));
   uint2 remainder = load_remainder(block, S::remainder_rows);
@@ -198,16 +197,16 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide(
-    const ChipWideBlock& block) const {
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_w1(
+    const W1Block& block) const {
   Weights w;
-  load_wide(w, shared + block.where);
-  fold_wide(block, w);
+  load_w1(w, shared + block.where);
+  fold_w1(block, w);
 }
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
-    const ChipBlock& block, std::uint32_t* to) const {
+    const W0Block& block, std::uint32_t* to) const {
   Weights w;
   load_streamed(w, streamed(block));
   uint2 remainder = load_remainder(block, S::remainder_rows);
@@ -217,16 +216,18 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
 
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
-    const ChipWideBlock& block, std::uint32_t* to) const {
+    const W1Block& block, std::uint32_t* to) const {
   Weights w;
   load_streamed(w, streamed(block));
-  fold_wide_block(block, to, w, false);
+  fold_w1_block(block, to, w, false);
   write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
 }
 
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block(
-    const ChipWideBlock& block, std::uint32_t* to, Weights& w, bool keep) const {
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_w1_block(const W1Block& block,
+                                                                               std::uint32_t* to,
+                                                                               Weights& w,
+                                                                               bool keep) const {
   std::uint32_t* list = this->list_of(block);
   uint4 listed = tiles_at(list);
   uint2 remainder = make_uint2(listed.x, listed.z);
@@ -238,7 +239,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block
   listed.x = remainder.x;
   listed.z = remainder.y;
   __syncwarp();  // all lanes have read the list
-  store_wide(block, w);
+  store_w1(block, w);
   store_tiles(list, listed);
 }
 

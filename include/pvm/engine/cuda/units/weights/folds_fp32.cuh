@@ -77,7 +77,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_outer(
 
 template <int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::load_past_inputs(
-    const ChipBlock& block) const -> PastInputs {
+    const W0Block& block) const -> PastInputs {
   const auto column = static_cast<std::uint32_t>(lane() % columns);
   const std::uint32_t* from = a.past + this->place_in_past(block, column);
   const auto newest = static_cast<unsigned>(now().step) - block.back;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_past_inputs(
 
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_gradients(
-    Weights& w, Remainder& remainder, const ChipBlock& block) const {
+    Weights& w, Remainder& remainder, const W0Block& block) const {
   const std::uint32_t* x = past_inputs();
   const auto u = unit_in(block.what);
   const int count = ages(u);
@@ -118,7 +118,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_gradients(
 
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_prepared(
-    const ChipBlock& block, Weights& w, std::uint32_t* remainder_at) const {
+    const W0Block& block, Weights& w, std::uint32_t* remainder_at) const {
   auto* rows = reinterpret_cast<float*>(remainder_at);
   Remainder remainder = load_remainder(rows, S::remainder_rows);
   add_gradients(w, remainder, block);
@@ -127,7 +127,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_prepared(
 
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold(
-    const ChipBlock& block, Weights& w, std::uint32_t* remainder_at) const {
+    const W0Block& block, Weights& w, std::uint32_t* remainder_at) const {
   copy_past_inputs(block);
   fold_prepared(block, w, remainder_at);
 }
@@ -143,13 +143,13 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_streamed(const
 
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_streamed(
-    const ChipBlock& block, Weights& w, std::uint32_t* remainder_at) const {
+    const W0Block& block, Weights& w, std::uint32_t* remainder_at) const {
   fold(block, w, remainder_at);
   store_streamed(block, w);
 }
 
 template <int Hidden, Home home>
-__device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_wide_gradients(
+__device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_w1_gradients(
     Weights& w, Remainder& remainder, int u, const float* list) const {
   const int count = ages(u);
 #pragma unroll 2
@@ -181,11 +181,11 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_list_remainder
 }
 
 template <int Hidden, Home home>
-__device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_wide(const ChipWideBlock& block,
-                                                                      Weights& w) const {
+__device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_w1(const W1Block& block,
+                                                                    Weights& w) const {
   auto* list = reinterpret_cast<float*>(list_of(block.out));
   Remainder remainder = load_list_remainder(list);
-  add_wide_gradients(w, remainder, unit_in(block.what), list);
+  add_w1_gradients(w, remainder, unit_in(block.what), list);
   store_list_remainder(list, remainder);
   if (this->is_in_memory(block.where)) {
     store_streamed(block, w);
@@ -195,7 +195,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_wide(const Chip
 }
 
 template <int Hidden, Home home>
-__device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const ChipBlock& block,
+__device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const W0Block& block,
                                                                         std::uint32_t* to) const {
   Weights w;
   load_streamed(w, streamed(block));
@@ -208,13 +208,13 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const Ch
 }
 
 template <int Hidden, Home home>
-__device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const ChipWideBlock& block,
+__device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const W1Block& block,
                                                                         std::uint32_t* to) const {
   Weights w;
   load_streamed(w, streamed(block));
   Remainder remainder = load_remainder(remainder_in_memory(block), S::remainder_rows + 1);
-  add_wide_gradients(w, remainder, unit_in(block.what),
-                     reinterpret_cast<const float*>(list_of(block.out)));
+  add_w1_gradients(w, remainder, unit_in(block.what),
+                   reinterpret_cast<const float*>(list_of(block.out)));
   store_to_memory(reinterpret_cast<float*>(to + this->start_of(block)), w);
   store_remainder(reinterpret_cast<float*>(to + this->remainder_start_of(block)), remainder,
                   S::remainder_rows + 1);

@@ -74,7 +74,7 @@ class StoredWeights {
     return words;
   }
 
-  /// The weight at index `at`, counted in weights, as Plan::visit_weights gives it.
+  /// The weight at index `at`, counted in weights, as Plan::for_each_weight gives it.
   [[nodiscard]] float get(std::size_t at) const {
     if constexpr (S::fp32_weights) {
       return detail::Math<fp32>::value(words_[at]);
@@ -115,15 +115,15 @@ class StoredWeights {
   template <class Copy>
   void each_part(Copy copy) const {
     for (std::size_t k = 0; k < layout_.slots.size(); ++k) {
-      const bool wide = k >= layout_.blocks;
+      const bool w1 = k >= layout_.blocks;
       const std::size_t high = start_of(layout_.slots[k].high);
       const std::size_t low = start_of(layout_.slots[k].low);
-      const std::size_t rows = wide ? S::wide_remainder_words : S::remainder_words;
-      const std::size_t here = wide ? layout_.first_wide_remainder() + (k - layout_.blocks) * rows
-                                    : layout_.first_remainder() + k * rows;
+      const std::size_t rows = w1 ? S::w1_remainder_words : S::remainder_words;
+      const std::size_t here = w1 ? layout_.first_w1_remainder() + (k - layout_.blocks) * rows
+                                  : layout_.first_remainder() + k * rows;
       const std::uint32_t line = layout_.slots[k].high;
       std::size_t there = start_of(line & ~(chunk_lines - 1U)) + line % 4 * rows;
-      if (wide) there = low + S::unpacked_words + rows;
+      if (w1) there = low + S::unpacked_words + rows;
       if (S::fp32_weights) there = high + S::block_words;
       copy(here, there, rows);
       if constexpr (!S::fp32_weights) {

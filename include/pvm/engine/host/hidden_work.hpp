@@ -20,7 +20,7 @@ namespace pvm::inline v0 {
 
 /// Stores x(t) in the scratch memory and h(t) in the past.
 template <class Precision, int Hidden>
-class HiddenPhase : protected UnitTask<Precision, Hidden> {
+class HiddenWork : protected UnitTask<Precision, Hidden> {
   using Base = UnitTask<Precision, Hidden>;
 
  protected:

@@ -11,7 +11,7 @@
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
-#include <pvm/engine/host/hidden_phase.hpp>
+#include <pvm/engine/host/hidden_work.hpp>
 #include <pvm/engine/host/kernel.hpp>
 #include <pvm/engine/host/matrix_pass.hpp>
 #include <pvm/engine/host/simd.hpp>
@@ -23,8 +23,8 @@ namespace pvm::inline v0 {
 /// Reads x(t) from the scratch memory and h(t) from the past; stores y(t) and the factors d0(t) and
 /// d1(t) of the gradient in the past.
 template <class Precision, int Hidden>
-class OutputPhase : protected HiddenPhase<Precision, Hidden> {
-  using Base = HiddenPhase<Precision, Hidden>;
+class OutputWork : protected HiddenWork<Precision, Hidden> {
+  using Base = HiddenWork<Precision, Hidden>;
 
  protected:
   using Base::activation_, Base::folding_, Base::folding_terms_, Base::listed_, Base::listed_terms_,
@@ -191,7 +191,7 @@ class OutputPhase : protected HiddenPhase<Precision, Hidden> {
       }
     }
   }
-  /// Adds the share of these rows to W1^T d1: h_j with the factor w_j (d1_j . d1).
+  /// Adds what these rows make of W1^T d1: h_j with the factor w_j (d1_j . d1).
   [[gnu::always_inline]] inline void correct_backpropagated(std::size_t terms) {
     for (std::size_t b = 0; b < batch(); ++b) {
       float* backpropagated = s_.backpropagated.data() + b * padded_representation();

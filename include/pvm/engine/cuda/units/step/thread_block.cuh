@@ -9,7 +9,7 @@
 /// is in blocks_16bit.cuh and blocks_fp32.cuh.
 ///
 /// The work on unit u in step t:
-///     gather.cuh   x(t) from the records that the SMs of its sources sent in step t - 1
+///     gather.cuh   x(t) from the records that the thread blocks of its sources sent in step t - 1
 ///     patches.cuh  x(t) of layer 0: pixels, and their inner products with the listed past
 ///     listed.cuh   what the listed gradients add to W0 x(t), and what W1's lists are multiplied by
 ///     (blocks)     W0 x(t), by all warps that multiply, each for its own blocks
@@ -18,8 +18,8 @@
 ///     learn.cuh    y(t) and W1^T d1(t) in one pass over W1, then d0(t)
 ///
 /// A record holds the values of a unit in one step and their inner products with the unit's values
-/// in the steps of the listed gradients. It is the only data that SMs exchange in a step, in tagged
-/// 16-byte pieces (see `in_pieces`), which readers poll for.
+/// in the steps of the listed gradients. It is the only data that thread blocks exchange in a step,
+/// in tagged 16-byte pieces (see `in_pieces`), which readers poll for.
 
 #include <cuda_runtime.h>
 
@@ -37,16 +37,16 @@
 namespace pvm::inline v0::detail::units {
 
 /// A lane's piece of a source's inner products: three ages. S::product_pieces adjacent lanes have
-/// all ages of a source, and a warp has group_slots sources.
+/// all ages of a source, and a warp has group_sources sources.
 struct Products {
   float v[3];
 };
 
-/// One SM: a thread block with whole units. Every function is inlined. Parameters called `u` are
-/// local numbers of units. Functions whose comment says "one warp's work" are called by all lanes
-/// of a warp.
+/// What a thread of a thread block with whole units does. Every function is inlined. Parameters
+/// called `u` are local numbers of units. Functions whose comment says "one warp's work" are called
+/// by all lanes of a warp.
 template <class Precision, int Hidden, Home home>
-struct Multiprocessor : Blocks<Precision, Hidden, home> {
+struct ThreadBlock : Blocks<Precision, Hidden, home> {
   using Base = Blocks<Precision, Hidden, home>;
   using S = Sizes<Precision, Hidden, home>;
   using Words = Split<Precision>;
@@ -56,7 +56,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
       Base::lane, Base::floats, Base::area, Base::float_area, Base::now, Base::launch, Base::unit,
       Base::unit_count, Base::past, Base::history_rows, Base::history_row, Base::seen,
-      Base::coefficients_of, Base::wide_coefficients_of, Base::fold_coefficients, Base::list_of,
+      Base::coefficients_of, Base::w1_coefficients_of, Base::fold_coefficients, Base::list_of,
       Base::age_of, Base::table_index, Base::outputs_of;
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
@@ -78,24 +78,24 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
     // Asks for a bit: of comparisons with three numbers the compiler made a jump table in `errors`.
     return (kind & 1) != 0 ? PolynomialTrue::derivative(v) : Logistic::derivative(v);
   }
-  /// Sets the first ChipNow of a launch, except for `frame`.
+  /// Sets the first Now of a launch, except for `frame`.
   __device__ __forceinline__ void begin(unsigned long long step) const {
-    ChipNow& n = now(0);
+    Now& n = now(0);
     n.step = step;
     n.phase = static_cast<int>(step % S::period);
     n.d1_row = static_cast<int>(step % S::list_d1_rows);
     if constexpr (S::two_plans) {
-      n.wide_phase = static_cast<int>(step % S::wide_period);
+      n.w1_phase = static_cast<int>(step % S::w1_period);
       n.past_row = static_cast<int>(step % S::past_rows);
     }
   }
   /// Pointers to the frames of the launch, and whether each of them is scored, by step of the
   /// launch; in shared memory.
   __device__ __forceinline__ const std::uint8_t** frames() const {
-    return reinterpret_cast<const std::uint8_t**>(shared + ChipAreas::frames);
+    return reinterpret_cast<const std::uint8_t**>(shared + Areas::frames);
   }
   __device__ __forceinline__ std::uint8_t* scored() const {
-    return reinterpret_cast<std::uint8_t*>(shared + ChipAreas::scored);
+    return reinterpret_cast<std::uint8_t*>(shared + Areas::scored);
   }
   /// Numbers of a unit's coefficient tables, by step of the launch.
   __device__ __forceinline__ std::uint16_t* table_numbers(int u) const {
@@ -106,13 +106,13 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ bool row_survives_launch(int rows) const {
     return now().frame + rows >= launch().count;
   }
-  /// Output i of [2][out_count], the outputs of this SM in the last two steps: in shared memory,
-  /// and its place among all outputs in device memory.
+  /// Output i of [2][out_count], the outputs of this thread block in the last two steps: in shared
+  /// memory, and its place among all outputs in device memory.
   __device__ __forceinline__ float& own_output(int i) const { return floats(p.y)[i]; }
   __device__ __forceinline__ float& all_output(int i) const {
     const std::uint32_t o = static_cast<std::uint32_t>(i) % p.out_count;
     const std::uint32_t odd = static_cast<std::uint32_t>(i) / p.out_count;
-    const std::uint32_t first = list<ChipTarget>(p.targets)[o / columns].out;
+    const std::uint32_t first = list<Target>(p.targets)[o / columns].out;
     return a.y[static_cast<std::size_t>(odd) * a.output_row + first + o % columns];
   }
   /// Inner products of A(step), the patch or the values of all primary sources, with A in the steps
@@ -138,12 +138,12 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// A gate is an mbarrier: warps of one role (producers) arrive at it, warps of another role wait
   /// at it. Unlike at a named barrier, a waiting warp does not wait for the other warps that wait.
   static constexpr int most_gates =
-      (ChipAreas::score - ChipAreas::gates) * 4 / static_cast<int>(sizeof(MBarrier));
+      (Areas::score - Areas::gates) * 4 / static_cast<int>(sizeof(MBarrier));
   __device__ __forceinline__ MBarrier* gate(int which) const {
-    return reinterpret_cast<MBarrier*>(shared + ChipAreas::gates) + which;
+    return reinterpret_cast<MBarrier*>(shared + Areas::gates) + which;
   }
   /// Moves this warp on to the next step. Roles do not begin a step at the same time, so there are
-  /// four ChipNow.
+  /// four Now.
   __device__ __forceinline__ void next_step() { turn = (turn + 1) & 3; }
   /// Arrives at a gate, with all that this warp has written. A gate opens once a step, when all its
   /// producer warps have arrived.
@@ -158,7 +158,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   }
 
   /// State of a warp's pass over its blocks of W1, unit by unit.
-  struct WideWalk {
+  struct W1Pass {
     typename Base::Rows h{};            ///< h of the unit, multiplied by the tiles for y
     typename Base::Sums sum;            ///< W1^T d1 of the unit's blocks so far: the rows in tiles
     typename Base::ListSums list_sums;  ///< and the list rows, times their coefficients
@@ -167,7 +167,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- launch.cuh
 
-  /// Fills the ChipLaunch from the cursor and the staged block of frames: one thread's work.
+  /// Fills the Launch from the cursor and the staged block of frames: one thread's work.
   __device__ void begin_launch() const;
   /// Loads to shared memory what the steps of the launch need: pointers to frames, table numbers,
   /// pixel offsets of a patch.
@@ -196,18 +196,20 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ void load_remainders() const;
   /// Loads this warp's blocks of W1 that stay in shared memory, and fills the lists of all its
   /// blocks: remainder rows, bias and listed d1.
-  __device__ void load_wide_weights() const;
+  __device__ void load_w1_weights() const;
   /// Stores outputs and scores to device memory.
   __device__ void store_results() const;
   /// Advances the cursor: one thread's work, when all thread blocks have read it.
   __device__ void end_launch() const;
   /// Sets `next` to the step after the current one.
-  __device__ void prepare(ChipNow& next) const;
-  /// Prepares the next step, and counts that this SM has begun the current one: one thread's work.
+  __device__ void prepare(Now& next) const;
+  /// Prepares the next step, and counts that this thread block has begun the current one: one
+  /// thread's work.
   __device__ void prepare_step() const;
-  /// A row of the ring buffer in device memory is overwritten after `ring` steps. So that no SM
-  /// overwrites a row that the slowest SM may still read, it waits before step t until all SMs have
-  /// begun step t - ahead. `slowest_counter` counts the SMs that have; `load_slowest` loads it.
+  /// A row of the ring buffer in device memory is overwritten after `ring` steps. So that no thread
+  /// block overwrites a row that the slowest thread block may still read, it waits before step t
+  /// until all thread blocks have begun step t - ahead. `slowest_counter` counts the thread blocks
+  /// that have; `load_slowest` loads it.
   __device__ const unsigned int* slowest_counter(unsigned long long t) const;
   __device__ unsigned int load_slowest(unsigned long long t) const;
   /// Waits; `begun` is what `load_slowest` has loaded earlier.
@@ -216,17 +218,17 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- gather.cuh
 
-  /// Copies the values that all sources of this SM's units sent in step `step` to x, to the places
-  /// for odd or even steps; polls until they are there. The work of `count` threads, of which this
-  /// is number `me`.
+  /// Copies the values that all sources of this thread block's units sent in step `step` to x, to
+  /// the places for odd or even steps; polls until they are there. The work of `count` threads, of
+  /// which this is number `me`.
   __device__ void gather_values(unsigned long long step, bool odd, int me, int count) const;
   /// Word, in a row of the past, of this lane's piece of a source's inner products.
-  __device__ std::uint32_t products_at(const ChipSlot& slot) const;
+  __device__ std::uint32_t products_at(const Source& source) const;
   /// Adds a received piece, each age times its coefficient w[0] to w[2].
   __device__ static void add_products(Products& sum, uint4 piece, const float* w);
-  /// This lane's element of `ChipUnit::products` for a group of sources: where its piece of the
+  /// This lane's element of `ProgramUnit::products` for a group of sources: where its piece of the
   /// inner products is in a row of the past, and the phase of what the source feeds.
-  __device__ __forceinline__ std::uint32_t source_place(const ChipUnit& my,
+  __device__ __forceinline__ std::uint32_t source_place(const ProgramUnit& my,
                                                         std::uint32_t group) const {
     return shared[my.products + group * 32 + static_cast<unsigned>(lane())];
   }
@@ -247,9 +249,9 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// What the listed gradients add to W0 x(t) of a unit: one warp's work. It is the sum over ages
   /// of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
   /// w(age) times the panel's part of x(j-2).x(t).
-  __device__ void listed_share(int u) const;
+  __device__ void make_listed_part(int u) const;
   /// The coefficients of this lane's piece of a source's inner products. `source`: an element of
-  /// `ChipUnit::products`; if it is `no_source`, any coefficients.
+  /// `ProgramUnit::products`; if it is `no_source`, any coefficients.
   __device__ const float* source_coefficients(int u, std::uint32_t source) const;
   /// Number of groups of sources whose pieces a lane has in flight.
   static constexpr int pieces_at_once = 3;
@@ -261,7 +263,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// of lane i is the inner product of A(t) at age i. It is kept in `primary_sums`, for the next
   /// step's B. If the unit sees a patch, `products` is not used: `finish_patch` has already stored
   /// the inner products there.
-  __device__ void add_own_products(int u, const ChipUnit& my, bool patch, unsigned long long t,
+  __device__ void add_own_products(int u, const ProgramUnit& my, bool patch, unsigned long long t,
                                    float products, float& total) const;
   /// The sum over `terms` ages of weight(age) times the row of step newest - age of the ring buffer
   /// `what` (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane
@@ -324,7 +326,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   __device__ float hidden_sum(int u, int i) const;
   /// Makes value i of h(t) of a unit from element i of W0 x(t). Stores it and c of it to the unit's
   /// ring buffers, and if `survives` h also to `row`, the unit's values in a row of
-  /// `ChipArguments::hidden`. Returns the word of c(h) that is sent.
+  /// `Arguments::hidden`. Returns the word of c(h) that is sent.
   __device__ std::uint32_t keep_hidden(int u, int i, float sum, float* row, bool survives) const;
   /// Inner products of a unit's values in step t with those in the steps of the listed gradients:
   /// lane i gets that of c(h) at age i, lane 16 + i that of h.
@@ -366,7 +368,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   };
   /// Returns d1 of output y, column c of `target`, whose target value is `wanted`, and adds its
   /// squared errors to `squares`.
-  __device__ float output_error(const ChipTarget& target, std::uint32_t c, float wanted, float y,
+  __device__ float output_error(const Target& target, std::uint32_t c, float wanted, float y,
                                 const ErrorRule& rule, SquaredErrors& squares) const;
   /// Adds the lanes' sums to this warp's scores: `loss` is the squared error of all outputs;
   /// `prediction_error` and `persistence_error` are the squared errors, in scored pixels, of the
@@ -379,7 +381,7 @@ struct Multiprocessor : Blocks<Precision, Hidden, home> {
   /// contributes to W1^T d1 and, times their coefficients, to the products d1(j).d1. `load_next()`
   /// is called when the tiles have been multiplied: it may start to load the next tiles to `w`.
   template <class LoadNext>
-  __device__ void learn_block(WideWalk& on, const ChipWideBlock& block, const Weights& w,
+  __device__ void learn_block(W1Pass& on, const W1Block& block, const Weights& w,
                               LoadNext load_next) const;
   /// Writes this warp's sums to its part in the unit's area (S::part1), for `finish_gradient`, and
   /// clears them.
