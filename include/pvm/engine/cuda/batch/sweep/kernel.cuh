@@ -10,14 +10,14 @@
 /// (tables.hpp defines m, n, panels and rows). With the master Z, and `gain` and `correction` from
 /// the rate table, step t does this for a tile:
 ///
-///     W0   g = d0(t-1) x(t-3)^T                      the gradient of step t-1
+///     W0   g = d0(t-1) x(t-3)^T                       the gradient of step t-1
 ///          Z += gain g,  W0(t) = Z + correction g     rates of step t-1
-///          sums += W0(t) x(t)                        of which h(t) is made
+///          sums += W0(t) x(t)                         of which h(t) is made
 ///     W1   y(t-2) = f(W1(t-2) r(t-2))
 ///          d1(t) = f'(y(t-2)) ([A|B](t) - y(t-2))
 ///          g = d1(t) r(t-2)^T
 ///          Z += gain g,  W1(t+1) = Z + correction g   rates of step t
-///          sums += W1(t)^T d1(t)                     of which d0(t) is made
+///          sums += W1(t)^T d1(t)                      of which d0(t) is made
 ///
 /// Step t-1's gradient of W0 is only added in step t: W0(t) is then multiplied with x(t) while it
 /// is in registers, and there is no working copy of W0. W1 is updated in the same step, because d1
@@ -120,6 +120,31 @@ __device__ __forceinline__ void read_rates(const Arguments& a, const StepCursor&
   if (k == 1) state.stores_d1 = table[1] != 0.0F;
 }
 
+/// The work of a producer warp, when the kernel before has ended.
+template <class M, int Bp, SweepKind Kind>
+__device__ __forceinline__ void produce(SweepProducer<M, Bp, Kind>& producer) {
+  release_registers<SweepShape<Bp>::producer_registers>();
+  producer.read_step_start();
+  producer.run();
+}
+/// The work of a consumer warp, when the kernel before has ended. Together these warps first read
+/// what all tiles of the step need.
+template <class M, int Bp, SweepKind Kind>
+__device__ __forceinline__ void consume(const Arguments& a, SweepState<Bp>& state,
+                                        SweepConsumer<M, Bp, Kind>& consumer) {
+  using S = SweepShape<Bp>;
+  const auto i = static_cast<int>(threadIdx.x);
+  const StepCursor cursor = a.step_start[blockIdx.x].cursor;
+  take_registers<S::consumer_registers>();
+  consumer.start();
+  if (i == 0) state.cursor = cursor;
+  if (i < 32) make_sequence_masks<M>(a, cursor, state, i);
+  for (int k = i; k < 2 * a.shape.layers; k += S::consumer_warps * 32) {
+    read_rates(a, cursor, state, k);
+  }
+  named_barrier_sync(consumer_barrier, S::consumer_warps * 32);
+  consumer.run();
+}
 /// The work of a thread block: the tiles that the plan gives it, for `task`. In a step it also
 /// writes the cursor for its next sweep.
 template <class M, int Bp, SweepKind Kind>
@@ -137,21 +162,10 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   if (is_producer) producer.start();
   wait_for_previous_kernel();
   if (is_producer) {
-    release_registers<S::producer_registers>();
-    producer.read_step_start();
-    producer.run();
-    return;
+    produce(producer);  // loads rows, copies of W1 and tiles: sweep/producer.cuh
+  } else {
+    consume(a, state, consumer);  // multiplies them, updates the masters: sweep/consumer.cuh
   }
-  const StepCursor cursor = a.step_start[blockIdx.x].cursor;
-  take_registers<S::consumer_registers>();
-  consumer.start();
-  if (i == 0) state.cursor = cursor;
-  if (i < 32) make_sequence_masks<M>(a, cursor, state, i);
-  for (int k = i; k < 2 * a.shape.layers; k += S::consumer_warps * 32) {
-    read_rates(a, cursor, state, k);
-  }
-  named_barrier_sync(consumer_barrier, S::consumer_warps * 32);
-  consumer.run();
 }
 /// Steps have kernels of their own (`Kind`), without the code of the other tasks, because the
 /// instruction cache has no room for more. Grid: the plan's thread blocks.

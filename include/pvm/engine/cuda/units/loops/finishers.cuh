@@ -16,8 +16,11 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// The step loop of a finisher, for one launch. x(t+1) is gathered as soon as no multiplier reads
+/// x(t) any more.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
+  release_registers<S::finisher_registers>();
   const bool finishes = finisher() < with_units();
   Pixels pixels{};
   if (finishes && patch_from(finisher()) >= 0) {
@@ -56,6 +59,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
   }
 }
 
+/// Prepares the next step's Now, counts that this step has begun, loads this step's tables of
+/// coefficients when folders no longer read those of the step before, and lets folders and the
+/// other finishers begin.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() const {
   if (thread == multiplying) {  // the first thread of the first finisher, which has a unit
@@ -68,6 +74,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() co
   named_barrier_arrive(begun_for_gatherers, finishing);
 }
 
+/// Waits for the sums, then makes and sends h(t) and its inner products.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
   named_barrier_sync(sums_made, multiplying + finishing);
@@ -75,6 +82,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() c
   arrive_gate(hidden_made);
 }
 
+/// Reads the patches of step t+1. On entry `pixels` holds the first pixels, loaded a step ahead; on
+/// return, the first pixels for step t+2 are in flight to it.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pixels& pixels) const {
   const int start = patch_from(finisher());
@@ -100,12 +109,15 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pix
   } while (ahead == 1);
 }
 
+/// Waits for W1^T d1(t), then makes d0(t).
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_gradients() const {
   named_barrier_sync(gradients_made, multiplying + with_units_threads());
   each_own_unit([&](int u) { this->finish_gradient(u); });
 }
 
+/// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
+/// (`wait_for_slowest`).
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::gather(unsigned long long t) const {
   const int before = multiplying + first_gatherer() * 32;

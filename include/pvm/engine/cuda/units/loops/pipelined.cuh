@@ -52,6 +52,18 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
       Base::my_w1_count, Base::words_of, Base::list_of, Base::gate, Base::arrive_gate,
       Base::wait_gate, Base::first, Base::last, Base::next_step;
 
+  // -------------------------------------------------------------- the roles of the warps
+
+  /// Runs the steps of a launch. Each of the two functions is the whole step loop of a role.
+  __device__ __forceinline__ void run(Held& /*held*/) {
+    if (warp() < S::multipliers) {
+      stream_all();  // W0 x(t), W1^T d1(t), y(t-1), folds: streamers.cuh
+    } else {
+      finish_all();  // x(t), d1(t), h(t), d0(t): below
+    }
+    __syncthreads();
+  }
+
   // -------------------------------------------------------------- what both roles share
 
   static constexpr int streaming = S::multipliers * 32, finishing = S::finishers * 32;  // threads
@@ -60,8 +72,8 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
   /// block in between is being loaded into registers.
   static constexpr int ahead_by = 1 + S::prefetched_blocks;
 
-  /// The gates (mbarriers) of a step. A warp that waits at a gate waits for the producers only, not
-  /// for other warps that wait there.
+  /// The gates (mbarriers) of a step. A warp that waits at a gate waits for those who arrive only,
+  /// not for other warps that wait there.
   enum Gates : int {
     gathered,      ///< from finishers: x(t) is complete
     factors_made,  ///< from finishers: tables and factors of folds are there
@@ -91,47 +103,19 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
   /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
   __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_w1_weights(); }
 
-  __device__ __forceinline__ void run(Held& /*held*/) {
-    if (warp() < S::multipliers) {
-      take_registers<S::multiplier_registers>();
-      stream_all();
-    } else {
-      release_registers<S::finisher_registers>();
-      finish_all();
-    }
-    __syncthreads();
-  }
-
   // -------------------------------------------------------------- streamers.cuh
 
-  /// The step loop of a streamer, for one launch.
   __device__ void stream_all();
-  /// Loads this warp's first block of W0 into `next`.
   __device__ void load_first(Weights& next) const;
-  /// Loads this warp's first block of W1 into `next`.
   __device__ void load_first_w1(Weights& next) const;
-  /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its W0Input.
   __device__ void prefetch_block(bool is, std::uint32_t slot) const;
-  /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
-  /// its low halves and the factors of the fold.
   __device__ void prefetch_w1(const W1Block& block) const;
-  /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
   __device__ void forward(Weights& next) const;
-  /// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
-  /// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
   __device__ W0Block load_due(int from) const;
-  /// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
   __device__ void fold_blocks(W0Block mine) const;
-  /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
-  /// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
-  /// halves would evict what finishers read.
   __device__ void prefetch_blocks_of_lanes(const W0Block& mine, unsigned lanes) const;
-  /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
   __device__ void fold_due(const W0Block& mine, int count) const;
-  /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block
-  /// is in `next`.
   __device__ void learn(Weights& next, bool outputs) const;
-  /// Folds this warp's due blocks of W1.
   __device__ void fold_w1_blocks() const;
 
   /// Of a block of W0, by the `slot` of its W0Input: the first line of its slot.
@@ -208,6 +192,7 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
   }
   /// The step loop of a finisher, for one launch.
   __device__ __forceinline__ void finish_all() {
+    release_registers<S::finisher_registers>();
     gather(now().step);
     arrive_gate(gathered);
 #pragma unroll 1

@@ -71,6 +71,20 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     return Base::template list<T>(at);
   }
 
+  // -------------------------------------------------------------- the roles of the warps
+
+  /// Runs the steps of a launch. Each of the three functions is the whole step loop of a role.
+  __device__ __forceinline__ void run(Held& /*held*/) {
+    if (warp() < S::multipliers) {
+      multiply_all();  // W0 x(t), d1(t), W1^T d1(t), y(t): multipliers.cuh
+    } else if (finisher() < S::finishers) {
+      finish_all();  // x(t), h(t), d0(t): finishers.cuh
+    } else {
+      fold_all();  // the weights that are due: folders.cuh
+    }
+    __syncthreads();
+  }
+
   // -------------------------------------------------------------- what all roles share
 
   static constexpr int multiplying = S::multipliers * 32, finishing = S::finishers * 32,
@@ -78,8 +92,8 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
   __device__ __forceinline__ int finisher() const { return warp() - S::multipliers; }
   __device__ __forceinline__ int folder() const { return finisher() - S::finishers; }
 
-  /// The gates (mbarriers) that multipliers wait at. A warp that waits at a gate waits for the
-  /// producers only, not for the other multipliers as at a named barrier. So a multiplier with
+  /// The gates (mbarriers) that multipliers wait at. A warp that waits at a gate waits for those
+  /// who arrive only, not for the other multipliers as at a named barrier. So a multiplier with
   /// fewer blocks of one matrix can have more of the other.
   enum Gates : int {
     gathered,  ///< from all finishers: x(t) is complete
@@ -99,8 +113,8 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     mbarrier_init(gate(w1_folded), S::folders);
   }
 
-  /// The named barriers of a step (0 is __syncthreads): which role waits, and for what. The
-  /// producers arrive without waiting.
+  /// The named barriers of a step (0 is __syncthreads): which role waits, and for what. The other
+  /// role arrives without waiting.
   enum Barriers : int {
     sums_made = 1,      ///< finishers with units wait for W0 x(t) and the listed gradients' part
     gradients_made,     ///< finishers with units wait for W1^T d1(t)
@@ -169,23 +183,8 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     }
   }
 
-  __device__ __forceinline__ void run(Held& /*held*/) {
-    if (warp() < S::multipliers) {
-      take_registers<S::multiplier_registers>();
-      multiply_all();
-    } else if (finisher() < S::finishers) {
-      release_registers<S::finisher_registers>();
-      finish_all();
-    } else {
-      release_registers<S::folder_registers>();
-      fold_all();
-    }
-    __syncthreads();
-  }
-
   // -------------------------------------------------------------- multipliers.cuh
 
-  /// The step loop of a multiplier, for one launch.
   __device__ void multiply_all();
   /// The size of a block's tiles in words of 16 bytes. It is also the stride between consecutive
   /// blocks of W0 of a warp, in device memory and in shared memory.
@@ -194,8 +193,6 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
   __device__ __forceinline__ const uint4* held_tiles() const {
     return this->streamed(my_blocks()->block + p.streamed_to[warp()]);
   }
-  /// Reloads the held blocks that were folded in the previous step, from device memory, where the
-  /// folders stored them.
   __device__ void reload_folded(HeldBlocks& held) const;
   /// The position in a multiplier's pass over its blocks of W0. The inputs of the next block are
   /// prefetched into registers while the current block is multiplied.
@@ -208,29 +205,14 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     std::uint32_t after;         ///< word in shared memory of the inputs of the block after next
     typename Base::Sums sum;     ///< accumulators of the current unit's part of W0 x
   };
-  /// Starts the pass: loads what does not depend on x(t). Call load_next_inputs() next, with x(t).
   __device__ W0Pass begin_w0_pass() const;
-  /// Loads the inputs of the next block (W0Pass::next), and the word where the inputs of the block
-  /// after it are (W0Pass::after).
   __device__ void load_next_inputs(W0Pass& on) const;
-  /// Advances by one block: starts the loads for the next block, then calls multiply(x) with the
-  /// inputs of the current one and multiplies its remainder rows.
   template <class Multiply>
   __device__ void walk(W0Pass& on, Multiply&& multiply) const;
-  /// Makes this warp's part of W0 x, unit by unit (UnitRun). `in_flight` holds the early streamed
-  /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
-  /// while blocks on the chip are multiplied.
   __device__ void forward(const HeldBlocks& held, InFlight& in_flight, W0Pass& on) const;
-  /// Multiplies the held blocks of a unit, then its blocks in shared memory. `from` is this lane's
-  /// first word of the warp's next block in shared memory, and is advanced past the unit's blocks;
-  /// `present` is UnitRun::present.
   __device__ void multiply_on_chip(const HeldBlocks& held, W0Pass& on, const uint4*& from,
                                    std::uint32_t present) const;
-  /// d1(t) of the outputs of this warp's blocks of W1. Blocks have the order of their outputs.
   __device__ void errors() const;
-  /// One pass over this warp's blocks of W1: adds up their parts of W1^T d1(t) and of the inner
-  /// products d1(j).d1(t), the latter times the coefficients of listed gradients, and makes their
-  /// y(t). The blocks' tiles, lists and outputs are consecutive in shared memory.
   __device__ void learn() const;
 
   // -------------------------------------------------------------- finishers.cuh
@@ -249,8 +231,6 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     return with_units() + 1 < S::finishers ? with_units() : 0;
   }
   __device__ __forceinline__ bool gathers() const { return finisher() >= first_gatherer(); }
-  /// The step loop of a finisher, for one launch. x(t+1) is gathered as soon as no multiplier reads
-  /// x(t) any more.
   __device__ void finish_all();
   /// Calls work(u) for the units whose listed gradients this warp weighs. Where only the finishers
   /// without units gather, these weigh those of all units: the inner products needed for it arrive
@@ -262,11 +242,7 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     if (finisher() < before || finisher() >= end) return;
     each_unit(finisher() - before, end - before, work);
   }
-  /// Prepares the next step's Now, counts that this step has begun, loads this step's tables of
-  /// coefficients when folders no longer read those of the step before, and lets folders and the
-  /// other finishers begin.
   __device__ void begin_units() const;
-  /// Waits for the sums, then makes and sends h(t) and its inner products.
   __device__ void finish_units() const;
   /// The first of this warp's units that sees a patch, from its unit u on; -1 if there is none.
   __device__ __forceinline__ int patch_from(int u) const {
@@ -275,23 +251,15 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     }
     return -1;
   }
-  /// Reads the patches of step t+1. On entry `pixels` holds the first pixels, loaded a step ahead;
-  /// on return, the first pixels for step t+2 are in flight to it.
   __device__ void read_patches(Pixels& pixels) const;
-  /// Waits for W1^T d1(t), then makes d0(t).
   __device__ void finish_gradients() const;
-  /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
-  /// (`wait_for_slowest`).
   __device__ void gather(unsigned long long t) const;
 
   // -------------------------------------------------------------- folders.cuh
 
   // Below, `folding` is the program's list of the blocks to fold, by folder and phase.
 
-  /// The step loop of a folder, for one launch.
   __device__ void fold_all();
-  /// Prefetches to the L2 cache the low halves of the blocks that this warp folds in this step,
-  /// entries `from` to `to` (exclusive) of `folding`. Each lane prefetches whole blocks.
   __device__ void prefetch_due_low_halves(std::uint32_t from, std::uint32_t to) const;
   /// The remainder rows of entry i of `folding`, a block of W0, where multipliers read them.
   __device__ __forceinline__ std::uint32_t* remainder_of_entry(std::uint32_t i) const {
@@ -302,11 +270,7 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
     return shared + a.areas.scratch + static_cast<std::uint32_t>(folder()) * S::scratch_words +
            i * S::remainder_words;
   }
-  /// Folds blocks of W0, by their entries in `folding`. [early, others) are held in registers and
-  /// fold while multipliers use them: their new tiles go to device memory, their new remainder rows
-  /// to scratch memory. [others, w1) fold when no multiplier reads W0 any more.
   __device__ void fold_blocks(std::uint32_t early, std::uint32_t others, std::uint32_t w1) const;
-  /// Folds the blocks of W1 that entries [w1, end) of `folding` name.
   __device__ void fold_w1_blocks(std::uint32_t w1, std::uint32_t end) const;
 };
 

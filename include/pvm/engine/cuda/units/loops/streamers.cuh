@@ -20,8 +20,10 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// The step loop of a streamer, for one launch.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
+  take_registers<S::multiplier_registers>();
   Weights next{};
   load_first(next);
 #pragma unroll 1
@@ -54,6 +56,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
   learn(next, true);
 }
 
+/// Loads this warp's first block of W0 into `next`.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
   // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
@@ -62,12 +65,14 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights
   if (my_count() != 0) this->load_streamed(next, tiles_of(my_inputs()->slot));
 }
 
+/// Loads this warp's first block of W1 into `next`.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_w1(Weights& next) const {
   next = {};
   if (my_w1_count() != 0) this->load_streamed(next, this->streamed(my_w1_blocks()[0]));
 }
 
+/// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its W0Input.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
     bool is, std::uint32_t slot) const {
@@ -80,6 +85,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
   prefetch_line_if(is && lane() <= lines, a.weights + this->slot_start(line));
 }
 
+/// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
+/// its low halves and the factors of the fold.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_w1(
     const W1Block& block) const {
@@ -91,6 +98,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_w1(
   if (lane() * line_words < S::factor_words) prefetch_line(factors + lane() * line_words);
 }
 
+/// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& next) const {
   const int count = my_count();
@@ -122,6 +130,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
   }
 }
 
+/// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
+/// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
 template <class Precision, int Hidden>
 __device__ __forceinline__ W0Block Pipelined<Precision, Hidden>::load_due(int from) const {
   const int number = due_start(0) + from + lane();
@@ -130,6 +140,7 @@ __device__ __forceinline__ W0Block Pipelined<Precision, Hidden>::load_due(int fr
   return mine;
 }
 
+/// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(W0Block mine) const {
   int left = due_start(1) - due_start(0);
@@ -141,6 +152,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(W0Bloc
   }
 }
 
+/// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
+/// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
+/// halves would evict what finishers read.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of_lanes(
     const W0Block& mine, unsigned lanes) const {
@@ -159,6 +173,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of
   }
 }
 
+/// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const W0Block& mine,
                                                                        int count) const {
@@ -174,6 +189,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const W0B
   }
 }
 
+/// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block is
+/// in `next`.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& next,
                                                                     bool outputs) const {
@@ -208,6 +225,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
   }
 }
 
+/// Folds this warp's due blocks of W1.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_w1_blocks() const {
   const W1Block* blocks = my_w1_blocks();

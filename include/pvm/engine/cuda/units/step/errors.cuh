@@ -16,6 +16,10 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Makes d1(t), stores it to the row of W1's lists that belongs to this step as well, and adds up
+/// the scores, for outputs `from`, from + step and so on, up to `end` (exclusive). Half a warp has
+/// the 16 outputs of a block of W1 at a time. Invariant values are read to registers first: the
+/// compiler would read them again after each store to shared memory.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int from, int end,
                                                                              int step) const {
@@ -70,6 +74,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int
   add_score(squares.loss, squares.prediction, squares.persistence);
 }
 
+/// Returns d1 of output y, column c of `target`, whose target value is `wanted`, and adds its
+/// squared errors to `squares`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::output_error(
     const Target& target, std::uint32_t c, float wanted, float y, const ErrorRule& rule,
@@ -86,6 +92,9 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::output_er
   return derive(y, rule.kind) * e;
 }
 
+/// Adds the lanes' sums to this warp's scores: `loss` is the squared error of all outputs;
+/// `prediction_error` and `persistence_error` are the squared errors, in scored pixels, of the
+/// prediction and of repeating the frame of two steps before.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_score(
     float loss, float prediction_error, float persistence_error) const {

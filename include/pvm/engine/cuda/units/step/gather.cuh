@@ -17,6 +17,9 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Copies the values that all sources of this thread block's units sent in step `step` to x, to the
+/// places for odd or even steps; polls until they are there. The work of `count` threads, of which
+/// this is number `me`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
@@ -51,12 +54,14 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_val
   }
 }
 
+/// Word, in a row of the past, of this lane's piece of a source's inner products.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::products_at(
     const Source& source) const {
   return source.from + 4 * (S::value_pieces + lane() % S::product_pieces);
 }
 
+/// Adds a received piece, each age times its coefficient w[0] to w[2].
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_products(Products& sum,
                                                                                    uint4 piece,
@@ -66,6 +71,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_produc
   sum.v[2] += w[2] * __uint_as_float(piece.z);
 }
 
+/// Sums over the sources of a group, which are in different lanes; lane i gets the sum of age i.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::sum_over_sources(
     const Products& sum) const {
@@ -86,6 +92,8 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::sum_over_
   return out;
 }
 
+/// The inner products that the primary sources of a unit sent in step `step`, from source number
+/// `from` on: this lane's piece, summed over the groups of sources. Polls until they are there.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primary_products(
     int u, unsigned long long step, std::uint32_t from) const {

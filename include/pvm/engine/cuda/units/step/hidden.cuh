@@ -18,6 +18,8 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Makes h(t) of a unit from the warps' parts of W0 x(t), sends c(h(t)), then makes and sends its
+/// inner products: one warp's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_unit(int u) const {
   const unsigned long long t = now().step;
@@ -51,6 +53,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_uni
   finish_products(u, t, record);
 }
 
+/// Makes the inner products of h(t) of a unit and sends them to its record: one warp's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_products(
     int u, unsigned long long t, std::uint32_t* record) const {
@@ -65,6 +68,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_pro
   }
 }
 
+/// Element i of W0 x(t) of a unit: the sum of the warps' parts and of the listed gradients' part.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::hidden_sum(int u,
                                                                                   int i) const {
@@ -75,6 +79,9 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::hidden_su
   return v;
 }
 
+/// Makes value i of h(t) of a unit from element i of W0 x(t). Stores it and c of it to the unit's
+/// ring buffers, and if `survives` h also to `row`, the unit's values in a row of
+/// `Arguments::hidden`. Returns the word of c(h) that is sent.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::keep_hidden(
     int u, int i, float sum, float* row, bool survives) const {
@@ -101,6 +108,8 @@ __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::w
   return word;
 }
 
+/// Inner products of a unit's values in step t with those in the steps of the listed gradients:
+/// lane i gets that of c(h) at age i, lane 16 + i that of h.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_products(int u) const {
   const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
@@ -114,6 +123,9 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_prod
   return (lane() & (table_row - 1)) < terms ? sum : 0.0F;
 }
 
+/// The sum over a unit's values of a(i) b(i), where `four_a(i)` returns a(i) to a(i + 3) and
+/// `one_a(i)` returns a(i). Written with explicit fused multiply-adds, so that it is rounded alike
+/// in all kernels.
 template <class Precision, int Hidden, Home home>
 template <class FourA, class FourB, class OneA, class OneB>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::inner_product(FourA four_a,
@@ -134,6 +146,8 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::inner_pro
   return (sum.x + sum.y) + (sum.z + sum.w);
 }
 
+/// Sends the words word(0), word(1) and so on as `pieces` pieces (at most 32) with the tag of step
+/// t. `word` is called by all lanes, also for indices behind the last value.
 template <class Precision, int Hidden, Home home>
 template <class Word>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_words(
@@ -143,6 +157,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_words
   if (lane() < pieces) store_relaxed_16(to + 4 * lane(), v);
 }
 
+/// Sends inner products to their place in a unit's record, behind the values; lane i has that of
+/// age i.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_products(
     std::uint32_t* record, float product, unsigned long long t) const {

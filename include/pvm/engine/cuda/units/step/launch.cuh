@@ -22,6 +22,7 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Fills the Launch from the cursor and the staged block of frames: one thread's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::begin_launch() const {
   const Cursor cursor = *a.cursor;
@@ -43,6 +44,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::begin_laun
   l.squeezed = (index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
 }
 
+/// Loads to shared memory what the steps of the launch need: pointers to frames, table numbers,
+/// pixel offsets of a patch.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_launch() const {
   const Launch& l = launch();
@@ -64,6 +67,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_launc
   }
 }
 
+/// Loads the past from device memory to where steps use it. It calls the next four functions.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_past() const {
   const unsigned long long t = now().step;
@@ -76,6 +80,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_past(
   gather_values(t - 2, (t & 1) == 0, thread, S::threads);
 }
 
+/// Clears x and the warps' parts of sums, invalidates the coefficients, and loads the scores.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::start_areas() const {
   for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
@@ -91,6 +96,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::start_area
   }
 }
 
+/// Loads h and d0 of the last `history` steps before step t, and c(h) of the last `past_rows`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histories(
     unsigned long long t) const {
@@ -120,6 +126,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histo
       });
 }
 
+/// Loads y of the last two steps.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_outputs() const {
   copy_each(
@@ -127,6 +134,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_outpu
       [&](int i) { return __ldcg(&all_output(i)); }, [&](int i, float v) { own_output(i) = v; });
 }
 
+/// Loads the patches of the last `past_rows` steps before step t.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_patches(
     unsigned long long t) const {
@@ -150,6 +158,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_patch
   }
 }
 
+/// Loads the remainder rows of this warp's blocks of W0 to shared memory.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_remainders() const {
   copy_each(
@@ -163,6 +172,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_remai
       });
 }
 
+/// Loads this warp's blocks of W1 that stay in shared memory, and fills the lists of all its
+/// blocks: remainder rows, bias and listed d1.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_w1_weights() const {
   const auto* blocks = list<W1Block>(p.w1_blocks);
@@ -182,6 +193,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_w1_we
   }
 }
 
+/// Stores outputs and scores to device memory.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_results() const {
   for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {
@@ -193,6 +205,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_resu
   }
 }
 
+/// Advances the cursor: one thread's work, when all thread blocks have read it.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::end_launch() const {
   const Launch& l = launch();
@@ -206,6 +219,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::end_launch
   *a.cursor = end;
 }
 
+/// Sets `next` to the step after the current one.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(Now& next) const {
   const Now& n = now();
@@ -220,12 +234,18 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(No
   }
 }
 
+/// Prepares the next step, and counts that this thread block has begun the current one: one
+/// thread's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare_step() const {
   prepare(now(turn ^ 1));
   add_one_relaxed(a.begun + now().step % rounds);
 }
 
+/// A row of the ring buffer in device memory is overwritten after `ring` steps. So that no thread
+/// block overwrites a row that the slowest thread block may still read, it waits before step t
+/// until all thread blocks have begun step t - ahead. `slowest_counter` counts the thread blocks
+/// that have; `load_slowest` loads it.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ const unsigned int*
 ThreadBlock<Precision, Hidden, home>::slowest_counter(unsigned long long t) const {
@@ -238,6 +258,7 @@ __device__ __forceinline__ unsigned int ThreadBlock<Precision, Hidden, home>::lo
   return load_relaxed(slowest_counter(t));
 }
 
+/// Waits; `begun` is what `load_slowest` has loaded earlier.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_slowest(
     unsigned long long t, unsigned int begun) const {

@@ -16,6 +16,9 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// In fp32: makes y(t) of a block of W1 whose tiles are in `w`, and adds up what the block
+/// contributes to W1^T d1 and, times their coefficients, to the products d1(j).d1. `load_next()` is
+/// called when the tiles have been multiplied: it may start to load the next tiles to `w`.
 template <class Precision, int Hidden, Home home>
 template <class LoadNext>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::learn_block(
@@ -41,6 +44,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::learn_bloc
   if (on.first) hand_over(u, on.sum, on.list_sums);
 }
 
+/// Writes this warp's sums to its part in the unit's area (S::part1), for `finish_gradient`, and
+/// clears them.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::hand_over(
     int u, typename Base::Sums& sum, typename Base::ListSums& list_sums) const {
@@ -50,6 +55,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::hand_over(
   list_sums = {};
 }
 
+/// Makes d0(t) of a unit from the warps' parts of W1^T d1(t): one warp's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gradient(int u) const {
   const unsigned long long t = now().step;

@@ -17,6 +17,7 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Copies this step's coefficients to a unit's area unless they are there: one warp's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_coefficients(
     int u) const {
@@ -34,6 +35,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_coeff
   __syncwarp();
 }
 
+/// Copies the coefficients of a matrix with `terms` listed gradients and as many phases: `from` its
+/// part of a table `to` rows of the unit's area, and those for y(t-1) to the rows `after`, unless
+/// that is null.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::copy_table(
     const float* from, int terms, float* to, float* after) const {
@@ -53,6 +57,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::copy_table
   }
 }
 
+/// Makes what the listed gradients add to W0 x(t) of a unit: one warp's work. It is the sum, by
+/// age, of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
+/// w(age) times the panel's part of x(j-2).x(t).
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_listed_part(
     int u) const {
@@ -105,6 +112,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
   }
 }
 
+/// The coefficients of this lane's piece of a source's inner products. `source`: an element of
+/// `ProgramUnit::products`; if it is `no_source`, any coefficients.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ const float* ThreadBlock<Precision, Hidden, home>::source_coefficients(
     int u, std::uint32_t source) const {
@@ -112,6 +121,7 @@ __device__ __forceinline__ const float* ThreadBlock<Precision, Hidden, home>::so
   return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
 }
 
+/// Loads pieces again, from `sent` (a row of the past) + `at`, until their tags are `tag`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::poll_pieces(
     uint4 (&piece)[pieces_at_once], const std::uint32_t (&at)[pieces_at_once],
@@ -127,6 +137,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::poll_piece
   }
 }
 
+/// Adds to `total`, which is T(age) of age lane(), what A, B and the bias contribute. `products` of
+/// lane i is the inner product of A(t) at age i. It is kept in `primary_sums`, for the next step's
+/// B. If the unit sees a patch, `products` is not used: `finish_patch` has already stored the inner
+/// products there.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_products(
     int u, const ProgramUnit& my, bool patch, unsigned long long t, float products,
@@ -146,6 +160,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_pr
   }
 }
 
+/// The sum over `terms` ages of weight(age) times the row of step newest - age of the ring buffer
+/// `what` (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane
+/// and 2 lane + 1, so rows have at most 64 elements.
+///
+/// Rows are summed in the order in which the ring buffer has them, so that their addresses are
+/// constants; the weights are rotated instead.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_rows(
     std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const {
@@ -155,6 +175,9 @@ __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_ro
   return weigh_shared_rows(what, u, mine, newest, weight);
 }
 
+/// `weigh_rows` where all weights are streamed, so that the unit's area is in device memory: the
+/// weights, one for each row, go from lane to lane by shuffles, which saves a round trip, and eight
+/// rows are in flight. `rows`: the ring buffer. The lane gets elements 2 mine, 2 mine + 1.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_device_rows(
     const float* rows, int mine, unsigned long long newest, float weight) const {
@@ -178,6 +201,8 @@ __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_de
   return sum;
 }
 
+/// `weigh_rows` where the unit's area is in shared memory: the rotated weights are written there,
+/// too.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_shared_rows(
     std::uint32_t what, int u, int mine, unsigned long long newest, float weight) const {
@@ -208,6 +233,10 @@ __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_sh
   return sum;
 }
 
+/// Writes what the rows of W1's lists are multiplied by for y(t), S::list_factors, for blocks by
+/// the number of steps since they last folded: the hidden values of the remainder rows, 1 for the
+/// bias, and w r(j-2).r(t) for each listed gradient. `sum` is of `unit_products`; lanes 16 to 31
+/// have the products of h.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list_factors(
     int u, float sum) const {
@@ -227,6 +256,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list
   }
 }
 
+/// The same for y(t - 1), in step t, where h(t) is made before y(t - 1) (`pipelined`). Also writes
+/// h(t - 1) to S::packed_hidden.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last_list_factors(
     int u) const {

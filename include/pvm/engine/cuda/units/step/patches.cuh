@@ -18,6 +18,8 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Starts the loads of pixels `first`, first + 32 and so on of a unit's patch, in the frame
+/// `ahead_by` steps after the current one. Loads nothing if the launch does not have that frame.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::load_pixels(int u,
                                                                                   int ahead_by,
@@ -42,6 +44,7 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::load_pixel
   return pixels;
 }
 
+/// Stores these pixels to A of that frame's step, to its row of the past, and to the history.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_pixels(
     int u, int ahead_by, int first, const Pixels& pixels) const {
@@ -63,6 +66,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_pixe
   }
 }
 
+/// Makes the inner products of a complete patch with the listed past: one warp's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_patch(
     int u, int ahead_by) const {
@@ -82,6 +86,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_pat
   }
 }
 
+/// Loads, stores and finishes a patch: one warp's work.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::read_patch(
     int u, int ahead_by) const {
@@ -92,6 +97,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::read_patch
   finish_patch(u, ahead_by);
 }
 
+/// The inner product of two patches, of which `four_now(i)` and `four_then(i)` return pixels i to i
+/// + 3, `now_at(i)` and `then_at(i)` pixel i. Each half of the warp sums every other four pixels;
+/// both get the sum. Written with explicit fused multiply-adds, so that it is rounded alike in all
+/// kernels.
 template <class Precision, int Hidden, Home home>
 template <class FourNow, class FourThen, class NowAt, class ThenAt>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::patch_product(

@@ -422,10 +422,6 @@ struct Blocks : View<Precision, Hidden, home> {
 
   // -------------------------------------------------------------- folds_16bit.cuh
 
-  /// Writes the factors of the folds of unit u, times `coefficients` (by age) and Masters::scale,
-  /// as operands A in its area. For blocks of W0 (`w1` false) they are the listed d0 by age; for
-  /// blocks of W1 the listed r = [h | 1] by list row, in the order in which a block's list has d1.
-  /// Reads behind the last value of a row only affect rows of operands that nobody uses.
   __device__ void write_factors(int u, bool w1, const float* coefficients) const;
   /// Writes those of the unit's blocks of W0 and W1 that fold at `phase`, with their present
   /// coefficients, for `materialise`.
@@ -469,7 +465,6 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ std::size_t lane_remainder_start(const Block& block) const {
     return this->remainder_start_of(block) + static_cast<unsigned>(remainder_offset(row()));
   }
-  /// Loads these words; returns zeros in lanes whose row() is not below `rows`.
   template <class Block>
   __device__ uint2 load_remainder(const Block& block, int rows) const;
   /// Where a block is in device memory.
@@ -503,10 +498,6 @@ struct Blocks : View<Precision, Hidden, home> {
   struct Columns {
     std::uint32_t v[2][2];
   };
-  /// Adds the rank-L update factors * columns, of all L listed gradients, to the block at `at`,
-  /// whose tiles are in `w` and whose remainder rows are in `remainder`. The low halves and the
-  /// remainder rows are stored to `to`, which is laid out like all weights; storing `w` is left to
-  /// the caller.
   __device__ void fold(const Place& at, std::uint32_t* to, const Factors& factors,
                        const Columns& columns, LowHalves& low, Weights& w, uint2& remainder) const;
 
@@ -521,7 +512,6 @@ struct Blocks : View<Precision, Hidden, home> {
     if constexpr (!S::streams) return __ldcg(from);
     return load_l2_with_policy(from, evict_last());
   }
-  /// Starts the loads.
   __device__ PastInputs load_past_inputs(const W0Block& block) const;
   __device__ static Columns past_columns(const PastInputs& past);
   /// The second factor of a fold of W1: the d1 in the block's list, whose tiles are `listed`.
@@ -531,30 +521,18 @@ struct Blocks : View<Precision, Hidden, home> {
     return {{{tiles.x, tiles.z}, {tiles.y, tiles.w}}};
   }
 
-  /// Folds a block of W0 whose tiles are in `w`, with the factors of its unit; see `fold`.
   __device__ void fold_block(const W0Block& block, std::uint32_t* to, Weights& w,
                              uint2& remainder) const;
-  /// Loads, folds and stores a block of W0: in shared memory if it is multiplied from there,
-  /// otherwise in device memory (for a held block, too, which its warp then loads again). Its
-  /// remainder rows are read from `remainder_from` and written to `remainder_to`.
   __device__ void fold(const W0Block& block, const std::uint32_t* remainder_from,
                        std::uint32_t* remainder_to) const;
-  /// Folds a streamed block of W0, whose remainder rows are in device memory, too. Everything that
-  /// the fold reads is requested before anything is used: one round trip.
   __device__ void fold_streamed(const W0Block& block) const;
   /// Folds a block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_w1(const W1Block& block, Weights& w) const {
     fold_w1_block(block, a.weights, w, true);
   }
-  /// Folds a block of W1 in shared memory.
   __device__ void fold_w1(const W1Block& block) const;
-  /// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid
-  /// out like all weights. The block itself does not change. The factors of its unit must have been
-  /// written with the present coefficients of its phase.
   __device__ void materialise(const W0Block& block, std::uint32_t* to) const;
   __device__ void materialise(const W1Block& block, std::uint32_t* to) const;
-  /// Adds the listed gradients to a block of W1 whose tiles are in `w`. Low halves and remainder
-  /// rows are stored to `to`; with `keep` the tiles and the list of the block are updated as well.
   __device__ void fold_w1_block(const W1Block& block, std::uint32_t* to, Weights& w,
                                 bool keep) const;
 };

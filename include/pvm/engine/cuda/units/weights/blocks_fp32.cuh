@@ -305,9 +305,6 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
 
   // -------------------------------------------------------------- folds_fp32.cuh
 
-  /// Writes the coefficients of the folds of unit u, by age, to its area, and the number of ages up
-  /// to the last coefficient that is not 0, where the loops of folds end. The folds read the listed
-  /// d0 and r from the unit's history themselves.
   __device__ void write_factors(int u, const float* coefficients) const;
   /// Writes those of the unit's blocks that fold at `phase`, with their present coefficients, for
   /// `materialise`.
@@ -329,12 +326,8 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ int remainder_offset(int k) const {
     return row() * columns + pair() + 8 * k;
   }
-  /// Load and store the remainder rows of a block, of which there are `row_count`; lanes of other
-  /// rows get zeros and store nothing.
   __device__ Remainder load_remainder(const float* rows, int row_count) const;
   __device__ void store_remainder(float* rows, const Remainder& remainder, int row_count) const;
-  /// Adds the outer product c d x^T, where d is a row of a unit's history (d0 or r), to a block
-  /// with `row_count` remainder rows.
   __device__ void add_outer(Weights& w, Remainder& remainder, const float* d, float c, Values x,
                             int row_count) const;
 
@@ -356,27 +349,16 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   struct PastInputs {
     std::uint32_t v[(S::terms + 1) / 2];
   };
-  /// Starts the loads.
   __device__ PastInputs load_past_inputs(const W0Block& block) const;
-  /// Stores the loaded values to `past_inputs`.
   __device__ void store_past_inputs(const PastInputs& past) const;
-  /// Adds all listed gradients, with the factors of its unit, to a block of W0 whose past inputs
-  /// are in `past_inputs`.
   __device__ void add_gradients(Weights& w, Remainder& remainder, const W0Block& block) const;
-  /// Folds a block of W0 whose tiles are in `w`, whose remainder rows are at `remainder_at`, and
-  /// whose past inputs are in `past_inputs`.
   __device__ void fold_prepared(const W0Block& block, Weights& w,
                                 std::uint32_t* remainder_at) const;
-  /// Loads the past inputs first.
   __device__ void fold(const W0Block& block, Weights& w, std::uint32_t* remainder_at) const;
-  /// Stores the tiles of a streamed block to device memory, with the cache policy of its loads,
-  /// because the next step reads it again.
   template <class Block>
   __device__ void store_streamed(const Block& block, const Weights& w) const;
-  /// Folds and stores a streamed block of W0.
   __device__ void fold_streamed(const W0Block& block, Weights& w,
                                 std::uint32_t* remainder_at) const;
-  /// Adds all listed gradients of unit u to a block of W1, whose listed d1 are in `list`.
   __device__ void add_w1_gradients(Weights& w, Remainder& remainder, int u,
                                    const float* list) const;
   /// A lane's columns 8k + pair and the next one of list row `row()`. The first list rows are the
@@ -384,14 +366,9 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ float2* list_remainder(float* list, int k) const {
     return reinterpret_cast<float2*>(list + list_index(row(), 8 * k + pair()));
   }
-  /// Load and store the remainder rows and the bias in a list.
   __device__ Remainder load_list_remainder(float* list) const;
   __device__ void store_list_remainder(float* list, const Remainder& remainder) const;
-  /// Folds a block of W1 whose tiles are in `w`, and stores it.
   __device__ void fold_w1(const W1Block& block, Weights& w) const;
-  /// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid
-  /// out like all weights. The block itself does not change. The factors of its unit must have been
-  /// written with the present coefficients of its phase.
   __device__ void materialise(const W0Block& block, std::uint32_t* to) const;
   __device__ void materialise(const W1Block& block, std::uint32_t* to) const;
 

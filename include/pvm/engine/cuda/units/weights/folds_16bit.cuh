@@ -20,6 +20,10 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Writes the factors of the folds of unit u, times `coefficients` (by age) and Masters::scale, as
+/// operands A in its area. For blocks of W0 (`w1` false) they are the listed d0 by age; for blocks
+/// of W1 the listed r = [h | 1] by list row, in the order in which a block's list has d1. Reads
+/// behind the last value of a row only affect rows of operands that nobody uses.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
     int u, bool w1, const float* coefficients) const {
@@ -73,6 +77,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
   }
 }
 
+/// Loads this lane's words of remainder row row(); returns zeros in lanes whose row() is not below
+/// `rows`.
 template <class Precision, int Hidden, Home home>
 template <class Block>
 __device__ __forceinline__ uint2 Blocks<Precision, Hidden, home>::load_remainder(const Block& block,
@@ -98,6 +104,9 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves
   return low;
 }
 
+/// Adds the rank-L update factors * columns, of all L listed gradients, to the block at `at`, whose
+/// tiles are in `w` and whose remainder rows are in `remainder`. The low halves and the remainder
+/// rows are stored to `to`, which is laid out like all weights; storing `w` is left to the caller.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const Place& at, std::uint32_t* to, const Factors& factors, const Columns& columns,
@@ -127,6 +136,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
   }
 }
 
+/// Starts the loads of the inputs of a block's columns in the steps of the listed gradients.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_inputs(
     const W0Block& block) const -> PastInputs {
@@ -160,6 +170,7 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(
   return b;
 }
 
+/// Folds a block of W0 whose tiles are in `w`, with the factors of its unit; see `fold`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
     const W0Block& block, std::uint32_t* to, Weights& w, uint2& remainder) const {
@@ -169,6 +180,9 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
   fold(at, to, factors, past_columns(load_past_inputs(block)), low, w, remainder);
 }
 
+/// Loads, folds and stores a block of W0: in shared memory if it is multiplied from there,
+/// otherwise in device memory (for a held block, too, which its warp then loads again). Its
+/// remainder rows are read from `remainder_from` and written to `remainder_to`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const W0Block& block, const std::uint32_t* remainder_from, std::uint32_t* remainder_to) const {
@@ -186,6 +200,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
   store(block, w);
 }
 
+/// Folds a streamed block of W0, whose remainder rows are in device memory, too. Everything that
+/// the fold reads is requested before anything is used: one round trip.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
     const W0Block& block) const {
@@ -196,6 +212,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
   write_tiles(streamed(block), w);
 }
 
+/// Folds a block of W1 in shared memory.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_w1(
     const W1Block& block) const {
@@ -204,6 +221,9 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_w1(
   fold_w1(block, w);
 }
 
+/// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid out
+/// like all weights. The block itself does not change. The factors of its unit must have been
+/// written with the present coefficients of its phase.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
     const W0Block& block, std::uint32_t* to) const {
@@ -223,6 +243,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
   write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
 }
 
+/// Adds the listed gradients to a block of W1 whose tiles are in `w`. Low halves and remainder rows
+/// are stored to `to`; with `keep` the tiles and the list of the block are updated as well.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_w1_block(const W1Block& block,
                                                                                std::uint32_t* to,

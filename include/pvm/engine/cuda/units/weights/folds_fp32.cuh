@@ -17,6 +17,9 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// Writes the coefficients of the folds of unit u, by age, to its area, and the number of ages up
+/// to the last coefficient that is not 0, where the loops of folds end. The folds read the listed
+/// d0 and r from the unit's history themselves.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::write_factors(
     int u, const float* coefficients) const {
@@ -27,6 +30,8 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::write_factors(
   if (lane() == 0) to[table_row - 1] = 32U - static_cast<unsigned>(__clz(static_cast<int>(there)));
 }
 
+/// Load and store the remainder rows of a block, of which there are `row_count`; lanes of other
+/// rows get zeros and store nothing.
 template <int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::load_remainder(const float* rows,
                                                                            int row_count) const
@@ -50,6 +55,8 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_remainder(
   }
 }
 
+/// Adds the outer product c d x^T, where d is a row of a unit's history (d0 or r), to a block with
+/// `row_count` remainder rows.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_outer(
     Weights& w, Remainder& remainder, const float* d, float c, Values x, int row_count) const {
@@ -75,6 +82,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_outer(
   for (int k = 0; k < 2; ++k) add(remainder.of[k].x, remainder.of[k].y, last, x.of[k]);
 }
 
+/// Starts the loads of the past inputs of a block's columns.
 template <int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::load_past_inputs(
     const W0Block& block) const -> PastInputs {
@@ -90,6 +98,7 @@ __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::load_past_inputs(
   return past;
 }
 
+/// Stores the loaded values to `past_inputs`.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_past_inputs(
     const PastInputs& past) const {
@@ -103,6 +112,8 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_past_inputs(
   __syncwarp();
 }
 
+/// Adds all listed gradients, with the factors of its unit, to a block of W0 whose past inputs are
+/// in `past_inputs`.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_gradients(
     Weights& w, Remainder& remainder, const W0Block& block) const {
@@ -116,6 +127,8 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_gradients(
   }
 }
 
+/// Folds a block of W0 whose tiles are in `w`, whose remainder rows are at `remainder_at`, and
+/// whose past inputs are in `past_inputs`.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_prepared(
     const W0Block& block, Weights& w, std::uint32_t* remainder_at) const {
@@ -125,6 +138,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_prepared(
   store_remainder(rows, remainder, S::remainder_rows);
 }
 
+/// Folds a block of W0 like `fold_prepared`, and loads its past inputs first.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold(
     const W0Block& block, Weights& w, std::uint32_t* remainder_at) const {
@@ -132,6 +146,8 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold(
   fold_prepared(block, w, remainder_at);
 }
 
+/// Stores the tiles of a streamed block to device memory, with the cache policy of its loads,
+/// because the next step reads it again.
 template <int Hidden, Home home>
 template <class Block>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_streamed(const Block& block,
@@ -141,6 +157,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_streamed(const
   for (int i = 0; i < words; ++i) store_with_policy(to + i * 32, w.tiles[i], policy());
 }
 
+/// Folds and stores a streamed block of W0.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_streamed(
     const W0Block& block, Weights& w, std::uint32_t* remainder_at) const {
@@ -148,6 +165,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_streamed(
   store_streamed(block, w);
 }
 
+/// Adds all listed gradients of unit u to a block of W1, whose listed d1 are in `list`.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_w1_gradients(
     Weights& w, Remainder& remainder, int u, const float* list) const {
@@ -162,6 +180,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_w1_gradients(
   }
 }
 
+/// Load and store the remainder rows and the bias in a list.
 template <int Hidden, Home home>
 __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::load_list_remainder(float* list) const
     -> Remainder {
@@ -180,6 +199,7 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::store_list_remainder
   for (int k = 0; k < 2; ++k) *list_remainder(list, k) = remainder.of[k];
 }
 
+/// Folds a block of W1 whose tiles are in `w`, and stores it.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_w1(const W1Block& block,
                                                                     Weights& w) const {
@@ -194,6 +214,9 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::fold_w1(const W1Bloc
   }
 }
 
+/// Writes the block's W(t), its weights with all listed gradients added, to `to`, which is laid out
+/// like all weights. The block itself does not change. The factors of its unit must have been
+/// written with the present coefficients of its phase.
 template <int Hidden, Home home>
 __device__ __forceinline__ void Blocks<fp32, Hidden, home>::materialise(const W0Block& block,
                                                                         std::uint32_t* to) const {
