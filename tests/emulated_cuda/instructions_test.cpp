@@ -107,7 +107,7 @@ __global__ void product(float* out) {
   load_matrices(x, a + lane % 16 * 16 + lane / 16 * 8);
   load_two_matrices(y0, y1, b + lane % 8 * 16 + lane / 8 % 2 * 8);
   float c[4] = {};
-  multiply_bf16(c, x, y0, y1);
+  multiply_16bit<pvm::bf16>(c, x, y0, y1);
   for (int i = 0; i < 4; ++i) {
     out[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = c[i];
   }
@@ -153,7 +153,7 @@ __global__ void group_product(float* out) {
   const GroupOperand x = group_operand(a), y = group_operand(b);
   products_begin();
   for (unsigned k = 0; k < 4; ++k) {
-    multiply_group_bf16<128>(c, x + k * 2, y + k * 2);
+    multiply_group<pvm::bf16, 128>(c, x + k * 2, y + k * 2);
   }
   products_end();
   const int row = thread / 32 * 16 + thread % 32 / 4;
@@ -176,7 +176,7 @@ __global__ void square_product(float* out) {
   }
   __syncthreads();
   float c[8][4] = {};
-  multiply_square_bf16<RowBytes>(c, group_operand(a), group_operand(b));
+  multiply_square<pvm::bf16, RowBytes>(c, group_operand(a), group_operand(b));
   const int row = thread / 32 * 16 + thread % 32 / 4;
   for (int n = 0; n < 8; ++n) {
     for (int i = 0; i < 4; ++i) {
@@ -209,7 +209,7 @@ __global__ void held_product(float* out, float before, bool adds) {
   }
   float c[Columns / 8][4];
   for (int i = 0; i < Columns / 2; ++i) c[i / 4][i % 4] = before;
-  multiply_registers_bf16<RowBytes>(c, a, wide_operand<apart>(b), adds);
+  multiply_registers<pvm::bf16, RowBytes>(c, a, wide_operand<apart>(b), adds);
   for (int n = 0; n < Columns / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
       out[(row + i / 2 * 8) * Columns + n * 8 + thread % 4 * 2 + i % 2] = c[n][i];

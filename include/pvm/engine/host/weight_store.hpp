@@ -49,27 +49,38 @@ class WeightStore {
   HugeArray values_;
 };
 
-/// bf16: an fp32 weight is stored as the bf16 copy (its high half, rounded) and the signed 16-bit
-/// difference: bits = (copy << 16) + difference, exactly. So the copy is a part of the master
-/// weight and costs no memory, and a fold moves no byte twice.
-template <>
-class WeightStore<bf16> {
+/// What the stores of bf16 and fp16 weights share: the 16-bit working copy that products read.
+class HalfStore {
  public:
   static constexpr std::size_t group = simd::half_group;
   static constexpr std::size_t bytes = 2;
-  static constexpr std::size_t fold_bytes = 6;
 
   struct Group {
     simd::Lanes part[2];
   };
 
-  WeightStore() = default;
-  explicit WeightStore(std::size_t size) : copy_(size / 2), difference_(size / 2) {}
-
   [[nodiscard]] const std::uint16_t* copy() const noexcept {
     return reinterpret_cast<const std::uint16_t*>(copy_.data());
   }
   [[nodiscard]] const void* address(std::size_t index) const { return copy_.data() + index / 2; }
+
+ protected:
+  HalfStore() = default;
+  explicit HalfStore(std::size_t size) : copy_(size / 2) {}
+
+  HugeArray copy_;
+};
+
+/// bf16: an fp32 weight is stored as the bf16 copy (its high half, rounded) and the signed 16-bit
+/// difference: bits = (copy << 16) + difference, exactly. So the copy is a part of the master
+/// weight and costs no memory, and a fold moves no byte twice.
+template <>
+class WeightStore<bf16> : public HalfStore {
+ public:
+  static constexpr std::size_t fold_bytes = 6;
+
+  WeightStore() = default;
+  explicit WeightStore(std::size_t size) : HalfStore(size), difference_(size / 2) {}
 
   [[gnu::always_inline]] inline Group load(std::size_t index) const {
     const simd::Words copy = simd::words_at(copy_.data() + index / 2);
@@ -88,29 +99,19 @@ class WeightStore<bf16> {
   }
 
  private:
-  HugeArray copy_, difference_;  // two columns, i and i + 16, in each 32-bit word
+  // Like the copy, it has two columns, i and i + 16, in each 32-bit word.
+  HugeArray difference_;
 };
 
 /// fp16: an fp32 array and a separate copy, rounded to nearest. Weights that are too large for fp16
 /// become its largest number in the copy.
 template <>
-class WeightStore<fp16> {
+class WeightStore<fp16> : public HalfStore {
  public:
-  static constexpr std::size_t group = simd::half_group;
-  static constexpr std::size_t bytes = 2;
   static constexpr std::size_t fold_bytes = 10;
 
-  struct Group {
-    simd::Lanes part[2];
-  };
-
   WeightStore() = default;
-  explicit WeightStore(std::size_t size) : master_(size), copy_(size / 2) {}
-
-  [[nodiscard]] const std::uint16_t* copy() const noexcept {
-    return reinterpret_cast<const std::uint16_t*>(copy_.data());
-  }
-  [[nodiscard]] const void* address(std::size_t index) const { return copy_.data() + index / 2; }
+  explicit WeightStore(std::size_t size) : HalfStore(size), master_(size) {}
 
   [[gnu::always_inline]] inline Group load(std::size_t index) const {
     return {{simd::at(master_.data() + index), simd::at(master_.data() + index + simd::width)}};
@@ -143,7 +144,7 @@ class WeightStore<fp16> {
     *reinterpret_cast<Halves*>(to) = __builtin_convertvector(half, Halves);
   }
 
-  HugeArray master_, copy_;
+  HugeArray master_;
 };
 
 /// Copies all weights of a store to an fp32 array, or back. `size`: a multiple of the group.

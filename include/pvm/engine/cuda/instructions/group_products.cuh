@@ -7,8 +7,10 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstdint>
 
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/instructions/capability.cuh>
 #include <pvm/engine/cuda/instructions/shared_memory.cuh>
 
@@ -102,114 +104,68 @@ __device__ __forceinline__ void products_end() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(group_layout<RowBytes>),      \
         "r"(static_cast<unsigned>(adds)))
 
-/// c += a b, 64 x 16 by 16 x 56. A row of shared memory holds a row of a, or a column of b. Warp w
-/// of the warpgroup gets rows 16 w to 16 w + 15 of c, in the order of m16n8 mma accumulators.
-template <int RowBytes>
-__device__ __forceinline__ void multiply_group_bf16(float (&c)[7][4], GroupOperand a,
-                                                    GroupOperand b) {
+// MULTIPLY for operands of `Precision`, bf16 or fp16.
+#define PVM_OF_PRECISION(MULTIPLY, ...)          \
+  if constexpr (std::same_as<Precision, bf16>) { \
+    MULTIPLY("bf16", __VA_ARGS__);               \
+  } else {                                       \
+    MULTIPLY("f16", __VA_ARGS__);                \
+  }
+
+/// c += a b for operands of `Precision`, bf16 or fp16, 64 x 16 by 16 x 56. A row of shared memory
+/// holds a row of a, or a column of b. Warp w of the warpgroup gets rows 16 w to 16 w + 15 of c, in
+/// the order of m16n8 mma accumulators.
+template <class Precision, int RowBytes>
+__device__ __forceinline__ void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_SHARED("bf16", "56", PVM_SUMS_TO_27, "%28", "%29", "%30", PVM_7_OCTETS);
-#endif
-}
-template <int RowBytes>
-__device__ __forceinline__ void multiply_group_fp16(float (&c)[7][4], GroupOperand a,
-                                                    GroupOperand b) {
-#if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_SHARED("f16", "56", PVM_SUMS_TO_27, "%28", "%29", "%30", PVM_7_OCTETS);
+  PVM_OF_PRECISION(PVM_MULTIPLY_SHARED, "56", PVM_SUMS_TO_27, "%28", "%29", "%30", PVM_7_OCTETS)
 #endif
 }
 /// The same, 64 x 16 by 16 x 64.
-template <int RowBytes>
-__device__ __forceinline__ void multiply_square_bf16(float (&c)[8][4], GroupOperand a,
-                                                     GroupOperand b) {
+template <class Precision, int RowBytes>
+__device__ __forceinline__ void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_SHARED("bf16", "64", PVM_SUMS_TO_31, "%32", "%33", "%34", PVM_8_OCTETS);
-#endif
-}
-template <int RowBytes>
-__device__ __forceinline__ void multiply_square_fp16(float (&c)[8][4], GroupOperand a,
-                                                     GroupOperand b) {
-#if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_SHARED("f16", "64", PVM_SUMS_TO_31, "%32", "%33", "%34", PVM_8_OCTETS);
+  PVM_OF_PRECISION(PVM_MULTIPLY_SHARED, "64", PVM_SUMS_TO_31, "%32", "%33", "%34", PVM_8_OCTETS)
 #endif
 }
 /// c += a b if `adds`, else c = a b; 64 x 16 by 16 x 128. Each warp holds 16 rows of a in
 /// registers, as the fragment of mma operand A. b is given by `wide_operand`: a row of shared
 /// memory holds `RowBytes` of the columns for one index of the depth, and the next columns follow
 /// in other rows.
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_bf16(float (&c)[16][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
+template <class Precision, int RowBytes>
+__device__ __forceinline__ void multiply_registers(float (&c)[16][4], const std::uint32_t (&a)[4],
+                                                   GroupOperand b, bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("bf16", "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69", "%70",
-                         PVM_16_OCTETS);
-#endif
-}
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_fp16(float (&c)[16][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
-#if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("f16", "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69", "%70",
-                         PVM_16_OCTETS);
+  PVM_OF_PRECISION(PVM_MULTIPLY_REGISTERS, "128", PVM_SUMS_TO_63, "%64,%65,%66,%67", "%68", "%69",
+                   "%70", PVM_16_OCTETS)
 #endif
 }
 /// The same for 96, 64 and 32 columns.
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_bf16(float (&c)[12][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
+template <class Precision, int RowBytes>
+__device__ __forceinline__ void multiply_registers(float (&c)[12][4], const std::uint32_t (&a)[4],
+                                                   GroupOperand b, bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("bf16", "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53", "%54",
-                         PVM_12_OCTETS);
+  PVM_OF_PRECISION(PVM_MULTIPLY_REGISTERS, "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53",
+                   "%54", PVM_12_OCTETS)
 #endif
 }
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_fp16(float (&c)[12][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
+template <class Precision, int RowBytes>
+__device__ __forceinline__ void multiply_registers(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                                   GroupOperand b, bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("f16", "96", PVM_SUMS_TO_47, "%48,%49,%50,%51", "%52", "%53", "%54",
-                         PVM_12_OCTETS);
+  PVM_OF_PRECISION(PVM_MULTIPLY_REGISTERS, "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37",
+                   "%38", PVM_8_OCTETS)
 #endif
 }
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_bf16(float (&c)[8][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
+template <class Precision, int RowBytes>
+__device__ __forceinline__ void multiply_registers(float (&c)[4][4], const std::uint32_t (&a)[4],
+                                                   GroupOperand b, bool adds) {
 #if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("bf16", "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37", "%38",
-                         PVM_8_OCTETS);
+  PVM_OF_PRECISION(PVM_MULTIPLY_REGISTERS, "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21",
+                   "%22", PVM_4_OCTETS(0))
 #endif
 }
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_fp16(float (&c)[8][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
-#if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("f16", "64", PVM_SUMS_TO_31, "%32,%33,%34,%35", "%36", "%37", "%38",
-                         PVM_8_OCTETS);
-#endif
-}
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_bf16(float (&c)[4][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
-#if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("bf16", "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21", "%22",
-                         PVM_4_OCTETS(0));
-#endif
-}
-template <int RowBytes>
-__device__ __forceinline__ void multiply_registers_fp16(float (&c)[4][4],
-                                                        const std::uint32_t (&a)[4], GroupOperand b,
-                                                        bool adds) {
-#if PVM_GROUP_PRODUCTS
-  PVM_MULTIPLY_REGISTERS("f16", "32", PVM_SUMS_TO_15, "%16,%17,%18,%19", "%20", "%21", "%22",
-                         PVM_4_OCTETS(0));
-#endif
-}
+#undef PVM_OF_PRECISION
 #undef PVM_MULTIPLY_REGISTERS
 #undef PVM_MULTIPLY_SHARED
 #undef PVM_16_OCTETS

@@ -7,8 +7,10 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstdint>
 
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/instructions/capability.cuh>
 #include <pvm/engine/cuda/instructions/shared_memory.cuh>
 
@@ -56,40 +58,43 @@ __device__ __forceinline__ std::uint32_t transpose(std::uint32_t v) {
   return out;
 }
 
-/// c += a b, with fp32 accumulators: a is 16 x 16 and b 16 x 8 (tf32: a is 16 x 8 and b 8 x 8).
-__device__ __forceinline__ void multiply_bf16(float (&c)[4], const std::uint32_t (&a)[4],
-                                              std::uint32_t b0, std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4],
-                                              std::uint32_t b0, std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// MULTIPLY for operands of `Precision`, bf16 or fp16.
+#define PVM_OF_PRECISION(MULTIPLY)               \
+  if constexpr (std::same_as<Precision, bf16>) { \
+    MULTIPLY("bf16");                            \
+  } else {                                       \
+    MULTIPLY("f16");                             \
+  }
+#define PVM_MULTIPLY(TYPE)                                            \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE \
+               ".f32 "                                                \
+               "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"   \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#define PVM_MULTIPLY_SHALLOW(TYPE)                                   \
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." TYPE "." TYPE \
+               ".f32 "                                               \
+               "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"           \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])      \
+               : "r"(a0), "r"(a1), "r"(b))
+
+/// c += a b, with fp32 accumulators and operands of `Precision`, bf16 or fp16: a is 16 x 16 and b
+/// 16 x 8.
+template <class Precision>
+__device__ __forceinline__ void multiply_16bit(float (&c)[4], const std::uint32_t (&a)[4],
+                                               std::uint32_t b0, std::uint32_t b1) {
+  PVM_OF_PRECISION(PVM_MULTIPLY)
 }
 /// The same with half the depth: a is 16 x 8 and b 8 x 8.
-__device__ __forceinline__ void multiply_shallow_bf16(float (&c)[4], std::uint32_t a0,
-                                                      std::uint32_t a1, std::uint32_t b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(b));
+template <class Precision>
+__device__ __forceinline__ void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
+                                                 std::uint32_t b) {
+  PVM_OF_PRECISION(PVM_MULTIPLY_SHALLOW)
 }
-__device__ __forceinline__ void multiply_shallow_fp16(float (&c)[4], std::uint32_t a0,
-                                                      std::uint32_t a1, std::uint32_t b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-      "{%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(b));
-}
+#undef PVM_MULTIPLY_SHALLOW
+#undef PVM_MULTIPLY
+#undef PVM_OF_PRECISION
+/// c += a b for tf32: a is 16 x 8 and b 8 x 8.
 __device__ __forceinline__ void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4],
                                               std::uint32_t b0, std::uint32_t b1) {
   asm volatile(

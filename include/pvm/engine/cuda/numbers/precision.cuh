@@ -53,13 +53,36 @@ struct PlainFloat {
   PVM_HOST_DEVICE static float decode(float v) { return v; }
 };
 
-/// Operands of 16 bits: an mma instruction multiplies 16 x 16 by 16 x 8.
+/// Operands of 16 bits, bf16 or fp16: an mma instruction multiplies 16 x 16 by 16 x 8.
+template <class Precision>
 struct SixteenBits {
   using Word = std::uint16_t;  ///< an operand's bits
   using Stored = Fraction16;
   static constexpr int block = 32;         ///< depth of a weight block
   static constexpr bool in_parts = false;  ///< whether long sums are added up from shorter ones
   static constexpr int most_tiles = 2;     ///< tiles of 16 sequences in a warp's registers
+
+  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                  std::uint32_t b1) {
+    multiply_16bit<Precision>(c, a, b0, b1);
+  }
+  __device__ static void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
+                                          std::uint32_t b) {
+    detail::multiply_shallow<Precision>(c, a0, a1, b);
+  }
+  template <int RowBytes>
+  __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+    detail::multiply_group<Precision, RowBytes>(c, a, b);
+  }
+  template <int RowBytes>
+  __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+    detail::multiply_square<Precision, RowBytes>(c, a, b);
+  }
+  template <int RowBytes, int Octets>
+  __device__ static void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4],
+                                            GroupOperand b, bool adds) {
+    detail::multiply_registers<Precision, RowBytes>(c, a, b, adds);
+  }
 };
 /// Operands of 32 bits: an mma instruction multiplies 16 x 8 by 8 x 8.
 struct ThirtyTwoBits {
@@ -81,7 +104,7 @@ struct Math;  // for fp32, tf32, bf16 and fp16
 //     multiply_group, multiply_square, multiply_registers    wgmma, see group_products.cuh
 
 template <>
-struct Math<bf16> : SixteenBits {
+struct Math<bf16> : SixteenBits<bf16> {
   static constexpr double epsilon = 0x1p-8;  ///< relative error of a gradient's two factors
   PVM_HOST_DEVICE static Word operand(float v) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(v));
@@ -95,31 +118,10 @@ struct Math<bf16> : SixteenBits {
   __device__ static float high_value(std::uint32_t pair) {
     return __uint_as_float(pair & 0xffff0000U);
   }
-  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                  std::uint32_t b1) {
-    multiply_bf16(c, a, b0, b1);
-  }
-  __device__ static void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
-                                          std::uint32_t b) {
-    multiply_shallow_bf16(c, a0, a1, b);
-  }
-  template <int RowBytes>
-  __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-    multiply_group_bf16<RowBytes>(c, a, b);
-  }
-  template <int RowBytes>
-  __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-    multiply_square_bf16<RowBytes>(c, a, b);
-  }
-  template <int RowBytes, int Octets>
-  __device__ static void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4],
-                                            GroupOperand b, bool adds) {
-    multiply_registers_bf16<RowBytes>(c, a, b, adds);
-  }
 };
 
 template <>
-struct Math<fp16> : SixteenBits {
+struct Math<fp16> : SixteenBits<fp16> {
   static constexpr double epsilon = 0x1p-11;
   static constexpr float largest = 65504;
   /// Values out of range become the largest finite number: a weight must not become infinite.
@@ -139,27 +141,6 @@ struct Math<fp16> : SixteenBits {
   }
   __device__ static float high_value(std::uint32_t pair) {
     return value(static_cast<Word>(pair >> 16));
-  }
-  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                  std::uint32_t b1) {
-    multiply_fp16(c, a, b0, b1);
-  }
-  __device__ static void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
-                                          std::uint32_t b) {
-    multiply_shallow_fp16(c, a0, a1, b);
-  }
-  template <int RowBytes>
-  __device__ static void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-    multiply_group_fp16<RowBytes>(c, a, b);
-  }
-  template <int RowBytes>
-  __device__ static void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-    multiply_square_fp16<RowBytes>(c, a, b);
-  }
-  template <int RowBytes, int Octets>
-  __device__ static void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4],
-                                            GroupOperand b, bool adds) {
-    multiply_registers_fp16<RowBytes>(c, a, b, adds);
   }
 };
 

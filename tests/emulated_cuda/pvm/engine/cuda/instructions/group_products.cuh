@@ -5,13 +5,12 @@
 /// Replaces the library's instructions/group_products.cuh on the emulated device, with the
 /// layouts of the PTX ISA.
 
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include <pvm/engine/cuda/instructions/matrices.cuh>
 #include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail {
@@ -117,41 +116,18 @@ __attribute__((optimize("O3"))) void multiply_registers(float (&c)[Octets][4],
 
 }  // namespace emulated
 
-template <int RowBytes>
-void multiply_group_bf16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group<RowBytes>(c, a, b, [](std::uint16_t v) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
-  });
+template <class Precision, int RowBytes>
+void multiply_group(float (&c)[7][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group<RowBytes>(c, a, b, emulated::ValueOf<Precision>{});
 }
-template <int RowBytes>
-void multiply_group_fp16(float (&c)[7][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group<RowBytes>(
-      c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+template <class Precision, int RowBytes>
+void multiply_square(float (&c)[8][4], GroupOperand a, GroupOperand b) {
+  emulated::multiply_group<RowBytes>(c, a, b, emulated::ValueOf<Precision>{});
 }
-
-template <int RowBytes>
-void multiply_square_bf16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group<RowBytes>(c, a, b, [](std::uint16_t v) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
-  });
-}
-template <int RowBytes, int Octets>
-void multiply_registers_bf16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                             bool adds) {
-  emulated::multiply_registers<RowBytes>(c, a, b, adds, [](std::uint16_t v) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
-  });
-}
-template <int RowBytes>
-void multiply_square_fp16(float (&c)[8][4], GroupOperand a, GroupOperand b) {
-  emulated::multiply_group<RowBytes>(
-      c, a, b, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
-}
-template <int RowBytes, int Octets>
-void multiply_registers_fp16(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
-                             bool adds) {
-  emulated::multiply_registers<RowBytes>(
-      c, a, b, adds, [](std::uint16_t v) { return emulated_cuda::half_from_table(v); });
+template <class Precision, int RowBytes, int Octets>
+void multiply_registers(float (&c)[Octets][4], const std::uint32_t (&a)[4], GroupOperand b,
+                        bool adds) {
+  emulated::multiply_registers<RowBytes>(c, a, b, adds, emulated::ValueOf<Precision>{});
 }
 /// The operand with the distance of its pieces, in units of 16 bytes, in the upper 16 bits.
 template <int Apart>

@@ -10,15 +10,29 @@
 
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/cuda/instructions/warps.cuh>
 
 namespace pvm::inline v0::detail {
 
 namespace emulated {
+
+/// The value of the bits of a bf16 or fp16 number.
+template <class Precision>
+struct ValueOf {
+  float operator()(std::uint16_t bits) const {
+    if constexpr (std::same_as<Precision, bf16>) {
+      return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    } else {
+      return emulated_cuda::half_from_table(bits);
+    }
+  }
+};
 
 /// ldmatrix of `Count` matrices for all lanes: replaces the addresses that they give, lane l that
 /// of row l % 8 (16 bytes) of matrix l / 8, by the words that they get. A word holds two 16-bit
@@ -164,29 +178,18 @@ inline std::uint32_t transpose(std::uint32_t v) {
   return half(lane % 4 * 2, lane / 4) | half(lane % 4 * 2 + 1, lane / 4) << 16;
 }
 
-inline void multiply_bf16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                          std::uint32_t b1) {
-  emulated::multiply(c, a, b0, b1, "mma.bf16", [](emulated_cuda::Lanes lanes) {
+template <class Precision>
+void multiply_16bit(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                    std::uint32_t b1) {
+  emulated::multiply(c, a, b0, b1, "mma of 16 bits", [](emulated_cuda::Lanes lanes) {
     emulated::multiply_lanes<16>(lanes, [](std::uint32_t word, int i) {
-      return std::bit_cast<float>(i == 0 ? word << 16 : word & 0xffff0000U);
+      return emulated::ValueOf<Precision>{}(static_cast<std::uint16_t>(word >> (16 * i)));
     });
   });
 }
-inline void multiply_fp16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                          std::uint32_t b1) {
-  emulated::multiply(c, a, b0, b1, "mma.fp16", [](emulated_cuda::Lanes lanes) {
-    emulated::multiply_lanes<16>(lanes, [](std::uint32_t word, int i) {
-      return emulated_cuda::half_from_table(word >> (16 * i) & 0xffffU);
-    });
-  });
-}
-inline void multiply_shallow_bf16(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
-                                  std::uint32_t b) {
-  multiply_bf16(c, {a0, a1, 0, 0}, b, 0);
-}
-inline void multiply_shallow_fp16(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
-                                  std::uint32_t b) {
-  multiply_fp16(c, {a0, a1, 0, 0}, b, 0);
+template <class Precision>
+void multiply_shallow(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
+  multiply_16bit<Precision>(c, {a0, a1, 0, 0}, b, 0);
 }
 /// The tensor cores read the upper 19 bits of an operand.
 inline void multiply_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
