@@ -10,9 +10,9 @@
 ///   gather    load x(t), r(t-1) and h(t-2) from the past into shared memory; compute
 ///             d1(t) = g(y(t-2)) e and the inner products of x(t) and r(t-1) with the inputs of the
 ///             listed gradients
-///   pass 1   multiply the listed d1, as rows of a matrix: with d1(t), for the correction of
+///   early     multiply the listed d1, as rows of a matrix: with d1(t), for the correction of
 ///             W1^T d1(t), and with their weights, as the correction of y(t-1); then W0 x(t)
-///   pass 2   finish h(t); then one pass over W1 computes both W1^T d1(t) and W1 r(t-1)
+///   late      finish h(t); then one pass over W1 computes both W1^T d1(t) and W1 r(t-1)
 ///   publish   store h(t), c(h(t)), the inner products of c(h(t)) with its past, d0(t) and y(t-1)
 ///             in device memory
 ///   arrive    at the barrier; while the other blocks finish: fold, convert a later frame, prefetch
@@ -235,8 +235,9 @@ struct Block {
   __device__ void compute(const Tile<RG>& tile, const WarpItem& item, float (&sums)[RG]) const;
   /// y_part += sum over the tile's rows r of coefficient(r) * row r.
   __device__ void add_to_y(const Tile<RG>& tile, const WarpItem& item, std::uint32_t flags) const;
-  /// Runs this warp's items, with a call of `middle` between the passes. `one` and `two` hold the
-  /// tiles of the first two items at the start, and again at the end if `again` is true.
+  /// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
+  /// `two` hold the tiles of the first two items at the start, and again at the end if `again` is
+  /// true.
   template <class Middle>
   __device__ void run_items(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,
                             Middle middle) const;

@@ -127,7 +127,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, 
   for (int r = 0; r < RG; ++r) sums[r] = 0;
 #pragma unroll 1
   for (std::uint32_t i = 0;; i += 2) {
-    if (i == p.pass1_item_count) middle();
+    if (i == p.early_item_count) middle();
     if (i == p.item_count) break;
     const bool wraps = i + 2 == p.item_count;
     const std::uint32_t next = wraps ? 0 : i + 2;

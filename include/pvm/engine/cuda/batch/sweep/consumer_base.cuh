@@ -66,8 +66,9 @@ class SweepConsumerBase : protected SweepRole<M, Bp, Kind> {
     if constexpr (steps) store_score();
   }
 
-  /// To be called at the start of each phase of a tile: reads the thread number anew, so that
-  /// addresses that follow from it are not kept over all phases, in registers that sums need.
+  /// To be called where the work on a tile goes on to other addresses: reads the thread number
+  /// anew, so that addresses that follow from it are not kept all the time, in registers that sums
+  /// need.
   __device__ void reread_thread() { thread_ = thread_number(); }
   [[nodiscard]] __device__ int warp() const { return thread_ >> 5; }
   [[nodiscard]] __device__ int lane() const { return thread_ & 31; }

@@ -140,8 +140,8 @@ class SweepResults {
   /// 16 rows by 16 sequences of 16 bits as a warp holds them: four 8 x 8 matrices, a pair a lane.
   using Words = std::uint32_t[4];
 
-  /// Reads the thread number anew, so that nothing that follows from it is kept in registers across
-  /// phases: there are none to spare.
+  /// Reads the thread number anew, so that nothing that follows from it is kept in registers: there
+  /// are none to spare.
   __device__ void reread_thread() { thread_ = thread_number(); }
   [[nodiscard]] __device__ int warp() const { return thread_ >> 5; }
   [[nodiscard]] __device__ int lane() const { return thread_ & 31; }

@@ -24,8 +24,8 @@ namespace pvm::inline v0::detail::general {
 inline void Planner::finish_program(Draft& d) {
   Program& p = d.program;
   sort_folds(d);
-  d.items = d.pass1_items;
-  d.items.insert(d.items.end(), d.pass2_items.begin(), d.pass2_items.end());
+  d.items = d.early_items;
+  d.items.insert(d.items.end(), d.late_items.begin(), d.late_items.end());
   d.warp_items.resize(d.items.size() * static_cast<std::size_t>(step_warps));
   count_lists(d);
   std::size_t words = (sizeof(Program) + 15) / 16 * 4;
@@ -58,7 +58,7 @@ inline void Planner::sort_folds(Draft& d) const {
 
 inline void Planner::count_lists(Draft& d) {
   Program& p = d.program;
-  p.pass1_item_count = u(d.pass1_items.size());
+  p.early_item_count = u(d.early_items.size());
   p.item_count = u(d.items.size());
   p.source_task_count = u(d.source_tasks.size());
   p.hidden_count = u(d.hidden_units.size());

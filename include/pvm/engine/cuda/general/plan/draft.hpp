@@ -45,7 +45,7 @@ struct Item {
 
 /// The lists of an SM before they are packed into its blob; Program describes them.
 struct Draft {
-  std::vector<Item> pass1_items, pass2_items;
+  std::vector<Item> early_items, late_items;
   std::vector<SourceTask> source_tasks;
   std::vector<Source> sources;
   std::vector<HiddenUnit> hidden_units;
@@ -62,7 +62,7 @@ struct Draft {
   Program program{};
 
   // Derived from the lists above once they are complete.
-  std::vector<Item> items;           ///< of both passes
+  std::vector<Item> items;           ///< the early ones, then the late ones
   std::vector<WarpItem> warp_items;  ///< the same, [warp][item]
   std::vector<std::uint32_t> fold_start;
   std::vector<std::uint32_t> resident_list;

@@ -50,7 +50,7 @@ inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
     for (std::size_t k = 0; k < items.size(); ++k) {
       items[k].pass = u(static_cast<std::size_t>(pass));
       items[k].flags = (k == 0 ? starts_sum : 0) | (k + 1 == items.size() ? ends_sum : 0);
-      d.pass1_items.push_back(items[k]);
+      d.early_items.push_back(items[k]);
     }
   }
 }

@@ -104,9 +104,9 @@ inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& bl
     item.rows = u(padded());
     item.row_vector = unit.r + slab * u(padded());
     item.work = slab == 0 ? Work::output : Work::context;
-    item.sum = block.unit;  // index of the unit until placed_pass2_items
+    item.sum = block.unit;  // index of the unit until placed_late_items
     item.flags = slab == 0 ? sum_flags : 0;
-    d.pass2_items.push_back(item);
+    d.late_items.push_back(item);
     d.folds.push_back({item.weight, -1, item.width, item.part_width, unit.layer, phase,
                        slab_source(unit.unit, slab), slab_back(slab), item.column_vector * 4,
                        slab == 0 ? 1U : 0U});
@@ -118,7 +118,7 @@ inline void Planner::add_slabs(Draft& d, const OutputUnit& unit, OutputBlock& bl
 inline void Planner::add_history(Draft& d, const Item& columns) const {
   for (int slab = 0; slab < shape_.history_slabs; ++slab) {
     Item past = columns;
-    past.weight = columns.column_vector;  // placed_pass1_items completes this and the next two
+    past.weight = columns.column_vector;  // placed_early_items completes this and the next two
     const int rows = shape_.history * shape_.batch + 1 - slab * shape_.padded;
     past.rows = u(static_cast<std::size_t>(std::min(rows, shape_.padded)));
     past.row_vector = u(static_cast<std::size_t>(slab) * padded());
@@ -126,7 +126,7 @@ inline void Planner::add_history(Draft& d, const Item& columns) const {
     past.work = Work::history;
     past.slab = u(static_cast<std::size_t>(slab));
     past.flags = starts_sum | ends_sum | (slab == 0 ? starts_y : 0);
-    d.pass1_items.push_back(past);
+    d.early_items.push_back(past);
   }
 }
 

@@ -35,15 +35,15 @@ inline void Planner::place_outputs(Draft& d) {
 /// panels and slabs that take several passes. `r_at`: offset of r in Block::area.
 inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   place_sums(d, r_at);
-  std::vector<Item> pass1_items = placed_pass1_items(d);
-  std::vector<Item> pass2_items = placed_pass2_items(d, r_at);
+  std::vector<Item> early_items = placed_early_items(d);
+  std::vector<Item> late_items = placed_late_items(d, r_at);
   // The listed d1 come first: their tiles are prefetched before the barrier wait.
-  std::stable_partition(pass1_items.begin(), pass1_items.end(),
+  std::stable_partition(early_items.begin(), early_items.end(),
                         [](const Item& item) { return item.work == Work::history; });
-  if (pass1_items.size() % 2 != 0) pass1_items.push_back(Item{});
-  if (pass2_items.size() % 2 != 0) pass2_items.push_back(Item{});
-  d.pass1_items = std::move(pass1_items);
-  d.pass2_items = std::move(pass2_items);
+  if (early_items.size() % 2 != 0) early_items.push_back(Item{});
+  if (late_items.size() % 2 != 0) late_items.push_back(Item{});
+  d.early_items = std::move(early_items);
+  d.late_items = std::move(late_items);
 }
 
 /// Takes room for the sums and completes the offsets in the output units.
@@ -62,10 +62,10 @@ inline void Planner::place_sums(Draft& d, u32 r_at) const {
   }
 }
 
-/// The items of pass 1. In a draft, `sum` of a Work::history item is the index of its block.
-inline std::vector<Item> Planner::placed_pass1_items(const Draft& d) const {
+/// The early items. In a draft, `sum` of a Work::history item is the index of its block.
+inline std::vector<Item> Planner::placed_early_items(const Draft& d) const {
   std::vector<Item> placed;
-  for (Item item : d.pass1_items) {
+  for (Item item : d.early_items) {
     if (item.work == Work::hidden) {
       item.column_vector += d.program.x / 4;
       placed.push_back(item);  // add_hidden_unit has repeated it for each pass
@@ -87,16 +87,16 @@ inline std::vector<Item> Planner::placed_pass1_items(const Draft& d) const {
   return placed;
 }
 
-/// The items of pass 2. In a draft, `sum` is the index of the output unit. All column blocks of a
-/// unit follow each other within a pass, because the row sums run over all of them.
-inline std::vector<Item> Planner::placed_pass2_items(const Draft& d, u32 r_at) const {
+/// The late items. In a draft, `sum` is the index of the output unit. All column blocks of a unit
+/// follow each other within a pass, because the row sums run over all of them.
+inline std::vector<Item> Planner::placed_late_items(const Draft& d, u32 r_at) const {
   std::vector<Item> placed;
-  for (std::size_t at = 0; at < d.pass2_items.size();) {
+  for (std::size_t at = 0; at < d.late_items.size();) {
     std::size_t end = at;
-    while (end < d.pass2_items.size() && d.pass2_items[end].sum == d.pass2_items[at].sum) ++end;
+    while (end < d.late_items.size() && d.late_items[end].sum == d.late_items[at].sum) ++end;
     for (int pass = 0; pass < shape_.passes; ++pass) {
       for (std::size_t k = at; k < end; ++k) {
-        Item item = d.pass2_items[k];
+        Item item = d.late_items[k];
         item.column_vector += d.program.d1 / 4;
         item.y_stride = d.program.column_count / 4;
         item.row_vector += r_at;

@@ -197,8 +197,8 @@ class Planner {
   void place_outputs(Draft& d);
   void fix_offsets(Draft& d, u32 r_at) const;
   void place_sums(Draft& d, u32 r_at) const;
-  [[nodiscard]] std::vector<Item> placed_pass1_items(const Draft& d) const;
-  [[nodiscard]] std::vector<Item> placed_pass2_items(const Draft& d, u32 r_at) const;
+  [[nodiscard]] std::vector<Item> placed_early_items(const Draft& d) const;
+  [[nodiscard]] std::vector<Item> placed_late_items(const Draft& d, u32 r_at) const;
 
   // plan/blob.hpp: the resident panels, and the blob
   void finish_program(Draft& d);

@@ -6,7 +6,7 @@
 /// share a streaming multiprocessor (SM); there are no warp roles. A step is two passes over the
 /// weights by all warps, first W0, then W1. A block that is due folds while its pass has it in
 /// registers. Between the passes each warp finishes its own units, while the first blocks of the
-/// next pass are being loaded. __syncthreads() separates the phases:
+/// next pass are being loaded. __syncthreads() separates the parts:
 ///   tables, factors, gather x(t), listed gradients | W0 x(t), folds of W0 | h(t): send; d1(t) |
 ///   patches; W1^T d1(t), y(t), folds of W1 | d0(t), and on to the next step
 /// While a block is multiplied, the next is loaded into registers and the one after it is
