@@ -169,20 +169,22 @@ PVM_HOST_DEVICE constexpr std::size_t sweep_part_floats(int padded) {
 /// Bytes of a SweepTile with its row words.
 inline constexpr int sweep_tile_bytes =
     static_cast<int>(sizeof(SweepTile)) + (sweep_rows + panel_width) * 4;
-/// Sequences in a *chunk*, which a product processes at once: all of them, or half of more than
+/// Sequences in a *section*, which a product processes at once: all of them, or half of more than
 /// 128.
-PVM_HOST_DEVICE constexpr int sweep_chunk(int padded) { return padded > 128 ? padded / 2 : padded; }
+PVM_HOST_DEVICE constexpr int sweep_section(int padded) {
+  return padded > 128 ? padded / 2 : padded;
+}
 /// Stages for a tile's copies of W1(t-2) and W1(t): one where both fit into it, else two.
 PVM_HOST_DEVICE constexpr std::uint32_t sweep_copy_stages(int padded) {
-  return sweep_chunk(padded) == 128 ? 1 : 2;
+  return sweep_section(padded) == 128 ? 1 : 2;
 }
 /// Stages that a tile of `rows` m fills in a step. A stage holds the rows of the gradient (W0) or
-/// the targets (W1) for one chunk of the sequences. W0 also needs the rows of x(t): a stage holds
-/// 64 of them for all sequences, 32 where there are two chunks. W1 also needs its copies.
+/// the targets (W1) for one section of the sequences. W0 also needs the rows of x(t): a stage holds
+/// 64 of them for all sequences, 32 where there are two sections. W1 also needs its copies.
 PVM_HOST_DEVICE constexpr std::uint32_t sweep_stages(int padded, std::uint32_t rows, bool is_w0) {
-  const auto chunks = static_cast<std::uint32_t>(padded / sweep_chunk(padded));
-  const std::uint32_t x_rows = sweep_rows / chunks;
-  return chunks + (is_w0 ? (rows + x_rows - 1) / x_rows : sweep_copy_stages(padded));
+  const auto sections = static_cast<std::uint32_t>(padded / sweep_section(padded));
+  const std::uint32_t x_rows = sweep_rows / sections;
+  return sections + (is_w0 ? (rows + x_rows - 1) / x_rows : sweep_copy_stages(padded));
 }
 /// Offset of weight (m, n) in the master of a panel with `columns` n, in floats.
 PVM_HOST_DEVICE constexpr std::size_t master_index(std::size_t columns, std::size_t m,

@@ -48,15 +48,15 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   using Weights = std::uint32_t[4][4];
   static constexpr int piece = S::piece_bytes;
   static constexpr int n_piece = panel_width * piece;  ///< bytes of a piece of all rows of n
-  static constexpr int chunks = S::chunks;
-  static constexpr int pieces = S::chunk_bytes / piece;  ///< pieces of a row's chunk
-  static constexpr int chunk_octets = sum_octets<Bp>;
+  static constexpr int sections = S::sections;
+  static constexpr int pieces = S::section_bytes / piece;  ///< pieces of a row's section
+  static constexpr int section_octets = sum_octets<Bp>;
   /// Bytes of a row whose errors a warp computes at a time, in tiles with fewer than four groups of
   /// 16 m (`compute_d1`).
   static constexpr int portion_bytes = Bp == 256 ? 128 : 64;
   static constexpr int x_stage_products = S::x_stage_rows / 16;  ///< products over 16 m in a stage
   static_assert(static_cast<int>(sweep_stages(Bp, S::rows, true)) ==  // as the plan counts them
-                chunks + S::rows / S::x_stage_rows);
+                sections + S::rows / S::x_stage_rows);
 
  public:
   __device__ SweepConsumer(const Arguments& a, Task task, SweepState<Bp>& state,
@@ -94,11 +94,11 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
   }
   __device__ static void clear(Sums& sums) {
 #pragma unroll
-    for (int chunk = 0; chunk < chunks; ++chunk) clear(sums[chunk]);
+    for (int section = 0; section < sections; ++section) clear(sums[section]);
   }
   __device__ static void hold_all(Sums& sums) {
 #pragma unroll
-    for (int chunk = 0; chunk < chunks; ++chunk) fence_registers(sums[chunk]);
+    for (int section = 0; section < sections; ++section) fence_registers(sums[section]);
   }
 
   // In steps `process_w0`, and `process_w1` with the last tile of a part, do not release the tile's
@@ -116,17 +116,17 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     Gradient g;
     clear(g);
     int stage = stage_;
-    stage_ += chunks;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      wait_for_stage(stage + chunk);
-      multiply_gradient_w0(g, n + chunk * pieces * n_piece, stage_data(stage + chunk));
+    stage_ += sections;
+    for (int section = 0; section < sections; ++section) {
+      wait_for_stage(stage + section);
+      multiply_gradient_w0(g, n + section * pieces * n_piece, stage_data(stage + section));
     }
-    if constexpr (chunks == 2) {
+    if constexpr (sections == 2) {
       products_wait<1>();
       arrive(&barriers_of(stage).empty);
     }
     products_wait<0>();
-    arrive(&barriers_of(stage + chunks - 1).empty);
+    arrive(&barriers_of(stage + sections - 1).empty);
     fence_registers(g);
     if (ends) Base::release_n(t);
     update_masters(g, t, rows, gain, correction);
@@ -136,7 +136,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     stage = stage_;
     wait_for_stage(stage);
     multiply_x<0>(sums, w, stage_data(stage), !begins);
-    if constexpr (chunks == 2) {
+    if constexpr (sections == 2) {
       if (rows > S::x_stage_rows) {
         wait_for_stage(stage + 1);
         multiply_x<1>(sums, w, stage_data(stage + 1), true);
@@ -144,7 +144,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     }
     // While the tensor cores multiply:
     if (!steps || !ends) Base::load_next_masters_if_single_buffered(t);
-    if (chunks == 2 && rows > S::x_stage_rows) {
+    if (sections == 2 && rows > S::x_stage_rows) {
       products_wait<1>();
       arrive(&barriers_of(stage).empty);
     }
@@ -158,22 +158,22 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     reread_thread();
     const unsigned char* n = Base::rows_of_n(t);
     const int copies = stage_, stage = copies + (Base::only_writes_copies() ? 0 : S::copy_stages);
-    stage_ = stage + chunks;
+    stage_ = stage + sections;
     Fragment g;
     // Zero-initialised: otherwise the registers of w stay live across the loop over tiles.
     Weights w = {};
     if (Base::only_writes_copies()) {  // the gradient of step t-1, for W1(t); no errors, no sums
       batch::clear(g);
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        wait_for_stage(stage + chunk);
-        multiply_gradient_w1(g, stage_data(stage + chunk), n, chunk);
+      for (int section = 0; section < sections; ++section) {
+        wait_for_stage(stage + section);
+        multiply_gradient_w1(g, stage_data(stage + section), n, section);
       }
     } else {
       const ErrorSums score = compute_d1(copies, stage, n, t);
       reread_thread();
       load_weights(w, copies, t);
       Base::add_score(score);
-      for (int chunk = 0; chunk < chunks; ++chunk) wait_for_stage(stage + chunk);
+      for (int section = 0; section < sections; ++section) wait_for_stage(stage + section);
       fence_async_proxy();
       named_barrier_sync(1, S::consumer_warps * 32);
       transpose_all(w);
@@ -191,8 +191,8 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     reread_thread();
     // The first stage of d1, in steps read again: no register keeps it.
     const int first = steps ? static_cast<int>(t.stage) + S::copy_stages : stage;
-    if constexpr (chunks == 2) arrive(&barriers_of(first).empty);
-    if (!steps || t.ends == 0) arrive(&barriers_of(first + chunks - 1).empty);
+    if constexpr (sections == 2) arrive(&barriers_of(first).empty);
+    if (!steps || t.ends == 0) arrive(&barriers_of(first + sections - 1).empty);
     Base::store_copy(t.panel, g);
     if (!steps || t.ends == 0) Base::load_next_masters_if_single_buffered(t);
   }
@@ -245,7 +245,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     }
   }
 
-  /// Starts g += n x^T over a chunk of the sequences, where `n` holds d0 and `x` a stage's rows.
+  /// Starts g += n x^T over a section of the sequences, where `n` holds d0 and `x` a stage's rows.
   __device__ __forceinline__ void multiply_gradient_w0(Gradient& g, const unsigned char* n,
                                                        const unsigned char* x) const {
     if constexpr (multiplies_in_groups) {
@@ -374,10 +374,10 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
       for (int k = 0; k < x_stage_products; ++k) {
         const GroupOperand at = rows + static_cast<unsigned>(k) * (16 * piece / 16);
 #pragma unroll
-        for (unsigned chunk = 0; chunk < chunks; ++chunk) {
+        for (unsigned section = 0; section < sections; ++section) {
           M::template multiply_registers<piece>(
-              sums[chunk], w[x_stage_products * Stage + k],
-              at + chunk * (pieces * S::x_stage_rows * piece / 16), k > 0 || adds);
+              sums[section], w[x_stage_products * Stage + k],
+              at + section * (pieces * S::x_stage_rows * piece / 16), k > 0 || adds);
         }
       }
       products_commit();
@@ -386,21 +386,21 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
 #pragma unroll
       for (int k = 0; k < x_stage_products; ++k) {
 #pragma unroll
-        for (int chunk = 0; chunk < chunks; ++chunk) {
-          multiply_sixteen<S::x_stage_rows>(sums[chunk], w[x_stage_products * Stage + k], x, k * 16,
-                                            chunk * S::chunk_bytes);
+        for (int section = 0; section < sections; ++section) {
+          multiply_sixteen<S::x_stage_rows>(sums[section], w[x_stage_products * Stage + k], x,
+                                            k * 16, section * S::section_bytes);
         }
       }
     }
   }
-  /// Without wgmma: sums += w rows over 16 rows from row `first` of `Rows` on, and a chunk of the
+  /// Without wgmma: sums += w rows over 16 rows from row `first` of `Rows` on, and a section of the
   /// sequences from byte `start` of a row on.
   template <int Rows>
-  __device__ void multiply_sixteen(float (&sums)[chunk_octets][4], const std::uint32_t (&w)[4],
+  __device__ void multiply_sixteen(float (&sums)[section_octets][4], const std::uint32_t (&w)[4],
                                    const unsigned char* rows, int first, int start) const {
     const int l = lane();
 #pragma unroll
-    for (int i = 0; i < chunk_octets; i += 2) {
+    for (int i = 0; i < section_octets; i += 2) {
       std::uint32_t b[4];
       load_matrices_transposed(
           b, rows + S::template at<Rows>(first + (l & 15), start + i * 16 + (l >> 4) * 16));
@@ -474,7 +474,7 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
       if (group >= groups) break;
       OutputWeights w;
       read_output_weights(w, copy_at(copies, false, group), lane(), FromShared{});
-      const int at = stage + begin / S::chunk_bytes;
+      const int at = stage + begin / S::section_bytes;
       wait_for_stage(at);
       unsigned char* rows =
           stage_data(at) + (begin / piece % pieces * S::rows + group * 16) * piece;
@@ -493,9 +493,9 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     for (int i = thread_number(); i < count; i += S::consumer_warps * 32) {
       const int row = i / static_cast<int>(row_length),
                 byte = i % static_cast<int>(row_length) * 16;
-      const unsigned char* half = stage_data(stage + byte / S::chunk_bytes);
-      to[i] = *reinterpret_cast<const uint4*>(half +
-                                              S::template at<S::rows>(row, byte % S::chunk_bytes));
+      const unsigned char* half = stage_data(stage + byte / S::section_bytes);
+      to[i] = *reinterpret_cast<const uint4*>(
+          half + S::template at<S::rows>(row, byte % S::section_bytes));
     }
   }
   /// Starts g += d1 r^T and then sums += W1^T d1 (sums = W1^T d1 unless `adds`), each a group of
@@ -509,16 +509,16 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
       fence_registers(g);
       products_begin();
 #pragma unroll
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        issue_gradient_w1(g, stage_data(stage + chunk), n + chunk * pieces * n_piece);
+      for (int section = 0; section < sections; ++section) {
+        issue_gradient_w1(g, stage_data(stage + section), n + section * pieces * n_piece);
       }
       products_commit();
 #pragma unroll
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        const GroupOperand deep = wide_operand<S::rows * piece>(stage_data(stage + chunk));
+      for (int section = 0; section < sections; ++section) {
+        const GroupOperand deep = wide_operand<S::rows * piece>(stage_data(stage + section));
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) {
-          M::template multiply_registers<piece>(sums[chunk], w[k], deep + k * (16 * piece / 16),
+          M::template multiply_registers<piece>(sums[section], w[k], deep + k * (16 * piece / 16),
                                                 k > 0 || adds);
         }
       }
@@ -526,16 +526,16 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
     } else {
       if (!adds) clear(sums);
 #pragma unroll
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        const unsigned char* rows = stage_data(stage + chunk);
+      for (int section = 0; section < sections; ++section) {
+        const unsigned char* rows = stage_data(stage + section);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) multiply_sixteen<S::rows>(sums[chunk], w[k], rows, k * 16, 0);
-        multiply_gradient_w1(g, rows, n, chunk);
+        for (int k = 0; k < 4; ++k) multiply_sixteen<S::rows>(sums[section], w[k], rows, k * 16, 0);
+        multiply_gradient_w1(g, rows, n, section);
       }
     }
   }
-  /// Issues the products of g += d1 r^T over a chunk of the sequences, for a group of products that
-  /// the caller opens and commits.
+  /// Issues the products of g += d1 r^T over a section of the sequences, for a group of products
+  /// that the caller opens and commits.
   __device__ __forceinline__ static void issue_gradient_w1(Fragment& g, const unsigned char* d1,
                                                            const unsigned char* n) {
     const GroupOperand rows = group_operand(d1), rows_n = group_operand(n);
@@ -548,20 +548,20 @@ class SweepConsumer : public SweepConsumerBase<M, Bp, Kind> {
       }
     }
   }
-  /// g += d1 r^T over chunk `chunk`, and waits for it. `d1`: the chunk's stage.
+  /// g += d1 r^T over section `section`, and waits for it. `d1`: the section's stage.
   __device__ __forceinline__ void multiply_gradient_w1(Fragment& g, const unsigned char* d1,
-                                                       const unsigned char* n, int chunk) const {
+                                                       const unsigned char* n, int section) const {
     if constexpr (multiplies_in_groups) {
       begin_products();
       fence_registers(g);
       products_begin();
-      issue_gradient_w1(g, d1, n + chunk * pieces * n_piece);
+      issue_gradient_w1(g, d1, n + section * pieces * n_piece);
       products_end();
       fence_registers(g);
     } else {
-      for (int byte = 0; byte < S::chunk_bytes; byte += piece) {
+      for (int byte = 0; byte < S::section_bytes; byte += piece) {
         Base::template multiply_gradient_w1_piece<S::rows>(g, d1, warp() * 16, byte, n,
-                                                           chunk * S::chunk_bytes + byte);
+                                                           section * S::section_bytes + byte);
       }
     }
   }

@@ -108,11 +108,11 @@ __device__ __forceinline__ void load_output_rows(const Arguments& a, const std::
                                                  const std::uint32_t* array_offsets,
                                                  unsigned char* to) {
   constexpr int row_bytes = Bp * 2;
-  constexpr int chunks = row_bytes / 16;
-  for (int i = static_cast<int>(threadIdx.x); i < panel_width * chunks; i += threads) {
-    const int at = i % chunks * 16;
-    copy_row_async(to + i / chunks * output_row_stride<Bp> + at, a.arena + at,
-                   row_offset(array_offsets, words[i / chunks], row_bytes / 16));
+  constexpr int sections = row_bytes / 16;
+  for (int i = static_cast<int>(threadIdx.x); i < panel_width * sections; i += threads) {
+    const int at = i % sections * 16;
+    copy_row_async(to + i / sections * output_row_stride<Bp> + at, a.arena + at,
+                   row_offset(array_offsets, words[i / sections], row_bytes / 16));
   }
 }
 /// Stores a lane's values of 16 m by 16 sequences of y to slot `slot`. `first`: row of y of the

@@ -18,8 +18,8 @@ namespace pvm::inline v0::detail::batch {
 /// free slots. In a step it loads for a tile, in this order (rows of n only with the first tile of
 /// a part):
 ///
-///     W0   x(t-3), a stage for each chunk; d0(t-1), rows of n; x(t), x_stage_rows for each stage
-///     W1   W1(t-2) and W1(t); targets [A|B](t), a stage for each chunk; r(t-2), rows of n
+///     W0   x(t-3), a stage for each section; d0(t-1), rows of n; x(t), x_stage_rows for each stage
+///     W1   W1(t-2) and W1(t); targets [A|B](t), a stage for each section; r(t-2), rows of n
 ///
 /// Task::update_w0 only loads x(t-3) and d0(t-1), for W0; Task::write_copies only d1(t-1) and
 /// r(t-3), for W1. (The rows of n are loaded in any case, even for parts that the task does not
@@ -101,10 +101,10 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
     const bool is_w0 = t.is_w0 != 0, begins = t.begins != 0;
     const int rows = Base::rows_of(t);
     if (Base::only_writes_copies()) {
-      if (!is_w0) load_chunks(consecutive_rows(d1_offset(t), rows));
+      if (!is_w0) load_sections(consecutive_rows(d1_offset(t), rows));
     } else if (is_w0 || !Base::only_updates_w0()) {
       if (!is_w0) load_copies(t);
-      load_chunks(named_rows(words, is_w0 ? before_view : forward_view));
+      load_sections(named_rows(words, is_w0 ? before_view : forward_view));
     }
     if (begins) load_n(words, is_w0 || Base::only_writes_copies() ? before_view : gradient_view);
     if (!is_w0 || Base::only_writes_copies() || Base::only_updates_w0()) return;
@@ -192,14 +192,14 @@ class SweepProducer : SweepRole<M, Bp, Kind> {
       ++stage_;
     }
   }
-  /// Loads all m of a tile, one stage for each chunk of the sequences.
+  /// Loads all m of a tile, one stage for each section of the sequences.
   template <class OffsetOf>
-  __device__ void load_chunks(OffsetOf&& offset_of) {
-    RowOffsets<S::rows, S::chunk_bytes> offsets;
+  __device__ void load_sections(OffsetOf&& offset_of) {
+    RowOffsets<S::rows, S::section_bytes> offsets;
     find_offsets(offsets, offset_of);
 #pragma unroll 1
-    for (int chunk = 0; chunk < S::chunks; ++chunk) {
-      load_stage(offsets, a_.arena + chunk * S::chunk_bytes);
+    for (int section = 0; section < S::sections; ++section) {
+      load_stage(offsets, a_.arena + section * S::section_bytes);
     }
   }
   /// Loads all sequences of `x_stage_rows` m into a stage.

@@ -24,12 +24,12 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// Octets (8 sequences each) of a chunk, which one product covers.
+/// Octets (8 sequences each) of a section, which one product covers.
 template <int Bp>
-inline constexpr int sum_octets = sweep_chunk(Bp) / 8;
-/// Accumulators of a warp's 16 hidden values by all sequences: [chunk][octet][4]. Of every octet
-/// lane l holds sequences 2(l%4) and 2(l%4) + 1: elements 0 and 1 of row l/4, 2 and 3 of row
-/// l/4 + 8.
+inline constexpr int sum_octets = sweep_section(Bp) / 8;
+/// Accumulators of a warp's 16 hidden values by all sequences: [section][octet][4]. Of every octet
+/// lane l holds sequences 2(l%4) and 2(l%4) + 1: elements 0 and 1 of row l/4, 2 and 3 of row l/4 +
+/// 8.
 template <int Bp>
 using SweepSums = float[Bp / 8 / sum_octets<Bp>][sum_octets<Bp>][4];
 

@@ -23,10 +23,10 @@ namespace pvm::inline v0::detail::batch {
 /// How a thread block works on tiles of up to `rows` m by 56 n with `Bp` sequences. Four consumer
 /// warps compute, each 16 of the 64 rows of every product (except y = W1 r, which `compute_d1`
 /// distributes). These rows are hidden values, in W1's gradient outputs. Four producer warps load
-/// what they need.
-/// Gathered rows are loaded into stages of a ring buffer. A stage for a gradient, or for the errors
-/// of W1, holds all m of the tile and one chunk of the sequences (`sweep_chunk`); a stage for the
-/// product W0 x holds `x_stage_rows` of the m and all sequences. Copies of W1 take stages, too.
+/// what they need. Gathered rows are loaded into stages of a ring buffer. A stage for a gradient,
+/// or for the errors of W1, holds all m of the tile and one section of the sequences
+/// (`sweep_section`); a stage for the product W0 x holds `x_stage_rows` of the m and all sequences.
+/// Copies of W1 take stages, too.
 template <int Bp>
 struct SweepShape {
   static constexpr int blocks = Bp == 32 ? 3 : 2;  ///< thread blocks per SM
@@ -38,11 +38,11 @@ struct SweepShape {
   static constexpr int threads = consumer_warps * 32 + producer_threads;
   static constexpr int rows = sweep_rows;  ///< m of a full tile
   static constexpr int row_bytes = Bp * 2;
-  static constexpr int chunk_bytes = sweep_chunk(Bp) * 2;  ///< a chunk's part of a row
-  static constexpr int chunks = row_bytes / chunk_bytes;
+  static constexpr int section_bytes = sweep_section(Bp) * 2;  ///< a section's part of a row
+  static constexpr int sections = row_bytes / section_bytes;
   /// In shared memory a row is cut into pieces of this many bytes, the width of the swizzle (`at`).
-  static constexpr int piece_bytes = chunk_bytes % 128 == 0 ? 128 : 64;
-  static constexpr int x_stage_rows = rows / chunks;  ///< m of a stage of the product W0 x
+  static constexpr int piece_bytes = section_bytes % 128 == 0 ? 128 : 64;
+  static constexpr int x_stage_rows = rows / sections;  ///< m of a stage of the product W0 x
   /// Blocks of 16 m by 16 sequences whose errors a warp computes at once.
   static constexpr int error_blocks = 2;
   /// The copies W1(t-2) and W1(t) of a tile take one or two stages, before the stages of its rows.
@@ -66,9 +66,9 @@ struct SweepShape {
   /// returned. The byte that `offset` stands for and `bytes` must have no bit in common (as with a
   /// byte below 32 and a multiple of 32), so that XOR adds.
   __device__ static constexpr int advance(int offset, int bytes) { return offset ^ bytes; }
-  static constexpr int stage_bytes = chunk_bytes == 64 ? copy_bytes : rows * chunk_bytes;
+  static constexpr int stage_bytes = section_bytes == 64 ? copy_bytes : rows * section_bytes;
   static constexpr int stages = Bp == 64 ? 6 : 4;
-  static_assert(rows * chunk_bytes <= stage_bytes && 2 * copy_bytes <= copy_stages * stage_bytes);
+  static_assert(rows * section_bytes <= stage_bytes && 2 * copy_bytes <= copy_stages * stage_bytes);
   static_assert(stage_bytes % (8 * piece_bytes) == 0);
   static constexpr int tiles = Bp == 128 ? 3 : 4;     ///< slots of the ring buffer of tiles
   static constexpr int n_buffers = Bp < 128 ? 2 : 1;  ///< slots for the rows of n
@@ -213,7 +213,7 @@ class SweepRole {
   }
   /// Stages of the product W0 x of a tile with `rows` m.
   [[nodiscard]] __device__ static int x_stages_of(int rows) {
-    return S::chunks == 1 ? 1 : (rows + S::x_stage_rows - 1) / S::x_stage_rows;
+    return S::sections == 1 ? 1 : (rows + S::x_stage_rows - 1) / S::x_stage_rows;
   }
 
   const Arguments& a_;

@@ -22,8 +22,8 @@ class ErrorRows {
   using S = ProductShape<M, Slice, true>;
   static constexpr int size = OperandVector<M>::size;
   /// Pieces of 16 bytes that a thread has in a stage, all of the same sequences.
-  static constexpr int each = S::rows * S::chunks / threads;
-  static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
+  static constexpr int each = S::rows * S::pieces / threads;
+  static_assert(threads % S::pieces == 0 && each * threads == S::rows * S::pieces);
 
  public:
   /// `offsets`: shared memory for where the first `most_part_rows` targets lie; to be synchronised
@@ -96,15 +96,15 @@ class ErrorRows {
  private:
   /// The first of the thread's sequences.
   __device__ static std::size_t first_sequence() {
-    return blockIdx.y * Slice + threadIdx.x % S::chunks * size;
+    return blockIdx.y * Slice + threadIdx.x % S::pieces * size;
   }
   /// The row in the stage of the thread's `i`-th piece.
   __device__ static int row_of(int i) {
-    return (static_cast<int>(threadIdx.x) + i * threads) / S::chunks;
+    return (static_cast<int>(threadIdx.x) + i * threads) / S::pieces;
   }
   /// The thread's `i`-th piece in the stage `to`.
   __device__ static unsigned char* piece_at(int i, unsigned char* to) {
-    return to + row_of(i) * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
+    return to + row_of(i) * S::stride + static_cast<int>(threadIdx.x) % S::pieces * 16;
   }
   /// Calls what(i, row of the product, piece) for the thread's pieces of rows that exist.
   template <class What>

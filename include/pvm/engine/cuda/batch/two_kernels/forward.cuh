@@ -83,7 +83,7 @@ __device__ __forceinline__ void forward(const Arguments& a, const Product& p, Bl
   }
   __syncthreads();
   const unsigned char* from =
-      a.arena + slice * S::row_bytes + threadIdx.x % static_cast<unsigned>(S::chunks) * 16;
+      a.arena + slice * S::row_bytes + threadIdx.x % static_cast<unsigned>(S::pieces) * 16;
   product<M, S>(
       pipe, a.working_copies + static_cast<std::size_t>(p.weights) * block_words,
       static_cast<int>(p.blocks),

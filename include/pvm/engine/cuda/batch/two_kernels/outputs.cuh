@@ -37,11 +37,11 @@ struct OutputWriter {
         *reinterpret_cast<std::uint16_t*>(staging + n * S::output_row + b * 2) = Stored::encode(v);
       });
       __syncwarp();
-      constexpr int chunks = 2 * S::tiles;
-      for (int i = lane; i < outputs * chunks; i += 32) {
-        *reinterpret_cast<uint4*>(first + static_cast<std::size_t>(i / chunks) * row_bytes +
-                                  i % chunks * 16) =
-            *reinterpret_cast<const uint4*>(staging + i / chunks * S::output_row + i % chunks * 16);
+      constexpr int pieces = 2 * S::tiles;
+      for (int i = lane; i < outputs * pieces; i += 32) {
+        *reinterpret_cast<uint4*>(first + static_cast<std::size_t>(i / pieces) * row_bytes +
+                                  i % pieces * 16) =
+            *reinterpret_cast<const uint4*>(staging + i / pieces * S::output_row + i % pieces * 16);
       }
       __syncwarp();
     } else {
@@ -83,15 +83,15 @@ __device__ __forceinline__ void load_panel(const Arguments& a, const Product& p,
   const auto slice = static_cast<std::size_t>(blockIdx.y);
   const std::size_t row_bytes = static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < panel_depth * S::chunks; i += threads) {
-    const int row = i / S::chunks;
-    const int chunk = i % S::chunks;
+  for (int i = static_cast<int>(threadIdx.x); i < panel_depth * S::pieces; i += threads) {
+    const int row = i / S::pieces;
+    const int piece = i % S::pieces;
     const std::uint32_t word =
         a.rows[p.rows + static_cast<std::uint32_t>(panel * panel_depth + row)];
     const std::uint32_t offset =
         row_offset(state.array_offsets, word, static_cast<std::uint32_t>(row_bytes / 16));
-    copy_row_async(shared + row * S::stride + chunk * 16,
-                   a.arena + slice * S::row_bytes + chunk * 16, offset);
+    copy_row_async(shared + row * S::stride + piece * 16,
+                   a.arena + slice * S::row_bytes + piece * 16, offset);
   }
   copies_commit();
   copies_wait<0>();

@@ -34,7 +34,7 @@ struct ProductShape {
   static constexpr int across = Slice / (16 * tiles);            ///< warps along the batch
   static constexpr int deep = 8 / across;                        ///< warps along the depth
   static constexpr int row_bytes = Slice * sizeof(typename M::Word);
-  static constexpr int chunks = row_bytes / 16;  ///< units of 16 bytes in a row
+  static constexpr int pieces = row_bytes / 16;  ///< units of 16 bytes in a row
   /// A row in shared memory is padded so that a warp's loads have no bank conflicts.
   static constexpr int stride = row_bytes + (sizeof(typename M::Word) == 2 ? 16 : 32);
   static constexpr int words_bytes = most_part_rows * 4;  ///< where rows lie, before the stages
@@ -244,21 +244,21 @@ __device__ __forceinline__ void product(unsigned char* shared, const std::uint32
 template <class S>
 __device__ __forceinline__ void load_rows(const std::uint32_t* offsets, int count,
                                           const unsigned char* from, unsigned char* to) {
-  constexpr int each = S::rows * S::chunks / threads;
-  static_assert(threads % S::chunks == 0 && each * threads == S::rows * S::chunks);
-  const int first = static_cast<int>(threadIdx.x) / S::chunks;
-  to += first * S::stride + static_cast<int>(threadIdx.x) % S::chunks * 16;
+  constexpr int each = S::rows * S::pieces / threads;
+  static_assert(threads % S::pieces == 0 && each * threads == S::rows * S::pieces);
+  const int first = static_cast<int>(threadIdx.x) / S::pieces;
+  to += first * S::stride + static_cast<int>(threadIdx.x) % S::pieces * 16;
   std::uint32_t offset[each];
 #pragma unroll
   for (int k = 0; k < each; ++k) {
-    const int row = first + k * (threads / S::chunks);
+    const int row = first + k * (threads / S::pieces);
     offset[k] = row < count ? offsets[row] : 0;
   }
 #pragma unroll
   for (int k = 0; k < each; ++k) {
-    const int row = first + k * (threads / S::chunks);
+    const int row = first + k * (threads / S::pieces);
     if (row < count) {
-      copy_row_async(to + k * (threads / S::chunks) * S::stride, from, offset[k]);
+      copy_row_async(to + k * (threads / S::pieces) * S::stride, from, offset[k]);
     }
   }
 }

@@ -40,7 +40,7 @@ template <int Bytes, int Floats>
 struct UpdateShape {
   static constexpr int stride = Bytes + 16;  // padded: a warp's loads have no bank conflicts
   static constexpr int rows = tile_rows + panel_width;
-  static constexpr int chunks = Bytes / 16;  ///< units of 16 bytes
+  static constexpr int pieces = Bytes / 16;  ///< units of 16 bytes
   static constexpr int stage_bytes = rows * stride;
   static constexpr int stages = Floats == 1 ? 3 : 2;
   static constexpr int tiles = stages + 3;
@@ -88,7 +88,7 @@ struct UpdateState {
 };
 
 /// What a thread does: it goes through the tiles of its thread block. A tile has `terms_` gradients
-/// (listed ones, or one), and a gradient has `chunks_` stages, each with `Bytes` bytes of every
+/// (listed ones, or one), and a gradient has `sections_` stages, each with `Bytes` bytes of every
 /// row.
 ///
 /// Groups of asynchronous copies alternate: one of a stage's rows, then one of the next tile's
@@ -110,7 +110,7 @@ class Updater {
         tiles_(reinterpret_cast<Tile*>(shared + S::stages * S::stage_bytes)),
         row_bytes_(static_cast<std::size_t>(a.shape.padded) * sizeof(typename M::Word)),
         terms_(Listed ? a.shape.terms : 1),
-        chunks_(static_cast<int>(row_bytes_) / Bytes),
+        sections_(static_cast<int>(row_bytes_) / Bytes),
         first_(static_cast<unsigned>(static_cast<unsigned long long>(a.tile_count) * blockIdx.x /
                                      gridDim.x)),
         count_(
@@ -141,13 +141,13 @@ class Updater {
             table_ + 4 + p.layer * (counted ? 4 : 2 * terms_) + (Listed ? 2 * term : 0);
         const float first = rates[0], second = rates[1];
         if constexpr (counted) rule.step = number_of(rates + 2);
-        for (int chunk = 0; chunk < chunks_; ++chunk, ++stage) {
+        for (int section = 0; section < sections_; ++section, ++stage) {
           copies_wait<2 * (S::stages - 2) + 1>();
           __syncthreads();
           issue();
           copies_commit();
           multiply(sums, stages_ + stage % S::stages * S::stage_bytes);
-          if (term + 1 < terms_ || chunk + 1 < chunks_) copies_commit();  // empty, no masters
+          if (term + 1 < terms_ || section + 1 < sections_) copies_commit();  // empty, no masters
         }
         if constexpr (Listed) {
           if (task_ == Task::learn && first != 0.0F) add(gains, first, sums);
@@ -189,8 +189,8 @@ class Updater {
 
   /// Starts loading the block's `tile`-th tile, if there is one.
   __device__ void load_tile(int tile) {
-    constexpr int chunks = sizeof(Tile) / 16;
-    if (tile >= count_ || threadIdx.x >= chunks) return;
+    constexpr int pieces = sizeof(Tile) / 16;
+    if (tile >= count_ || threadIdx.x >= pieces) return;
     copy_async(reinterpret_cast<uint4*>(tiles_ + tile % S::tiles) + threadIdx.x,
                reinterpret_cast<const uint4*>(a_.tiles + first_ + tile) + threadIdx.x);
   }
@@ -218,13 +218,13 @@ class Updater {
   /// on.
   __device__ void issue() {
     if (ahead_tile_ >= count_) return;
-    constexpr int each = (S::rows * S::chunks + threads - 1) / threads;
-    constexpr int apart = threads / S::chunks;
-    const int first = static_cast<int>(threadIdx.x) / S::chunks;
-    const int at = static_cast<int>(threadIdx.x) % S::chunks * 16;
+    constexpr int each = (S::rows * S::pieces + threads - 1) / threads;
+    constexpr int apart = threads / S::pieces;
+    const int first = static_cast<int>(threadIdx.x) / S::pieces;
+    const int at = static_cast<int>(threadIdx.x) % S::pieces * 16;
     const std::uint32_t* offsets = row_offsets_ + ahead_ % 2 * S::rows;
     unsigned char* to = stages_ + ahead_ % S::stages * S::stage_bytes + first * S::stride + at;
-    const unsigned char* from = a_.arena + ahead_chunk_ * Bytes + at;
+    const unsigned char* from = a_.arena + ahead_section_ * Bytes + at;
     std::uint32_t offset[each];
 #pragma unroll
     for (int k = 0; k < each; ++k) {
@@ -236,10 +236,10 @@ class Updater {
         copy_row_async(to + k * apart * S::stride, from, offset[k]);
       }
     }
-    if (ahead_term_ == 0 && ahead_chunk_ == 0) load_tile(ahead_tile_ + 3);
+    if (ahead_term_ == 0 && ahead_section_ == 0) load_tile(ahead_tile_ + 3);
     ++ahead_;
-    if (++ahead_chunk_ == chunks_) {
-      ahead_chunk_ = 0;
+    if (++ahead_section_ == sections_) {
+      ahead_section_ = 0;
       if (++ahead_term_ == terms_) {
         ahead_term_ = 0;
         ++ahead_tile_;
@@ -370,11 +370,11 @@ class Updater {
   std::uint32_t* row_offsets_;
   float* masters_;               ///< the warp's
   const std::size_t row_bytes_;  ///< of a whole row
-  const int terms_, chunks_;
+  const int terms_, sections_;
   const unsigned first_;  ///< index of the block's first tile
   const int count_;       ///< the block's number of tiles
-  /// The next stage to load: its number, and its tile, gradient and chunk.
-  int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_chunk_ = 0;
+  /// The next stage to load: its number, and its tile, gradient and section.
+  int ahead_ = 0, ahead_tile_ = 0, ahead_term_ = 0, ahead_section_ = 0;
 };
 
 /// Thread blocks per SM. With two floats of a rule beside each weight there is shared memory for

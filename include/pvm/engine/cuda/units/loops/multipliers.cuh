@@ -105,8 +105,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::load_next_inputs
 /// inputs of the current one and multiplies its remainder rows.
 template <class Precision, int Hidden>
 template <class Multiply>
-__device__ __forceinline__ void Specialised<Precision, Hidden>::walk(W0Pass& on,
-                                                                     Multiply&& multiply) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden>::advance(W0Pass& on,
+                                                                        Multiply&& multiply) const {
   const auto x = this->operand(on.next);
   const auto remainder = on.remainder;
   load_next_inputs(on);
@@ -134,7 +134,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::forward(const He
     const auto late_count = static_cast<int>(late >> 16 & 0xff);
     // Multiplies the streamed block in `w`, then loads the warp's late block `next` in its place.
     const auto multiply_in_flight = [&](Weights& w, int next) {
-      walk(on, [&](const auto& x) {
+      advance(on, [&](const auto& x) {
         this->multiply(on.sum, w, x);
         if (next < late_count) {
           this->load_streamed(w, this->streamed(run->block + static_cast<unsigned>(next)));
@@ -174,7 +174,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_on_chip
 #pragma unroll
   for (int k = 0; k < S::held_blocks; ++k) {
     if ((present >> (S::blocks_in_flight + k) & 1U) != 0) {
-      walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
+      advance(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
     }
   }
   auto left = static_cast<int>(present >> 16);
@@ -184,7 +184,7 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_on_chip
 #pragma unroll 1
   for (; left > 0; --left) {
     from += left > 1 ? tile_words : 0;
-    walk(on, [&](const auto& x) { this->multiply_and_load_shared(on.sum, w, x, from); });
+    advance(on, [&](const auto& x) { this->multiply_and_load_shared(on.sum, w, x, from); });
   }
   from += tile_words;
 }

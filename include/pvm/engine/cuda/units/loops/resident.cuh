@@ -173,7 +173,7 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
   /// Advances by one block: loads the next block's inputs, calls multiply(x) with those of the
   /// current one, multiplies its remainder rows, and writes the sums behind a unit's last block.
   template <class Multiply>
-  __device__ __forceinline__ void walk(W0Pass& on, Multiply&& multiply) const {
+  __device__ __forceinline__ void advance(W0Pass& on, Multiply&& multiply) const {
     const auto x = on.x;
     const auto remainder = this->remainder_weights(on.remainder_at);
     on.x = this->values(on.after);
@@ -189,15 +189,15 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
   }
   /// Multiplies the current block, a streamed one whose tiles are in `next`, folds it if it is due,
   /// and loads the block that takes its place there. `streamed_to`: the end of the streamed blocks.
-  __device__ __forceinline__ void walk_streamed(W0Pass& on, Weights& next,
-                                                const W0Block* streamed_to) const {
+  __device__ __forceinline__ void advance_streamed(W0Pass& on, Weights& next,
+                                                   const W0Block* streamed_to) const {
     constexpr int ahead = S::blocks_in_flight + S::prefetched_blocks;
     if (S::prefetched_blocks > 0 && on.block + ahead < streamed_to) {
       prefetch_block(on.block[ahead]);
     }
     const bool more = on.block + S::blocks_in_flight < streamed_to;
     const W0Block& after = more ? on.block[S::blocks_in_flight] : streamed_to[-1];
-    walk(on, [&](const auto& x) {
+    advance(on, [&](const auto& x) {
       this->multiply(on.sum, next, x);
       // Materialises the sums here. Otherwise the compiler moves the products behind the fold and
       // keeps a copy of the weights from before the fold for them, in spilled registers.
@@ -215,7 +215,7 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
 #pragma unroll
     for (int k = 0; k < S::held_blocks; ++k) {
       if (blocks + k < end) {
-        walk(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
+        advance(on, [&](const auto& x) { this->multiply(on.sum, held[k], x); });
       }
     }
     const W0Block* streamed_to = blocks + p.streamed_to[warp()];
@@ -223,12 +223,12 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
     while (on.block < streamed_to) {
 #pragma unroll
       for (int i = 0; i < S::blocks_in_flight; ++i) {
-        if (on.block < streamed_to) walk_streamed(on, in_flight[i], streamed_to);
+        if (on.block < streamed_to) advance_streamed(on, in_flight[i], streamed_to);
       }
     }
 #pragma unroll 1
     while (on.block < end) {
-      walk(on, [&](const auto& x) {
+      advance(on, [&](const auto& x) {
         this->multiply_shared(on.sum, this->in_shared(on.block->where), x);
       });
     }

@@ -208,7 +208,7 @@ struct Specialised : ThreadBlock<Precision, Hidden, Home::resident> {
   __device__ W0Pass begin_w0_pass() const;
   __device__ void load_next_inputs(W0Pass& on) const;
   template <class Multiply>
-  __device__ void walk(W0Pass& on, Multiply&& multiply) const;
+  __device__ void advance(W0Pass& on, Multiply&& multiply) const;
   __device__ void forward(const HeldBlocks& held, InFlight& in_flight, W0Pass& on) const;
   __device__ void multiply_on_chip(const HeldBlocks& held, W0Pass& on, const uint4*& from,
                                    std::uint32_t present) const;

@@ -127,17 +127,17 @@ template <class Precision, int Hidden, Home home>
 W0Block Plan<Precision, Hidden, home>::block_of(const ProgramUnit& unit, const W0Panel& panel,
                                                 std::size_t b) const {
   const std::size_t column = panel.column + b * columns;
-  const std::size_t side = column / unit.padded;
+  const std::size_t part = column / unit.padded;  // 0: A, 1: B, 2 or more: the context
   const std::uint32_t even = unit.x + narrow(column);
   W0Block block{};
-  block.x = side < 2 ? both_steps(even, unit.padded, side == 1) : even | even << 16;
+  block.x = part < 2 ? both_steps(even, unit.padded, part == 1) : even | even << 16;
   block.what = narrow(panel.unit | panel.phase << 8);
   block.block = narrow(panel.first_block_index + b);
   // In step t the newest listed gradient is that of step t-1, whose input is x(t-3). The values of
   // x(t-3) are c(h(t-4)), in row t-4 of the past; those of B are a row older. Of a patch, the
   // pixels of A(t-3) are in row t-3.
-  block.back = static_cast<std::uint16_t>(4 + (side == 1 ? 1 : 0) -
-                                          (side < 2 && unit.patch != not_a_patch ? 1 : 0));
+  block.back = static_cast<std::uint16_t>(4 + (part == 1 ? 1 : 0) -
+                                          (part < 2 && unit.patch != not_a_patch ? 1 : 0));
   const InputPlace first = input_place(unit, panel, b * columns);
   block.first = narrow(first.record);
   block.from = narrow(first.value);

@@ -26,9 +26,9 @@ std::vector<W0Panel> Plan<Precision, Hidden, home>::panels_of(
   std::vector<W0Panel> all;
   for (std::size_t i = 0; i < units.size(); ++i) {
     const std::size_t u = units[i];
-    const std::size_t side = padded(u) / columns;
-    all.push_back({i, first_block_index_[u], side, 0});
-    all.push_back({i, first_block_index_[u] + side, side, padded(u)});
+    const std::size_t blocks = padded(u) / columns;
+    all.push_back({i, first_block_index_[u], blocks, 0});
+    all.push_back({i, first_block_index_[u] + blocks, blocks, padded(u)});
     for (const ContextPanel& panel : context_panels_[u]) {
       const std::size_t column = 2 * padded(u) + panel.column;
       all.push_back({i, first_block_index_[u] + column / columns, panel.width / columns, column});

@@ -183,11 +183,11 @@ class Plan {
     return 2 * padded(u) + context_panels_[u].back().column + context_panels_[u].back().width;
   }
   /// Packs a word's place in x on even steps (low half) and on odd steps (high half). A and B
-  /// exchange their places, `side` words apart, in every step, so that B(t) = A(t-1) need not be
+  /// exchange their places, `apart` words apart, in every step, so that B(t) = A(t-1) need not be
   /// copied: A is in the first place on even steps and in the second on odd ones. `even` is the
   /// place on even steps; `second`: it belongs to B.
-  static std::uint32_t both_steps(std::uint32_t even, std::uint32_t side, bool second) {
-    return even | (second ? even - side : even + side) << 16;
+  static std::uint32_t both_steps(std::uint32_t even, std::uint32_t apart, bool second) {
+    return even | (second ? even - apart : even + apart) << 16;
   }
   template <class Block>
   static std::uint32_t phase_of(const Block& block) {
@@ -236,7 +236,7 @@ class Plan {
                 std::vector<W0Panel>::const_iterator& next_panel) const;
   [[nodiscard]] ProgramUnit new_unit(const Draft& draft, std::size_t u) const;
   static void add_sources(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
-                          std::uint32_t other_side);
+                          std::uint32_t odd_columns);
   static void list_groups(Draft& draft, ProgramUnit& unit, const std::vector<PanelSources>& panels);
   [[nodiscard]] Target target_of(const ProgramUnit& unit, std::uint32_t o) const;
 

@@ -96,12 +96,12 @@ void Plan<Precision, Hidden, home>::add_unit(
     unit.due_phases |= 1U << phase;
     return phase;
   };
-  for (int side = 0; side < 2; ++side) unit.own_phase[side] = next_phase();
+  for (int part = 0; part < 2; ++part) unit.own_phase[part] = next_phase();
   std::vector<PanelSources> panels;
   const auto add = [&](std::span<const std::uint32_t> sources, std::size_t column,
-                       std::uint32_t other_side, std::uint32_t phase) {
+                       std::uint32_t odd_columns, std::uint32_t phase) {
     panels.push_back({narrow(draft.sources.size()), narrow(sources.size()), phase});
-    add_sources(draft, sources, column, other_side);
+    add_sources(draft, sources, column, odd_columns);
   };
   if (unit.primary > 0) add(net_.primary[u], 0, unit.padded, unit.own_phase[0]);
   for (const ContextPanel& panel : context_panels_[u]) {
@@ -140,14 +140,14 @@ ProgramUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::siz
 }
 
 /// Adds sources, whose values go to the columns from `column` on of the unit that is being added;
-/// on odd steps `other_side` columns further on.
+/// on odd steps `odd_columns` further on.
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_sources(Draft& draft,
                                                 std::span<const std::uint32_t> sources,
-                                                std::size_t column, std::uint32_t other_side) {
+                                                std::size_t column, std::uint32_t odd_columns) {
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const std::uint32_t to = draft.x + narrow(column + s * Hidden);
-    draft.sources.push_back({narrow(sources[s] * S::record), to | (to + other_side) << 16});
+    draft.sources.push_back({narrow(sources[s] * S::record), to | (to + odd_columns) << 16});
   }
 }
 

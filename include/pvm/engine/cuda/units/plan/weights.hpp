@@ -67,9 +67,9 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
 /// the columns, 32 such words apart.
 template <class Precision, int Hidden, Home home>
 std::size_t Plan<Precision, Hidden, home>::element(std::size_t i, std::size_t c) {
-  const std::size_t lane = i % 8 * 4 + c % 8 / 2, lower = i % 16 / 8, side = c / 8;
-  return S::fp32_weights ? ((i / 16 * 2 + side) * 32 + lane) * 4 + lower * 2 + c % 2
-                         : (i / 16 * 32 + lane) * 8 + side * 4 + lower * 2 + c % 2;
+  const std::size_t lane = i % 8 * 4 + c % 8 / 2, lower = i % 16 / 8, right = c / 8;
+  return S::fp32_weights ? ((i / 16 * 2 + right) * 32 + lane) * 4 + lower * 2 + c % 2
+                         : (i / 16 * 32 + lane) * 8 + right * 4 + lower * 2 + c % 2;
 }
 
 /// The index of the weight in row i, column c among a block's remainder rows. fp32 rows are stored

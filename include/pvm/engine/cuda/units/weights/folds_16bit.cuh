@@ -117,19 +117,19 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
     const uint4 u = factors.operand(i);
     const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
     // Tensor cores truncate when they accumulate, which would pull weights towards 0 over many
-    // folds. So they compute the gain only, which is added in ordinary arithmetic.
-    Gains gain = {};
+    // folds. So they compute only what is added, which happens in ordinary arithmetic.
+    Additions added = {};
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      Math::multiply(gain[side], v, columns.v[side][0], columns.v[side][1]);
+    for (int right = 0; right < 2; ++right) {
+      Math::multiply(added[right], v, columns.v[right][0], columns.v[right][1]);
     }
     if (i < S::pairs) {
       Word tiles = w.get(i);
-      M::add(tiles, low.tiles[i], gain);
+      M::add(tiles, low.tiles[i], added);
       w.set(i, tiles);
       M::store(sink, i, lane(), low.tiles[i]);
     } else if (row() < at.rows) {
-      M::add_row(remainder, low.remainder, gain);
+      M::add_row(remainder, low.remainder, added);
       *reinterpret_cast<uint2*>(low_halves_of(to, remainder_low_start(at))) = low.remainder;
       *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
     }
