@@ -36,22 +36,21 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine on the current CUDA device, in fp32. `run` returns at once; frames are uploaded on a
-/// stream of their own while steps on earlier frames run. `Net`: a Network, whose hidden size is a
-/// constant in the kernels and whose activation may be a type of the program (RunsOnGpu), or
-/// RuntimeNetwork.
-template <int Batch = dynamic, class Net = RuntimeNetwork>
-class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch, Net>> {
+/// An Engine for one sequence on the current CUDA device, in fp32. `run` returns at once; frames
+/// are uploaded on a stream of their own while steps on earlier frames run. `Net`: a Network, whose
+/// hidden size is a constant in the kernels and whose activation may be a type of the program
+/// (RunsOnGpu), or RuntimeNetwork.
+template <class Net = RuntimeNetwork>
+class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> {
   using Base = detail::LaunchedEngine<CudaGeneralEngine>;
   friend Base;
   using Known = detail::ConstantsOf<Net>;
-  using Launcher = detail::general::StepLauncher<Batch, Known>;
+  using Launcher = detail::general::StepLauncher<Known>;
 
  public:
-  /// `spec` must be valid; throws Error (usage, device, memory).
-  explicit CudaGeneralEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : CudaGeneralEngine(check_spec(spec), detail::check_batch<Batch>(batch), options,
-                          detail::describe_device()) {}
+  /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
+  explicit CudaGeneralEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
+      : CudaGeneralEngine(check_spec(spec, batch), options, detail::describe_device()) {}
 
   ~CudaGeneralEngine() { this->stop(); }
 
@@ -61,28 +60,21 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     map().export_weights(download(copy_), download(bias_copy_), out);
   }
 
-  /// The prediction for two steps ahead, [batch][side][side][channels] in [0, 1].
+  /// The prediction for two steps ahead, [side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
     const std::vector<float> y = last_outputs();
-    for (std::size_t b = 0; b < count(batch_); ++b) {
-      for (std::size_t u = 0; u < patches(); ++u) {
-        const float* from = y.data() + b * planner_.y_columns + planner_.output_start[u];
-        for (std::size_t k = 0; k < patch_size(); ++k) {
-          out[b * spec_.frame_size() + pixel(u, k)] = unsqueeze(from[k]);
-        }
-      }
+    for (std::size_t u = 0; u < patches(); ++u) {
+      const float* from = y.data() + planner_.output_start[u];
+      for (std::size_t k = 0; k < patch_size(); ++k) out[pixel(u, k)] = unsqueeze(from[k]);
     }
   }
 
-  /// h of the last step, [batch][units][hidden].
+  /// h of the last step, [units][hidden].
   void read_hidden(std::span<float> out) {
-    for (std::size_t b = 0; b < count(batch_); ++b) {
-      download_part(past_, past_row(1, b) + shape_.raw(0),
-                    out.subspan(b * shape_.values, shape_.values));
-    }
+    download_part(past_, past_row(1) + shape_.raw(0), out.first(shape_.values));
   }
 
-  /// y of the last step, [batch][outputs], unit by unit.
+  /// y of the last step, [outputs], unit by unit.
   void read_outputs(std::span<float> out) {
     const std::vector<float> y = last_outputs();
     visit_outputs([&](std::size_t tensor, std::size_t own, std::size_t n) {
@@ -112,10 +104,9 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
   }
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
-    const std::size_t b = count(batch_);
     const std::size_t floats = 2 * (planner_.arena_f4 * 4 + planner_.history_floats) +
-                               ring() * b * shape_.row() + 2 * b * planner_.y_columns +
-                               inner_size() + y_scratch_floats() * count(device_.multiprocessors) +
+                               ring() * shape_.row() + 2 * planner_.y_columns + inner_size() +
+                               y_scratch_floats() * count(device_.multiprocessors) +
                                planner_.blobs.size() + planner_.blob_start.size() +
                                planner_.source_words.size() + score_size() * 2;
     return floats * sizeof(float) + this->staging_bytes();
@@ -124,29 +115,28 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
  private:
   using Base::count, Base::layers, Base::patches, Base::patch_size, Base::hidden_row, Base::pixel,
       Base::allocate_and_fill, Base::fill, Base::download, Base::clear, Base::spec_, Base::options_,
-      Base::batch_, Base::device_, Base::net_, Base::plans_, Base::tables_, Base::compute_,
-      Base::step_;
+      Base::device_, Base::net_, Base::plans_, Base::tables_, Base::compute_, Base::step_;
   template <class T>
   using Array = detail::DeviceArray<T>;
 
-  CudaGeneralEngine(const Spec& spec, int batch, const EngineOptions& options,
+  CudaGeneralEngine(const Spec& spec, const EngineOptions& options,
                     const detail::DeviceFacts& device)
-      : Base(spec, batch, options, device,
-             DeferralPlan::for_momentum(spec.momentum,
-                                        std::max(1, device.tuning.fold_period / batch))),
-        shape_(spec_, net_, plans_.w0, batch_),
+      : Base(spec, options, device,
+             DeferralPlan::for_momentum(spec.momentum, device.tuning.fold_period)),
+        shape_(spec_, net_, plans_.w0),
         planner_(spec_, net_, shape_, device_.multiprocessors, device_.shared_bytes,
                  device_.cache_bytes),
-        launcher_(net_.hidden, shape_.rows_per_tile, batch_ == 1, device_.multiprocessors,
+        launcher_(net_.hidden, shape_.rows_per_tile, device_.multiprocessors,
                   planner_.shared_bytes) {
     check_sizes();
-    this->require_memory(memory_needed(), " with a batch of " + std::to_string(batch_));
+    this->require_memory(memory_needed());
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
   }
 
-  static const Spec& check_spec(const Spec& spec) {
+  static const Spec& check_spec(const Spec& spec, int batch) {
+    detail::check_one_sequence(batch);
     detail::check_own_activation<typename Known::Own>(spec);
     detail::check_hidden<Known::hidden>(spec);
     return spec;
@@ -158,12 +148,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
     return static_cast<std::size_t>((step_ + 2 * ring() - back) % ring());
   }
-  /// Index in `past_` at which sequence b of step `step_ - back` starts.
-  [[nodiscard]] std::size_t past_row(std::uint64_t back, std::size_t b) const {
-    return (ring_row(back) * count(batch_) + b) * shape_.row();
+  /// Index in `past_` at which step `step_ - back` starts.
+  [[nodiscard]] std::size_t past_row(std::uint64_t back) const {
+    return ring_row(back) * shape_.row();
   }
   [[nodiscard]] std::size_t inner_size() const {
-    return 3 * count(batch_) * (net_.units.size() + patches() + 1) * count(shape_.list);
+    return 3 * (net_.units.size() + patches() + 1) * count(shape_.terms);
   }
   [[nodiscard]] std::size_t score_size() const {
     return count(device_.multiprocessors) * detail::step_threads * 3;
@@ -179,11 +169,11 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
   /// Throws Error (usage) where an offset would not fit into the kernel's 32 bits.
   void check_sizes() const {
     const std::size_t most =
-        std::max({ring() * count(batch_) * shape_.row(), inner_size(), planner_.history_floats});
+        std::max({ring() * shape_.row(), inner_size(), planner_.history_floats});
     if (most >> 31 != 0) {
       throw Error(Fault::usage,
-                  "this batch and momentum are too large for the GPU engine; use a"
-                  " smaller batch or the host backend");
+                  "this network with this momentum is too large for the GPU engine; use a smaller"
+                  " momentum or the host backend");
     }
   }
 
@@ -194,14 +184,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     this->synchronize();
   }
   [[nodiscard]] std::vector<float> last_outputs() {
-    const std::size_t row = count(batch_) * planner_.y_columns;
-    std::vector<float> y(row);
-    download_part(y_, static_cast<std::size_t>((step_ + 1) % 2) * row, y);
+    std::vector<float> y(planner_.y_columns);
+    download_part(y_, y_row(1), y);
     return y;
   }
 
   void allocate() {
-    const std::size_t b = count(batch_);
     this->allocate_staging(score_size());
     allocate_and_fill(blobs_, planner_.blobs);
     allocate_and_fill(blob_start_, planner_.blob_start);
@@ -213,8 +201,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     bias_copy_ = Floats(planner_.history_floats);
     clear(copy_);  // downloaded as a whole, with padding that no kernel writes
     clear(bias_copy_);
-    past_ = Floats(ring() * b * shape_.row());
-    y_ = Floats(2 * b * planner_.y_columns);
+    past_ = Floats(ring() * shape_.row());
+    y_ = Floats(2 * planner_.y_columns);
     inner_ = Floats(inner_size());
     y_scratch_ = Floats(y_scratch_floats() * count(device_.multiprocessors));
   }
@@ -230,8 +218,6 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     a.passes = shape_.passes;
     a.terms = plans_.w0.terms;
     a.period = plans_.w0.period;
-    a.batch = batch_;
-    a.list = shape_.list;
     a.history = shape_.history;
     a.history_rows = shape_.history_rows();
     a.chunks = shape_.chunks;
@@ -241,12 +227,11 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     a.first_d0 = static_cast<unsigned>(shape_.d0(0));
     a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
     a.y_columns = static_cast<int>(planner_.y_columns);
-    a.by_list = Divider(shape_.list);
+    a.by_terms = Divider(shape_.terms);
     a.by_hidden = Divider(net_.hidden);
     a.by_history_rows = Divider(shape_.history_rows());
     a.by_chunks = Divider(shape_.chunks);
     a.by_padded = Divider(shape_.padded);
-    a.by_batch = Divider(batch_);
     a.by_parts = Divider(shape_.parts);
     a.by_row_factors = Divider(shape_.groups * 8);
     a.blobs = blobs_.get();
@@ -294,9 +279,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
       past[row + shape_.zero()] = 0.0F;
       std::fill_n(past.data() + row + shape_.d0(0), shape_.values, 0.0F);
     }
-    for (std::size_t b = 0; b < count(batch_); ++b) {  // x(0) contains c(h(-1))
-      std::fill_n(past.data() + past_row(1, b), shape_.values, squeeze(1.0F));
-    }
+    // x(0) contains c(h(-1)).
+    std::fill_n(past.data() + past_row(1), shape_.values, squeeze(1.0F));
     if (state != nullptr) load_past(*state, past, y, d1);
     fill(past_, past);
     fill(y_, y);
@@ -314,22 +298,17 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
   template <class Visit>
   void visit_hidden(std::size_t rows, std::size_t first, Visit visit) const {
     for (std::size_t back = 1; back <= rows; ++back) {
-      for (std::size_t b = 0; b < count(batch_); ++b) {
-        visit(((back - 1) * count(batch_) + b) * shape_.values, past_row(back, b) + first,
-              shape_.values);
-      }
+      visit((back - 1) * shape_.values, past_row(back) + first, shape_.values);
     }
   }
   /// Calls visit(tensor offset, y_ offset, length) for y of one step, unit by unit.
   template <class Visit>
   void visit_outputs(Visit visit) const {
     std::size_t at = 0;
-    for (std::size_t b = 0; b < count(batch_); ++b) {
-      for (std::size_t u = 0; u < net_.units.size(); ++u) {
-        const auto n = count(net_.units[u].outputs);
-        visit(at, b * planner_.y_columns + planner_.output_start[u], n);
-        at += n;
-      }
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      const auto n = count(net_.units[u].outputs);
+      visit(at, planner_.output_start[u], n);
+      at += n;
     }
   }
   /// Calls visit(tensor offset, past_d1_ offset, length) for the listed d1 of `terms` steps.
@@ -339,14 +318,10 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     std::size_t at = 0;
     for (std::size_t age = 0; age < terms; ++age) {
       const auto m = static_cast<std::size_t>((step_ + 2 * rows - 1 - age) % rows);
-      for (std::size_t b = 0; b < count(batch_); ++b) {
-        for (std::size_t u = 0; u < net_.units.size(); ++u) {
-          const auto n = count(net_.units[u].outputs);
-          visit(at,
-                planner_.history_start[u] + (m * count(batch_) + b) * planner_.history_stride[u],
-                n);
-          at += n;
-        }
+      for (std::size_t u = 0; u < net_.units.size(); ++u) {
+        const auto n = count(net_.units[u].outputs);
+        visit(at, planner_.history_start[u] + m * planner_.history_stride[u], n);
+        at += n;
       }
     }
   }
@@ -355,13 +330,11 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
   void visit_frames(std::size_t rows, Visit visit) const {
     const std::size_t frame = spec_.frame_size();
     for (std::size_t back = 1; back <= rows; ++back) {
-      for (std::size_t b = 0; b < count(batch_); ++b) {
-        const std::size_t tensor = ((back - 1) * count(batch_) + b) * frame;
-        const std::size_t own = past_row(back, b) + shape_.pixel(0);
-        for (std::size_t u = 0; u < patches(); ++u) {
-          for (std::size_t k = 0; k < patch_size(); ++k) {
-            visit(tensor + pixel(u, k), own + u * patch_size() + k);
-          }
+      const std::size_t tensor = (back - 1) * frame;
+      const std::size_t own = past_row(back) + shape_.pixel(0);
+      for (std::size_t u = 0; u < patches(); ++u) {
+        for (std::size_t k = 0; k < patch_size(); ++k) {
+          visit(tensor + pixel(u, k), own + u * patch_size() + k);
         }
       }
     }
@@ -379,13 +352,13 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     state.squeezed.resize((terms + 4) * hidden_row());
     visit_hidden(terms + 4, shape_.raw(0), copy(past, state.hidden));
     visit_hidden(terms + 4, shape_.squeezed(0), copy(past, state.squeezed));
-    state.frames.resize((terms + 4) * count(batch_) * spec_.frame_size());
+    state.frames.resize((terms + 4) * spec_.frame_size());
     visit_frames(terms + 4,
                  [&](std::size_t to, std::size_t from) { state.frames[to] = past[from]; });
     state.hidden_gradients.resize(terms * hidden_row());
     visit_hidden(terms, shape_.d0(0), copy(past, state.hidden_gradients));
     const std::vector<float> y = download(y_);
-    const std::size_t row = count(batch_) * net_.outputs;
+    const std::size_t row = net_.outputs;
     state.outputs.resize(2 * row);
     for (std::uint64_t back = 1; back <= 2; ++back) {
       const std::size_t own = y_row(back);
@@ -401,7 +374,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
 
   /// Index in y_ at which y of step `step_ - back` starts.
   [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
-    return static_cast<std::size_t>((step_ + 4 - back) % 2) * count(batch_) * planner_.y_columns;
+    return static_cast<std::size_t>((step_ + 4 - back) % 2) * planner_.y_columns;
   }
 
   void load_past(const EngineState& state, std::vector<float>& past, std::vector<float>& y,
@@ -417,7 +390,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Batch,
     visit_frames(terms + 4,
                  [&](std::size_t from, std::size_t to) { past[to] = state.frames[from]; });
     visit_hidden(terms, shape_.d0(0), copy(state.hidden_gradients, past));
-    const std::size_t row = count(batch_) * net_.outputs;
+    const std::size_t row = net_.outputs;
     for (std::uint64_t back = 1; back <= 2; ++back) {
       const std::size_t own = y_row(back);
       visit_outputs([&](std::size_t from, std::size_t to, std::size_t n) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The common base of the engines that run a whole block of steps in one kernel launch: upload of
-/// frames and rates, the captured launch, the score, and checkpoints.
+/// The common base of the engines that train one sequence and run a whole block of steps in one
+/// kernel launch: upload of frames and rates, the captured launch, the score, and checkpoints.
 
 #include <cuda_runtime.h>
 
@@ -52,12 +52,12 @@ class LaunchedEngine {
   LaunchedEngine(const LaunchedEngine&) = delete;
   LaunchedEngine& operator=(const LaunchedEngine&) = delete;
 
-  [[nodiscard]] int batch() const noexcept { return batch_; }
+  [[nodiscard]] int batch() const noexcept { return 1; }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
   [[nodiscard]] int block_steps() const noexcept { return device_.tuning.block_steps; }
 
-  /// Room for `steps` (1 to block_steps()) frames of every sequence, in pinned memory. Waits until
+  /// Room for `steps` (1 to block_steps()) frames, in pinned memory. Waits until
   /// the block that used this memory before has been uploaded.
   [[nodiscard]] FrameBlock stage(int steps) {
     if (steps < 1 || steps > block_steps()) {
@@ -67,7 +67,7 @@ class LaunchedEngine {
     }
     Staging& slot = staging_[blocks_ % staging_.size()];
     cuda_check(cudaEventSynchronize(slot.uploaded.get()), "waiting for an upload");
-    const std::size_t rows = count(steps) * count(batch_);
+    const std::size_t rows = count(steps);
     stored_.assign(store_.capacity() > 0 ? rows : 0, not_stored);
     return {steps,
             {slot.pixels.get(), rows * spec_.frame_size()},
@@ -106,7 +106,7 @@ class LaunchedEngine {
                       reinterpret_cast<float*>(slot.tables.get()));
     upload(at, block, tables);
     launch(at, block.steps);
-    add_counts(counted_, block, spec_.frame_size(), count(batch_) * net_.outputs);
+    add_counts(counted_, block, spec_.frame_size(), net_.outputs);
     step_ += steps;
     ++blocks_;
   }
@@ -153,17 +153,15 @@ class LaunchedEngine {
   /// Throws Error (usage) if the engine cannot hold these weights. Engines with a limit hide it.
   static void check_weights(const std::vector<float>& /*weights*/) {}
 
-  LaunchedEngine(const Spec& spec, int batch, const EngineOptions& options,
-                 const DeviceFacts& device, const DeferralPlans& plans)
+  LaunchedEngine(const Spec& spec, const EngineOptions& options, const DeviceFacts& device,
+                 const DeferralPlans& plans)
       : spec_(spec),
         options_(options),
-        batch_(batch),
         device_(device),
         net_(make_connectome(spec)),
         plans_(plans),
-        share_(options.reduce == Reduce::mean ? 1.0F / static_cast<float>(batch) : 1.0F),
         schedule_(spec),
-        tables_(spec.layer_shapes.size(), plans, share_) {}
+        tables_(spec.layer_shapes.size(), plans) {}
   ~LaunchedEngine() = default;
 
   /// Waits for all work. A destructor of `Self` must call this first: steps may still be using its
@@ -177,10 +175,8 @@ class LaunchedEngine {
   [[nodiscard]] std::size_t layers() const { return net_.layer_start.size() - 1; }
   [[nodiscard]] std::size_t patches() const { return net_.layer_start[1]; }
   [[nodiscard]] std::size_t patch_size() const { return count(net_.units[0].base); }
-  /// Number of hidden values of a step, all sequences.
-  [[nodiscard]] std::size_t hidden_row() const {
-    return count(batch_) * net_.units.size() * count(net_.hidden);
-  }
+  /// Number of hidden values of a step.
+  [[nodiscard]] std::size_t hidden_row() const { return net_.units.size() * count(net_.hidden); }
   /// Index in a frame of value k (row, column, channel) of the patch of unit u.
   [[nodiscard]] std::size_t pixel(std::size_t u, std::size_t k) const {
     const auto block = count(spec_.input_block_size);
@@ -194,21 +190,17 @@ class LaunchedEngine {
 
   /// Bytes of device memory that this base allocates, without the score.
   [[nodiscard]] std::size_t staging_bytes() const {
-    const std::size_t b = count(batch_);
-    const std::size_t staged = count(block_steps()) * b * (spec_.frame_size() + 1 + sizeof(void*)) +
+    const std::size_t staged = count(block_steps()) * (spec_.frame_size() + 1 + sizeof(void*)) +
                                4 * (index_words() + tables_room());
     return staged * count(device_.tuning.staging_slots) + 4 * layers() * (tables_.stride() + 1) +
            sizeof(Cursor) + barriers * sizeof(unsigned int);
   }
-  void require_memory(std::size_t need, const std::string& with) const {
-    detail::require_memory(need, with, batch_ > 1 ? "batch or spec" : "spec");
-  }
+  static void require_memory(std::size_t need) { detail::require_memory(need, "", "spec"); }
   /// Allocates the memory of this base. `scores`: number of score sums, in groups of prediction,
   /// persistence and loss.
   void allocate_staging(std::size_t scores) {
-    const std::size_t b = count(batch_);
     const std::size_t slots = count(device_.tuning.staging_slots);
-    const std::size_t rows = count(block_steps()) * b;
+    const std::size_t rows = count(block_steps());
     score_ = Array<double>(scores);
     cursor_ = Array<Cursor>(1);
     barrier_ = Array<unsigned int>(barriers);
@@ -316,7 +308,6 @@ class LaunchedEngine {
   [[nodiscard]] EngineState save_run() {
     EngineState state;
     state.step = step_;
-    state.batch = batch_;
     state.weights.resize(net_.weights);
     self().read_weights(state.weights);
     state.rates = schedule_.layers();
@@ -339,11 +330,9 @@ class LaunchedEngine {
 
   Spec spec_;
   EngineOptions options_;
-  int batch_;
   DeviceFacts device_;
   Connectome net_;
   DeferralPlans plans_;
-  float share_;  // factor of one sequence's gradient in the update
   RateSchedule schedule_;
   CoefficientTables tables_;
   Stream compute_, upload_;
@@ -371,8 +360,8 @@ class LaunchedEngine {
     Staging& slot = staging_[at];
     const auto steps = count(block.steps);
     if (!block.squeezed.empty()) allocate_squeezed();
-    const std::size_t rows = steps * count(batch_);
-    const std::size_t room = count(block_steps()) * count(batch_);
+    const std::size_t rows = steps;
+    const std::size_t room = count(block_steps());
     const cudaStream_t stream = upload_.get();
     cuda_check(cudaStreamWaitEvent(stream, slot.used.get(), 0), "ordering an upload");
     const auto send = [&](void* to, const void* from, std::size_t bytes) {
@@ -402,7 +391,7 @@ class LaunchedEngine {
     if (squeezed_.size() != 0) return;
     synchronize();
     squeezed_ = Array<float>(count(device_.tuning.staging_slots) * count(block_steps()) *
-                             count(batch_) * spec_.frame_size());
+                             spec_.frame_size());
     capture();
   }
   /// Launches the `steps` steps of the block in staging slot `at`, after its upload.
@@ -427,8 +416,7 @@ class LaunchedEngine {
   }
 
   [[nodiscard]] StateSizes state_sizes() const {
-    const std::size_t b = count(batch_);
-    return {batch_, layers(), net_.weights, hidden_row(), b * spec_.frame_size(), b * net_.outputs};
+    return {1, layers(), net_.weights, hidden_row(), spec_.frame_size(), net_.outputs};
   }
   void resume(const EngineState& state) {
     learned_ = true;
@@ -438,7 +426,7 @@ class LaunchedEngine {
       self().start_state(state.folded, &state);
     } else if (state.dweights.empty()) {
       rebase_rates(state);
-      self().start_state(settled_weights(state, spec_, net_, share_, plans_), &state);
+      self().start_state(settled_weights(state, spec_, net_, 1, plans_), &state);
     } else {  // saved with a momentum array: W holds all gradients, the momentum starts from zero
       self().start_state(state.weights, &state);
     }

@@ -69,12 +69,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
 
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
-      : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
+      : Base(check_fit(spec, batch), options, detail::describe_device(),
              detail::units::deferral<Precision, Hidden, home>()),
         layout_(net_, device_.multiprocessors, device_.shared_bytes),
         launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
     if constexpr (Sizes::in_slots) find_sides();
-    this->require_memory(memory_needed(), "");
+    this->require_memory(memory_needed());
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
@@ -157,9 +157,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       Base::device_, Base::tables_, Base::step_;
 
   static const Spec& check_fit(const Spec& spec, int batch) {
+    detail::check_one_sequence(batch);
     std::string why;
-    if (batch != 1) why = "a batch has more than one sequence";
-    if (batch == 1 && fits(spec, why)) return spec;
+    if (fits(spec, why)) return spec;
     throw Error(Fault::usage,
                 "this network cannot be run by whole units: " + why + "; use another engine");
   }
