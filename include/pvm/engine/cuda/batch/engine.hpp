@@ -43,9 +43,9 @@
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/numbers/precision.cuh>
 #include <pvm/engine/cuda/run/score_sums.hpp>
-#include <pvm/engine/cuda/run/state_sizes.hpp>
 #include <pvm/engine/cuda/run/streams.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
@@ -197,7 +197,7 @@ class CudaBatchEngine {
                      std::span(state.dweights).subspan(k * net_.weights, net_.weights));
     }
     steps_.make_outputs();
-    past().save(state);
+    exchange_past(state, past());
     return state;
   }
 
@@ -319,10 +319,17 @@ class CudaBatchEngine {
     return state.resumable() && state.layout == scheme_.layout_name() &&
            state.plan == scheme_.deferral();
   }
+  [[nodiscard]] detail::StateSizes sizes() const { return {spec_, net_, batch_}; }
+  /// Saves the past to `state`, or loads it if `state` is const.
+  template <class State>
+  void exchange_past(State& state, const detail::batch::Past<Math>& past) const {
+    detail::exchange_past(state, sizes(), scheme_.shape.terms,
+                          [&](detail::History which, std::uint64_t back, auto row) {
+                            past.exchange(which, back, row);
+                          });
+  }
   void check(const EngineState& state) const {
-    const std::size_t b = count(batch_);
-    detail::check_state(state, {batch_, layers(), net_.weights, b * count(scheme_.shape.hidden),
-                                b * spec_.frame_size(), b * net_.outputs});
+    detail::check_state(state, sizes());
     if (resumes_exactly(state) && !scheme_.listed) {
       detail::check_size("dweights", state.dweights.size(), net_.weights * rule_floats());
     }
@@ -345,7 +352,7 @@ class CudaBatchEngine {
     }
     const detail::batch::Past<Math> past(memory_, streams_, step);
     past.start();
-    if (state != nullptr && state->resumable()) past.load(*state);
+    if (state != nullptr && state->resumable()) exchange_past(*state, past);
     streams_.write(memory_.score.get(), std::vector<double>(memory_.score.size()));
     steps_.begin_at(step);
     synchronize();

@@ -30,6 +30,7 @@
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/run/launched.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
@@ -77,8 +78,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// y of the last step, [outputs], unit by unit.
   void read_outputs(std::span<float> out) {
     const std::vector<float> y = last_outputs();
-    visit_outputs([&](std::size_t tensor, std::size_t own, std::size_t n) {
-      std::copy_n(y.data() + own, n, out.data() + tensor);
+    visit_outputs([&](std::size_t u, std::size_t at, std::size_t n) {
+      std::copy_n(y.data() + planner_.output_start[u], n, out.data() + at);
     });
   }
 
@@ -86,9 +87,9 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
-    const std::vector<float> d1 = download(past_d1_);
-    map().export_weights(download(arena_), d1, state.folded);
-    save_past(state, d1);
+    PastArrays past{download(past_), download(y_), download(past_d1_)};
+    map().export_weights(download(arena_), past.d1, state.folded);
+    this->exchange_past(state, past);
     return state;
   }
 
@@ -151,6 +152,15 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// Index in `past_` at which step `step_ - back` starts.
   [[nodiscard]] std::size_t past_row(std::uint64_t back) const {
     return ring_row(back) * shape_.row();
+  }
+  /// Index in y_ at which y of step `step_ - back` starts.
+  [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
+    return static_cast<std::size_t>((step_ + 4 - back) % 2) * planner_.y_columns;
+  }
+  /// Row of step `step_ - back` in the ring of listed d1.
+  [[nodiscard]] std::size_t history_row(std::uint64_t back) const {
+    const auto rows = count(shape_.history);
+    return static_cast<std::size_t>((step_ + 2 * rows - back) % rows);
   }
   [[nodiscard]] std::size_t inner_size() const {
     return 3 * (net_.units.size() + patches() + 1) * count(shape_.terms);
@@ -271,135 +281,70 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// past of `state`; null: of a new run.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     std::vector<float> arena(arena_.size());
-    std::vector<float> d1(past_d1_.size());
-    map().import_weights(folded, arena, d1);
+    PastArrays own{std::vector<float>(past_.size(), 1.0F), std::vector<float>(y_.size(), 1.0F),
+                   std::vector<float>(past_d1_.size())};
+    map().import_weights(folded, arena, own.d1);
     fill(arena_, arena);
-    std::vector<float> past(past_.size(), 1.0F), y(y_.size(), 1.0F);
-    for (std::size_t row = 0; row < past.size(); row += shape_.row()) {
-      past[row + shape_.zero()] = 0.0F;
-      std::fill_n(past.data() + row + shape_.d0(0), shape_.values, 0.0F);
+    for (std::size_t row = 0; row < own.past.size(); row += shape_.row()) {
+      own.past[row + shape_.zero()] = 0.0F;
+      std::fill_n(own.past.data() + row + shape_.d0(0), shape_.values, 0.0F);
     }
     // x(0) contains c(h(-1)).
-    std::fill_n(past.data() + past_row(1), shape_.values, squeeze(1.0F));
-    if (state != nullptr) load_past(*state, past, y, d1);
-    fill(past_, past);
-    fill(y_, y);
-    fill(past_d1_, d1);
+    std::fill_n(own.past.data() + past_row(1), shape_.values, squeeze(1.0F));
+    if (state != nullptr) this->exchange_past(*state, own);
+    fill(past_, own.past);
+    fill(y_, own.y);
+    fill(past_d1_, own.d1);
     fill(inner_, std::vector<float>(inner_.size(), 1.0F));  // the row of the bias stays 1
     this->set_cursor();
     launcher_.restore_products(arguments(0), step_, compute_.get());
     this->synchronize();
   }
 
-  // The visit functions map a checkpoint's tensors to the arrays of the engine.
-
-  /// Calls visit(tensor offset, past_ offset, length) for the last `rows` steps of h, c(h) or d0;
-  /// `first`: offset of these values in a row of past_.
-  template <class Visit>
-  void visit_hidden(std::size_t rows, std::size_t first, Visit visit) const {
-    for (std::size_t back = 1; back <= rows; ++back) {
-      visit((back - 1) * shape_.values, past_row(back) + first, shape_.values);
+  /// The arrays that hold the past, on the host.
+  struct PastArrays {
+    std::vector<float> past, y, d1;  // contents of past_, y_ and past_d1_
+  };
+  /// Exchanges a row of a history with `own`, see detail::exchange_past.
+  template <class Row>
+  void exchange(PastArrays& own, detail::History which, std::uint64_t back, Row row) const {
+    using detail::History, detail::exchange_values;
+    float* const past = own.past.data() + past_row(back);
+    switch (which) {
+      case History::hidden:
+        return exchange_values(row, past + shape_.raw(0));
+      case History::squeezed:
+        return exchange_values(row, past + shape_.squeezed(0));
+      case History::hidden_gradients:
+        return exchange_values(row, past + shape_.d0(0));
+      case History::frames:
+        for (std::size_t u = 0; u < patches(); ++u) {
+          for (std::size_t k = 0; k < patch_size(); ++k) {
+            detail::exchange_value(row[pixel(u, k)], past[shape_.pixel(u * patch_size() + k)]);
+          }
+        }
+        return;
+      case History::outputs:
+        return visit_outputs([&](std::size_t u, std::size_t at, std::size_t n) {
+          exchange_values(row.subspan(at, n),
+                          own.y.data() + y_row(back) + planner_.output_start[u]);
+        });
+      case History::output_gradients:
+        return visit_outputs([&](std::size_t u, std::size_t at, std::size_t n) {
+          exchange_values(row.subspan(at, n), own.d1.data() + planner_.history_start[u] +
+                                                  history_row(back) * planner_.history_stride[u]);
+        });
     }
   }
-  /// Calls visit(tensor offset, y_ offset, length) for y of one step, unit by unit.
+  /// Calls visit(unit, index of its first output in reference order, number of its outputs).
   template <class Visit>
   void visit_outputs(Visit visit) const {
     std::size_t at = 0;
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       const auto n = count(net_.units[u].outputs);
-      visit(at, planner_.output_start[u], n);
+      visit(u, at, n);
       at += n;
     }
-  }
-  /// Calls visit(tensor offset, past_d1_ offset, length) for the listed d1 of `terms` steps.
-  template <class Visit>
-  void visit_d1(std::size_t terms, Visit visit) const {
-    const auto rows = count(shape_.history);
-    std::size_t at = 0;
-    for (std::size_t age = 0; age < terms; ++age) {
-      const auto m = static_cast<std::size_t>((step_ + 2 * rows - 1 - age) % rows);
-      for (std::size_t u = 0; u < net_.units.size(); ++u) {
-        const auto n = count(net_.units[u].outputs);
-        visit(at, planner_.history_start[u] + m * planner_.history_stride[u], n);
-        at += n;
-      }
-    }
-  }
-  /// Calls visit(tensor offset, past_ offset) for each pixel of the last `rows` frames.
-  template <class Visit>
-  void visit_frames(std::size_t rows, Visit visit) const {
-    const std::size_t frame = spec_.frame_size();
-    for (std::size_t back = 1; back <= rows; ++back) {
-      const std::size_t tensor = (back - 1) * frame;
-      const std::size_t own = past_row(back) + shape_.pixel(0);
-      for (std::size_t u = 0; u < patches(); ++u) {
-        for (std::size_t k = 0; k < patch_size(); ++k) {
-          visit(tensor + pixel(u, k), own + u * patch_size() + k);
-        }
-      }
-    }
-  }
-
-  void save_past(EngineState& state, const std::vector<float>& d1) {
-    const auto terms = count(plans_.w0.terms);
-    const std::vector<float> past = download(past_);
-    const auto copy = [](const std::vector<float>& own, std::vector<float>& tensor) {
-      return [&](std::size_t to, std::size_t from, std::size_t n) {
-        std::copy_n(own.data() + from, n, tensor.data() + to);
-      };
-    };
-    state.hidden.resize((terms + 4) * hidden_row());
-    state.squeezed.resize((terms + 4) * hidden_row());
-    visit_hidden(terms + 4, shape_.raw(0), copy(past, state.hidden));
-    visit_hidden(terms + 4, shape_.squeezed(0), copy(past, state.squeezed));
-    state.frames.resize((terms + 4) * spec_.frame_size());
-    visit_frames(terms + 4,
-                 [&](std::size_t to, std::size_t from) { state.frames[to] = past[from]; });
-    state.hidden_gradients.resize(terms * hidden_row());
-    visit_hidden(terms, shape_.d0(0), copy(past, state.hidden_gradients));
-    const std::vector<float> y = download(y_);
-    const std::size_t row = net_.outputs;
-    state.outputs.resize(2 * row);
-    for (std::uint64_t back = 1; back <= 2; ++back) {
-      const std::size_t own = y_row(back);
-      visit_outputs([&](std::size_t to, std::size_t from, std::size_t n) {
-        std::copy_n(y.data() + own + from, n, state.outputs.data() + (back - 1) * row + to);
-      });
-    }
-    state.output_gradients.resize(terms * row);
-    visit_d1(terms, [&](std::size_t to, std::size_t from, std::size_t n) {
-      std::copy_n(d1.data() + from, n, state.output_gradients.data() + to);
-    });
-  }
-
-  /// Index in y_ at which y of step `step_ - back` starts.
-  [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
-    return static_cast<std::size_t>((step_ + 4 - back) % 2) * planner_.y_columns;
-  }
-
-  void load_past(const EngineState& state, std::vector<float>& past, std::vector<float>& y,
-                 std::vector<float>& d1) const {
-    const auto terms = std::min(count(plans_.w0.terms), count(state.plan.terms));
-    const auto copy = [](const std::vector<float>& tensor, std::vector<float>& own) {
-      return [&](std::size_t from, std::size_t to, std::size_t n) {
-        std::copy_n(tensor.data() + from, n, own.data() + to);
-      };
-    };
-    visit_hidden(terms + 4, shape_.raw(0), copy(state.hidden, past));
-    visit_hidden(terms + 4, shape_.squeezed(0), copy(state.squeezed, past));
-    visit_frames(terms + 4,
-                 [&](std::size_t from, std::size_t to) { past[to] = state.frames[from]; });
-    visit_hidden(terms, shape_.d0(0), copy(state.hidden_gradients, past));
-    const std::size_t row = net_.outputs;
-    for (std::uint64_t back = 1; back <= 2; ++back) {
-      const std::size_t own = y_row(back);
-      visit_outputs([&](std::size_t from, std::size_t to, std::size_t n) {
-        std::copy_n(state.outputs.data() + (back - 1) * row + from, n, y.data() + own + to);
-      });
-    }
-    visit_d1(terms, [&](std::size_t from, std::size_t to, std::size_t n) {
-      std::copy_n(state.output_gradients.data() + from, n, d1.data() + to);
-    });
   }
 
   detail::general::StepShape shape_;

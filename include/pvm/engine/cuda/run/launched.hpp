@@ -27,8 +27,8 @@
 #include <pvm/engine/cuda/run/cursor.hpp>
 #include <pvm/engine/cuda/run/frame_store.hpp>
 #include <pvm/engine/cuda/run/score_sums.hpp>
-#include <pvm/engine/cuda/run/state_sizes.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/engine/settled_weights.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
@@ -42,6 +42,9 @@ namespace pvm::inline v0::detail {
 ///     std::string layout_name()                   EngineState::layout: states of the same layout
 ///                                                 continue bit by bit
 ///     void read_weights(std::span<float>)
+///     void exchange(own, History, back, row)      for exchange_past(): exchanges a row of a
+///     history
+///                                                 with `own`, its arrays of the past on the host
 ///     void start_state(const std::vector<float>& folded, const EngineState* past)
 ///                                                 initialises device memory with Z in reference
 ///                                                 order and this past; null: that of a new run
@@ -127,7 +130,7 @@ class LaunchedEngine {
   /// (Fault::checkpoint) if the state does not fit.
   void restore(const EngineState& state) {
     synchronize();
-    check_state(state, state_sizes());
+    check_state(state, sizes());
     self().check_weights(state.resumable() ? state.folded : state.weights);
     tables_.clear();
     schedule_ = RateSchedule(spec_);
@@ -325,6 +328,15 @@ class LaunchedEngine {
     return state;
   }
 
+  /// Saves the past in `own` to `state`, or loads it if `state` is const.
+  template <class State, class Arrays>
+  void exchange_past(State& state, Arrays& own) const {
+    detail::exchange_past(state, sizes(), plans_.w0.terms,
+                          [&](History which, std::uint64_t back, auto row) {
+                            self().exchange(own, which, back, row);
+                          });
+  }
+
   /// Length of `barrier_`: counters in device memory, see the kernels' arguments.
   static constexpr std::size_t barriers = 3;
 
@@ -350,6 +362,7 @@ class LaunchedEngine {
   };
 
   [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
+  [[nodiscard]] const Self& self() const noexcept { return static_cast<const Self&>(*this); }
   /// Most coefficient tables of a block, words of its table index, floats of its tables.
   [[nodiscard]] std::size_t tables_count() const { return (count(block_steps()) + 1) * layers(); }
   [[nodiscard]] std::size_t index_words() const { return 1 + tables_count(); }
@@ -415,9 +428,7 @@ class LaunchedEngine {
     tables_.clear();
   }
 
-  [[nodiscard]] StateSizes state_sizes() const {
-    return {1, layers(), net_.weights, hidden_row(), spec_.frame_size(), net_.outputs};
-  }
+  [[nodiscard]] StateSizes sizes() const { return {spec_, net_, 1}; }
   void resume(const EngineState& state) {
     learned_ = true;
     if (state.layout == self().layout_name() && state.plans() == plans_ &&
