@@ -58,7 +58,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
-    map().export_weights(download(copy_), download(bias_copy_), out);
+    map().export_weights(streams_.download(copy_), streams_.download(bias_copy_), out);
   }
 
   /// The prediction for two steps ahead, [side][side][channels] in [0, 1].
@@ -87,8 +87,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
-    PastArrays past{download(past_), download(y_), download(past_d1_)};
-    map().export_weights(download(arena_), past.d1, state.folded);
+    PastArrays past{streams_.download(past_), streams_.download(y_), streams_.download(past_d1_)};
+    map().export_weights(streams_.download(arena_), past.d1, state.folded);
     this->exchange_past(state, past);
     return state;
   }
@@ -115,8 +115,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
 
  private:
   using Base::count, Base::layers, Base::patches, Base::patch_size, Base::hidden_row, Base::pixel,
-      Base::allocate_and_fill, Base::fill, Base::download, Base::clear, Base::spec_, Base::options_,
-      Base::device_, Base::net_, Base::plans_, Base::tables_, Base::compute_, Base::step_;
+      Base::spec_, Base::options_, Base::device_, Base::net_, Base::plans_, Base::tables_,
+      Base::streams_, Base::step_;
   template <class T>
   using Array = detail::DeviceArray<T>;
 
@@ -189,7 +189,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
 
   void download_part(const detail::DeviceArray<float>& from, std::size_t at, std::span<float> out) {
     detail::cuda_check(cudaMemcpyAsync(out.data(), from.get() + at, out.size() * sizeof(float),
-                                       cudaMemcpyDeviceToHost, compute_.get()),
+                                       cudaMemcpyDeviceToHost, streams_.compute()),
                        "reading results");
     this->synchronize();
   }
@@ -201,16 +201,16 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
 
   void allocate() {
     this->allocate_staging(score_size());
-    allocate_and_fill(blobs_, planner_.blobs);
-    allocate_and_fill(blob_start_, planner_.blob_start);
-    allocate_and_fill(source_words_, planner_.source_words);
+    streams_.allocate(blobs_, planner_.blobs);
+    streams_.allocate(blob_start_, planner_.blob_start);
+    streams_.allocate(source_words_, planner_.source_words);
     using Floats = Array<float>;
     arena_ = Floats(planner_.arena_f4 * 4);
     copy_ = Floats(planner_.arena_f4 * 4);
     past_d1_ = Floats(planner_.history_floats);
     bias_copy_ = Floats(planner_.history_floats);
-    clear(copy_);  // downloaded as a whole, with padding that no kernel writes
-    clear(bias_copy_);
+    streams_.clear(copy_);  // downloaded as a whole, with padding that no kernel writes
+    streams_.clear(bias_copy_);
     past_ = Floats(ring() * shape_.row());
     y_ = Floats(2 * planner_.y_columns);
     inner_ = Floats(inner_size());
@@ -265,16 +265,17 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   void materialise() {
     this->write_tables_now();
     launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
-                          reinterpret_cast<float4*>(copy_.get()), bias_copy_.get(), compute_.get());
+                          reinterpret_cast<float4*>(copy_.get()), bias_copy_.get(),
+                          streams_.compute());
   }
 
   /// Sets Z to W(step).
   void fold_everything() {
     materialise();
-    this->copy(arena_, copy_);
-    std::vector<float> d1 = download(past_d1_);
-    map().copy_bias(download(bias_copy_), d1);
-    fill(past_d1_, d1);
+    streams_.copy(arena_, copy_);
+    std::vector<float> d1 = streams_.download(past_d1_);
+    map().copy_bias(streams_.download(bias_copy_), d1);
+    streams_.write(past_d1_, d1);
   }
 
   /// Initialises device memory for a run that continues at step_, with Z (reference order) and the
@@ -284,7 +285,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     PastArrays own{std::vector<float>(past_.size(), 1.0F), std::vector<float>(y_.size(), 1.0F),
                    std::vector<float>(past_d1_.size())};
     map().import_weights(folded, arena, own.d1);
-    fill(arena_, arena);
+    streams_.write(arena_, arena);
     for (std::size_t row = 0; row < own.past.size(); row += shape_.row()) {
       own.past[row + shape_.zero()] = 0.0F;
       std::fill_n(own.past.data() + row + shape_.d0(0), shape_.values, 0.0F);
@@ -292,12 +293,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     // x(0) contains c(h(-1)).
     std::fill_n(own.past.data() + past_row(1), shape_.values, squeeze(1.0F));
     if (state != nullptr) this->exchange_past(*state, own);
-    fill(past_, own.past);
-    fill(y_, own.y);
-    fill(past_d1_, own.d1);
-    fill(inner_, std::vector<float>(inner_.size(), 1.0F));  // the row of the bias stays 1
+    streams_.write(past_, own.past);
+    streams_.write(y_, own.y);
+    streams_.write(past_d1_, own.d1);
+    streams_.write(inner_, std::vector<float>(inner_.size(), 1.0F));  // the row of the bias stays 1
     this->set_cursor();
-    launcher_.restore_products(arguments(0), step_, compute_.get());
+    launcher_.restore_products(arguments(0), step_, streams_.compute());
     this->synchronize();
   }
 

@@ -87,7 +87,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
-    to_reference(this->download(weights_now_), out);
+    to_reference(streams_.download(weights_now_), out);
   }
   /// The prediction of the frame two steps ahead, [side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
@@ -100,7 +100,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// h of the last step, [units][hidden].
   void read_hidden(std::span<float> out) {
-    const std::vector<float> hidden = this->download(hidden_);
+    const std::vector<float> hidden = streams_.download(hidden_);
     std::copy_n(hidden.data() + ring_row(1) * hidden_row(), hidden_row(), out.data());
   }
   /// y of the last step, [outputs], unit by unit.
@@ -113,9 +113,9 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
-    to_reference(this->download(weights_), state.folded);
-    PastArrays past{this->download(past_), this->download(hidden_), this->download(d0_),
-                    this->download(d1_), this->download(y_)};
+    to_reference(streams_.download(weights_), state.folded);
+    PastArrays past{streams_.download(past_), streams_.download(hidden_), streams_.download(d0_),
+                    streams_.download(d1_), streams_.download(y_)};
     this->exchange_past(state, past);
     return state;
   }
@@ -158,7 +158,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   template <class T>
   using Array = detail::DeviceArray<T>;
   using Base::count, Base::hidden_row, Base::plans_, Base::net_, Base::spec_, Base::options_,
-      Base::device_, Base::tables_, Base::step_;
+      Base::device_, Base::tables_, Base::streams_, Base::step_;
 
   static const Spec& check_fit(const Spec& spec, int batch) {
     detail::check_one_sequence(batch);
@@ -224,14 +224,14 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// y of the last step, all outputs in the order of the plan.
   [[nodiscard]] std::vector<float> last_outputs() {
-    const std::vector<float> y = this->download(y_);
+    const std::vector<float> y = streams_.download(y_);
     const auto from = y.begin() + static_cast<std::ptrdiff_t>(y_row(1));
     return {from, from + static_cast<std::ptrdiff_t>(layout_.outputs)};
   }
 
   /// Finds the sides of SMs, and shares the programs out to them.
   void find_sides() {
-    cache_.emplace(device_.multiprocessors, device_.shared_bytes, this->compute_.get());
+    cache_.emplace(device_.multiprocessors, device_.shared_bytes, streams_.compute());
     const auto programs = count(layout_.thread_blocks());
     if (cache_->known()) {
       sides_.deal_programs(programs, cache_->first_sms(), cache_->of_sms().size());
@@ -241,11 +241,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Gives each block a slot on its program's side of the L2 cache, if sides are known.
   void place_in_slots() {
-    this->clear(weights_);  // measuring its sides reads it
+    streams_.clear(weights_);  // measuring its sides reads it
     sides_.of_pairs = cache_->of_pairs(weights_.get(), layout_.slot_pairs(sides_).end);
     layout_.place_in_slots(sides_);
-    this->allocate_and_fill(order_, sides_.order());
-    if (sides_.known()) this->allocate_and_fill(sides_of_sms_, cache_->of_sms());
+    streams_.allocate(order_, sides_.order());
+    if (sides_.known()) streams_.allocate(sides_of_sms_, cache_->of_sms());
   }
 
   void allocate() {
@@ -254,14 +254,15 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
     if constexpr (Sizes::in_slots) place_in_slots();
-    this->allocate_and_fill(programs_, layout_.programs);
-    this->allocate_and_fill(program_start_, layout_.program_start);
+    streams_.allocate(programs_, layout_.programs);
+    streams_.allocate(program_start_, layout_.program_start);
     taken_ = Array<unsigned int>(2);
-    this->clear(taken_);
-    this->clear(weights_now_);  // no kernel writes the padding, which is downloaded with the rest
+    streams_.clear(taken_);
+    streams_.clear(
+        weights_now_);  // no kernel writes the padding, which is downloaded with the rest
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
-    this->clear(unit_areas_);  // writing factors reads some words behind a unit's last row
+    streams_.clear(unit_areas_);  // writing factors reads some words behind a unit's last row
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
@@ -327,12 +328,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void materialise() {
     this->write_tables_now();
     launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
-                          weights_now_.get(), this->compute_.get());
+                          weights_now_.get(), streams_.compute());
   }
   /// Makes W(step) the stored weights: all listed gradients are then in them.
   void fold_everything() {
     materialise();
-    this->copy(weights_, weights_now_);
+    streams_.copy(weights_, weights_now_);
   }
   /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
@@ -348,7 +349,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     Stored weights(layout_);
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
-    this->fill(weights_, std::move(weights).words(weights_.size()));
+    streams_.write(weights_, std::move(weights).words(weights_.size()));
     PastArrays own{std::vector<std::uint32_t>(past_.size()),
                    std::vector<float>(hidden_.size(), 1.0F), std::vector<float>(d0_.size()),
                    std::vector<float>(d1_.size()), std::vector<float>(y_.size(), 1.0F)};
@@ -368,14 +369,14 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
       }
     }
     if (state != nullptr) this->exchange_past(*state, own);
-    this->fill(past_, own.past);
-    this->fill(hidden_, own.hidden);
-    this->fill(d0_, own.d0);
-    this->fill(d1_, own.d1);
-    this->fill(y_, own.y);
+    streams_.write(past_, own.past);
+    streams_.write(hidden_, own.hidden);
+    streams_.write(d0_, own.d0);
+    streams_.write(d1_, own.d1);
+    streams_.write(y_, own.y);
     this->set_cursor();
-    this->fill(begun_, begun_so_far());
-    launcher_.restore_products(arguments(0), step_, this->compute_.get());
+    streams_.write(begun_, begun_so_far());
+    launcher_.restore_products(arguments(0), step_, streams_.compute());
     this->synchronize();
   }
 
