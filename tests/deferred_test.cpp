@@ -223,7 +223,7 @@ TEST_CASE("tables of two plans are those of each plan, one behind the other", "[
   constexpr std::size_t layers = 2, steps = 128;
   const pvm::DeferralPlans plans{{15, 15}, {13, 13}};
   pvm::detail::CoefficientTables both(layers, plans), first(layers, plans.w0),
-      second(layers, plans.w1, 1);
+      second(layers, plans.w1);
   CHECK(first.second_part() == 0);
   CHECK(both.second_part() == first.stride());
   REQUIRE(both.stride() == first.stride() + second.stride());
