@@ -91,7 +91,7 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   made.sum = d.allocate(static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
   made.corrections = made.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
   if (made.patch != Source::none) d.patches.push_back(made.patch);
-  made.q = d.allocate(static_cast<std::size_t>(shape_.list));
+  made.q = d.allocate(static_cast<std::size_t>(shape_.terms));
   made.squeezed_h = d.allocate(static_cast<std::size_t>(2 * shape_.padded));
   made.first_task = u(d.source_tasks.size());
   return made;
@@ -127,7 +127,7 @@ inline void Planner::add_source_tasks(Draft& d, std::size_t count, u32 layer) co
        first += sources_per_task) {
     const std::size_t some = std::min<std::size_t>(sources_per_task, d.sources.size() - first);
     d.source_tasks.push_back(
-        {u(first), u(some), layer, d.allocate(static_cast<std::size_t>(shape_.list))});
+        {u(first), u(some), layer, d.allocate(static_cast<std::size_t>(shape_.terms))});
   }
 }
 
