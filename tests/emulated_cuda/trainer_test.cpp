@@ -92,9 +92,10 @@ using pvm::detail::NetworkConstants;
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<5>>>::constant_hidden == 25);
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<4>>>::constant_hidden == 16);
 static_assert(Launcher<NetworkConstants<>>::constant_hidden == 0);
-static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several passes");
-using Block25 = pvm::detail::general::Block<7, NetworkConstants<25>>;
-static_assert(Block25::fixed && Block25::fixed_groups == 4 && Block25::fixed_hidden == 25);
+static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several rounds");
+using ThreadBlock25 = pvm::detail::general::ThreadBlock<7, NetworkConstants<25>>;
+static_assert(ThreadBlock25::fixed && ThreadBlock25::fixed_groups == 4 &&
+              ThreadBlock25::fixed_hidden == 25);
 
 /// Kernels compiled for a network's type give the same bits as those that read its spec.
 template <class Net>

@@ -7,9 +7,9 @@
 ///
 /// Its parts: scheme.hpp chooses how steps are computed, plan.hpp makes the tables for that,
 /// memory.hpp owns the device memory, past.hpp converts the history in it from and to checkpoints,
-/// rates.hpp makes the tables of learning rates, feed.hpp uploads these and the frames, kernels.hpp
-/// launches the kernels of a step, and steps.hpp runs the steps. This file combines them into an
-/// Engine.
+/// rates.hpp makes the tables of learning rates, upload.hpp uploads these and the frames,
+/// kernels.hpp launches the kernels of a step, and steps.hpp runs the steps. This file combines
+/// them into an Engine.
 
 #ifndef __CUDACC__
 #error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"
@@ -26,7 +26,6 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
-#include <pvm/engine/cuda/batch/feed.hpp>
 #include <pvm/engine/cuda/batch/kernels.hpp>
 #include <pvm/engine/cuda/batch/memory.hpp>
 #include <pvm/engine/cuda/batch/past.hpp>
@@ -36,6 +35,7 @@
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/batch/ring.hpp>
 #include <pvm/engine/cuda/batch/steps.hpp>
+#include <pvm/engine/cuda/batch/upload.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/memory.hpp>
@@ -234,9 +234,9 @@ class CudaBatchEngine : public detail::EngineRun {
     const std::size_t frames = count(scheme_.shape.frames);
     const std::size_t frame_slot = detail::batch::ring_slot(step(), 0, frames) + count(first);
     if (!block.squeezed.empty()) staging_.make_room_for_floats();
-    detail::batch::feed<Math>(staging_, streams_, part(block, first, steps), first, rates_.size(),
-                              memory_.arguments(), frame_slot % frames,
-                              memory_.persistence_errors.get());
+    detail::batch::upload<Math>(staging_, streams_, part(block, first, steps), first, rates_.size(),
+                                memory_.arguments(), frame_slot % frames,
+                                memory_.persistence_errors.get());
   }
 
   /// Drops the momentum: W stays as it is and no gradient is listed any more.

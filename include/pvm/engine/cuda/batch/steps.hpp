@@ -25,7 +25,7 @@
 namespace pvm::inline v0::detail::batch {
 
 /// The position of a run, on the host and in `memory`, and the launches that advance it. Before
-/// steps are launched, Feed must have uploaded their frames and tables into the rings.
+/// steps are launched, `upload` must have sent their frames and tables into the rings.
 template <class M, int Batch, class Rule>
 class Steps {
  public:

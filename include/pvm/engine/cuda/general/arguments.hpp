@@ -27,8 +27,8 @@ struct Divider {
 /// Arguments of a launch. All but `most_steps` are the same in every launch of a run.
 struct StepArguments {
   // Sizes; see StepShape for those without a comment.
-  int hidden, padded, groups, parts, passes;
-  int terms, period, history, history_rows, chunks;
+  int hidden, padded, groups, parts, rounds;
+  int terms, period, history, history_rows, sections;
   int ring;  ///< steps that the past holds
   // Counts (one patch per unit of layer 0); values of a patch; width of a patch; of a frame.
   int units, layers, patches, patch, block_size, channels, side;
@@ -39,7 +39,7 @@ struct StepArguments {
   int sign_error;                          ///< 1: learn from the sign of the error (opt_abs_diff)
   int staging, block_steps, table_stride;  ///< staging blocks; steps of one; see StepShape
   int most_steps;                          ///< steps of this launch, at most
-  Divider by_terms, by_hidden, by_history_rows, by_chunks, by_padded, by_row_factors, by_parts;
+  Divider by_terms, by_hidden, by_history_rows, by_sections, by_padded, by_row_factors, by_parts;
   // Tables.
   const std::uint32_t* blobs;         ///< the programs of all SMs
   const std::uint32_t* blob_start;    ///< [SM]: offset in words of its program in `blobs`
@@ -53,8 +53,9 @@ struct StepArguments {
   /// Inner products of sources with the listed inputs, [3][units + patches + 1][terms]. The
   /// last source is the bias, whose products are 1.
   float* inner;
-  double* score;     ///< [blocks][threads][3]: prediction, persistence, loss, see Score
-  float* y_scratch;  ///< [blocks][y_scratch_floats], partial y where shared memory has no room
+  double* score;  ///< [thread blocks][threads][3]: prediction, persistence, loss, see Score
+  /// [thread blocks][y_scratch_floats]: partial y where shared memory has no room.
+  float* y_scratch;
   unsigned long long y_scratch_floats;
   Cursor* cursor;         ///< where the run stands; each launch advances it
   unsigned int* barrier;  ///< counter of the grid-wide barrier

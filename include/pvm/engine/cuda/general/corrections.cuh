@@ -13,14 +13,15 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 
 namespace pvm::inline v0::detail::general {
 
+/// Computes q_j for W0 (skipped in a tail), and the weights of the listed d1 in y(t-1).
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::correction_factors(bool tail) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::correction_factors(bool tail) const {
   const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.terms;
@@ -65,12 +66,14 @@ __device__ __forceinline__ void Block<RG, Known>::correction_factors(bool tail) 
   }
 }
 
+/// out[section][row] = sum, over the ages of the section, of factor(age) times the value of step t
+/// - (back + age) at place + row. One warp calls it.
 template <int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void Block<RG, Known>::correct(int chunk, float* out,
-                                                          std::uint32_t place, int back,
-                                                          Factor factor) const {
-  const int first = chunk * terms_per_task;
+__device__ __forceinline__ void ThreadBlock<RG, Known>::correct(int section, float* out,
+                                                                std::uint32_t place, int back,
+                                                                Factor factor) const {
+  const int first = section * terms_per_task;
   const int last = min(first + terms_per_task, a.terms) - 1;
   const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;
 #pragma unroll 1
@@ -92,33 +95,35 @@ __device__ __forceinline__ void Block<RG, Known>::correct(int chunk, float* out,
       sum[0] += weight * loaded[i][0];
       sum[1] += weight * loaded[i][1];
     }
-    if (row < padded()) out[chunk * padded() + row] = sum[0];
-    if (row + 32 < padded()) out[chunk * padded() + row + 32] = sum[1];
+    if (row < padded()) out[section * padded() + row] = sum[0];
+    if (row + 32 < padded()) out[section * padded() + row + 32] = sum[1];
   }
 }
 
+/// What the listed gradients add to W0 x: the sum of q_j d0_j.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::correct_hidden() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::correct_hidden() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
-  for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
-    const int n = a.by_chunks.quotient(k);
+  for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.sections; k += step_warps) {
+    const int n = a.by_sections.quotient(k);
     const HiddenUnit& unit = units[n];
-    correct(k - n * a.chunks, area + unit.corrections, a.first_d0 + unit.unit * hidden(), 1,
+    correct(k - n * a.sections, area + unit.corrections, a.first_d0 + unit.unit * hidden(), 1,
             [&](int age) { return area[unit.q + age]; });
   }
 }
 
+/// What the listed gradients add to W1^T d1: the sum of w_j (d1_j . d1) h_j.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::correct_output() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::correct_output() const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
   const OutputBlock* blocks = list<OutputBlock>(p.blocks);
 #pragma unroll 1
-  for (int k = warp(); k < static_cast<int>(p.output_count) * a.chunks; k += step_warps) {
-    const int n = a.by_chunks.quotient(k);
+  for (int k = warp(); k < static_cast<int>(p.output_count) * a.sections; k += step_warps) {
+    const int n = a.by_sections.quotient(k);
     const OutputUnit& unit = units[n];
     const float* table = layer_table(unit.layer);
-    correct(k - n * a.chunks, area + unit.corrections, a.first_raw + unit.unit * hidden(), 3,
+    correct(k - n * a.sections, area + unit.corrections, a.first_raw + unit.unit * hidden(), 3,
             [&](int age) {
               int row = now.history - 1 - age;
               row = row < 0 ? row + a.history : row;

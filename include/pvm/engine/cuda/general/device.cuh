@@ -26,8 +26,9 @@ __device__ __forceinline__ float derive(int kind, float v) {
                    : (kind == 1 ? PolynomialTrue::derivative(v) : Logistic::derivative(v));
 }
 
-/// The grid-wide barrier, in two halves: arrive, and wait until all blocks have arrived. `passed`
-/// counts the barriers since the engine was made; the counter is never reset and may wrap around.
+/// The grid-wide barrier, in two halves: arrive, and wait until all thread blocks have arrived.
+/// `passed` counts the barriers since the engine was made; the counter is never reset and may wrap
+/// around.
 __device__ __forceinline__ void grid_barrier_arrive(unsigned int* counter) {
   __syncthreads();
   if (threadIdx.x == 0) add_one_release(counter);

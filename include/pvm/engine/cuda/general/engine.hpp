@@ -225,12 +225,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     a.padded = shape_.padded;
     a.groups = shape_.groups;
     a.parts = shape_.parts;
-    a.passes = shape_.passes;
+    a.rounds = shape_.rounds;
     a.terms = plans_.w0.terms;
     a.period = plans_.w0.period;
     a.history = shape_.history;
     a.history_rows = shape_.history_rows();
-    a.chunks = shape_.chunks;
+    a.sections = shape_.sections;
     a.ring = static_cast<int>(ring());
     a.past_row = static_cast<unsigned>(shape_.row());
     a.first_raw = static_cast<unsigned>(shape_.raw(0));
@@ -240,7 +240,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     a.by_terms = Divider(shape_.terms);
     a.by_hidden = Divider(net_.hidden);
     a.by_history_rows = Divider(shape_.history_rows());
-    a.by_chunks = Divider(shape_.chunks);
+    a.by_sections = Divider(shape_.sections);
     a.by_padded = Divider(shape_.padded);
     a.by_parts = Divider(shape_.parts);
     a.by_row_factors = Divider(shape_.groups * 8);

@@ -8,24 +8,27 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::general {
 
+/// The sum of a row: over the column parts, then over the sections of corrections that lie behind
+/// them. `sum`: offset of [part + section][padded rows].
 template <int RG, class Known>
-__device__ __forceinline__ float Block<RG, Known>::total(std::uint32_t sum, int row) const {
+__device__ __forceinline__ float ThreadBlock<RG, Known>::total(std::uint32_t sum, int row) const {
   float v = 0;
-  const int pieces = parts() + a.chunks;
+  const int pieces = parts() + a.sections;
 #pragma unroll 4
   for (int i = 0; i < pieces; ++i) v += area[sum + i * padded() + row];
   return v;
 }
 
+/// Publishes h(t) and c(h(t)).
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::finish_hidden() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::finish_hidden() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
   for (int k = threadIdx.x; k < static_cast<int>(p.hidden_count) * hidden(); k += step_threads) {
@@ -40,8 +43,9 @@ __device__ __forceinline__ void Block<RG, Known>::finish_hidden() const {
   }
 }
 
+/// Publishes d0(t) = g(h(t-2)) * (W1^T d1(t)).
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::finish_gradient() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::finish_gradient() const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
 #pragma unroll 1
   for (int k = threadIdx.x; k < static_cast<int>(p.output_count) * hidden(); k += step_threads) {
@@ -54,11 +58,12 @@ __device__ __forceinline__ void Block<RG, Known>::finish_gradient() const {
   }
 }
 
+/// Adds up partial y and publishes y(t-1).
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::finish_outputs() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::finish_outputs() const {
   float* y = a.y + static_cast<std::size_t>(1 - now.y) * a.y_columns + p.outputs;
   const float* partial = reinterpret_cast<const float*>(y_part);
-  const int pieces = passes() == 1 ? groups() : step_warps;
+  const int pieces = rounds() == 1 ? groups() : step_warps;
 #pragma unroll 1
   for (std::uint32_t c = threadIdx.x; c < p.column_count; c += step_threads) {
     float sum = 0;

@@ -10,15 +10,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/engine/cuda/instructions/copies.cuh>
 
 namespace pvm::inline v0::detail::general {
 
+/// Folds the panels whose phase is that of step t. stage_first_fold() has issued the copies for the
+/// first of them.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::fold_step() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_step() const {
   const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
 #pragma unroll 1
   for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
@@ -33,8 +35,9 @@ __device__ __forceinline__ void Block<RG, Known>::fold_step() const {
   }
 }
 
+/// Issues the copies of the gradients that the first fold of the step needs.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::stage_first_fold() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::stage_first_fold() const {
   const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
   if (start[now.phase] == start[now.phase + 1]) return;
   const Fold& fold = list<Fold>(p.folds)[start[now.phase]];
@@ -43,12 +46,14 @@ __device__ __forceinline__ void Block<RG, Known>::stage_first_fold() const {
                   [&](int n) { return static_cast<int>(ages[1 + n]); });
 }
 
+/// Adds listed gradients to a panel: sink = source + sum over n < terms of factor(n) g(age(n)), and
+/// the same for the bias row in `bias_sink`. `staged`: the copies of the first terms have been
+/// issued. All threads call it.
 template <int RG, class Known>
 template <class Age, class Factor>
-__device__ __forceinline__ void Block<RG, Known>::fold_panel(const Fold& fold, int terms,
-                                                             bool staged, Age age, Factor factor,
-                                                             const float4* source, float4* sink,
-                                                             float* bias_sink) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_panel(
+    const Fold& fold, int terms, bool staged, Age age, Factor factor, const float4* source,
+    float4* sink, float* bias_sink) const {
   const int most = most_terms(fold);
 #pragma unroll 1
   for (int base = 0; base < terms; base += most) {
@@ -64,15 +69,19 @@ __device__ __forceinline__ void Block<RG, Known>::fold_panel(const Fold& fold, i
   }
 }
 
+/// How many terms can be staged at a time.
 template <int RG, class Known>
-__device__ __forceinline__ int Block<RG, Known>::most_terms(const Fold& fold) {
+__device__ __forceinline__ int ThreadBlock<RG, Known>::most_terms(const Fold& fold) {
   return min(16, fold_stage_floats / static_cast<int>(fold.width * 4));
 }
 
+/// Issues the asynchronous copies of the factors of `count` terms from `base` on: the row factors
+/// (W0: d0, W1: r) to [term][row group][8] and the column factors (W0: x, W1: d1) to
+/// [term][column].
 template <int RG, class Known>
 template <class Age>
-__device__ __forceinline__ void Block<RG, Known>::stage_gradients(const Fold& fold, int base,
-                                                                  int count, Age age) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::stage_gradients(const Fold& fold, int base,
+                                                                        int count, Age age) const {
   const int each = groups() * 8;
   const int columns = static_cast<int>(fold.width) * 4;
   const bool output = fold.row_back != 0;
@@ -108,11 +117,15 @@ __device__ __forceinline__ void Block<RG, Known>::stage_gradients(const Fold& fo
   }
 }
 
+/// Adds the staged terms to the panel. Padding rows get the row factors of the unit's last row. No
+/// result depends on them: their row sums are not used, and y multiplies them by 0, for which they
+/// only have to be finite.
 template <int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void Block<RG, Known>::fold_tiles(const Fold& fold, int base, int count,
-                                                             Factor factor, const float4* source,
-                                                             float4* sink) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_tiles(const Fold& fold, int base,
+                                                                   int count, Factor factor,
+                                                                   const float4* source,
+                                                                   float4* sink) const {
   const int width = static_cast<int>(fold.width);
   const int first = part() * static_cast<int>(fold.part_width);
   const int lanes = min(static_cast<int>(fold.part_width), width - first);
@@ -147,10 +160,13 @@ __device__ __forceinline__ void Block<RG, Known>::fold_tiles(const Fold& fold, i
   }
 }
 
+/// Adds the staged terms to the bias column of W1 (r = 1). It is stored as a row behind the listed
+/// d1, in `a.past_d1` or in a copy of it, `sink`.
 template <int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void Block<RG, Known>::fold_bias(const Fold& fold, int base, int count,
-                                                            Factor factor, float* sink) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_bias(const Fold& fold, int base,
+                                                                  int count, Factor factor,
+                                                                  float* sink) const {
   const int columns = static_cast<int>(fold.width) * 4;
   const std::size_t at = static_cast<std::size_t>(p.history) * 4 + fold.columns +
                          static_cast<std::size_t>(a.history) * p.column_count;
@@ -165,8 +181,9 @@ __device__ __forceinline__ void Block<RG, Known>::fold_bias(const Fold& fold, in
   }
 }
 
+/// Copies the resident panels from the arena to shared memory, or back.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::move_resident(bool in) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::move_resident(bool in) const {
   const std::uint32_t* which = list<std::uint32_t>(p.resident_list);
   const Fold* folds = list<Fold>(p.folds);
 #pragma unroll 1

@@ -8,15 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/products.cuh>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::general {
 
+/// Converts the frames of step t + ahead, from [row][column][channel] bytes to patches of squeezed
+/// floats in that step's row of the past. All thread blocks share the work.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::convert_frame(int ahead) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::convert_frame(int ahead) const {
   const int size = a.patches * a.patch;
   const auto frame = static_cast<std::size_t>(now.frame + ahead);
   const int across = a.side / a.block_size;
@@ -34,8 +36,10 @@ __device__ __forceinline__ void Block<RG, Known>::convert_frame(int ahead) const
   }
 }
 
+/// Inner products of the frame of step t with its past, for the patches of this thread block's
+/// units.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::patch_products() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::patch_products() const {
   const std::uint32_t* patches = list<std::uint32_t>(p.patches);
   const float* pixels = a.past + past_row(0) + a.first_pixel;
   inner_products(

@@ -8,15 +8,16 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::general {
 
+/// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::gather_inputs(bool tail) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::gather_inputs(bool tail) const {
   constexpr int together = 7;
   const std::uint32_t* words = source_words();
   const std::uint32_t end = p.x_count + p.r_count;
@@ -40,8 +41,10 @@ __device__ __forceinline__ void Block<RG, Known>::gather_inputs(bool tail) const
   }
 }
 
+/// Weighted inner products for W0: for every source task and every listed gradient j the sum over
+/// the task's sources of w_j * (x_j . x). correction_factors adds these up to q_j.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::weigh_sources() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::weigh_sources() const {
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const Source* sources = list<Source>(p.sources);
 #pragma unroll 1
@@ -67,8 +70,9 @@ __device__ __forceinline__ void Block<RG, Known>::weigh_sources() const {
   }
 }
 
+/// d1(t) = g(y(t-2)) e, in shared memory and as this step's row of the listed d1; and the scores.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::gather_errors(bool scored) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::gather_errors(bool scored) const {
   const std::uint32_t* words = source_words() + p.x_count + p.r_count;
   const float* y = a.y + static_cast<std::size_t>(now.y) * a.y_columns + p.outputs;
   float* listed = a.past_d1 + static_cast<std::size_t>(p.history) * 4 +

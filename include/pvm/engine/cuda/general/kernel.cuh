@@ -6,8 +6,8 @@
 /// `restore_products` prepares the inner products after the past was written by the host.
 ///
 /// `steps` runs up to `most_steps` steps of a staging block and then one tail, which computes y of
-/// the last step. Per step it waits at one grid-wide barrier; between a block's arrival there and
-/// its wait it does the work that depends on no other block.
+/// the last step. Per step it waits at one grid-wide barrier; between a thread block's arrival
+/// there and its wait it does the work that depends on no other thread block.
 
 #include <cuda_runtime.h>
 
@@ -15,13 +15,13 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/general/arguments.hpp>
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/device.cuh>
 #include <pvm/engine/cuda/general/folds.cuh>
 #include <pvm/engine/cuda/general/frames.cuh>
 #include <pvm/engine/cuda/general/products.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/step.cuh>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tiles.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/engine/cuda/instructions/shared_memory.cuh>
@@ -30,9 +30,10 @@
 namespace pvm::inline v0::detail::general {
 
 /// Copies the SM's blob (and its source words, if there is room) to shared memory, marks all
-/// coefficient tables as not loaded, and returns the block's state. All threads call it.
+/// coefficient tables as not loaded, and returns the thread block's state. All threads call it.
 template <int RG, class Known>
-__device__ __forceinline__ Block<RG, Known> open_block(const StepArguments& a, float* shared) {
+__device__ __forceinline__ ThreadBlock<RG, Known> open_thread_block(const StepArguments& a,
+                                                                    float* shared) {
   const std::uint32_t* from = a.blobs + a.blob_start[blockIdx.x];
   const std::uint32_t words = from[0];
   auto* blob = reinterpret_cast<std::uint32_t*>(shared);
@@ -44,9 +45,10 @@ __device__ __forceinline__ Block<RG, Known> open_block(const StepArguments& a, f
   float4* y_part = p.y_shared != 0
                        ? reinterpret_cast<float4*>(area + p.y)
                        : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
-  const Block<RG, Known> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
-                               blob,  area, reinterpret_cast<float4*>(area + p.resident),
-                               y_part};
+  const ThreadBlock<RG, Known> thread_block{
+      a,     p,    *reinterpret_cast<Now*>(area + p.now),
+      blob,  area, reinterpret_cast<float4*>(area + p.resident),
+      y_part};
   if (p.words_shared != 0) {
     auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
@@ -55,21 +57,21 @@ __device__ __forceinline__ Block<RG, Known> open_block(const StepArguments& a, f
       copy[i] = a.source_words[p.source_words + i];
     }
   }
-  if (threadIdx.x < p.layer_count) block.table_numbers()[threadIdx.x] = 0xffffffffU;
-  return block;
+  if (threadIdx.x < p.layer_count) thread_block.table_numbers()[threadIdx.x] = 0xffffffffU;
+  return thread_block;
 }
 
 /// Sets `now` from the cursor: the launch's first step. One thread calls it.
 template <int RG, class Known>
 __device__ __forceinline__ void begin_launch(const StepArguments& a,
-                                             const Block<RG, Known>& block) {
+                                             const ThreadBlock<RG, Known>& thread_block) {
   const Cursor begin = *a.cursor;
-  Now& now = block.now;
+  Now& now = thread_block.now;
   const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
   const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
   const std::size_t rows = staging * a.block_steps;
   const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
-  block.set_step(begin.step);
+  thread_block.set_step(begin.step);
   now.begin = begin.step;
   now.index = a.index + staging * (1 + tables);
   now.first = static_cast<int>(begin.frame);
@@ -85,8 +87,9 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
 
 /// Advances the cursor behind the launch's last step. One thread of the grid calls it.
 template <int RG, class Known>
-__device__ __forceinline__ void end_launch(const StepArguments& a, const Block<RG, Known>& block) {
-  const Now& now = block.now;
+__device__ __forceinline__ void end_launch(const StepArguments& a,
+                                           const ThreadBlock<RG, Known>& thread_block) {
+  const Now& now = thread_block.now;
   Cursor end = *a.cursor;
   end.step += now.last - now.first;
   end.frame = now.last;
@@ -100,43 +103,44 @@ __device__ __forceinline__ void end_launch(const StepArguments& a, const Block<R
 
 template <int RG, class Known>
 __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__ StepArguments a) {
-  const Block<RG, Known> block = open_block<RG, Known>(a, dynamic_shared<float>());
-  Now& now = block.now;
-  if (threadIdx.x == 0) begin_launch(a, block);
+  const ThreadBlock<RG, Known> thread_block =
+      open_thread_block<RG, Known>(a, dynamic_shared<float>());
+  Now& now = thread_block.now;
+  if (threadIdx.x == 0) begin_launch(a, thread_block);
   __syncthreads();
   Tile<RG> one, two;
 #pragma unroll 1
   for (int ahead = 0; ahead < 3 && now.first + ahead < now.last; ++ahead) {
-    block.convert_frame(ahead);
+    thread_block.convert_frame(ahead);
   }
   grid_barrier_arrive(a.barrier);
-  block.move_resident(true);
+  thread_block.move_resident(true);
 #pragma unroll 1
   for (;;) {
     // Between arrival and wait: work that needs nothing from this barrier.
     const bool tail = now.frame == now.last;
-    if (!tail && now.frame > now.first) block.patch_products();
-    block.open_tables();
-    block.prefetch(one, two);
+    if (!tail && now.frame > now.first) thread_block.patch_products();
+    thread_block.open_tables();
+    thread_block.prefetch(one, two);
     grid_barrier_wait(a.barrier, now.passed);
     if (now.frame == now.first) {
-      block.patch_products();
+      thread_block.patch_products();
       __syncthreads();
     }
-    block.run_step(tail, one, two);
+    thread_block.run_step(tail, one, two);
     if (tail) break;
     grid_barrier_arrive(a.barrier);
-    block.fold_step();
+    thread_block.fold_step();
     // Three steps ahead: patch_products() reads a frame before the barrier wait of its step, and
-    // the conversion must be complete in all blocks before the wait of the step before that.
-    if (now.frame + 3 < now.last) block.convert_frame(3);
+    // the conversion must be complete in all thread blocks before the wait of the step before that.
+    if (now.frame + 3 < now.last) thread_block.convert_frame(3);
     __syncthreads();
-    if (threadIdx.x == 0) block.next_step();
+    if (threadIdx.x == 0) thread_block.next_step();
     __syncthreads();
   }
   __syncthreads();
-  block.move_resident(false);
-  if (blockIdx.x == 0 && threadIdx.x == 0) end_launch(a, block);
+  thread_block.move_resident(false);
+  if (blockIdx.x == 0 && threadIdx.x == 0) end_launch(a, thread_block);
 }
 
 /// Stores W(step) = Z + sum over the listed gradients j of w_j g(j) in `copy` (laid out like the
@@ -147,21 +151,22 @@ __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float4* copy,
                 float* bias_copy) {
-  const Block<RG, Known> block = open_block<RG, Known>(a, dynamic_shared<float>());
+  const ThreadBlock<RG, Known> thread_block =
+      open_thread_block<RG, Known>(a, dynamic_shared<float>());
   if (threadIdx.x == 0) {
-    block.set_step(step);
-    block.now.coefficients = coefficients;
-    block.now.index = index;
-    block.now.frame = 0;
+    thread_block.set_step(step);
+    thread_block.now.coefficients = coefficients;
+    thread_block.now.index = index;
+    thread_block.now.frame = 0;
   }
   __syncthreads();
-  block.open_tables();
-  const Fold* folds = block.template list<Fold>(block.p.folds);
+  thread_block.open_tables();
+  const Fold* folds = thread_block.template list<Fold>(thread_block.p.folds);
 #pragma unroll 1
-  for (std::uint32_t k = 0; k < block.p.fold_count; ++k) {
+  for (std::uint32_t k = 0; k < thread_block.p.fold_count; ++k) {
     const Fold& fold = folds[k];
-    const float* table = block.layer_table(fold.layer) + block.phase_row(fold.phase);
-    block.fold_panel(
+    const float* table = thread_block.layer_table(fold.layer) + thread_block.phase_row(fold.phase);
+    thread_block.fold_panel(
         fold, a.terms, false, [](int n) { return n; }, [&](int n) { return table[n]; },
         a.arena + fold.weight, copy + fold.weight, bias_copy);
   }
@@ -171,8 +176,9 @@ __global__ void __launch_bounds__(step_threads, 1)
 template <int RG, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
-  const Block<RG, Known> block = open_block<RG, Known>(a, dynamic_shared<float>());
-  const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
+  const ThreadBlock<RG, Known> thread_block =
+      open_thread_block<RG, Known>(a, dynamic_shared<float>());
+  const HiddenUnit* units = thread_block.template list<HiddenUnit>(thread_block.p.hidden_units);
   // Version t of the inner products belongs to c(h(t-1)), which step t - 1 published, and to the
   // patches of frame t. Step `step` reads versions `step` and, for the B half of x, `step` - 1. It
   // computes the patches' version `step` itself.
@@ -181,21 +187,21 @@ __global__ void __launch_bounds__(step_threads, 1)
     __syncthreads();
     if (threadIdx.x == 0) {
       // 6 * ring keeps the number positive and does not change it modulo ring, 3 and 2.
-      block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
+      thread_block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
     }
     __syncthreads();
-    const int hidden = block.hidden();
-    for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * hidden;
+    const int hidden = thread_block.hidden();
+    for (int k = threadIdx.x; k < static_cast<int>(thread_block.p.hidden_count) * hidden;
          k += step_threads) {
       const HiddenUnit& unit = units[k / hidden];
       const int row = k % hidden;
-      block.area[unit.squeezed_h + row] =
-          load_fresh(a.past + block.past_row(0) + unit.unit * hidden + row);
+      thread_block.area[unit.squeezed_h + row] =
+          load_fresh(a.past + thread_block.past_row(0) + unit.unit * hidden + row);
     }
     __syncthreads();
-    block.publish_products();
+    thread_block.publish_products();
     __syncthreads();
-    if (back == 1) block.patch_products();
+    if (back == 1) thread_block.patch_products();
   }
 }
 

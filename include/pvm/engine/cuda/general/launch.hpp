@@ -35,7 +35,7 @@ template <class Known = NetworkConstants<>>
 class StepLauncher {
  public:
   /// The number of hidden values that is a constant in the kernels; 0: none is. Units so large that
-  /// their panels take several passes have kernels with the sizes as arguments.
+  /// their panels take several rounds have kernels with the sizes as arguments.
   static constexpr int constant_hidden =
       (Known::hidden + tile_rows_for(Known::hidden) - 1) / tile_rows_for(Known::hidden) <=
               step_warps
@@ -54,7 +54,7 @@ class StepLauncher {
     });
   }
 
-  /// A cooperative launch, because the blocks wait for each other and so must run together.
+  /// A cooperative launch, because the thread blocks wait for each other and so must run together.
   void steps(const StepArguments& arguments, cudaStream_t stream) const {
     visit([&](auto kernels) {
       void* parameters[] = {const_cast<StepArguments*>(&arguments)};

@@ -8,17 +8,19 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 
 namespace pvm::inline v0::detail::general {
 
+/// *out(task, age) = sum over o < length of current(task, o) times the value of step t - (back + 3
+/// + age) at place + o, where place(task) returns {place, back}. Eight lanes compute one sum.
 template <int RG, class Known>
 template <class Current, class Place, class Out>
-__device__ __forceinline__ void Block<RG, Known>::inner_products(int tasks, int length,
-                                                                 Current current, Place place,
-                                                                 Out out) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::inner_products(int tasks, int length,
+                                                                       Current current, Place place,
+                                                                       Out out) const {
   const int count = tasks * a.terms;
   const int sub = lane() & 7;
 #pragma unroll 1
@@ -48,16 +50,18 @@ __device__ __forceinline__ void Block<RG, Known>::inner_products(int tasks, int 
   }
 }
 
+/// The inner products of a source with the listed inputs, [age]. `version`: 0 to 5, taken modulo 3.
 template <int RG, class Known>
-__device__ __forceinline__ float* Block<RG, Known>::inner_row(int version,
-                                                              std::uint32_t source) const {
+__device__ __forceinline__ float* ThreadBlock<RG, Known>::inner_row(int version,
+                                                                    std::uint32_t source) const {
   const int slot = version >= 3 ? version - 3 : version;
   const int row = slot * (a.units + a.patches + 1);
   return a.inner + (static_cast<unsigned>(row) + source) * static_cast<unsigned>(a.terms);
 }
 
+/// Inner products of r(t-1) with the r of the listed gradients, slab by slab.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::representation_products() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::representation_products() const {
   const RepresentationTask* tasks = list<RepresentationTask>(p.representation_tasks);
   inner_products(
       static_cast<int>(p.representation_count), hidden(),
@@ -69,8 +73,10 @@ __device__ __forceinline__ void Block<RG, Known>::representation_products() cons
       [&](int k, int age) { return area + tasks[k].out + age; });
 }
 
+/// Inner products of c(h(t)) with its past, for all units that read c(h(t)): in step t+1 and, as
+/// part of the B half of x, in step t+2.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::publish_products() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::publish_products() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
   inner_products(
       static_cast<int>(p.hidden_count), hidden(),

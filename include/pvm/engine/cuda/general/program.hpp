@@ -3,7 +3,7 @@
 #pragma once
 
 /// The program of every streaming multiprocessor (SM): what it does in a step, as flat tables that
-/// the host writes (Planner) and the device reads (Block).
+/// the host writes (Planner) and the device reads (ThreadBlock).
 ///
 /// A *panel* is all (padded) hidden rows of a unit times up to 128 * min(parts, 2) columns of W0,
 /// or of W1 transposed. It is cut into *tiles*: a row group of RG rows times one of `parts` column
@@ -12,9 +12,9 @@
 ///     [row group][part][row of the tile][lane], in float4; lane = float4 column inside the part
 ///
 /// One warp works on one tile. An *item* is one panel, or one *slab* of the listed d1 (a panel-high
-/// range of their rows). All warps of a block run through the same items, each with its own tile.
-/// If a unit has more row groups than the block has warps, a panel takes several *passes*, and each
-/// pass is an item.
+/// range of their rows). All warps of a thread block run through the same items, each with its own
+/// tile. If a unit has more row groups than the thread block has warps, a panel takes several
+/// *rounds*, and each round is an item.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ inline constexpr std::uint32_t stays_in_l2 = 8;  ///< loaded with an L2 policy t
 
 /// An item as one warp sees it, packed into 16 bytes: its tile, the vectors that multiply it, and
 /// where the results go. Here and below "f4" is an offset or a size in float4. Offsets count from
-/// `Block::area` in shared memory if nothing else is said.
+/// `ThreadBlock::area` in shared memory if nothing else is said.
 struct alignas(16) WarpItem {
   std::uint32_t offset;  ///< f4 of the tile's first row, lane 0, in the array that the flags name
   /// f4 of the column vector | lanes << 16 | (item and tile flags) << 22
@@ -53,10 +53,10 @@ enum TileFlags : std::uint32_t {
   hidden_only = 512,  ///< belongs to W0, which a tail does not need
 };
 
-// In the lists below: T = terms, the listed gradients. "rows" are a unit's padded hidden
-// rows. "layer" is an index into `Program::layer_list`. "phase" is the step modulo R at which the
-// panel folds. `out`, `q`, `corrections`, `sum`, `squeezed_h`, `r`, `h_two_back` and
-// `history_weights` are float offsets from `Block::area`.
+// In the lists below: T = terms, the listed gradients. "rows" are a unit's padded hidden rows.
+// "layer" is an index into `Program::layer_list`. "phase" is the step modulo R at which the panel
+// folds. `out`, `q`, `corrections`, `sum`, `squeezed_h`, `r`, `h_two_back` and `history_weights`
+// are float offsets from `ThreadBlock::area`.
 
 /// A few consecutive sources (at most sources_per_task) of a unit's x: one warp computes their part
 /// of the weighted inner products with the listed inputs.
@@ -76,7 +76,7 @@ struct Source {
 struct HiddenUnit {
   std::uint32_t unit, layer;
   std::uint32_t first_task, tasks;  ///< range of source tasks
-  /// [T]: q_j, the weighted inner products with x_j; corrections [chunks][rows], which lie behind
+  /// [T]: q_j, the weighted inner products with x_j; corrections [sections][rows], which lie behind
   /// the row sums; row sums [part][rows].
   std::uint32_t q, corrections, sum;
   std::uint32_t squeezed_h;  ///< c(h(t)) in the first [rows]; room for twice as many
@@ -94,7 +94,7 @@ struct OutputUnit {
   std::uint32_t unit, layer;
   std::uint32_t first_block, blocks;  ///< range of column blocks
   std::uint32_t first_task, slabs;    ///< representation tasks, one per slab
-  std::uint32_t sum, corrections;     ///< row sums [part][rows], then corrections [chunks][rows]
+  std::uint32_t sum, corrections;     ///< row sums [part][rows], then corrections [sections][rows]
   std::uint32_t r, h_two_back;        ///< r(t-1), [slab][rows]; h(t-2), [rows]
 };
 /// A block of columns of a W1: one panel per slab, and the same columns of the listed d1.
@@ -108,7 +108,7 @@ struct OutputBlock {
 /// One panel, for folding.
 struct Fold {
   std::uint32_t weight;      ///< f4 in the arena
-  std::int32_t resident;     ///< f4 in `Block::resident`, or -1
+  std::int32_t resident;     ///< f4 in `ThreadBlock::resident`, or -1
   std::uint32_t width;       ///< f4 columns of the panel
   std::uint32_t part_width;  ///< f4 columns of one part
   std::uint32_t layer;
@@ -139,7 +139,7 @@ struct Program {
   std::uint32_t source_words, x_count, r_count, column_count;
   std::uint32_t history;  ///< f4 in past_d1: the listed d1, [history rows][column_count / 4]
   std::uint32_t outputs;  ///< column of the SM's first y
-  // Offsets from `Block::area`, in floats:
+  // Offsets from `ThreadBlock::area`, in floats:
   //   x               x(t), then r(t-1) and h(t-2)
   //   d1              d1(t), [column_count]
   //   y               partial sums of y, if y_shared

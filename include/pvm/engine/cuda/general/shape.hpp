@@ -25,13 +25,13 @@ struct StepShape {
   int rows_per_tile = 7;  ///< RG
   int groups = 7;         ///< row groups of a unit
   int parts = 2;          ///< column parts of a panel: warps side by side in a row group
-  int passes = 1;         ///< rounds in which the warps cover all tiles of a panel
+  int rounds = 1;         ///< rounds in which the warps cover all tiles of a panel
   int padded = 49;        ///< hidden rows, padded to groups * RG
   int terms = 23;         ///< L
   int period = 16;        ///< R
   int history = 25;       ///< M: steps (rows) in the ring of listed d1
   int history_slabs = 1;  ///< slabs of `padded` rows of the d1 ring and the bias row
-  int chunks = 3;         ///< chunks of terms_per_task terms in the list
+  int sections = 3;       ///< sections of terms_per_task terms in the list
   int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
@@ -42,18 +42,18 @@ struct StepShape {
     groups = (hidden + rows_per_tile - 1) / rows_per_tile;
     padded = groups * rows_per_tile;
     parts = std::max(1, step_warps / groups);
-    passes = (groups * parts + step_warps - 1) / step_warps;
+    rounds = (groups * parts + step_warps - 1) / step_warps;
     terms = plan.terms;
     period = plan.period;
     history = terms + 2;
     history_slabs = (history + 1 + padded - 1) / padded;
     table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
-    chunks = (terms + terms_per_task - 1) / terms_per_task;
+    sections = (terms + terms_per_task - 1) / terms_per_task;
   }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
-  /// Row groups of a pass. Each has its own partial sums of y.
-  [[nodiscard]] int y_groups() const { return passes == 1 ? groups : step_warps; }
+  /// Row groups of a round. Each has its own partial sums of y.
+  [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : step_warps; }
   /// Rows of an SM's listed d1, with the bias row and padding.
   [[nodiscard]] int history_rows() const { return history_slabs * padded; }
 

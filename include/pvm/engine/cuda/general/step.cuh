@@ -2,26 +2,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One step of a block, from the gathering to the publication: its position, its coefficient
+/// One step of a thread block, from the gathering to the publication: its position, its coefficient
 /// tables, and the order of its parts. The work between the barrier's arrival and wait is in
 /// kernel.cuh.
 
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/corrections.cuh>
 #include <pvm/engine/cuda/general/finish.cuh>
 #include <pvm/engine/cuda/general/folds.cuh>
 #include <pvm/engine/cuda/general/gather.cuh>
 #include <pvm/engine/cuda/general/products.cuh>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tiles.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 
 namespace pvm::inline v0::detail::general {
 
+/// Sets `now` to step t, or moves it to the next step. One thread calls these, between two
+/// __syncthreads() of the thread block.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::set_step(unsigned long long t) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::set_step(unsigned long long t) const {
   now.ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
   now.inner = static_cast<int>(t % 3);
   now.history = static_cast<int>(t % static_cast<unsigned>(a.history));
@@ -31,7 +33,7 @@ __device__ __forceinline__ void Block<RG, Known>::set_step(unsigned long long t)
 }
 
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::next_step() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::next_step() const {
   const auto next = [](int& value, int modulus) { value = value + 1 == modulus ? 0 : value + 1; };
   next(now.ring, a.ring);
   next(now.inner, 3);
@@ -42,8 +44,10 @@ __device__ __forceinline__ void Block<RG, Known>::next_step() const {
   now.kind = a.activation == 1 && now.begin + (now.frame - now.first) < 2 ? 0 : a.activation;
 }
 
+/// Makes the coefficient tables of the step current: if any table number changed, copies the tables
+/// to shared memory (if they lie there). All threads call it.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::open_tables() const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::open_tables() const {
   const std::uint32_t* index = now.index + static_cast<std::size_t>(now.frame) * a.layers;
   const std::uint32_t* layers = list<std::uint32_t>(p.layer_list);
   std::uint32_t mine = 0;
@@ -65,9 +69,11 @@ __device__ __forceinline__ void Block<RG, Known>::open_tables() const {
   }
 }
 
+/// One step, up to the publication. `tail`: the launch's last step is done; compute only its y, for
+/// readers and for the next launch. `one` and `two`: see run_items.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::run_step(bool tail, Tile<RG>& one,
-                                                           Tile<RG>& two) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::run_step(bool tail, Tile<RG>& one,
+                                                                 Tile<RG>& two) const {
   gather_inputs(tail);
   if (!tail) {
     weigh_sources();

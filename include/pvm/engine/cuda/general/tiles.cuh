@@ -9,20 +9,23 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/general/block.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::general {
 
+/// The number of lanes that have columns of the item's tile.
 template <int RG, class Known>
-__device__ __forceinline__ int Block<RG, Known>::lanes_of(const WarpItem& item) {
+__device__ __forceinline__ int ThreadBlock<RG, Known>::lanes_of(const WarpItem& item) {
   return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
+/// Loads the item's tile. Lanes without columns of it keep their old values, which `compute` does
+/// not use.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::load(Tile<RG>& tile, const WarpItem& item,
-                                                       bool tail) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::load(Tile<RG>& tile, const WarpItem& item,
+                                                             bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
@@ -43,14 +46,17 @@ __device__ __forceinline__ void Block<RG, Known>::load(Tile<RG>& tile, const War
   for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
 }
 
+/// w . x. The four products are added up before they enter a sum over many columns: that is more
+/// accurate.
 template <int RG, class Known>
-__device__ __forceinline__ float Block<RG, Known>::dot(float4 w, float4 x) {
+__device__ __forceinline__ float ThreadBlock<RG, Known>::dot(float4 w, float4 x) {
   return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
 
+/// out[r] = the sum of sums[r] over the lanes of the warp.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::sum_rows(const float (&sums)[RG],
-                                                           float* out) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::sum_rows(const float (&sums)[RG],
+                                                                 float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
@@ -72,10 +78,12 @@ __device__ __forceinline__ void Block<RG, Known>::sum_rows(const float (&sums)[R
   if ((lane() & 3) == 0 && row < RG) out[row] = v[0];
 }
 
+/// Computes the products that the item's flags name: adds to the row sums in `sums`, and to partial
+/// y in `y_part`.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::compute(const Tile<RG>& tile,
-                                                          const WarpItem& item,
-                                                          float (&sums)[RG]) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::compute(const Tile<RG>& tile,
+                                                                const WarpItem& item,
+                                                                float (&sums)[RG]) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   if ((flags & starts_sum) != 0) {
 #pragma unroll
@@ -96,10 +104,11 @@ __device__ __forceinline__ void Block<RG, Known>::compute(const Tile<RG>& tile,
   }
 }
 
+/// y_part += sum over the tile's rows r of coefficient(r) * row r.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::add_to_y(const Tile<RG>& tile,
-                                                           const WarpItem& item,
-                                                           std::uint32_t flags) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::add_to_y(const Tile<RG>& tile,
+                                                                 const WarpItem& item,
+                                                                 std::uint32_t flags) const {
   float4* at = y_part + item.y + lane();
   float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
   if ((flags & has_rows) != 0) {
@@ -116,10 +125,13 @@ __device__ __forceinline__ void Block<RG, Known>::add_to_y(const Tile<RG>& tile,
   *at = sum;
 }
 
+/// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
+/// `two` hold the tiles of the first two items at the start.
 template <int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void Block<RG, Known>::run_items(bool tail, Tile<RG>& one, Tile<RG>& two,
-                                                            Middle middle) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::run_items(bool tail, Tile<RG>& one,
+                                                                  Tile<RG>& two,
+                                                                  Middle middle) const {
   const WarpItem* items = warp_items();
   float sums[RG];
 #pragma unroll
@@ -138,13 +150,16 @@ __device__ __forceinline__ void Block<RG, Known>::run_items(bool tail, Tile<RG>&
   }
 }
 
+/// The items of this warp.
 template <int RG, class Known>
-__device__ __forceinline__ const WarpItem* Block<RG, Known>::warp_items() const {
+__device__ __forceinline__ const WarpItem* ThreadBlock<RG, Known>::warp_items() const {
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
+/// Issues the loads of the first two tiles.
 template <int RG, class Known>
-__device__ __forceinline__ void Block<RG, Known>::prefetch(Tile<RG>& one, Tile<RG>& two) const {
+__device__ __forceinline__ void ThreadBlock<RG, Known>::prefetch(Tile<RG>& one,
+                                                                 Tile<RG>& two) const {
   one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
   two = Tile<RG>{};
   if (p.item_count == 0) return;

@@ -182,7 +182,7 @@ inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t stre
 inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride) const {
   const u32 group = u(static_cast<std::size_t>(warp / shape_.parts));
   const u32 part = u(static_cast<std::size_t>(warp % shape_.parts));
-  const u32 whole = group + item.pass * u(static_cast<std::size_t>(step_warps));
+  const u32 whole = group + item.round * u(static_cast<std::size_t>(step_warps));
   if (item.work == Work::none || whole >= u(static_cast<std::size_t>(shape_.groups))) return {};
   const u32 first_row = whole * u(static_cast<std::size_t>(shape_.rows_per_tile));
   const u32 first = part * item.part_width;

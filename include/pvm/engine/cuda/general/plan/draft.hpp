@@ -24,20 +24,20 @@ enum class Work : std::uint32_t {
 };
 
 /// An item for all warps: one pass over a panel, or over a slab of the listed d1. Offsets named f4
-/// count float4, others floats. Offsets other than `weight` and `resident` are in Block::area;
-/// plan/places.hpp completes them.
+/// count float4, others floats. Offsets other than `weight` and `resident` are in
+/// ThreadBlock::area; plan/places.hpp completes them.
 struct Item {
   std::uint32_t weight;         ///< f4 in the arena; in past_d1 for Work::history
-  std::int32_t resident;        ///< f4 in Block::resident, or -1
+  std::int32_t resident;        ///< f4 in ThreadBlock::resident, or -1
   std::uint32_t width;          ///< f4 columns
   std::uint32_t part_width;     ///< f4 columns of one part
   std::uint32_t rows;           ///< rows that exist
   std::uint32_t column_vector;  ///< f4: x or d1
   std::uint32_t row_vector;     ///< r, or the weights of the listed d1
   std::uint32_t sum;            ///< where row sums go, [part][padded rows]
-  std::uint32_t y;              ///< f4: partial y, [row group of a pass][y_stride]
+  std::uint32_t y;              ///< f4: partial y, [row group of a round][y_stride]
   std::uint32_t y_stride;       ///< f4
-  std::uint32_t pass;           ///< 0 to passes - 1
+  std::uint32_t round;          ///< 0 to rounds - 1
   Work work;
   std::uint32_t flags;  ///< item flags, see program.hpp
   std::uint32_t slab;   ///< of the listed d1, for Work::history
@@ -58,7 +58,7 @@ struct Draft {
   std::vector<std::uint32_t> layers, patches;
   std::vector<std::uint32_t> output_ids, first_column;  ///< units with W1 here; first d1 column
   std::uint32_t next_phase = 0;
-  std::uint32_t shared = 0;  ///< floats of Block::area taken so far
+  std::uint32_t shared = 0;  ///< floats of ThreadBlock::area taken so far
   Program program{};
 
   // Derived from the lists above once they are complete.
@@ -75,7 +75,7 @@ struct Draft {
     if (found == layers.end()) layers.push_back(id);
     return at;
   }
-  /// Takes room for `floats` floats, aligned to 16 bytes, in Block::area; returns its offset.
+  /// Takes room for `floats` floats, aligned to 16 bytes, in ThreadBlock::area; returns its offset.
   std::uint32_t allocate(std::size_t floats) {
     const std::uint32_t at = shared;
     shared += static_cast<std::uint32_t>((floats + 3) / 4 * 4);

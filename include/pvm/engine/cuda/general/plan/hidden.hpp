@@ -46,9 +46,9 @@ inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
   }
   unit.tasks = u(d.source_tasks.size()) - unit.first_task;
   d.hidden_units.push_back(unit);
-  for (int pass = 0; pass < shape_.passes; ++pass) {
+  for (int round = 0; round < shape_.rounds; ++round) {
     for (std::size_t k = 0; k < items.size(); ++k) {
-      items[k].pass = u(static_cast<std::size_t>(pass));
+      items[k].round = u(static_cast<std::size_t>(round));
       items[k].flags = (k == 0 ? starts_sum : 0) | (k + 1 == items.size() ? ends_sum : 0);
       d.early_items.push_back(items[k]);
     }
@@ -88,7 +88,7 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   made.unit = id;
   made.layer = d.local_layer(unit.layer);
   made.patch = unit.layer == 0 ? id : Source::none;
-  made.sum = d.allocate(static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
+  made.sum = d.allocate(static_cast<std::size_t>((shape_.parts + shape_.sections) * shape_.padded));
   made.corrections = made.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
   if (made.patch != Source::none) d.patches.push_back(made.patch);
   made.q = d.allocate(static_cast<std::size_t>(shape_.terms));

@@ -32,7 +32,7 @@ inline void Planner::place_outputs(Draft& d) {
 }
 
 /// Completes the items, because the offsets of x, d1 and r are known now, and repeats those of
-/// panels and slabs that take several passes. `r_at`: offset of r in Block::area.
+/// panels and slabs that take several rounds. `r_at`: offset of r in ThreadBlock::area.
 inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   place_sums(d, r_at);
   std::vector<Item> early_items = placed_early_items(d);
@@ -51,7 +51,7 @@ inline void Planner::place_sums(Draft& d, u32 r_at) const {
   for (RepresentationTask& task : d.representation_tasks)
     task.out = d.allocate(static_cast<std::size_t>(shape_.terms));
   for (OutputUnit& unit : d.output_units) {
-    unit.sum = d.allocate((parts() + static_cast<std::size_t>(shape_.chunks)) * padded());
+    unit.sum = d.allocate((parts() + static_cast<std::size_t>(shape_.sections)) * padded());
     unit.corrections = unit.sum + u(parts() * padded());
     unit.r += r_at;
     unit.h_two_back += r_at;
@@ -68,7 +68,7 @@ inline std::vector<Item> Planner::placed_early_items(const Draft& d) const {
   for (Item item : d.early_items) {
     if (item.work == Work::hidden) {
       item.column_vector += d.program.x / 4;
-      placed.push_back(item);  // add_hidden_unit has repeated it for each pass
+      placed.push_back(item);  // add_hidden_unit has repeated it for each round
       continue;
     }
     const OutputBlock& block = d.blocks[item.sum];
@@ -78,9 +78,9 @@ inline std::vector<Item> Planner::placed_early_items(const Draft& d) const {
     item.column_vector += d.program.d1 / 4;
     item.row_vector += block.history_weights;
     item.sum = block.sum + item.slab * u(parts() * padded());
-    for (int pass = 0; pass < shape_.passes; ++pass) {
-      item.pass = u(static_cast<std::size_t>(pass));
-      if (pass > 0) item.flags &= ~starts_y;
+    for (int round = 0; round < shape_.rounds; ++round) {
+      item.round = u(static_cast<std::size_t>(round));
+      if (round > 0) item.flags &= ~starts_y;
       placed.push_back(item);
     }
   }
@@ -88,20 +88,20 @@ inline std::vector<Item> Planner::placed_early_items(const Draft& d) const {
 }
 
 /// The late items. In a draft, `sum` is the index of the output unit. All column blocks of a unit
-/// follow each other within a pass, because the row sums run over all of them.
+/// follow each other within a round, because the row sums run over all of them.
 inline std::vector<Item> Planner::placed_late_items(const Draft& d, u32 r_at) const {
   std::vector<Item> placed;
   for (std::size_t at = 0; at < d.late_items.size();) {
     std::size_t end = at;
     while (end < d.late_items.size() && d.late_items[end].sum == d.late_items[at].sum) ++end;
-    for (int pass = 0; pass < shape_.passes; ++pass) {
+    for (int round = 0; round < shape_.rounds; ++round) {
       for (std::size_t k = at; k < end; ++k) {
         Item item = d.late_items[k];
         item.column_vector += d.program.d1 / 4;
         item.y_stride = d.program.column_count / 4;
         item.row_vector += r_at;
         item.sum = d.output_units[item.sum].sum;
-        item.pass = u(static_cast<std::size_t>(pass));
+        item.round = u(static_cast<std::size_t>(round));
         placed.push_back(item);
       }
     }

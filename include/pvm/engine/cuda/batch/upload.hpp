@@ -22,9 +22,9 @@ namespace pvm::inline v0::detail::batch {
 /// slot `frame_slot` on. If `persistence_errors` is not null (in a sweep), it receives the errors
 /// of repeating the frames, which are also added to the score.
 template <class M>
-void feed(Staging& staging, const RunStreams& streams, const FrameBlock& block, int first,
-          std::size_t table, const Arguments& a, std::size_t frame_slot,
-          float* persistence_errors) {
+void upload(Staging& staging, const RunStreams& streams, const FrameBlock& block, int first,
+            std::size_t table, const Arguments& a, std::size_t frame_slot,
+            float* persistence_errors) {
   const auto at = static_cast<std::size_t>(first);
   staging.send_frames(block, first);
   staging.send_tables(at * table, static_cast<std::size_t>(block.steps) * table);
