@@ -24,9 +24,9 @@
 ///
 /// Terms: `phase` is the step number modulo the fold period R, which W0 and W1 have each their own
 /// of; a block folds in the steps of its own phase. The `age` in step t of the listed gradient of
-/// step j is t - 1 - j.
-/// A held block stays in registers for a whole launch; a streamed block is loaded from device
-/// memory in every step.
+/// step j is t - 1 - j. A held block stays in registers for a whole launch; a streamed block is
+/// loaded from device memory in every step. Names with `w1` are about W1; the same names without it
+/// are about W0, or about both.
 
 #include <concepts>
 #include <cstddef>

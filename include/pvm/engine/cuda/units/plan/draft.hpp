@@ -43,7 +43,7 @@ struct PanelSources {
 
 /// A panel of W0 (A, B or a context panel of a unit), which folds in one step of every `period`.
 struct W0Panel {
-  std::size_t unit;  ///< index among the multiprocessor's units
+  std::size_t unit;  ///< index among the thread block's units
   /// Its first block of W0 among those of all units, unit by unit; how many blocks it has; and its
   /// first column among those of its unit's W0.
   std::size_t first_block_index, blocks, column;

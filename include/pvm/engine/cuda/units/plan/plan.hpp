@@ -8,8 +8,7 @@
 /// weights are streamed.
 ///
 /// A unit's weights are cut into blocks of 16 columns (sizes.hpp): W0 by its inputs, W1 by its
-/// outputs. Names with `w1` are about W1; the same names without it are about W0, or about both.
-/// The inputs of a unit, its columns of W0, are padded to
+/// outputs. The inputs of a unit, its columns of W0, are padded to
 ///   [ A | B | context panel 0 | context panel 1 | ... and the bias ]
 /// with A, B and each panel in whole blocks. A W0Panel is any of these parts: a run of columns that
 /// folds together, in one step of every `period`; its phase says in which. A block of W1 folds in
