@@ -127,14 +127,13 @@ __device__ __forceinline__ void produce(SweepProducer<M, Bp, Kind>& producer) {
   producer.read_step_start();
   producer.run();
 }
-/// The work of a consumer warp, when the kernel before has ended. Together these warps first read
-/// what all tiles of the step need.
+/// The work of consumer thread `i`, when the kernel before has ended. Together these warps first
+/// read what all tiles of the step need.
 template <class M, int Bp, SweepKind Kind>
-__device__ __forceinline__ void consume(const Arguments& a, SweepState<Bp>& state,
-                                        SweepConsumer<M, Bp, Kind>& consumer) {
+__device__ __forceinline__ void consume(const Arguments& a, const StepCursor& cursor,
+                                        SweepState<Bp>& state, SweepConsumer<M, Bp, Kind>& consumer,
+                                        int i) {
   using S = SweepShape<Bp>;
-  const auto i = static_cast<int>(threadIdx.x);
-  const StepCursor cursor = a.step_start[blockIdx.x].cursor;
   take_registers<S::consumer_registers>();
   consumer.start();
   if (i == 0) state.cursor = cursor;
@@ -161,11 +160,9 @@ __device__ __forceinline__ void sweep(const Arguments& a, Task task) {
   SweepConsumer<M, Bp, Kind> consumer(a, task, state, shared);
   if (is_producer) producer.start();
   wait_for_previous_kernel();
-  if (is_producer) {
-    produce(producer);  // loads rows, copies of W1 and tiles: sweep/producer.cuh
-  } else {
-    consume(a, state, consumer);  // multiplies them, updates the masters: sweep/consumer.cuh
-  }
+  if (is_producer) return produce(producer);  // loads rows, copies of W1, tiles: producer.cuh
+  const StepCursor cursor = a.step_start[blockIdx.x].cursor;
+  consume(a, cursor, state, consumer, i);  // multiplies, updates the masters: consumer.cuh
 }
 /// Steps have kernels of their own (`Kind`), without the code of the other tasks, because the
 /// instruction cache has no room for more. Grid: the plan's thread blocks.
