@@ -21,11 +21,13 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/io/open_video.hpp>
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
+#include <pvm/io/upright.hpp>
 #include <pvm/io/video_size.hpp>
 
 namespace pvm::inline v0::io {
@@ -108,8 +110,8 @@ class Video {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
-  /// Whether the file says that its pictures must be rotated, which OpenCV does.
-  [[nodiscard]] bool turned() const { return capture_.get(cv::CAP_PROP_ORIENTATION_META) != 0; }
+  /// How the stored pictures must be turned, which `next` does.
+  [[nodiscard]] const Orientation& orientation() const noexcept { return orientation_; }
 
   /// The frames found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
@@ -134,6 +136,7 @@ class Video {
                                      " has no video frames that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    orientation_ = video_orientation(name_, capture_);
     retrieve(picture_);  // OpenCV gives all later pictures the size of the first one retrieved
     taken_.frame = 0;
     ended_ = false;
@@ -188,7 +191,7 @@ class Video {
   /// False if the picture is not 8-bit grey or colour.
   bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) const {
     try {
-      resize_picture(picture_, shape, pixels);
+      resize_picture(upright(picture_, orientation_), shape, pixels);
       return true;
     } catch (const cv::Exception&) {
       return false;
@@ -223,6 +226,7 @@ class Video {
 
   std::string name_;
   cv::VideoCapture capture_;
+  Orientation orientation_;
   StillPicture still_;
   Position taken_;        // the next frame to be retrieved
   Position position_;     // the next frame to be delivered; differs from taken_ only inside `next`
