@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +19,8 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
+#include <pvm/io/image_facts.hpp>
 #include <pvm/io/open_video.hpp>
 #include <pvm/io/orientation.hpp>
 #include <pvm/io/request.hpp>
@@ -50,9 +51,7 @@ class Video {
     if (std::filesystem::is_directory(path, ignored)) {
       throw Error(Fault::source, pvm::quote(name_) + " is a directory, not a video");
     }
-    if (!std::ifstream(path)) {
-      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; check its permissions");
-    }
+    refuse_if_not_readable();
     reopen();
   }
 
@@ -126,11 +125,13 @@ class Video {
       throw Error(Fault::source,
                   pvm::quote(name_) + " does not exist any more; put it back to go on");
     }
+    if (!capture_.isOpened()) refuse_if_not_readable();
     if (!capture_.isOpened()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " is not a video that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    refuse_if_too_large();
     if (!capture_.grab()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " has no video frames that can be decoded; is it whole, " +
@@ -140,6 +141,24 @@ class Video {
     retrieve(picture_);  // OpenCV gives all later pictures the size of the first one retrieved
     taken_.frame = 0;
     ended_ = false;
+  }
+
+  void refuse_if_not_readable() const {
+    if (const std::string why = why_not_readable(name_); !why.empty()) {
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened: " + why);
+    }
+  }
+
+  /// A small file may claim frames that take gigabytes.
+  void refuse_if_too_large() const {
+    const double width = capture_.get(cv::CAP_PROP_FRAME_WIDTH);
+    const double height = capture_.get(cv::CAP_PROP_FRAME_HEIGHT);
+    if (!(width * height > static_cast<double>(most_pixels))) return;
+    throw Error(Fault::source, pvm::quote(name_) + " has frames of " +
+                                   std::to_string(static_cast<std::int64_t>(width)) + " x " +
+                                   std::to_string(static_cast<std::int64_t>(height)) +
+                                   " pixels; allowed: " + std::to_string(most_pixels) +
+                                   " pixels, convert it to a smaller size");
   }
 
   /// Whether the size must be checked at frame `index`: on the first pass at frames 1024, 2048,
@@ -208,7 +227,7 @@ class Video {
       failures_ = 0;
       return FrameInfo{std::exchange(starting_, false), std::nullopt};
     }
-    unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
+    unreadable_.note(index, "frame " + std::to_string(index) + " of ", name_);
     ++failures_;
     if (!length_ || failures_ < *length_) return std::nullopt;
     failures_ = 0;

@@ -24,6 +24,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/metric.hpp>
@@ -112,7 +113,7 @@ class Metrics {
   /// Whether the file is empty or its first line is a line of metrics.
   [[nodiscard]] bool holds_metrics() const {
     std::ifstream file(path_);
-    if (!file) refuse("it exists and cannot be read; choose another name");
+    if (!file) refuse("it exists and cannot be read (" + why_not_readable(path_) + ")");
     std::string line;
     return !std::getline(file, line) || parse(line);
   }

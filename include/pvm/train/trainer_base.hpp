@@ -242,6 +242,7 @@ class TrainerBase {
     const ClearStopRequest clear_stop_request{stop_};
     find_places(streams);
     const RecordPositions record_positions{streams, end_positions_};
+    const StopWaiting stop_waiting{streams, stop_};
     keep_last_frame();  // because Feed empties the store
     Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
     const auto started = Clock::now();
@@ -380,6 +381,21 @@ class TrainerBase {
     }
   };
 
+  /// Lets sources stop waiting for frames during a `fit`, when it is asked to stop.
+  template <class S>
+  struct StopWaiting {
+    StopWaiting(std::span<S> sources, const std::atomic<bool>& asked) : streams(sources) {
+      for (S& source : streams) io::stop_when(source, &asked);
+    }
+    ~StopWaiting() {
+      for (S& source : streams) io::stop_when(source, nullptr);
+    }
+    StopWaiting(const StopWaiting&) = delete;
+    StopWaiting& operator=(const StopWaiting&) = delete;
+
+    std::span<S> streams;
+  };
+
   /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
   /// next one.
   struct ClearStopRequest {
@@ -396,7 +412,9 @@ class TrainerBase {
     const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
     engine_seconds_ += watch.lap();
     auto states = streams_;
-    const FrameBlock block = part(room, 0, feed.fill(room, states));
+    const int steps = feed.fill(room, states);
+    if (steps == 0) return;  // asked to stop
+    const FrameBlock block = part(room, 0, steps);
     note_last_frame(block);
     watch.lap();
     engine_.run(block, options_.mode);
