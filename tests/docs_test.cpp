@@ -245,7 +245,7 @@ TEST_CASE("docs/cli.md names exactly the flags there are", "[docs]") {
 TEST_CASE("docs/trainer.md names exactly the members and the options there are", "[docs]") {
   // A member is declared on a line with two spaces before it, in the public part of the class.
   std::set<std::string> members, described;
-  const std::regex member(R"(  (?:\[\[nodiscard\]\] )?[A-Za-z_:][\w:<>, ]*[ &](\w+)\(.*)");
+  const std::regex member(R"(  (?:\[\[nodiscard\]\] )?[A-Za-z_:][\w:<>, ]*[ &]+(\w+)\(.*)");
   std::string part;
   for (const auto& line : lines_of(root / "include/pvm/train/trainer_base.hpp")) {
     if (line.starts_with("class TrainerBase")) part = "class";
