@@ -2,10 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The engines that the library pvm::compiled holds, for programs that are compiled often: with
-/// it, a file that trains a spec on the host compiles in a fraction of the time. Networks as types,
-/// other batches and CUDA are compiled with the file as ever. What links pvm::compiled is set up by
-/// CMake (PVM_COMPILED is defined); nothing else changes.
+/// What the library pvm::compiled holds: the engines for specs, on the host and (if nvcc was there)
+/// on the GPU, the loop of `fit`, specs and checkpoints as files, and metrics. A program that links
+/// it compiles in seconds, and trains on the GPU even if no file of it is compiled by nvcc. Networks
+/// as types are compiled with the program as ever. What links pvm::compiled is set up by CMake
+/// (PVM_COMPILED is defined); nothing else changes.
+///
+/// This header has the host engines' classes, for programs that use them without a Trainer;
+/// engine/choose.hpp has the functions that make engines.
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/host/engine.hpp>
