@@ -31,7 +31,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
-#include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 
 namespace pvm::inline v0::io {
 

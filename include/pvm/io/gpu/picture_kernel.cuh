@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/launch.hpp>
+#include <pvm/engine/cuda/device/launch.hpp>
 #include <pvm/io/orientation.hpp>
 #include <pvm/io/source.hpp>
 
