@@ -50,11 +50,6 @@ namespace detail {
 inline constexpr std::string_view checkpoint_format = "pvm-checkpoint";
 inline constexpr std::string_view checkpoint_version = "1";
 
-inline std::string version_text() {
-  return std::to_string(PVM_VERSION_MAJOR) + "." + std::to_string(PVM_VERSION_MINOR) + "." +
-         std::to_string(PVM_VERSION_PATCH);
-}
-
 /// The arrays that every resumable state has, with their names in the file.
 template <class State>  // an EngineState, const or not
 auto resumable_arrays(State& state) {
