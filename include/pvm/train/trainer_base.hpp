@@ -128,6 +128,8 @@ class TrainerBase {
     }
     return last_frame_;
   }
+  /// The label of that frame.
+  [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
 
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
@@ -398,6 +400,7 @@ class TrainerBase {
     auto states = streams_;
     const FrameBlock block = part(room, 0, feed.fill(room, states));
     note_last_frame(block);
+    last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
     watch.lap();
     engine_.run(block, options_.mode);
     engine_seconds_ += watch.lap();
@@ -432,6 +435,7 @@ class TrainerBase {
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
   std::vector<std::uint8_t> last_frame_;     // see `last_frame`
   std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  io::Label last_label_;
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
   std::optional<double> gpu_before_;  // seconds that the GPU had computed before it
