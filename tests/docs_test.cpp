@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +23,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
 
@@ -52,7 +53,7 @@ std::string text_of(const fs::path& path) {
 std::vector<fs::path> documents() {
   std::vector<fs::path> paths = {root / "README.md", root / "CONTRIBUTING.md",
                                  root / "CHANGELOG.md"};
-  for (const auto& entry : fs::directory_iterator(root / "docs")) {
+  for (const auto& entry : fs::recursive_directory_iterator(root / "docs")) {
     if (entry.path().extension() == ".md") paths.push_back(entry.path());
   }
   return paths;
@@ -134,6 +135,28 @@ std::set<std::string> as_set(const Keys& keys) {
   return {keys.begin(), keys.end()};
 }
 
+/// The anchors of a document's headings, as GitHub makes them.
+std::set<std::string> anchors(const fs::path& path) {
+  std::set<std::string> found;
+  std::map<std::string, int> times;
+  bool code = false;
+  for (const auto& line : lines_of(path)) {
+    if (line.starts_with("```")) code = !code;
+    const std::size_t text = line.find_first_not_of('#');
+    if (code || text == 0 || text == std::string::npos || line[text] != ' ') continue;
+    std::string anchor;
+    for (const char c : line.substr(text + 1)) {
+      if (c == ' ') anchor += '-';
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_') {
+        anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      }
+    }
+    const int before = times[anchor]++;
+    found.insert(before == 0 ? anchor : anchor + "-" + std::to_string(before));
+  }
+  return found;
+}
+
 std::set<std::string> keys_of(const std::map<std::string, Lines>& table) {
   std::set<std::string> keys;
   for (const auto& [key, cells] : table) keys.insert(key);
@@ -187,20 +210,24 @@ TEST_CASE("docs/spec.md's defaults are the program's", "[docs]") {
   }
 }
 
-TEST_CASE("README.md names the directories and the flags there are", "[docs]") {
-  const auto readme = root / "README.md";
+TEST_CASE("docs/design.md names exactly the directories there are, README.md some of them",
+          "[docs]") {
   std::set<std::string> directories;
   for (const auto& entry : fs::recursive_directory_iterator(root / "include/pvm")) {
     if (entry.is_directory()) {
       directories.insert(fs::relative(entry.path(), root / "include/pvm").string() + "/");
     }
   }
-  const auto map = keys_of(rows(readme, "The map"));
-  for (const auto& directory : directories) {
+  CHECK(keys_of(rows(root / "docs/design.md", "Directories")) == directories);
+  const auto map = keys_of(rows(root / "README.md", "The map"));
+  CHECK(map.size() > 5);
+  for (const auto& directory : map) {
     INFO(directory);
-    CHECK((directory == "engine/" || map.count(directory) == 1));
+    CHECK(directories.count(directory) == 1);
   }
+}
 
+TEST_CASE("docs/cli.md names exactly the flags there are", "[docs]") {
   const std::string source = text_of(root / "examples/pvm.cpp");
   std::set<std::string> flags;
   const std::regex declared(R"rx(a(?:dd_option|dd_flag)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
@@ -208,20 +235,112 @@ TEST_CASE("README.md names the directories and the flags there are", "[docs]") {
     flags.insert((*i)[1]);
   }
   std::set<std::string> described;
-  for (const auto& [flag, cells] : rows(readme, "The flags of `pvm`")) {
+  for (const auto& [flag, cells] : rows(root / "docs/cli.md", "Flags")) {
     described.insert(
         std::regex_replace(flag.substr(0, flag.find(' ', flag.find("--"))), std::regex(" "), ""));
   }
   CHECK(described == flags);
 }
 
-TEST_CASE("Links between the documents lead somewhere", "[docs]") {
-  const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");
+TEST_CASE("docs/trainer.md names exactly the members and the options there are", "[docs]") {
+  // A member is declared on a line with two spaces before it, in the public part of the class.
+  std::set<std::string> members, described;
+  const std::regex member(R"(  (?:\[\[nodiscard\]\] )?[A-Za-z_:][\w:<>, ]*[ &]+(\w+)\(.*)");
+  std::string part;
+  for (const auto& line : lines_of(root / "include/pvm/train/trainer_base.hpp")) {
+    if (line.starts_with("class TrainerBase")) part = "class";
+    if (part == "class" && line == " public:") part = "public";
+    if (part == "public" && line == " protected:") break;
+    std::smatch name;
+    if (part == "public" && std::regex_match(line, name, member)) members.insert(name[1]);
+  }
+  const std::regex call(R"((\w+)\()");
+  for (const auto& [cell, cells] : rows(root / "docs/trainer.md", "Members")) {
+    for (std::sregex_iterator i(cell.begin(), cell.end(), call), end; i != end; ++i) {
+      described.insert((*i)[1]);
+    }
+  }
+  CHECK(members.size() > 10);
+  CHECK(described == members);
+
+  std::set<std::string> options;
+  bool inside = false;
+  const std::regex option(R"(  [\w:]+ (\w+) = .*)");
+  for (const auto& header : fs::recursive_directory_iterator(root / "include/pvm")) {
+    if (!header.is_regular_file()) continue;
+    for (const auto& line : lines_of(header.path())) {
+      inside = line == "struct TrainerOptions {" || (inside && line != "};");
+      std::smatch name;
+      if (inside && std::regex_match(line, name, option)) options.insert(name[1]);
+    }
+  }
+  CHECK(keys_of(rows(root / "docs/trainer.md", "TrainerOptions")) == options);
+}
+
+TEST_CASE("No include runs upwards", "[docs]") {
+  // The rooms, each using only those before it. The three engines for GPUs do not know each other.
+  const std::vector<std::string> rooms = {"core",
+                                          "unit",
+                                          "model",
+                                          "engine",
+                                          "engine/host",
+                                          "engine/cuda/instructions",
+                                          "engine/cuda/device",
+                                          "engine/cuda/numbers",
+                                          "engine/cuda/run",
+                                          "engine/cuda/general",
+                                          "engine/cuda/units",
+                                          "engine/cuda/batch",
+                                          "engine/cuda",
+                                          "io",
+                                          "io/gpu",
+                                          "readout",
+                                          "train",
+                                          ""};
+  const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
+                                          "engine/cuda/batch"};
+  // They choose at run time what is further up.
+  const std::vector<std::string> choosers = {"engine/choose.hpp", "engine/choose-inl.hpp",
+                                             "io/open.hpp"};
+  const auto has = [](const auto& list, const std::string& what) {
+    return std::find(list.begin(), list.end(), what) != list.end();
+  };
+  const fs::path include = root / "include/pvm";
+  const auto room_of = [&](const std::string& file) {
+    std::string room = fs::path(file).parent_path().string();
+    while (!has(rooms, room)) room = fs::path(room).parent_path().string();
+    return std::find(rooms.begin(), rooms.end(), room) - rooms.begin();
+  };
+  const std::regex included(R"rx(#include <pvm/([^>]+)>)rx");
+  int arrows = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(include)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string file = fs::relative(entry.path(), include).string();
+    if (has(choosers, file)) continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator i(text.begin(), text.end(), included), end; i != end; ++i) {
+      const auto from = room_of(file), to = room_of((*i)[1]);
+      INFO(file << " includes " << (*i)[1]);
+      CHECK(to <= from);
+      const bool both = has(peers, rooms[static_cast<std::size_t>(from)]) &&
+                        has(peers, rooms[static_cast<std::size_t>(to)]);
+      CHECK((from == to || !both));
+      ++arrows;
+    }
+  }
+  CHECK(arrows > 500);
+}
+
+TEST_CASE("Links between the documents lead somewhere, to a heading too", "[docs]") {
+  const std::regex link(R"(\]\(([^)#:]*)(#[^)]*)?\))");
   for (const auto& document : documents()) {
     const std::string text = text_of(document);
     for (std::sregex_iterator i(text.begin(), text.end(), link), end; i != end; ++i) {
-      INFO(document << ": " << (*i)[1]);
-      CHECK(fs::exists(document.parent_path() / (*i)[1].str()));
+      INFO(document << ": " << (*i)[0]);
+      const std::string path = (*i)[1], heading = (*i)[2];
+      const fs::path to = path.empty() ? document : document.parent_path() / path;
+      REQUIRE(fs::exists(to));
+      if (!heading.empty()) CHECK(anchors(to).count(heading.substr(1)) == 1);
     }
   }
 }
@@ -267,13 +386,14 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
 /// The units of a network of the model zoo, as the plan of the engine that streams it has them on
 /// an H200.
 template <class Precision>
-std::vector<pvm::detail::chip::ChipUnit> streamed_units(const char* name) {
-  namespace chip = pvm::detail::chip;
+std::vector<pvm::detail::units::ChipUnit> streamed_units(const char* name) {
+  namespace units_engine = pvm::detail::units;
   const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-  const chip::Plan<Precision, 49, chip::Home::memory> plan(net, 132, std::size_t{227} << 10);
-  std::vector<chip::ChipUnit> units;
+  const units_engine::Plan<Precision, 49, units_engine::Home::memory> plan(net, 132,
+                                                                           std::size_t{227} << 10);
+  std::vector<units_engine::ChipUnit> units;
   for (const std::uint32_t start : plan.program_start) {
-    chip::ChipProgram program;
+    units_engine::ChipProgram program;
     std::memcpy(&program, &plan.programs[start], sizeof program);
     for (std::uint32_t u = 0; u < program.unit_count; ++u) {
       const std::size_t at = start + program.units - program.start + u * sizeof units[0] / 4;
@@ -283,14 +403,14 @@ std::vector<pvm::detail::chip::ChipUnit> streamed_units(const char* name) {
   return units;
 }
 
-TEST_CASE("docs/performance-chip.md counts the units whose past is in shared memory", "[docs]") {
-  namespace chip = pvm::detail::chip;
-  const std::string text = text_of(root / "docs/performance-chip.md");
+TEST_CASE("docs/engines.md counts the units whose past is in shared memory", "[docs]") {
+  namespace units_engine = pvm::detail::units;
+  const std::string text = text_of(root / "docs/engines.md");
   const auto count = []<class Precision>(const char* name) {
     const auto units = streamed_units<Precision>(name);
-    const auto there = std::count_if(units.begin(), units.end(), [](const chip::ChipUnit& unit) {
-      return unit.history != chip::in_memory;
-    });
+    const auto there = std::count_if(
+        units.begin(), units.end(),
+        [](const units_engine::ChipUnit& unit) { return unit.history != units_engine::in_memory; });
     return std::pair{static_cast<std::size_t>(there), units.size()};
   };
   CHECK(text.find("for 1,432 of the 1,497 units of `large` in 16 bits and for 1,147 in fp32") !=
@@ -304,28 +424,29 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
   }
 }
 
-TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[docs]") {
-  namespace chip = pvm::detail::chip;
+TEST_CASE("docs/engines.md counts in how many steps a unit folds", "[docs]") {
+  namespace units_engine = pvm::detail::units;
   const auto units = streamed_units<pvm::bf16>("large.json");
   double phases = 0;
-  for (const chip::ChipUnit& unit : units) phases += std::popcount(unit.due_phases);
+  for (const units_engine::ChipUnit& unit : units) phases += std::popcount(unit.due_phases);
   std::ostringstream sentence;
   sentence.precision(2);
   sentence << "In `large` that is a unit in " << phases / static_cast<double>(units.size())
-           << " of " << chip::Sizes<pvm::bf16, 49, chip::Home::memory>::period << " steps.";
+           << " of " << units_engine::Sizes<pvm::bf16, 49, units_engine::Home::memory>::period
+           << " steps.";
   INFO(sentence.str());
-  CHECK(text_of(root / "docs/performance-chip.md").find(sentence.str()) != std::string::npos);
+  CHECK(text_of(root / "docs/engines.md").find(sentence.str()) != std::string::npos);
 }
 
-TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
-  namespace chip = pvm::detail::chip;
+TEST_CASE("docs/engines.md counts small.json right", "[docs]") {
+  namespace units_engine = pvm::detail::units;
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
   constexpr std::size_t shared = std::size_t{227} << 10;
   const auto net = pvm::make_connectome(spec);
-  const chip::Plan<pvm::bf16, 49> plan(net, 132, shared);
-  const chip::Plan<pvm::fp32, 49> whole(net, 132, shared);
-  const std::string text = text_of(root / "docs/performance-chip.md");
+  const units_engine::Plan<pvm::bf16, 49> plan(net, 132, shared);
+  const units_engine::Plan<pvm::fp32, 49> whole(net, 132, shared);
+  const std::string text = text_of(root / "docs/engines.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);
     if (digits.size() > 3) digits.insert(digits.size() - 3, ",");
@@ -343,7 +464,7 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   has(plan.blocks);
   // Of each word the low halves are read and written: eight bytes.
   const double megabytes =
-      8e-6 * static_cast<double>(plan.weight_words()) / chip::Sizes<pvm::bf16, 49>::period;
+      8e-6 * static_cast<double>(plan.weight_words()) / units_engine::Sizes<pvm::bf16, 49>::period;
   std::ostringstream moved;
   moved.precision(1);
   moved << std::fixed << megabytes << " MB";
@@ -351,11 +472,11 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   CHECK(text.find(moved.str()) != std::string::npos);
 }
 
-TEST_CASE("The picture of batches is drawn from the rows of docs/performance-batch.md", "[docs]") {
+TEST_CASE("The picture of batches is drawn from the rows of docs/performance.md", "[docs]") {
   std::multiset<std::string> rows;
   const std::regex row(
-      R"(\| (\w+)(, eager)? \| (\w+) \| (\d+) \| ([\d,]+) \| (\d+) \| [^|]* \| ([\d,]+) MB \|.*)");
-  for (const auto& line : lines_of(root / "docs/performance-batch.md")) {
+      R"(\| (\w+)(, eager)? \| (\w+) \| (\d+) \| ([\d,]+) \| (\d+) \| ([\d,]+) MB \|)");
+  for (const auto& line : lines_of(root / "docs/performance.md")) {
     std::smatch cell;
     if (!std::regex_match(line, cell, row)) continue;
     std::string text;
