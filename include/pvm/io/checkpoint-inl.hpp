@@ -30,6 +30,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
@@ -346,6 +347,10 @@ PVM_INLINE CheckpointKind kind_of(const std::filesystem::path& path) {
   std::array<char, 4> start{};
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) {
+    if (const std::string why = why_not_readable(path); !why.empty()) {
+      throw Error(Fault::checkpoint,
+                  "checkpoint " + quote(path.string()) + ": cannot be read: " + why);
+    }
     std::ifstream(path, std::ios::binary).read(start.data(), start.size());
   }
   if (std::bit_cast<std::uint32_t>(start) == native_magic) return CheckpointKind::native;
