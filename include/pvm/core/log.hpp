@@ -2,11 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Logging. The library prints nothing itself; it passes its messages to a sink. By default that is
-/// `warnings_to_stderr`, so that a program which sets none loses no warning:
-///
-///     pvm::set_log_sink(pvm::log_to_stderr);  // information, too
-///     pvm::set_log_sink(nullptr);             // nothing at all
+/// Logging. The library passes its messages to the sink that the program has set. Until one is set,
+/// warnings go to standard error, so that no program loses them, and other messages are dropped.
 
 #include <functional>
 #include <iostream>
@@ -28,15 +25,15 @@ inline void log_to_stderr(Severity severity, const std::string& message) {
   std::cerr << (severity == Severity::warning ? "warning: " : "") + message + '\n';
 }
 
-/// The default sink: warnings on standard error, as `log_to_stderr` writes them, and no information.
-inline void warnings_to_stderr(Severity severity, const std::string& message) {
+/// The sink until another one is set: only warnings, on standard error.
+inline void log_warnings_to_stderr(Severity severity, const std::string& message) {
   if (severity == Severity::warning) log_to_stderr(severity, message);
 }
 
 namespace detail {
 struct LogState {
   std::mutex mutex;
-  LogSink sink = warnings_to_stderr;
+  LogSink sink = log_warnings_to_stderr;
 };
 inline LogState& log_state() {
   static LogState state;
@@ -44,9 +41,10 @@ inline LogState& log_state() {
 }
 }  // namespace detail
 
-/// Sends all messages to `sink` from now on; `nullptr` drops them. `sink` may be called from any
-/// thread, but only one call at a time. Messages logged by a sink itself are dropped, too; a sink
-/// must not call set_log_sink.
+/// Sends all messages to `sink` from now on. It may be called from any thread, but only one call at
+/// a time. With an empty sink, set_log_sink({}), all messages are dropped; log_to_stderr shows all
+/// of them, log_warnings_to_stderr (the default) the warnings. Messages logged by a sink itself are
+/// dropped; a sink must not call set_log_sink.
 inline void set_log_sink(LogSink sink) {
   auto& state = detail::log_state();
   const std::lock_guard lock(state.mutex);
