@@ -190,6 +190,7 @@ class ImageList {
   [[nodiscard]] std::uint64_t skipped() const { return cursor_.unreadable().count(); }
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
   [[nodiscard]] std::string replay_id() const { return "file " + name(); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
 
   /// The pictures found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }

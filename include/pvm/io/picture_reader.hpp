@@ -65,6 +65,7 @@ class PictureReader {
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
   /// Contains the decoder's id, because the frames of different decoders differ.
   [[nodiscard]] std::string replay_id() const { return Decoder::id + ("file " + name()); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     return registration_->service->usage(*registration_->reader);

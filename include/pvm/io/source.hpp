@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <pvm/core/config.hpp>
 
@@ -129,6 +130,18 @@ template <FrameSource S>
 std::string replay_id(const S& source) {
   if constexpr (requires { source.replay_id(); }) {
     return source.replay_id();
+  } else {
+    return {};
+  }
+}
+
+/// The paths of the files that the source plays, in the order of their numbers
+/// (`Position::sequence`), or none if it does not offer `files()`: so that a checkpoint can tell
+/// whether a file has been replaced by another one of the same name.
+template <FrameSource S>
+std::vector<std::string> files(const S& source) {
+  if constexpr (requires { source.files(); }) {
+    return source.files();
   } else {
     return {};
   }

@@ -187,6 +187,7 @@ class TrainerBase {
   /// Throws Error: Fault::usage if the number of sources is not the batch or a callback asks for a
   /// step that is not ahead; what the source, the engine and the callbacks throw. If a source fails
   /// in the middle of a run, the callbacks' `end` is called first, so that a checkpoint is saved.
+  /// If the `end` of one callback fails, the others' are called all the same.
   template <detail::Source S, detail::CallbackArgument... C>
   FitResult fit(S&& source, C&&... callbacks) {
     return fit_streams(std::span<std::remove_cvref_t<S>>(&source, 1), callbacks...);
