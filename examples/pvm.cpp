@@ -29,6 +29,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <pvm/core/printable.hpp>
 #include <pvm/core/standard_streams.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/file_names.hpp>
@@ -295,7 +296,9 @@ void check_outputs(const Arguments& a) {
       refuse(option + pvm::quote(*output) + " is a file that is read; choose another name");
     }
   }
-  for (const std::string& source : sources_of(a)) {
+  std::vector<std::string> sources = sources_of(a);
+  sources.insert(sources.end(), a.files.begin(), a.files.end());  // directories of videos, too
+  for (const std::string& source : sources) {
     for (const auto& [option, output] : outputs) {
       if (output->empty()) continue;
       if (same(*output, source)) {
@@ -354,7 +357,8 @@ void check(const Arguments& a) {
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
 
 /// The file that `-S name` means: the file of that name, else model_zoo/NAME.json beside the
-/// program, in a directory above it (the source tree), or where the package is installed.
+/// program, in a directory above it (the source tree), where the package is installed, or in the
+/// source tree that the program was built from.
 std::string find_spec(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -369,6 +373,10 @@ std::string find_spec(const std::string& name) {
     }
     if (directory == directory.root_path()) break;
   }
+#if defined(PVM_SOURCE_ZOO)  // the program may have been built anywhere
+  const fs::path source = fs::path(PVM_SOURCE_ZOO) / file;
+  if (fs::exists(source, ignored)) return source.string();
+#endif
   return name;
 }
 
@@ -389,7 +397,8 @@ std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string&
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
   std::vector<pvm::io::Opener> openers;
   for (const auto& path : sources_of(a)) {
-    openers.push_back(pvm::io::opener(path, decoding(a, path, streams)));
+    const std::string& source = path == "synthetic" ? otherwise : path;
+    openers.push_back(pvm::io::opener(source, decoding(a, source, streams)));
   }
   return openers;
 }
@@ -478,7 +487,8 @@ int write_zip(const Arguments& a) {
     return 1;
   }
   if (!a.quiet)
-    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(written));
+    std::printf("%s: %llu frames\n", pvm::printable(a.write_zip).c_str(),
+                static_cast<unsigned long long>(written));
   return 0;
 }
 
@@ -549,6 +559,11 @@ Plan make_plan(const Arguments& a) {
   return plan;
 }
 
+/// A line of the summary. It stays one line, whatever is in the name.
+void print_path(const char* what, const std::string& path) {
+  std::printf("%s %s\n", what, pvm::printable(path).c_str());
+}
+
 void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
                const pvm::Checkpoints* checkpoints, const pvm::io::Preview* preview) {
   std::printf("%s at step %llu\n", result.cut_short ? "stopped" : "done",
@@ -563,17 +578,17 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
     std::printf("skipped:    %llu unreadable frames\n",
                 static_cast<unsigned long long>(result.skipped));
   }
-  if (preview != nullptr && preview->drawn()) std::printf("preview:    %s\n", a.preview.c_str());
-  if (!a.metrics.empty()) std::printf("metrics:    %s\n", a.metrics.c_str());
+  if (preview != nullptr && preview->drawn()) print_path("preview:   ", a.preview);
+  if (!a.metrics.empty()) print_path("metrics:   ", a.metrics);
   if (checkpoints != nullptr && !checkpoints->latest().empty()) {
-    std::printf("checkpoint: %s\n", checkpoints->latest().c_str());
+    print_path("checkpoint:", checkpoints->latest());
   }
 }
 
 /// The prefix of the checkpoints' names, or the name of the one checkpoint if `out` ends in
 /// .safetensors. A directory gets checkpoints of the usual name.
 std::string checkpoint_prefix(const std::string& out, const pvm::Spec& spec) {
-  const std::string usual = "pvm_save_" + spec.name;
+  const std::string usual = "pvm_save_" + pvm::file_name_part(spec.name);
   if (out.empty()) return usual;
   std::error_code ignored;
   const bool directory = out.ends_with('/') || std::filesystem::is_directory(out, ignored);
@@ -663,10 +678,9 @@ bool is_of_runs(const CLI::Option* option) {
          name == "--cache-mb";
 }
 
-/// Prints the first line of a failure and returns `code`.
+/// Prints the first line of a failure, as text that a terminal may be given, and returns `code`.
 int fail(const std::string& sentence, int code) {
-  std::string line = sentence.substr(0, sentence.find('\n'));
-  std::cerr << "pvm: " << line << '\n';
+  std::cerr << "pvm: " + pvm::printable(sentence.substr(0, sentence.find('\n'))) + '\n';
   return code;
 }
 

@@ -204,7 +204,12 @@ inline std::optional<Spec> stored_spec(const SafetensorsReader& file) {
   const auto found = file.metadata().find("spec");
   if (found == file.metadata().end()) return std::nullopt;
   Spec spec = parse_spec(found->second, file.where() + ": its spec");
-  spec.name = text_or(file.metadata(), "name", spec.name);
+  const std::string name = text_or(file.metadata(), "name", spec.name);
+  spec.name = file_name_part(name);  // the file must not say where files go
+  if (spec.name != name) {
+    log(Severity::warning, file.where() + ": the name of its spec is " + quote(name) +
+                               ", which is no name for files; it is called " + quote(spec.name));
+  }
   return spec;
 }
 

@@ -28,7 +28,7 @@ struct StreamState {
   Position position;                     ///< of the next frame to be used
   std::uint64_t frames_since_start = 0;  ///< frames used since the current sequence began
   std::string source;                    ///< the source's name without directories
-  std::string mark{};                    ///< file_mark of the source's file; empty if it is none
+  std::string mark{};                    ///< of the source's files (see `join_marks`), if known
   bool operator==(const StreamState&) const = default;
 };
 

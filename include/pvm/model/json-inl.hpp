@@ -326,7 +326,7 @@ PVM_INLINE Spec load_spec(const std::filesystem::path& path) {
     throw Error(Fault::spec, where + ": cannot be read" + (why.empty() ? "" : ": " + why));
   }
   Spec spec = parse_spec(text.str(), where);
-  spec.name = path.stem().string();
+  spec.name = file_name_part(path.stem().string());
   return spec;
 }
 

@@ -47,7 +47,8 @@ class Checkpoints {
                                          "; choose another place");
     }
     refuse_other_files(path_at(prefix_, moment.target));
-    io::remove_abandoned_temporaries(prefix_ + "_");
+    const bool one_file = path_at(prefix_, 0) == prefix_;
+    io::remove_abandoned_temporaries(prefix_ + (one_file ? "." : "_"));
     saved_step_ = moment.begin;  // there is nothing new to save yet
   }
 
@@ -75,7 +76,8 @@ class Checkpoints {
     const std::filesystem::path path = path_at(prefix_, moment.step);
     refuse_other_files(path);
     std::error_code ignored;
-    const bool replaces = std::filesystem::exists(path, ignored);
+    const bool own = path.string() == latest_;  // one file for all checkpoints
+    const bool replaces = !own && std::filesystem::exists(path, ignored);
     io::make_directories_of(path);
     io::save_checkpoint(path, checkpoint);
     saved_step_ = moment.step;

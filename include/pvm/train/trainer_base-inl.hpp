@@ -10,9 +10,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -71,12 +73,19 @@ inline void call(std::span<ScheduledCallback> callbacks, Moment moment, const Sc
   }
 }
 
+/// Ends all callbacks, also if one of them fails: then throws the first failure.
 inline void end(std::span<ScheduledCallback> callbacks, Moment moment, const Score& score) {
+  std::exception_ptr failure;
   for (ScheduledCallback& scheduled : callbacks) {
     moment.score = scheduled.score;
     moment.score += score;
-    scheduled.callback->end(moment);
+    try {
+      scheduled.callback->end(moment);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 /// The first step at which a callback is due, at most `target`.
@@ -230,6 +239,7 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
         detail::call(callbacks, moment, score);
       }
     }
+    if (moment.step < target) run_last_steps(feed, callbacks, moment, 0.5);
   } catch (...) {
     // If a source has failed, end the run properly first, so that callbacks can save what has
     // been learned.
@@ -240,7 +250,6 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
     detail::end(callbacks, moment, score);
     throw;
   }
-  if (moment.step < target) run_last_steps(feed, callbacks, moment, 0.5);
   const Score score = take_score();
   update_moment();
   make_report(feed, moment);
@@ -285,25 +294,35 @@ PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment)
 PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
   streams_.resize(streams.size());
   std::map<std::string, std::string> marks;  // many streams may read one file
+  std::set<std::string> said;                // files whose change has been logged
+  const auto marks_of = [&marks](const std::vector<std::string>& files) {
+    std::vector<std::string> all;
+    for (const std::string& file : files) {
+      const auto [mark, is_new] = marks.try_emplace(file);
+      if (is_new) mark->second = io::file_mark(file);
+      all.push_back(mark->second);
+    }
+    return io::join_marks(all);
+  };
   for (std::size_t b = 0; b < streams.size(); ++b) {
     StreamState& state = streams_[b];
-    const std::string name = streams[b].name();
-    const auto source = io::detail::as_saved(detail::file_name_of(name));
-    const auto [mark, is_new] = marks.try_emplace(name);
-    if (is_new) mark->second = io::file_mark(name);
+    const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
+    const std::vector<std::string> files = io::files(streams[b]);
+    const std::string mark = marks_of(files);
     if (state.source != source) {
       if (resumed_ && !state.source.empty()) {  // empty: the checkpoint's run had no frames yet
         log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
                                    quote(source) + " is read from its beginning");
       }
-      state = {streams[b].position(), 0, source, mark->second};
+      state = {streams[b].position(), 0, source, mark};
     } else if (resumed_) {
-      if (is_new && !state.mark.empty() && state.mark != mark->second) {
+      for (const std::size_t i : io::differing_marks(state.mark, mark)) {
+        if (!said.insert(files[i]).second) continue;
         log(Severity::warning,
-            quote(source) + " is not the file that the checkpoint's run read, " +
-                "though it has its name; the run goes on at the same place in it");
+            quote(detail::file_name_of(files[i])) + " is not the file that the checkpoint's run " +
+                "read, though it has its name; the run goes on at the same place in it");
       }
-      state.mark = mark->second;
+      state.mark = mark;
       streams[b].seek(state.position);
     } else if (b >= end_positions_.size() || streams[b].position() != end_positions_[b]) {
       state.position = streams[b].position();  // the program has moved the source
@@ -323,6 +342,7 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   if (steps == 0) return;  // asked to stop
   const FrameBlock block = part(room, 0, steps);
   note_last_frame(block);
+  last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();
   engine_.run(block, options_.mode);
   engine_seconds_ += watch.lap();

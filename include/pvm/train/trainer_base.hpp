@@ -160,6 +160,8 @@ class TrainerBase {
     }
     return last_frame_;
   }
+  /// The label of that frame.
+  [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
 
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
@@ -185,6 +187,7 @@ class TrainerBase {
   /// Throws Error: Fault::usage if the number of sources is not the batch or a callback asks for a
   /// step that is not ahead; what the source, the engine and the callbacks throw. If a source fails
   /// in the middle of a run, the callbacks' `end` is called first, so that a checkpoint is saved.
+  /// If the `end` of one callback fails, the others' are called all the same.
   template <detail::Source S, detail::CallbackArgument... C>
   FitResult fit(S&& source, C&&... callbacks) {
     return fit_streams(std::span<std::remove_cvref_t<S>>(&source, 1), callbacks...);
@@ -267,6 +270,7 @@ class TrainerBase {
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
   std::vector<std::uint8_t> last_frame_;     // see `last_frame`
   std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  io::Label last_label_;
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
   std::optional<double> gpu_before_;  // seconds that the GPU had computed before it
