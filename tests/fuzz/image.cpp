@@ -24,7 +24,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   }
   if (const auto plain = io::plain_jpeg(bytes)) {
     fuzz::require(facts.has_value(), "a plain JPEG is a whole picture");
-    fuzz::require(facts->width == static_cast<unsigned>(plain->width), "they agree about the width");
+    fuzz::require(facts->width == static_cast<unsigned>(plain->width),
+                  "they agree about the width");
     fuzz::require(facts->height == static_cast<unsigned>(plain->height), "... and the height");
   }
   if (facts && data[0] == 0x89) {

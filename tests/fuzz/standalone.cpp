@@ -22,7 +22,6 @@ namespace {
 
 using Input = std::vector<std::uint8_t>;
 
-
 void run(const Input& input) {
   const Input copy(input.begin(), input.end());  // exactly as long, so that overruns are seen
   LLVMFuzzerTestOneInput(copy.data(), copy.size());
