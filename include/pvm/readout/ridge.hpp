@@ -1,0 +1,410 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The readout by ridge regression: it learns from a stream of labelled frames, in one pass, by
+/// accumulating Gram matrices, and is solved when its heatmap is asked for.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/engine/host/simd.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/readout/gram.hpp>
+#include <pvm/readout/inputs.hpp>
+#include <pvm/readout/solve.hpp>
+#include <pvm/readout/target.hpp>
+
+namespace pvm::inline v0::readout {
+
+/// Which ridge readout.
+struct RidgeOptions {
+  InputKinds inputs{.hidden = true, .pixels = true};
+  /// One set of weights for all positions, instead of one for each. Not with hidden values, because
+  /// units share no weights: the same value means another thing at another position.
+  bool shared = false;
+  /// The penalty on squared weights, as a share of the inputs' mean variance.
+  double penalty = 0.03;
+  bool operator==(const RidgeOptions&) const = default;
+};
+
+/// Everything a readout has learned: what `RidgeReadout::save` returns, for files.
+struct RidgeState {
+  RidgeOptions options;
+  std::uint64_t frames = 0;         ///< labelled frames seen
+  std::vector<double> sums;         ///< Gram::triangle of all matrices, one after the other
+  std::vector<std::uint64_t> rows;  ///< of each matrix
+  std::vector<float> weights;       ///< of all fits, one after the other: weights, then the bias
+};
+
+/// A linear readout of one object. A heatmap has one value for each position: how much of its patch
+/// the object covers, 0 to 1, roughly.
+///
+/// A shared readout learns from a quarter of the positions of a frame, in turn, since neighbouring
+/// patches tell much the same: four frames see all of them.
+class RidgeReadout {
+ public:
+  /// Throws Error (Fault::usage) if the options make no sense.
+  RidgeReadout(const Spec& spec, const Connectome& net, const RidgeOptions& options = {})
+      : options_(options),
+        inputs_(spec, net, options.inputs),
+        hidden_values_(net.units.size() * static_cast<std::size_t>(net.hidden)),
+        unit_count_(net.units.size()) {
+    const InputKinds& kinds = options.inputs;
+    if (!kinds.hidden && !kinds.pixels && !kinds.colours) {
+      throw Error(Fault::usage, "a readout needs inputs: hidden values, pixels or colours");
+    }
+    if (options.shared && kinds.hidden) {
+      throw Error(Fault::usage,
+                  "a readout shared by all positions cannot read hidden values, "
+                  "which mean something else at each; give it pixels or colours");
+    }
+    if (!(options.penalty > 0 && options.penalty < 1e9)) {
+      throw Error(Fault::usage, "a readout's penalty must be a number above 0 and below 1e9");
+    }
+    const std::size_t fits = options.shared ? 1 : inputs_.positions();
+    for (std::size_t k = 0; k < fits; ++k) grams_.emplace_back(inputs_.size(k) + 2);
+    fits_.resize(fits);
+    target_.resize(inputs_.positions());
+  }
+
+  [[nodiscard]] const RidgeOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const Inputs& inputs() const noexcept { return inputs_; }
+  /// Positions per side of the heatmap.
+  [[nodiscard]] int cells() const noexcept { return inputs_.cells(); }
+  /// The number of labelled frames that it has learned from.
+  [[nodiscard]] std::uint64_t frames() const noexcept { return frames_; }
+  /// The number of weights, biases included.
+  [[nodiscard]] std::size_t weights() const {
+    std::size_t count = 0;
+    for (const Gram& gram : grams_) count += gram.columns() - 1;
+    return count;
+  }
+
+  /// Learns from a frame: `hidden` are the network's hidden values after this frame,
+  /// [units][hidden] (may be empty if none are read), `frame` its pixels. An unlabelled frame
+  /// teaches nothing. Throws Error (Fault::usage) for a label or for sizes that are not this
+  /// network's.
+  void observe(std::span<const float> hidden, std::span<const std::uint8_t> frame,
+               const io::Label& label) {
+    check(hidden, frame);
+    if (label.state == io::LabelState::unlabelled) return;
+    check_label(label, inputs_.frame_side());
+    cover_cells(label, inputs_.frame_side(), target_, cells());
+    learn(hidden, frame, target_);
+  }
+
+  /// The same for a target heatmap, [cells][cells].
+  void learn(std::span<const float> hidden, std::span<const std::uint8_t> frame,
+             std::span<const float> target) {
+    check(hidden, frame);
+    options_.shared ? learn_shared(frame, target) : learn_each(hidden, frame, target);
+    ++frames_;
+    solved_ = false;
+  }
+
+  /// Writes the heatmap, [cells][cells]. Solves first if anything has been learned since.
+  void heat(std::span<const float> hidden, std::span<const std::uint8_t> frame,
+            std::span<float> out) {
+    check(hidden, frame);
+    solve();
+    simd::for_best_isa(Heat{*this, hidden, frame, out});
+    if (inputs_.kinds().colours) add_colours(frame, out);
+  }
+
+  /// Fits the weights to what has been learned; `heat` does it when needed.
+  void solve() {
+    if (std::exchange(solved_, true)) return;
+    flush();
+    std::vector<std::size_t> columns;
+    for (std::size_t k = 0; k < grams_.size(); ++k) {
+      const std::size_t size = inputs_.size(k);
+      columns.resize(size);
+      std::iota(columns.begin(), columns.end(), 0);
+      fits_[k] = fit_ridge(grams_[k], columns, size + 1, size, options_.penalty);
+    }
+    arrange();
+  }
+
+  /// Forgets everything.
+  void clear() {
+    for (Gram& gram : grams_) gram.clear();
+    buffered_ = 0;
+    frames_ = 0;
+    solved_ = false;
+  }
+
+  /// Everything. `sums`: whether learning may go on from it; else only the weights are in it.
+  [[nodiscard]] RidgeState save(bool sums = true) {
+    solve();
+    RidgeState state{options_, frames_, {}, {}, {}};
+    for (const LinearFit& fit : fits_) {
+      state.weights.insert(state.weights.end(), fit.weights.begin(), fit.weights.end());
+      state.weights.push_back(fit.bias);
+    }
+    if (!sums) return state;
+    for (const Gram& gram : grams_) {
+      const auto triangle = gram.triangle();
+      state.sums.insert(state.sums.end(), triangle.begin(), triangle.end());
+      state.rows.push_back(gram.rows());
+    }
+    return state;
+  }
+
+  /// Continues from `state`: with the same bits, if it has sums. Throws Error (Fault::checkpoint)
+  /// if it is of another network or of other options.
+  void restore(const RidgeState& state) {
+    if (!(state.options == options_)) {
+      throw Error(Fault::checkpoint, "the readout was made with other inputs or another penalty");
+    }
+    std::size_t sums = 0;
+    for (const Gram& gram : grams_) sums += gram.columns() * (gram.columns() + 1) / 2;
+    const bool has_sums = !state.sums.empty();
+    if (state.weights.size() != weights() ||
+        (has_sums && (state.sums.size() != sums || state.rows.size() != grams_.size()))) {
+      throw Error(Fault::checkpoint, "the readout has " + std::to_string(state.weights.size()) +
+                                         " weights and this network's has " +
+                                         std::to_string(weights()) +
+                                         ": it is another network's readout");
+    }
+    clear();
+    frames_ = state.frames;
+    const float* weight = state.weights.data();
+    for (std::size_t k = 0; k < fits_.size(); ++k) {
+      fits_[k].weights.assign(weight, weight + inputs_.size(k));
+      weight += inputs_.size(k);
+      fits_[k].bias = *weight++;
+    }
+    const double* sum = state.sums.data();
+    for (std::size_t k = 0; has_sums && k < grams_.size(); ++k) {
+      const std::size_t count = grams_[k].columns() * (grams_[k].columns() + 1) / 2;
+      grams_[k].restore({sum, count}, static_cast<std::size_t>(state.rows[k]));
+      sum += count;
+    }
+    arrange();
+    solved_ = true;
+  }
+
+ private:
+  void check(std::span<const float> hidden, std::span<const std::uint8_t> frame) const {
+    inputs_.check(hidden.size(), frame.size(), hidden_values_);
+  }
+
+  // A row of a Gram matrix: the inputs, 1, the target, and zeros up to the stride.
+
+  void write_row(std::size_t position, std::span<const float> hidden,
+                 std::span<const std::uint8_t> frame, float target, float* row) const {
+    inputs_.write(position, hidden, frame, histograms_, row);
+    const std::size_t size = inputs_.size(position);
+    row[size] = 1;
+    row[size + 1] = target;
+  }
+
+  void learn_shared(std::span<const std::uint8_t> frame, std::span<const float> target) {
+    const std::size_t stride = Gram::stride_of(grams_.front().columns());
+    const auto side = static_cast<std::size_t>(cells());
+    const std::size_t first_row = frames_ & 1;
+    const std::size_t first_column = frames_ >> 1 & 1;
+    if (inputs_.kinds().colours) {
+      inputs_.count_colours(frame, histograms_, scratch_,
+                            {static_cast<int>(first_row), static_cast<int>(first_column), 2});
+    }
+    for (std::size_t row = first_row; row < side; row += 2) {
+      for (std::size_t column = first_column; column < side; column += 2) {
+        const std::size_t p = row * side + column;
+        rows_.resize(Gram::block_rows * stride);
+        write_row(p, {}, frame, target[p], rows_.data() + buffered_ * stride);
+        if (++buffered_ == Gram::block_rows) flush();
+      }
+    }
+  }
+
+  /// Rows are gathered for one position after the other when the buffer is full, so that each Gram
+  /// matrix passes through the cache once for many frames.
+  void learn_each(std::span<const float> hidden, std::span<const std::uint8_t> frame,
+                  std::span<const float> target) {
+    const auto append = [this](auto& all, const auto& values) {
+      all.resize(buffered_ * values.size());
+      all.insert(all.end(), values.begin(), values.end());
+    };
+    if (inputs_.kinds().hidden) append(hiddens_, hidden);
+    append(frames_of_rows_, frame);
+    append(targets_, target);
+    if (inputs_.kinds().colours) {
+      inputs_.count_colours(frame, histograms_, scratch_);
+      append(colours_, histograms_);
+    }
+    if (++buffered_ == Gram::block_rows) flush();
+  }
+
+  void flush() {
+    const std::size_t count = std::exchange(buffered_, 0);
+    if (count == 0) return;
+    if (options_.shared) return grams_.front().add(rows_.data(), count);
+    const auto part = [count](const auto& all, std::size_t t) {
+      const std::size_t each = all.size() / count;
+      return std::span(all).subspan(t * each, each);
+    };
+    for (std::size_t p = 0; p < grams_.size(); ++p) {
+      const std::size_t stride = Gram::stride_of(grams_[p].columns());
+      rows_.assign(count * stride, 0.0F);
+      for (std::size_t t = 0; t < count; ++t) {
+        float* row = rows_.data() + t * stride;
+        inputs_.write(p, part(hiddens_, t), part(frames_of_rows_, t), part(colours_, t), row);
+        row[inputs_.size(p)] = 1;
+        row[inputs_.size(p) + 1] = part(targets_, t)[p];
+      }
+      grams_[p].add(rows_.data(), count);
+    }
+    hiddens_.clear();
+    frames_of_rows_.clear();
+    targets_.clear();
+    colours_.clear();
+  }
+
+  /// Puts the fits into the order in which `heat` reads them: for every fit the hidden and pixel
+  /// weights, with 1/2 times their sum taken off the bias, since inputs enter minus 1/2; and the
+  /// weights of the colours as tables, a value per radius for each reduced colour.
+  void arrange() {
+    const std::size_t colours = inputs_.colour_size();
+    linear_.clear();
+    start_.assign(1, 0);
+    biases_.clear();
+    for (std::size_t k = 0; k < fits_.size(); ++k) {
+      const LinearFit& fit = fits_[k];
+      const std::size_t plain = inputs_.size(k) - colours;
+      double bias = fit.bias;
+      for (std::size_t i = 0; i < plain; ++i) {
+        const bool of_pixel = i >= inputs_.hidden_size(k);
+        bias -= 0.5 * static_cast<double>(fit.weights[i]);
+        linear_.push_back(of_pixel ? fit.weights[i] / 255.0F : fit.weights[i]);
+      }
+      start_.push_back(linear_.size());
+      biases_.push_back(static_cast<float>(bias));
+    }
+    if (colours > 0) arrange_tables();
+  }
+
+  void arrange_tables() {
+    const ColourBins& bins = inputs_.bins();
+    tables_.assign(fits_.size() * bins.colours() * table_width, 0.0F);
+    const float one = 1.0F / static_cast<float>(inputs_.frame_side() / cells() *
+                                                (inputs_.frame_side() / cells()));
+    for (std::size_t k = 0; k < fits_.size(); ++k) {
+      const float* weights = fits_[k].weights.data() + inputs_.size(k) - inputs_.colour_size();
+      float* table = tables_.data() + k * bins.colours() * table_width;
+      for (std::size_t c = 0; c < bins.colours(); ++c, table += table_width) {
+        bins.for_each_bin(c, [&](std::size_t bin, float share) {
+          for (std::size_t r = 0; r < Inputs::radii.size(); ++r) {
+            table[r] += one * share * weights[r * bins.size() + bin];
+          }
+        });
+      }
+    }
+  }
+
+  /// The part of the heatmap that is linear in hidden values and pixels.
+  struct Heat {
+    RidgeReadout& self;
+    std::span<const float> hidden;
+    std::span<const std::uint8_t> frame;
+    std::span<float> out;
+
+    [[gnu::always_inline]] inline void operator()() const {
+      const Inputs& inputs = self.inputs_;
+      const std::size_t each = self.hidden_values_ / self.unit_count_;
+      for (std::size_t p = 0; p < inputs.positions(); ++p) {
+        const std::size_t k = self.options_.shared ? 0 : p;
+        const float* weights = self.linear_.data() + self.start_[k];
+        float sum = self.biases_[k];
+        if (inputs.kinds().hidden) {
+          for (const std::uint32_t unit : inputs.units()[p]) {
+            sum += dot(weights, hidden.data() + unit * each, each);
+            weights += each;
+          }
+        }
+        if (inputs.kinds().pixels) sum += of_patch(p, weights);
+        out[p] = sum;
+      }
+    }
+
+    [[gnu::always_inline]] inline float of_patch(std::size_t p, const float* weights) const {
+      const auto cells = static_cast<std::size_t>(self.inputs_.cells());
+      const std::size_t block = static_cast<std::size_t>(self.inputs_.frame_side()) / cells;
+      const std::size_t line = block * static_cast<std::size_t>(self.inputs_.channels());
+      const std::uint8_t* from = frame.data() + p / cells * block * cells * line + p % cells * line;
+      float sum = 0;
+      for (std::size_t i = 0; i < block; ++i, from += cells * line, weights += line) {
+        sum += dot(weights, from, line);
+      }
+      return sum;
+    }
+    template <class Value>
+    [[gnu::always_inline]] static inline float dot(const float* weights, const Value* values,
+                                                   std::size_t count) {
+      simd::Lanes sums = {};
+      std::size_t i = 0;
+      for (; i + simd::width <= count; i += simd::width) {
+        simd::Lanes lanes;
+        for (std::size_t l = 0; l < simd::width; ++l) lanes[l] = static_cast<float>(values[i + l]);
+        sums += simd::at(weights + i) * lanes;
+      }
+      float sum = simd::sum(sums);
+      for (; i < count; ++i) sum += weights[i] * static_cast<float>(values[i]);
+      return sum;
+    }
+  };
+
+  /// The part that colours have: each pixel looks its reduced colour up.
+  void add_colours(std::span<const std::uint8_t> frame, std::span<float> out) {
+    using Four = float __attribute__((vector_size(16), aligned(4), may_alias));
+    const std::size_t positions = inputs_.positions();
+    const std::size_t colours = inputs_.bins().colours();
+    sums_.assign(positions * table_width, 0.0F);
+    inputs_.for_each_pixel(frame, [&](std::size_t position, const std::uint8_t* pixel) {
+      const std::size_t of = options_.shared ? 0 : position * colours;
+      *reinterpret_cast<Four*>(sums_.data() + position * table_width) +=
+          *reinterpret_cast<const Four*>(tables_.data() +
+                                         (of + inputs_.bins().colour(pixel)) * table_width);
+    });
+    for (std::size_t p = 0; p < positions; ++p) out[p] += sums_[p * table_width];
+    pooled_.resize(sums_.size());
+    for (std::size_t r = 1; r < Inputs::radii.size(); ++r) {
+      pool_cells(sums_, pooled_, cells(), table_width, Inputs::radii[r], scratch_);
+      for (std::size_t p = 0; p < positions; ++p) out[p] += pooled_[p * table_width + r];
+    }
+  }
+
+  static constexpr std::size_t table_width = 4;  // a value per radius, and one to fill the vector
+
+  RidgeOptions options_;
+  Inputs inputs_;
+  std::size_t hidden_values_;
+  std::size_t unit_count_;
+  std::vector<Gram> grams_;      // one, or one for each position
+  std::vector<LinearFit> fits_;  // likewise
+  std::uint64_t frames_ = 0;
+  bool solved_ = false;
+
+  std::size_t buffered_ = 0;  // rows (shared) or frames that the Gram matrices lack
+  std::vector<float> rows_;   // [rows][stride]
+  std::vector<float> hiddens_, targets_, colours_, histograms_;
+  std::vector<std::uint8_t> frames_of_rows_;
+  std::vector<float> target_;
+
+  std::vector<float> linear_, biases_, tables_;  // see `arrange`
+  std::vector<std::size_t> start_;
+  std::vector<float> sums_, pooled_, scratch_;
+};
+
+}  // namespace pvm::inline v0::readout

@@ -1,0 +1,306 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The tracker: a frozen network, a readout of one object, and a decoder. It learns from labelled
+/// frames and then says where the object is in others.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/compiled.hpp>
+#include <pvm/core/error.hpp>
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/host/engine.hpp>
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/io/safetensors.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/readout/decoder.hpp>
+#include <pvm/readout/examples.hpp>
+#include <pvm/readout/presence.hpp>
+#include <pvm/readout/ridge.hpp>
+
+namespace pvm::inline v0 {
+
+namespace readout {
+
+/// The readout of a tracker that is not told otherwise: the colours of a patch and of those around
+/// it, with one set of weights for all positions. docs/readout.md compares it with others.
+inline RidgeOptions default_ridge() {
+  return {.inputs = {.colours = true}, .shared = true, .penalty = 0.001};
+}
+
+}  // namespace readout
+
+struct TrackerOptions {
+  readout::RidgeOptions ridge = readout::default_ridge();
+  readout::DecoderOptions decoder{};
+  /// Finds the threshold of presence from the labelled frames, if some have the object and some
+  /// have not; else that of `decoder` is used.
+  bool fit_presence = true;
+  /// What it costs to miss the object where it is, in that search, if seeing it where it is not
+  /// costs 1.
+  double miss = 1;
+};
+
+/// Where a tracker sees the object.
+struct Found {
+  bool present = false;
+  double confidence = 0;  ///< that the object is present: 0 to 1, 0.5 where it is undecided
+  io::Box box{};          ///< in pixels of the network's frame; of zeros if the object is absent
+};
+
+/// Follows one object. Frames are those of the network, `frame_shape()`, in the order of a clip:
+/// the network has a memory. `pvm/readout/opencv.hpp` has the same for pictures of any size.
+///
+///     pvm::Tracker tracker{pvm::io::load_checkpoint("run.safetensors")};
+///     for (...) tracker.learn(frame, label);
+///     tracker.save("ball.safetensors");
+///     pvm::Tracker ball = pvm::Tracker::load("ball.safetensors");
+///     pvm::Found found = ball.track(frame);
+class Tracker {
+ public:
+  /// A tracker that has learned nothing yet, on the network of `checkpoint`, of which only the
+  /// weights are used. Throws Error as engines do, Fault::usage for impossible options.
+  explicit Tracker(const io::Checkpoint& checkpoint, const TrackerOptions& options = {})
+      : Tracker(checkpoint, AnyEngine::make<HostEngine<1>>(checkpoint.spec, 1, EngineOptions{}),
+                options) {}
+
+  /// The same on an engine of the program's choice, for a batch of 1.
+  Tracker(const io::Checkpoint& checkpoint, AnyEngine engine, const TrackerOptions& options = {})
+      : spec_(checkpoint.spec),
+        options_(options),
+        engine_(std::move(engine)),
+        readout_(spec_, make_connectome(spec_), options.ridge),
+        decoder_(spec_.layer_shapes.front(), spec_.input_block_size, options.decoder),
+        presence_{options.decoder.contrast} {
+    start_.weights = checkpoint.state.weights;
+    heat_.resize(readout_.inputs().positions());
+    reset();
+  }
+
+  [[nodiscard]] const Spec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const TrackerOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const readout::RidgeReadout& readout() const noexcept { return readout_; }
+  /// The shape of the frames that it takes.
+  [[nodiscard]] io::FrameShape frame_shape() const {
+    return {spec_.frame_side(), spec_.frame_side(), spec_.input_channels};
+  }
+
+  /// Shows a frame and learns where the object is in it. A frame without a label only goes through
+  /// the network. Throws Error (Fault::usage) for a frame of another size, and for a box that is
+  /// empty, not a number, or outside of the frame.
+  void learn(std::span<const std::uint8_t> frame, const io::Label& label) {
+    check(frame);
+    readout::check_label(label, spec_.frame_side());
+    see(frame);
+    if (label.state == io::LabelState::unlabelled) return;
+    const bool present = label.state == io::LabelState::present;
+    readout_.observe(hidden_, frame, label);
+    if (options_.fit_presence) examples_.offer(present, hidden_, frame);
+    ++(present ? with_ : without_);
+    ready_ = false;
+  }
+
+  /// Shows a frame and says where the object is in it. Throws Error (Fault::usage) for a frame of
+  /// another size, and if no frame that has the object has been learned.
+  Found track(std::span<const std::uint8_t> frame) {
+    check(frame);
+    solve();
+    see(frame);
+    readout_.heat(hidden_, frame, heat_);
+    const readout::Decoded decoded = decoder_.decode(heat_);
+    return {decoded.present, presence_.confidence(decoded.contrast), decoded.box};
+  }
+
+  /// Makes the network forget the frames it has seen, before a clip that has nothing to do with the
+  /// one before it. What has been learned stays.
+  void reset() {
+    if (uses_network()) engine_.restore(start_);
+  }
+
+  /// Begins a clip: resets, and shows the first frame as often as the network has layers, so that
+  /// the activity of all of them is that of this frame and not of a new run.
+  void prime(std::span<const std::uint8_t> frame) {
+    check(frame);
+    reset();
+    for (std::size_t l = 0; l < spec_.layer_shapes.size(); ++l) see(frame);
+  }
+  /// The same, and learns where the object is in this frame.
+  void prime(std::span<const std::uint8_t> frame, const io::Label& label) {
+    prime(frame);
+    learn(frame, label);
+  }
+
+  /// Fits the readout and the threshold of presence to what has been learned (the threshold to what
+  /// has been learned since loading, if that has both kinds of frames). `track` does it when
+  /// needed.
+  void solve() {
+    if (with_ == 0) {
+      throw Error(Fault::usage,
+                  without_ == 0 ? "the tracker has learned from no labelled frame; give it some"
+                                : "the tracker has learned from no frame that has the object, only "
+                                  "from " +
+                                      std::to_string(without_) + " that have not");
+    }
+    if (std::exchange(ready_, true)) return;
+    readout_.solve();
+    if (!options_.fit_presence) return;
+    std::vector<readout::PresenceExample> contrasts;
+    for (const readout::Example& example : examples_.all()) {
+      readout_.heat(example.hidden, example.frame, heat_);
+      contrasts.push_back({decoder_.decode(heat_).contrast, example.present});
+    }
+    presence_ = readout::fit_presence(std::move(contrasts), presence_, options_.miss);
+    decoder_.options().contrast = presence_.threshold;
+  }
+
+  /// The heatmap of the last `track`, [cells][cells], and the same at the size of a frame.
+  [[nodiscard]] std::span<const float> heat() const noexcept { return heat_; }
+  [[nodiscard]] std::span<const float> large_heat() const noexcept { return decoder_.large(); }
+  /// The number of frames learned that have the object, and of those that have not.
+  [[nodiscard]] std::uint64_t frames_with() const noexcept { return with_; }
+  [[nodiscard]] std::uint64_t frames_without() const noexcept { return without_; }
+
+  /// Writes the network and the readout into one file, from which it can be loaded and also learn
+  /// on, and which is a checkpoint of the network's weights as well. Throws Error (Fault::usage) if
+  /// nothing has been learned, Fault::checkpoint if it cannot be written.
+  void save(const std::filesystem::path& path) {
+    solve();
+    io::Checkpoint network;
+    network.spec = spec_;
+    io::Metadata metadata = io::detail::metadata_of(network);
+    const readout::RidgeState state = readout_.save();
+    const auto number = [](double value) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.17g", value);
+      return std::string(text);
+    };
+    const auto flag = [](bool value) { return std::string(value ? "1" : "0"); };
+    const readout::DecoderOptions& decoder = decoder_.options();
+    const std::pair<const char*, std::string> entries[] = {
+        {"readout", "ridge"},
+        {"readout.hidden", flag(state.options.inputs.hidden)},
+        {"readout.pixels", flag(state.options.inputs.pixels)},
+        {"readout.colours", flag(state.options.inputs.colours)},
+        {"readout.shared", flag(state.options.shared)},
+        {"readout.penalty", number(state.options.penalty)},
+        {"readout.frames_with", std::to_string(with_)},
+        {"readout.frames_without", std::to_string(without_)},
+        {"readout.frames", std::to_string(state.frames)},
+        {"readout.threshold", number(decoder.threshold)},
+        {"readout.growth", number(decoder.growth)},
+        {"readout.contrast", number(decoder.contrast)},
+        {"readout.least_area", number(decoder.least_area)},
+        {"readout.spread", number(presence_.spread)},
+        {"readout.miss", number(options_.miss)},
+        {"readout.fit_presence", flag(options_.fit_presence)}};
+    for (const auto& [key, value] : entries) metadata[key] = value;
+    const auto whole = [](const auto& values) { return std::span(std::as_const(values)); };
+    const std::vector<io::TensorView> tensors = {
+        {"readout/sums", {state.sums.size()}, whole(state.sums)},
+        {"readout/rows", {state.rows.size()}, whole(state.rows)},
+        {"readout/weights", {state.weights.size()}, whole(state.weights)},
+        {"weights", {start_.weights.size()}, whole(start_.weights)}};
+    io::make_directories_of(path);
+    io::write_safetensors(path, metadata, tensors);
+  }
+
+  /// Reads what `save` has written. Throws Error (Fault::checkpoint) if the file is damaged, or is
+  /// a checkpoint without a readout.
+  static Tracker load(const std::filesystem::path& path) {
+    io::SafetensorsReader file(path);
+    const auto kind = file.metadata().find("readout");
+    if (kind == file.metadata().end()) {
+      file.refuse(
+          "it is a network without a readout; let a tracker learn from labelled frames, "
+          "and save that");
+    }
+    if (kind->second != "ridge") file.refuse("its readout is not a tracker's");
+    const auto number = [&file](const char* key) {
+      const auto found = file.metadata().find(key);
+      if (found == file.metadata().end()) {
+        file.refuse("its metadata lacks '" + std::string(key) + "'");
+      }
+      char* end = nullptr;
+      const double value = std::strtod(found->second.c_str(), &end);
+      if (end == found->second.c_str() || *end != '\0') {
+        file.refuse("its metadata '" + std::string(key) + "' is no number");
+      }
+      return value;
+    };
+    TrackerOptions options;
+    readout::RidgeState state;
+    state.options = {{number("readout.hidden") != 0, number("readout.pixels") != 0,
+                      number("readout.colours") != 0},
+                     number("readout.shared") != 0,
+                     number("readout.penalty")};
+    options.ridge = state.options;
+    options.decoder = {number("readout.threshold"), number("readout.growth"),
+                       number("readout.contrast"), number("readout.least_area")};
+    options.miss = number("readout.miss");
+    options.fit_presence = number("readout.fit_presence") != 0;
+    Tracker tracker(io::load_checkpoint(path), options);
+    state.frames = io::detail::parse_number<std::uint64_t>(file, "readout.frames");
+    state.sums = file.read<double>("readout/sums");
+    state.rows = file.read<std::uint64_t>("readout/rows");
+    state.weights = file.read<float>("readout/weights");
+    if (!io::detail::all_finite(state.weights) || !io::detail::all_finite(state.sums)) {
+      file.refuse("its readout holds values that are not numbers");
+    }
+    tracker.readout_.restore(state);
+    tracker.with_ = io::detail::parse_number<std::uint64_t>(file, "readout.frames_with");
+    tracker.without_ = io::detail::parse_number<std::uint64_t>(file, "readout.frames_without");
+    tracker.presence_ = {options.decoder.contrast, number("readout.spread")};
+    tracker.ready_ = true;
+    return tracker;
+  }
+
+ private:
+  [[nodiscard]] bool uses_network() const noexcept { return options_.ridge.inputs.hidden; }
+
+  void check(std::span<const std::uint8_t> frame) const {
+    if (frame.size() == spec_.frame_size()) return;
+    const std::string side = std::to_string(spec_.frame_side());
+    throw Error(Fault::usage, "the frame has " + std::to_string(frame.size()) +
+                                  " bytes and the tracker's frames have " +
+                                  std::to_string(spec_.frame_size()) + ": " + side + " x " + side +
+                                  " x " + std::to_string(spec_.input_channels));
+  }
+
+  /// Runs the network on a frame, if its hidden values are read at all.
+  void see(std::span<const std::uint8_t> frame) {
+    if (!uses_network()) return;
+    const FrameBlock block = engine_.stage(1);
+    std::copy(frame.begin(), frame.end(), block.pixels.begin());
+    block.scored[0] = 0;
+    engine_.run(block, Mode::freeze);
+    hidden_.resize(net_.units.size() * static_cast<std::size_t>(net_.hidden));
+    engine_.read_hidden(hidden_);
+  }
+
+  Spec spec_;
+  TrackerOptions options_;
+  Connectome net_ = make_connectome(spec_);
+  AnyEngine engine_;
+  EngineState start_;  // the network's weights
+  readout::RidgeReadout readout_;
+  readout::Decoder decoder_;
+  readout::Presence presence_;
+  readout::Examples examples_;
+  std::vector<float> hidden_;  // after the last frame
+  std::vector<float> heat_;
+  std::uint64_t with_ = 0, without_ = 0;
+  bool ready_ = false;
+};
+
+}  // namespace pvm::inline v0
