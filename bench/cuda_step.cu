@@ -6,8 +6,8 @@
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaChipEngine if the network fits it, else
-/// CudaStreamEngine; in fp32, CudaEngine for networks that fit neither, for several sequences, and
-/// with --off-chip.
+/// CudaStreamEngine; in fp32, CudaGeneralEngine for networks that fit neither, for several
+/// sequences, and with --off-chip.
 
 #include <algorithm>
 #include <chrono>
@@ -20,8 +20,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include <pvm/engine/cuda/chip/engine.hpp>
-#include <pvm/engine/cuda/engine.hpp>
+#include <pvm/engine/cuda/general/engine.hpp>
+#include <pvm/engine/cuda/units/engine.hpp>
 #include <pvm/model/json.hpp>
 
 #include "command_line.hpp"
@@ -140,7 +140,7 @@ void measure_chosen(const Choices& choices) {
   if (!choices.off_chip && choices.batch == 1 && fit_units(choices.spec)) {
     return measure_units<pvm::fp32>(choices);
   }
-  measure<pvm::CudaEngine<>>(choices);
+  measure<pvm::CudaGeneralEngine<>>(choices);
 }
 
 }  // namespace

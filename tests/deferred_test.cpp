@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <pvm/engine/cuda/coefficients.hpp>
+#include <pvm/engine/cuda/run/coefficients.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/deferred.hpp>

@@ -22,7 +22,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <pvm/engine/cuda/chip/plan.hpp>
+#include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
 
@@ -267,13 +267,14 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
 /// The units of a network of the model zoo, as the plan of the engine that streams it has them on
 /// an H200.
 template <class Precision>
-std::vector<pvm::detail::chip::ChipUnit> streamed_units(const char* name) {
-  namespace chip = pvm::detail::chip;
+std::vector<pvm::detail::units::ChipUnit> streamed_units(const char* name) {
+  namespace units_engine = pvm::detail::units;
   const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-  const chip::Plan<Precision, 49, chip::Home::memory> plan(net, 132, std::size_t{227} << 10);
-  std::vector<chip::ChipUnit> units;
+  const units_engine::Plan<Precision, 49, units_engine::Home::memory> plan(net, 132,
+                                                                           std::size_t{227} << 10);
+  std::vector<units_engine::ChipUnit> units;
   for (const std::uint32_t start : plan.program_start) {
-    chip::ChipProgram program;
+    units_engine::ChipProgram program;
     std::memcpy(&program, &plan.programs[start], sizeof program);
     for (std::uint32_t u = 0; u < program.unit_count; ++u) {
       const std::size_t at = start + program.units - program.start + u * sizeof units[0] / 4;
@@ -284,13 +285,13 @@ std::vector<pvm::detail::chip::ChipUnit> streamed_units(const char* name) {
 }
 
 TEST_CASE("docs/performance-chip.md counts the units whose past is in shared memory", "[docs]") {
-  namespace chip = pvm::detail::chip;
+  namespace units_engine = pvm::detail::units;
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto count = []<class Precision>(const char* name) {
     const auto units = streamed_units<Precision>(name);
-    const auto there = std::count_if(units.begin(), units.end(), [](const chip::ChipUnit& unit) {
-      return unit.history != chip::in_memory;
-    });
+    const auto there = std::count_if(
+        units.begin(), units.end(),
+        [](const units_engine::ChipUnit& unit) { return unit.history != units_engine::in_memory; });
     return std::pair{static_cast<std::size_t>(there), units.size()};
   };
   CHECK(text.find("for 1,432 of the 1,497 units of `large` in 16 bits and for 1,147 in fp32") !=
@@ -305,26 +306,27 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
 }
 
 TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[docs]") {
-  namespace chip = pvm::detail::chip;
+  namespace units_engine = pvm::detail::units;
   const auto units = streamed_units<pvm::bf16>("large.json");
   double phases = 0;
-  for (const chip::ChipUnit& unit : units) phases += std::popcount(unit.due_phases);
+  for (const units_engine::ChipUnit& unit : units) phases += std::popcount(unit.due_phases);
   std::ostringstream sentence;
   sentence.precision(2);
   sentence << "In `large` that is a unit in " << phases / static_cast<double>(units.size())
-           << " of " << chip::Sizes<pvm::bf16, 49, chip::Home::memory>::period << " steps.";
+           << " of " << units_engine::Sizes<pvm::bf16, 49, units_engine::Home::memory>::period
+           << " steps.";
   INFO(sentence.str());
   CHECK(text_of(root / "docs/performance-chip.md").find(sentence.str()) != std::string::npos);
 }
 
 TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
-  namespace chip = pvm::detail::chip;
+  namespace units_engine = pvm::detail::units;
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
   constexpr std::size_t shared = std::size_t{227} << 10;
   const auto net = pvm::make_connectome(spec);
-  const chip::Plan<pvm::bf16, 49> plan(net, 132, shared);
-  const chip::Plan<pvm::fp32, 49> whole(net, 132, shared);
+  const units_engine::Plan<pvm::bf16, 49> plan(net, 132, shared);
+  const units_engine::Plan<pvm::fp32, 49> whole(net, 132, shared);
   const std::string text = text_of(root / "docs/performance-chip.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);
@@ -343,7 +345,7 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   has(plan.blocks);
   // Of each word the low halves are read and written: eight bytes.
   const double megabytes =
-      8e-6 * static_cast<double>(plan.weight_words()) / chip::Sizes<pvm::bf16, 49>::period;
+      8e-6 * static_cast<double>(plan.weight_words()) / units_engine::Sizes<pvm::bf16, 49>::period;
   std::ostringstream moved;
   moved.precision(1);
   moved << std::fixed << megabytes << " MB";

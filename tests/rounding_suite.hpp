@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <pvm/core/tags.hpp>
-#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
 
 #include "engine_suite.hpp"
 #include "reference.hpp"

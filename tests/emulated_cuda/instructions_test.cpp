@@ -11,8 +11,8 @@
 
 #include <cuda_bf16.h>
 
-#include <pvm/engine/cuda/instructions.cuh>
-#include <pvm/engine/cuda/launch.hpp>
+#include <pvm/engine/cuda/device/launch.hpp>
+#include <pvm/engine/cuda/instructions/all.cuh>
 
 #include "../catch.hpp"
 

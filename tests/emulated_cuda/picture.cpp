@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/io/gpu/picture_kernel.cuh>
 
 namespace pvm_test {

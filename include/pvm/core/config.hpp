@@ -31,6 +31,15 @@
 #define PVM_ONE_COPY [[gnu::noipa]]
 #endif
 
+/// Marks a function whose body is in a header of its own, NAME-inl.hpp. A program that links
+/// pvm::compiled (which defines PVM_COMPILED) finds it in that library and does not read the body;
+/// any other program compiles the body with its own files.
+#if defined(PVM_COMPILED)
+#define PVM_INLINE
+#else
+#define PVM_INLINE inline
+#endif
+
 // Everything lives in an inline namespace that carries the version, so that two libraries built
 // with different versions of pvm can be linked into one program.
 namespace pvm::inline v0 {}

@@ -33,6 +33,12 @@ class AnySource {
       FrameSource<std::remove_cvref_t<S>> AnySource(S&& source)
       : held_(std::make_unique<Held<std::remove_cvref_t<S>>>(std::forward<S>(source))) {}
 
+  /// Refers to `source` instead of owning it; `source` must outlive the result.
+  template <FrameSource S>
+  static AnySource refer(S& source) {
+    return AnySource(std::make_unique<Held<S&>>(source));
+  }
+
   FrameInfo next(FrameShape shape, std::span<std::uint8_t> pixels) {
     return held_->next(shape, pixels);
   }
@@ -127,8 +133,10 @@ class AnySource {
       }
     }
 
-    S source;
+    S source;  // or a reference to one
   };
+
+  explicit AnySource(std::unique_ptr<Base> held) : held_(std::move(held)) {}
 
   std::unique_ptr<Base> held_;
 };

@@ -13,15 +13,9 @@
 #include <vector>
 
 #include <pvm/model/spec.hpp>
+#include <pvm/unit/rates.hpp>
 
 namespace pvm::inline v0 {
-
-/// Learning rate and momentum of a layer. Both are 0 until the layer is switched on.
-struct Rates {
-  float learning_rate = 0;
-  float momentum = 0;
-  bool operator==(const Rates&) const = default;
-};
 
 /// `spec` with the same learning rate from start to end; layer l learns from step l on.
 inline Spec at_constant_rate(Spec spec, double rate) {

@@ -17,6 +17,7 @@
 
 #include <pvm/core/log.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/io/any_source.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
@@ -34,24 +35,23 @@ namespace pvm::inline v0 {
 /// source: while frames come from the store the source stays behind, and it may seek ahead to the
 /// next frame that is not stored. The frames of the blocks and the places of the run are the same
 /// with and without a store.
-template <io::FrameSource S>
 class Feed {
  public:
   using StreamStates = std::vector<io::StreamState>;
 
   /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache. The
   /// streams and the engine must outlive this object.
-  Feed(std::span<S> streams, const io::FrameShape& shape, AnyEngine& engine,
+  Feed(std::span<io::AnySource> streams, const io::FrameShape& shape, AnyEngine& engine,
        std::size_t cache_bytes)
       : shape_(shape), engine_(engine), cache_(engine, shape.size(), cache_bytes) {
-    for (S& source : streams) {
+    for (io::AnySource& source : streams) {
       const std::string id = io::replay_id(source);
       FrameTable* const table =
           id.empty() || cache_bytes == 0 ? nullptr : &cache_.table(id, source.length());
       streams_.push_back({&source, table, source.position(), source.skipped(),
                           id.empty() ? nullptr : &unreadable_[id]});
     }
-    for (S& source : streams) io::add_usage(usage_before_, io::usage(source));
+    for (io::AnySource& source : streams) io::add_usage(usage_before_, io::usage(source));
     if (!cache_.open()) {
       for (Stream& stream : streams_) stream.table = nullptr;
       logged_ = true;
@@ -117,7 +117,7 @@ class Feed {
   using Unreadable = std::set<std::pair<std::uint64_t, std::uint64_t>>;  // (sequence, frame)
 
   struct Stream {
-    S* source;
+    io::AnySource* source;
     FrameTable* table;                       ///< null if its frames are not kept
     io::Position at;                         ///< the source's position
     std::uint64_t skips;                     ///< the source's `skipped()` when last asked

@@ -25,13 +25,13 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/io/any_source.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/callback.hpp>
-#include <pvm/train/feed.hpp>
 #include <pvm/train/report.hpp>
 
 namespace pvm::inline v0 {
@@ -56,23 +56,47 @@ template <class R>
 concept StreamRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     io::FrameSource<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
+/// A callback of any type, so that the loop that calls callbacks is compiled once.
+class AnyCallback {
+ public:
+  virtual void begin(const Moment& moment) = 0;
+  virtual std::uint64_t next(std::uint64_t step) = 0;
+  virtual void at(const Moment& moment) = 0;
+  virtual void end(const Moment& moment) = 0;
+
+ protected:
+  ~AnyCallback() = default;
+};
+
+template <class C>
+class CallbackOf final : public AnyCallback {
+ public:
+  explicit CallbackOf(C& callback) : callback_(callback) {}
+
+  void begin(const Moment& moment) override {
+    if constexpr (requires { callback_.begin(moment); }) callback_.begin(moment);
+  }
+  std::uint64_t next(std::uint64_t step) override { return callback_.next(step); }
+  void at(const Moment& moment) override { callback_.at(moment); }
+  void end(const Moment& moment) override {
+    if constexpr (requires { callback_.end(moment); }) callback_.end(moment);
+  }
+
+ private:
+  C& callback_;
+};
+
 /// A callback of a `fit`, the step at which it will be called next, and the score since its last
 /// call.
-template <class C>
 struct ScheduledCallback {
-  C& callback;
+  AnyCallback* callback;
   std::uint64_t due = never;
   Score score{};
 };
 
-/// The last component of a path, even if it ends in a slash.
-inline std::string file_name_of(const std::string& name) {
-  const std::filesystem::path path = name;
-  const auto last = path.has_filename() ? path.filename() : path.parent_path().filename();
-  return last.empty() ? name : last.string();
-}
-
 }  // namespace detail
+
+class Feed;
 
 /// A run: an engine, its spec, and the run's position in each source. Base class of every
 /// `Trainer`, and what callbacks see (`Moment::trainer`). Except for `request_stop`, its functions
@@ -134,34 +158,12 @@ class TrainerBase {
 
   /// Everything a later run needs to continue with bit-identical results. Call it between `fit`s or
   /// in a callback.
-  [[nodiscard]] io::Checkpoint checkpoint() {
-    auto streams = streams_;
-    streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
-    return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
-  }
+  [[nodiscard]] io::Checkpoint checkpoint();
 
   /// Replaces the state of this run by that of `checkpoint`; the next `fit` continues with the
   /// frame after the checkpoint's last one. Throws Error (Fault::checkpoint) if the checkpoint is
   /// of another network or batch.
-  void restore(const io::Checkpoint& checkpoint) {
-    const EngineState& state = checkpoint.state;
-    if (io::detail::network_of(checkpoint.spec) != io::detail::network_of(spec_)) {
-      throw Error(Fault::checkpoint, "the checkpoint is of spec " + quote(checkpoint.spec.name) +
-                                         ", which differs from this run's in '" +
-                                         io::detail::differing_key(checkpoint.spec, spec_) + "'");
-    }
-    if (state.resumable() && state.batch != batch()) {
-      throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
-                                         (state.batch == 1 ? " sequence" : " sequences") +
-                                         " and this run has " + std::to_string(batch()) +
-                                         "; continue with a batch of " +
-                                         std::to_string(state.batch));
-    }
-    engine_.restore(state);
-    streams_ = checkpoint.streams;
-    resumed_ = state.resumable();
-    if (resumed_) seed_ = checkpoint.seed;
-  }
+  void restore(const io::Checkpoint& checkpoint);
 
   /// Makes the current `fit` return after the current block of steps; if none is running, the next
   /// one returns without a step. It only sets a flag, so it may be called from a signal handler and
@@ -197,228 +199,50 @@ class TrainerBase {
   };
 
   TrainerBase(const Spec& spec, AnyEngine engine, std::string precision, std::uint64_t seed,
-              Options options)
-      : spec_(spec),
-        net_(make_connectome(spec)),
-        engine_(std::move(engine)),
-        precision_(std::move(precision)),
-        seed_(seed),
-        options_(options) {}
+              Options options);
   ~TrainerBase() = default;
 
   /// Starts a new run at step 0: weights 0.03 (u - 0.5), u uniform in [0, 1).
-  void start_new() {
-    EngineState state;
-    state.batch = batch();
-    state.weights.resize(net_.weights);
-    for (std::size_t i = 0; i < net_.weights; ++i) {
-      state.weights[i] = 0.03F * (uniform(seed_, i) - 0.5F);
-    }
-    engine_.restore(state);
-  }
+  void start_new();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   static void take_target(std::uint64_t&, const auto&) {}
   static void take_target(std::uint64_t& target, const Steps& steps) { target = steps.count; }
 
   template <class S, class... C>
   FitResult fit_streams(std::span<S> streams, C&... callbacks) {
-    if (streams.size() != static_cast<std::size_t>(batch())) {
-      throw Error(Fault::usage, "a batch of " + std::to_string(batch()) +
-                                    " needs as many streams, " + "but fit was given " +
-                                    std::to_string(streams.size()) + "; io::deal makes them");
-    }
     std::uint64_t target = spec_.steps;
     (take_target(target, callbacks), ...);
-    std::tuple scheduled{detail::ScheduledCallback<C>{callbacks}...};
-    return std::apply([&](auto&... each) { return loop(streams, target, each...); }, scheduled);
+    std::vector<io::AnySource> sources;
+    for (S& stream : streams) sources.push_back(io::AnySource::refer(stream));
+    return schedule(sources, target, detail::CallbackOf<C>(callbacks)...);
   }
+  template <class... C>
+  FitResult schedule(std::span<io::AnySource> streams, std::uint64_t target, C... callbacks) {
+    std::vector<detail::ScheduledCallback> scheduled;
+    (scheduled.push_back({&callbacks}), ...);
+    return loop(streams, target, scheduled);
+  }
+
+  using Callbacks = std::span<detail::ScheduledCallback>;
 
   /// Runs blocks of steps up to the next step at which a callback is due, and calls it there.
-  template <class S, class... W>
-  FitResult loop(std::span<S> streams, std::uint64_t target, W&... scheduled) {
-    const ClearStopRequest clear_stop_request{stop_};
-    find_places(streams);
-    const RecordPositions record_positions{streams, end_positions_};
-    keep_last_frame();  // because Feed empties the store
-    Feed<S> feed(streams, frame_shape(), engine_, options_.cache_bytes);
-    const auto started = Clock::now();
-    Moment moment{*this, step(), step(), target};
-    const auto update_moment = [&] {
-      moment.step = step();
-      moment.seconds = std::chrono::duration<double>(Clock::now() - started).count();
-    };
-    (begin(scheduled, moment), ...);
-    engine_seconds_ = 0;
-    gpu_before_ = engine_.device_seconds();
-    try {
-      while (moment.step < target && !stop_.load()) {
-        const std::uint64_t event = std::min({target, scheduled.due...});
-        run_block(feed, event - moment.step);
-        update_moment();
-        if (moment.step == event) {
-          const Score score = take_score();
-          update_moment();  // again, because take_score has waited for the engine
-          (call(scheduled, moment, score), ...);
-        }
-      }
-    } catch (...) {
-      // If a source has failed, end the run properly first, so that callbacks can save what has
-      // been learned.
-      if (!feed.source_failed() || moment.step == moment.begin) throw;
-      moment.cut_short = true;
-      const Score score = take_score();
-      make_report(feed, moment);
-      (end(scheduled, moment, score), ...);
-      throw;
-    }
-    const Score score = take_score();
-    update_moment();
-    make_report(feed, moment);
-    moment.cut_short = moment.step < target;
-    (end(scheduled, moment, score), ...);
-    return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
-  }
-
+  FitResult loop(std::span<io::AnySource> streams, std::uint64_t target, Callbacks callbacks);
   /// Waits for the engine, and takes the score since the previous call.
-  Score take_score() {
-    io::Stopwatch watch;
-    const Score score = engine_.take_score();
-    engine_seconds_ += watch.lap();
-    return score;
-  }
-
-  template <class S>
-  void make_report(const Feed<S>& feed, const Moment& moment) {
-    report_ = {};
-    feed.add_to(report_);
-    report_.seconds = moment.seconds;
-    report_.engine = engine_seconds_;
-    if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
-    report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
-    report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
-  }
-
-  template <class C>
-  static void begin(detail::ScheduledCallback<C>& scheduled, const Moment& moment) {
-    if constexpr (requires { scheduled.callback.begin(moment); }) scheduled.callback.begin(moment);
-    scheduled.due = next_due(scheduled.callback, moment.step);
-  }
-
-  /// The next step at which the callback wants to be called. Throws Fault::usage if that step is
-  /// not ahead, since the run would never reach it.
-  template <class C>
-  static std::uint64_t next_due(C& callback, std::uint64_t step) {
-    const std::uint64_t at = callback.next(step);
-    if (at > step) return at;
-    throw Error(Fault::usage, "a callback's next(" + std::to_string(step) + ") is " +
-                                  std::to_string(at) +
-                                  "; it must be a later step, or pvm::never for none");
-  }
-
-  /// Adds `score` to the callback's, and calls it if it is due.
-  template <class C>
-  static void call(detail::ScheduledCallback<C>& scheduled, Moment moment, const Score& score) {
-    scheduled.score += score;
-    if (scheduled.due != moment.step) return;
-    moment.score = std::exchange(scheduled.score, {});
-    scheduled.callback.at(moment);
-    scheduled.due = next_due(scheduled.callback, moment.step);
-  }
-
-  template <class C>
-  static void end(detail::ScheduledCallback<C>& scheduled, Moment moment, const Score& score) {
-    if constexpr (requires { scheduled.callback.end(moment); }) {
-      moment.score = scheduled.score;
-      moment.score += score;
-      scheduled.callback.end(moment);
-    }
-  }
-
+  Score take_score();
+  void make_report(const Feed& feed, const Moment& moment);
   /// Determines the run's place in each stream at the beginning of a `fit`. After `restore`, seeks
   /// to the place in the checkpoint, unless the source has another name than the checkpoint's.
   /// Otherwise the run continues where it was, unless the source has been moved since the previous
   /// `fit`.
-  template <class S>
-  void find_places(std::span<S> streams) {
-    streams_.resize(streams.size());
-    for (std::size_t b = 0; b < streams.size(); ++b) {
-      StreamState& state = streams_[b];
-      const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
-      if (state.source != source) {
-        if (resumed_ && !state.source.empty()) {  // empty: the checkpoint's run had no frames yet
-          log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
-                                     quote(source) + " is read from its beginning");
-        }
-        state = {streams[b].position(), 0, source};
-      } else if (resumed_) {
-        streams[b].seek(state.position);
-      } else if (b >= end_positions_.size() || streams[b].position() != end_positions_[b]) {
-        state.position = streams[b].position();  // the program has moved the source
-        state.frames_since_start = 0;
-      }
-    }
-    resumed_ = false;
-  }
-
-  /// Records at the end of a `fit` the positions of the sources, which differ from the run's places
-  /// if frames came from the store.
-  template <class S>
-  struct RecordPositions {
-    std::span<S> streams;
-    std::vector<io::Position>& end_positions;
-
-    ~RecordPositions() {
-      try {
-        end_positions.clear();
-        for (const S& source : streams) end_positions.push_back(source.position());
-      } catch (...) {  // no position: the sources count as moved
-        end_positions.clear();
-      }
-    }
-  };
-
-  /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
-  /// next one.
-  struct ClearStopRequest {
-    std::atomic<bool>& stop;
-    ~ClearStopRequest() { stop.store(false); }
-  };
-
+  void find_places(std::span<io::AnySource> streams);
   /// Runs a block of 1 to `most` steps, limited by the engine's `block_steps` and by the frames
   /// that the sources deliver in time (see `Feed::fill`).
-  template <class S>
-  void run_block(Feed<S>& feed, std::uint64_t most) {
-    const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
-    io::Stopwatch watch;
-    const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
-    engine_seconds_ += watch.lap();
-    auto states = streams_;
-    const FrameBlock block = part(room, 0, feed.fill(room, states));
-    note_last_frame(block);
-    watch.lap();
-    engine_.run(block, options_.mode);
-    engine_seconds_ += watch.lap();
-    streams_ = std::move(states);
-  }
-
+  void run_block(Feed& feed, std::uint64_t most);
   /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
-  void note_last_frame(const FrameBlock& block) {
-    const std::size_t row = block.scored.size() - static_cast<std::size_t>(batch());
-    last_stored_ = block.stored.empty() ? not_stored : block.stored[row];
-    if (last_stored_ != not_stored) return;
-    const std::size_t size = frame_shape().size();
-    const auto last = block.pixels.subspan(row * size, size);
-    last_frame_.assign(last.begin(), last.end());
-  }
-
+  void note_last_frame(const FrameBlock& block);
   /// Copies the last frame from the store to last_frame_, if it is there.
-  void keep_last_frame() {
-    static_cast<void>(last_frame());
-    last_stored_ = not_stored;
-  }
+  void keep_last_frame();
 
   using StreamState = io::StreamState;
 
@@ -440,3 +264,7 @@ class TrainerBase {
 };
 
 }  // namespace pvm::inline v0
+
+#if !defined(PVM_COMPILED)
+#include <pvm/train/trainer_base-inl.hpp>
+#endif

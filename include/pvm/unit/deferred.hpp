@@ -34,7 +34,7 @@
 #include <vector>
 
 #include <pvm/core/config.hpp>
-#include <pvm/model/schedule.hpp>
+#include <pvm/unit/rates.hpp>
 
 namespace pvm::inline v0 {
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/model/network.hpp>
 
 using Net = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<4>,

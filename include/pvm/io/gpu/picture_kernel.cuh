@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/launch.hpp>
+#include <pvm/engine/cuda/device/launch.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm::inline v0::io::detail {

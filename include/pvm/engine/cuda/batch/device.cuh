@@ -8,10 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pvm/engine/cuda/batch/precision.cuh>
-#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/engine/cuda/instructions/arithmetic.cuh>
 #include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/numbers/fast_activation.cuh>
+#include <pvm/engine/cuda/numbers/precision.cuh>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::batch {
@@ -56,7 +57,7 @@ struct Arguments {
   const float* table_override;  ///< replaces the step's table, unless it is null
   const std::uint8_t* scored;   ///< [frames][Bp], see FrameBlock::scored
   float* scratch;              ///< partial sums: [slices][part][56][slice]; swept: [part][warp]...,
-                               ///< see sweep_results.cuh
+                               ///< see sweep/results.cuh
   std::size_t scratch_slice;   ///< floats of a slice's partial sums
   unsigned int* counters;      ///< [slices][counters]: finished parts of a forward product
   unsigned int counter_slice;  ///< counters of a slice
@@ -155,30 +156,6 @@ __device__ __forceinline__ std::uint32_t row_offset(const std::uint32_t* array_o
   return array_offsets[word >> array_shift] + (word & row_mask) * row_length;
 }
 
-/// a / b: correctly rounded where products are fp32, else within 2 ulp, in a fifth of the time.
-template <class M>
-__device__ __forceinline__ float quotient(float a, float b) {
-  if constexpr (M::in_parts) return a / b;
-  return a * reciprocal(b);
-}
-/// The polynomial with the compatible derivative (unit/activation.hpp).
-template <class M>
-struct FastPolynomial {
-  __device__ static float value(float a) { return quotient<M>(a, 2.0F * fabsf(a) + 2.0F) + 0.5F; }
-  __device__ static float derivative(float v) {
-    const float s = fabsf(2.0F * v - 1.0F);
-    const float ratio = quotient<M>(1.0F + s, 1.0F + 2.0F * s);
-    return 0.5F * ratio * ratio;
-  }
-};
-/// The same derivative in fewer operations, as (1 + |s|) / (1 + 2|s|) = (1 + 1 / (1 + 2|s|)) / 2.
-struct FastDerivative {
-  __device__ static float derivative(float v) {
-    constexpr float root = 0.35355339F;  // sqrt(1/8)
-    const float half = fmaf(reciprocal(1.0F + fabsf(fmaf(4.0F, v, -2.0F))), root, root);
-    return half * half;
-  }
-};
 /// Whether `M` names an activation that the program defines, see MathOf.
 template <class M>
 inline constexpr bool has_own_activation = requires {

@@ -30,21 +30,21 @@
 #include <pvm/engine/cuda/batch/kernels.hpp>
 #include <pvm/engine/cuda/batch/memory.hpp>
 #include <pvm/engine/cuda/batch/past.hpp>
-#include <pvm/engine/cuda/batch/plan.hpp>
-#include <pvm/engine/cuda/batch/precision.cuh>
+#include <pvm/engine/cuda/batch/plan/plan.hpp>
+#include <pvm/engine/cuda/batch/plan/scheme.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/batch/ring.hpp>
-#include <pvm/engine/cuda/batch/run_streams.hpp>
-#include <pvm/engine/cuda/batch/scheme.hpp>
 #include <pvm/engine/cuda/batch/steps.hpp>
-#include <pvm/engine/cuda/batch/tables.hpp>
-#include <pvm/engine/cuda/check.hpp>
-#include <pvm/engine/cuda/compute_time.hpp>
-#include <pvm/engine/cuda/device_facts.hpp>
-#include <pvm/engine/cuda/free_memory.hpp>
-#include <pvm/engine/cuda/network_constants.hpp>
-#include <pvm/engine/cuda/score_sums.hpp>
-#include <pvm/engine/cuda/state_sizes.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/facts.hpp>
+#include <pvm/engine/cuda/device/memory.hpp>
+#include <pvm/engine/cuda/device/time.hpp>
+#include <pvm/engine/cuda/numbers/network_constants.hpp>
+#include <pvm/engine/cuda/numbers/precision.cuh>
+#include <pvm/engine/cuda/run/score_sums.hpp>
+#include <pvm/engine/cuda/run/state_sizes.hpp>
+#include <pvm/engine/cuda/run/streams.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
@@ -64,7 +64,7 @@ template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
           class OwnActivation = void>
 class CudaBatchEngine {
   static_assert(LearningRuleType<Rule>);
-  using Math = detail::batch::MathOf<Precision, OwnActivation>;
+  using Math = detail::MathOf<Precision, OwnActivation>;
   using Stored = typename Math::Stored;
 
  public:
@@ -106,7 +106,7 @@ class CudaBatchEngine {
   /// the block that used this memory before has been uploaded; the memory still holds its contents.
   [[nodiscard]] FrameBlock stage(int steps) { return feed_.stage(steps); }
 
-  /// The store of frames in device memory, see Engine and engine/cuda/frame_store.hpp.
+  /// The store of frames in device memory, see Engine and engine/cuda/run/frame_store.hpp.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
     return feed_.store().reserve(budget, frames);
@@ -360,7 +360,7 @@ class CudaBatchEngine {
   detail::batch::Plan plan_;
   RateSchedule schedule_;
   detail::batch::RateTables rates_;
-  detail::batch::RunStreams streams_;
+  detail::RunStreams streams_;
   detail::ComputeTime compute_time_;
   detail::batch::Memory<Math> memory_;
   detail::batch::Feed<Math> feed_;

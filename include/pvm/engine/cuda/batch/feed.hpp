@@ -18,11 +18,11 @@
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/batch/frames.cuh>
 #include <pvm/engine/cuda/batch/persistence.cuh>
-#include <pvm/engine/cuda/batch/run_streams.hpp>
-#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/engine/cuda/batch/tuning.hpp>
-#include <pvm/engine/cuda/check.hpp>
-#include <pvm/engine/cuda/frame_store.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/run/frame_store.hpp>
+#include <pvm/engine/cuda/run/streams.hpp>
 #include <pvm/engine/engine.hpp>
 
 namespace pvm::inline v0::detail::batch {

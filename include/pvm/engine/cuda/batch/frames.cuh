@@ -9,9 +9,9 @@
 
 #include <cstdint>
 
-#include <pvm/engine/cuda/batch/errors.cuh>
-#include <pvm/engine/cuda/check.hpp>
-#include <pvm/engine/cuda/launch.hpp>
+#include <pvm/engine/cuda/batch/error_math.cuh>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {
 

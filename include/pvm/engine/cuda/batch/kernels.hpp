@@ -12,14 +12,14 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/batch/device.cuh>
-#include <pvm/engine/cuda/batch/plan.hpp>
-#include <pvm/engine/cuda/batch/products.cuh>
-#include <pvm/engine/cuda/batch/scheme.hpp>
-#include <pvm/engine/cuda/batch/sweep.cuh>
-#include <pvm/engine/cuda/batch/sweep_order.cuh>
-#include <pvm/engine/cuda/batch/sweep_outputs.cuh>
-#include <pvm/engine/cuda/batch/update.cuh>
-#include <pvm/engine/cuda/device_facts.hpp>
+#include <pvm/engine/cuda/batch/plan/plan.hpp>
+#include <pvm/engine/cuda/batch/plan/scheme.hpp>
+#include <pvm/engine/cuda/batch/sweep/kernel.cuh>
+#include <pvm/engine/cuda/batch/sweep/order.cuh>
+#include <pvm/engine/cuda/batch/sweep/outputs.cuh>
+#include <pvm/engine/cuda/batch/two_kernels/products.cuh>
+#include <pvm/engine/cuda/batch/two_kernels/update.cuh>
+#include <pvm/engine/cuda/device/facts.hpp>
 
 namespace pvm::inline v0::detail::batch {
 

@@ -10,13 +10,13 @@
 
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/batch/frames.cuh>
-#include <pvm/engine/cuda/batch/plan.hpp>
+#include <pvm/engine/cuda/batch/plan/plan.hpp>
+#include <pvm/engine/cuda/batch/plan/scheme.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/engine/cuda/batch/ring.hpp>
-#include <pvm/engine/cuda/batch/run_streams.hpp>
-#include <pvm/engine/cuda/batch/scheme.hpp>
-#include <pvm/engine/cuda/batch/tables.hpp>
 #include <pvm/engine/cuda/batch/tuning.hpp>
-#include <pvm/engine/cuda/check.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/run/streams.hpp>
 
 namespace pvm::inline v0::detail::batch {
 

@@ -12,7 +12,7 @@
 
 #include <pvm/engine/cuda/batch/memory.hpp>
 #include <pvm/engine/cuda/batch/ring.hpp>
-#include <pvm/engine/cuda/batch/run_streams.hpp>
+#include <pvm/engine/cuda/run/streams.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/unit/activation.hpp>
 

@@ -8,8 +8,8 @@
 #include <cstddef>
 
 #include <pvm/engine/cuda/batch/frames.cuh>
-#include <pvm/engine/cuda/check.hpp>
-#include <pvm/engine/cuda/launch.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/launch.hpp>
 
 namespace pvm::inline v0::detail::batch {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/unit/deferred.hpp>
 #include <pvm/unit/learning_rule.hpp>

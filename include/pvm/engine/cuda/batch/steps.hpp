@@ -14,13 +14,13 @@
 #include <pvm/engine/cuda/batch/device.cuh>
 #include <pvm/engine/cuda/batch/kernels.hpp>
 #include <pvm/engine/cuda/batch/memory.hpp>
+#include <pvm/engine/cuda/batch/plan/scheme.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/engine/cuda/batch/rates.hpp>
 #include <pvm/engine/cuda/batch/ring.hpp>
-#include <pvm/engine/cuda/batch/run_streams.hpp>
-#include <pvm/engine/cuda/batch/scheme.hpp>
-#include <pvm/engine/cuda/batch/tables.hpp>
 #include <pvm/engine/cuda/batch/tuning.hpp>
-#include <pvm/engine/cuda/graph.hpp>
+#include <pvm/engine/cuda/device/graph.hpp>
+#include <pvm/engine/cuda/run/streams.hpp>
 
 namespace pvm::inline v0::detail::batch {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include <pvm/engine/cuda/batch/persistence.cuh>
-#include <pvm/engine/cuda/batch/tables.hpp>
+#include <pvm/engine/cuda/batch/plan/tables.hpp>
 
 namespace pvm::inline v0::detail::batch {
 

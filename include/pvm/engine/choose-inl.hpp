@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The body of choose.hpp.
+
+#include <string>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/engine/choose.hpp>
+
+namespace pvm::inline v0::detail {
+
+PVM_INLINE AnyEngine choose_engine(const Spec& spec, int batch, const EngineOptions& options,
+                                   BackendChoice wanted, bool required, bool host_can,
+                                   MakeEngine host, const GpuEngines* gpu) {
+  if (gpu == nullptr && required) {
+    throw Error(Fault::device,
+                "this program was built without CUDA, so no GPU can be used; build it with nvcc "
+                "(PVM_CUDA=ON) or choose the host backend");
+  }
+  if (gpu == nullptr || wanted == BackendChoice::host) return host(spec, batch, options);
+  std::string why;
+  if (!gpu->available(&why)) {
+    if (required) throw Error(Fault::device, "no GPU can be used: " + why);
+    log(Severity::warning, "no GPU can be used, so the run uses the CPU: " + why);
+    return host(spec, batch, options);
+  }
+  try {
+    return gpu->make(spec, batch, options);
+  } catch (const Error& error) {  // no kernels for this GPU, or none for this network
+    if (required || !host_can || error.fault() != Fault::device) throw;
+    log(Severity::warning, std::string("the CPU is used: ") + error.what());
+    return host(spec, batch, options);
+  }
+}
+
+}  // namespace pvm::inline v0::detail

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The corrections of a step's sums for the listed gradients, which the stored weights Z do not
+/// (fully) contain:
+///
+///     W0 x    += sum over j of w_j (x_j . x) d0_j     q_j: correction_factors; sum: correct_hidden
+///     W1^T d1 += sum over j of w_j (d1_j . d1) h_j    products: run_items; sum: correct_output
+///     y(t-1)  += sum over j of w_j (r_j . r) d1_j     factors: correction_factors; sum: run_items
+///
+/// q_j is the factor of d0_j. Of W1^T d1 only the hidden part is needed.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/general/block.cuh>
+#include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/tuning.hpp>
+
+namespace pvm::inline v0::detail::general {
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(bool tail) const {
+  const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
+  const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
+  const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.list;
+#pragma unroll 1
+  for (int k = threadIdx.x; k < qs; k += step_threads) {
+    const int n = a.by_list.quotient(k);
+    const HiddenUnit& unit = hidden_units[n];
+    const int term = k - n * a.list;
+    float q = 0;
+#pragma unroll 4
+    for (std::uint32_t i = 0; i < unit.tasks; ++i) {
+      q += area[tasks[unit.first_task + i].out + term];
+    }
+    area[unit.q + term] = q;
+  }
+  const OutputBlock* blocks = list<OutputBlock>(p.blocks);
+  const OutputUnit* units = list<OutputUnit>(p.output_units);
+  const RepresentationTask* slab_tasks = list<RepresentationTask>(p.representation_tasks);
+  const int rows = a.history_rows;
+  const int listed = a.history * batch();
+#pragma unroll 1
+  for (int k = step_threads - 1 - threadIdx.x; k < static_cast<int>(p.block_count) * rows;
+       k += step_threads) {  // starts with the last threads: the first ones compute q above
+    const int n = a.by_history_rows.quotient(k);
+    const OutputBlock& block = blocks[n];
+    const int row = k - n * rows;
+    const OutputUnit& unit = units[block.unit];
+    float weight = row == listed ? 1.0F : 0.0F;  // 1 for the bias row
+    const int m = age_of(row);
+    int age = now.history - 2 - m;  // W(t-1) contains the gradients up to t-2
+    age = age < 0 ? age + a.history : age;
+    // Excludes the gradients of t-1 (age -1 or terms + 1) and of t (age terms); the history has
+    // terms + 2 steps.
+    if (row < listed && age >= 0 && age < a.terms) {
+      const float* table = layer_table(unit.layer) + a.period * a.terms;
+      const int term = age * batch() + sequence_of(row, m);
+#pragma unroll 1
+      for (std::uint32_t s = 0; s < unit.slabs; ++s) {
+        const float product = area[slab_tasks[unit.first_task + s].out + term];
+        const std::uint32_t phase = list<std::uint32_t>(p.phases)[block.first_phase + s];
+        weight += table[phase_row(phase) + age] * (s == 0 ? product + 1.0F : product);
+      }
+    }
+    area[block.history_weights + row] = weight;
+  }
+}
+
+template <int RG, bool Single, class Known>
+template <class Factor>
+__device__ __forceinline__ void Block<RG, Single, Known>::correct(int chunk, float* out,
+                                                                  std::uint32_t place, int back,
+                                                                  Factor factor) const {
+  const int first = chunk * terms_per_task;
+  const int last = min(first + terms_per_task, a.list) - 1;
+  const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;
+#pragma unroll 1
+  for (int start = 0; start < padded(); start += 64) {  // all lanes: shuffles inside
+    const int row = start + lane();
+    const int low = min(row, hidden() - 1);
+    const int high = min(row + 32, hidden() - 1);
+    float loaded[terms_per_task][2];
+#pragma unroll
+    for (int i = 0; i < terms_per_task; ++i) {
+      const int term = min(first + i, last);
+      const int age = age_of(term);
+      const float* from = a.past + past_row(back + age, sequence_of(term, age)) + place;
+      loaded[i][0] = load_fresh(from + low);
+      loaded[i][1] = load_fresh(from + high);
+    }
+    float sum[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < terms_per_task; ++i) {
+      const float weight = __shfl_sync(full_warp, mine, i);
+      sum[0] += weight * loaded[i][0];
+      sum[1] += weight * loaded[i][1];
+    }
+    if (row < padded()) out[chunk * padded() + row] = sum[0];
+    if (row + 32 < padded()) out[chunk * padded() + row + 32] = sum[1];
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::correct_hidden() const {
+  const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
+#pragma unroll 1
+  for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
+    const int n = a.by_chunks.quotient(k);
+    const HiddenUnit& unit = units[n];
+    correct(k - n * a.chunks, area + unit.corrections, a.first_d0 + unit.unit * hidden(), 1,
+            [&](int term) { return area[unit.q + term]; });
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::correct_output() const {
+  const OutputUnit* units = list<OutputUnit>(p.output_units);
+  const OutputBlock* blocks = list<OutputBlock>(p.blocks);
+#pragma unroll 1
+  for (int k = warp(); k < static_cast<int>(p.output_count) * a.chunks; k += step_warps) {
+    const int n = a.by_chunks.quotient(k);
+    const OutputUnit& unit = units[n];
+    const float* table = layer_table(unit.layer);
+    correct(k - n * a.chunks, area + unit.corrections, a.first_raw + unit.unit * hidden(), 3,
+            [&](int term) {
+              const int age = age_of(term);
+              int m = now.history - 1 - age;
+              m = m < 0 ? m + a.history : m;
+              const int row = m * batch() + sequence_of(term, age);
+              const int slab = a.by_padded.quotient(row);
+              float u = 0;
+#pragma unroll 1
+              for (std::uint32_t c = 0; c < unit.blocks; ++c) {
+                const OutputBlock& block = blocks[unit.first_block + c];
+                const float* sums = area + block.sum + slab * (parts() - 1) * padded() + row;
+                float piece = 0;
+#pragma unroll 1
+                for (int i = 0; i < parts(); ++i) piece += sums[i * padded()];
+                u += table[phase_row(block.phase) + age] * piece;
+              }
+              return u;
+            });
+  }
+}
+
+}  // namespace pvm::inline v0::detail::general

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The start of a step: loads what the SMs have published in earlier steps into shared memory, and
+/// computes d1(t).
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/general/block.cuh>
+#include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/tuning.hpp>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::general {
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::gather_inputs(bool tail) const {
+  constexpr int together = 7;
+  const std::uint32_t* words = source_words();
+  const std::uint32_t end = p.x_count + p.r_count;
+  const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence),
+                                past_row(2, now.sequence)};
+#pragma unroll 1
+  for (std::uint32_t c = (tail ? p.x_count : 0) + threadIdx.x; c < end;
+       c += together * step_threads) {
+    float v[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const std::uint32_t word = words[min(c + i * step_threads, end - 1)];
+      const std::uint32_t back = word >> back_shift;
+      const unsigned int row = back == 0 ? rows[0] : (back == 1 ? rows[1] : rows[2]);
+      v[i] = load_fresh(a.past + row + (word & place_mask));
+    }
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const std::uint32_t at = c + i * step_threads;
+      if (at < end) area[p.x + at] = v[i];
+    }
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::gather_slots() const {
+  const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
+  const Slot* slots = list<Slot>(p.slots);
+#pragma unroll 1
+  for (std::uint32_t k = warp(); k < p.slot_task_count; k += step_warps) {
+    const SlotTask task = tasks[k];
+    const float* weights = layer_table(task.layer);
+#pragma unroll 1
+    for (int term = lane(); term < a.list; term += 32) {
+      const int age = age_of(term);
+      float product[slots_per_task], weight[slots_per_task];
+#pragma unroll
+      for (int i = 0; i < slots_per_task; ++i) {
+        const bool real = i < static_cast<int>(task.count);
+        const Slot slot = slots[task.first + (real ? i : 0)];
+        product[i] = load_fresh(
+            inner_row(now.inner + 3 - static_cast<int>(slot.in_b_half), now.sequence, slot.source) +
+            term);
+        weight[i] = real ? weights[phase_row(slot.phase) + age] : 0.0F;
+      }
+      float q = 0;
+#pragma unroll
+      for (int i = 0; i < slots_per_task; ++i) q += weight[i] * product[i];
+      area[task.out + term] = q;
+    }
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::gather_errors(bool scored) const {
+  const std::uint32_t* words = source_words() + p.x_count + p.r_count;
+  const float* y =
+      a.y + static_cast<std::size_t>(now.y * batch() + now.sequence) * a.y_columns + p.outputs;
+  float* listed = a.past_d1 + static_cast<std::size_t>(p.history) * 4 +
+                  static_cast<std::size_t>(now.history * batch() + now.sequence) * p.column_count;
+  double* score = a.score + (static_cast<std::size_t>(blockIdx.x) * step_threads + threadIdx.x) * 3;
+  const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
+  const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence),
+                                past_row(2, now.sequence)};
+#pragma unroll 1
+  for (std::uint32_t base = threadIdx.x; base < p.column_count; base += 2 * step_threads) {
+    float before[2], target[2], then[2];
+    std::uint32_t word[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t c = min(base + i * step_threads, p.column_count - 1);
+      word[i] = words[c];
+      const std::uint32_t back = word[i] >> back_shift;
+      const unsigned int row = back == 0 ? rows[0] : (back == 1 ? rows[1] : rows[2]);
+      before[i] = load_fresh(y + c);
+      target[i] = load_fresh(a.past + row + (word[i] & place_mask));
+      then[i] = word[i] < zero && scored ? load_fresh(a.past + rows[2] + word[i]) : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t c = base + i * step_threads;
+      if (c >= p.column_count) break;
+      float e = target[i] - before[i];
+      if (word[i] == zero) e = 0;  // a padding column
+      score[2] += static_cast<double>(e * e);
+      if (scored && word[i] < zero) {  // a pixel of this frame
+        const float missed = (target[i] - 0.1F) * 1.25F - unsqueeze(before[i]);
+        const float moved = (target[i] - then[i]) * 1.25F;
+        score[0] += static_cast<double>(missed * missed);
+        score[1] += static_cast<double>(moved * moved);
+      }
+      if (a.sign_error && word[i] != zero) e = copysignf(1.0F, e);
+      const float d1 = derived(before[i]) * e;
+      area[p.d1 + c] = d1;
+      listed[c] = d1;
+    }
+  }
+}
+
+}  // namespace pvm::inline v0::detail::general

@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The kernels: `steps` runs training steps, `materialise` computes W(step) for readers, and
+/// `restore_products` prepares the inner products after the past was written by the host.
+///
+/// `steps` runs up to `most_steps` steps of a staging block and then one tail, which computes y of
+/// the last step. Per step it waits at one grid-wide barrier; between a block's arrival there and
+/// its wait it does the work that depends on no other block.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/general/arguments.hpp>
+#include <pvm/engine/cuda/general/block.cuh>
+#include <pvm/engine/cuda/general/device.cuh>
+#include <pvm/engine/cuda/general/folds.cuh>
+#include <pvm/engine/cuda/general/frames.cuh>
+#include <pvm/engine/cuda/general/products.cuh>
+#include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/step.cuh>
+#include <pvm/engine/cuda/general/tiles.cuh>
+#include <pvm/engine/cuda/general/tuning.hpp>
+#include <pvm/engine/cuda/instructions/shared_memory.cuh>
+#include <pvm/engine/cuda/run/cursor.hpp>
+
+namespace pvm::inline v0::detail::general {
+
+/// Copies the SM's blob (and its source words, if there is room) to shared memory, marks all
+/// coefficient tables as not loaded, and returns the block's state. All threads call it.
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArguments& a,
+                                                               float* shared) {
+  const std::uint32_t* from = a.blobs + a.blob_start[blockIdx.x];
+  const std::uint32_t words = from[0];
+  auto* blob = reinterpret_cast<std::uint32_t*>(shared);
+#pragma unroll 1
+  for (std::uint32_t i = threadIdx.x; i < words; i += step_threads) blob[i] = from[i];
+  __syncthreads();
+  const Program& p = *reinterpret_cast<const Program*>(blob);
+  float* area = shared + words;
+  float4* y_part = p.y_shared != 0
+                       ? reinterpret_cast<float4*>(area + p.y)
+                       : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
+  const Block<RG, Single, Known> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
+                                       blob,  area, reinterpret_cast<float4*>(area + p.resident),
+                                       y_part};
+  if (p.words_shared != 0) {
+    auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
+    const std::uint32_t count = p.x_count + p.r_count + p.column_count;
+#pragma unroll 1
+    for (std::uint32_t i = threadIdx.x; i < count; i += step_threads) {
+      copy[i] = a.source_words[p.source_words + i];
+    }
+  }
+  if (threadIdx.x < p.layer_count) block.table_numbers()[threadIdx.x] = 0xffffffffU;
+  return block;
+}
+
+/// Sets `now` from the cursor: the launch's first step. One thread calls it.
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void begin_launch(const StepArguments& a,
+                                             const Block<RG, Single, Known>& block) {
+  const Cursor begin = *a.cursor;
+  Now& now = block.now;
+  const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
+  const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
+  const std::size_t rows = staging * a.block_steps * block.batch();
+  const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
+  block.set_step(begin.step);
+  now.begin = begin.step;
+  now.index = a.index + staging * (1 + tables);
+  now.first = static_cast<int>(begin.frame);
+  now.frame = now.first;
+  now.last = min(static_cast<int>(now.index[0] & ~frames_are_floats), now.first + a.most_steps);
+  now.coefficients = a.coefficients + staging * tables * a.table_stride;
+  now.frames = a.frames + rows;
+  now.squeezed = (now.index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
+  now.index += 1;
+  now.scored = a.scored + rows;
+  now.passed = begin.barriers;
+}
+
+/// Advances the cursor behind the launch's last step. One thread of the grid calls it.
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void end_launch(const StepArguments& a,
+                                           const Block<RG, Single, Known>& block) {
+  const Now& now = block.now;
+  Cursor end = *a.cursor;
+  end.step += now.last - now.first;
+  end.frame = now.last;
+  end.barriers = now.passed;
+  if (now.last == static_cast<int>(now.index[-1] & ~frames_are_floats)) {
+    end.frame = 0;
+    ++end.block;
+  }
+  *a.cursor = end;
+}
+
+template <int RG, bool Single, class Known>
+__global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__ StepArguments a) {
+  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
+  Now& now = block.now;
+  if (threadIdx.x == 0) begin_launch(a, block);
+  __syncthreads();
+  Tile<RG> one, two;
+#pragma unroll 1
+  for (int ahead = 0; ahead < 3 && now.first + ahead < now.last; ++ahead) {
+    block.convert_frame(ahead);
+  }
+  grid_barrier_arrive(a.barrier);
+  block.move_resident(true);
+#pragma unroll 1
+  for (;;) {
+    // Between arrival and wait: work that needs nothing from this barrier.
+    const bool tail = now.frame == now.last;
+    if (!tail && now.frame > now.first) block.patch_products();
+    block.open_tables();
+    block.prefetch(one, two);
+    grid_barrier_wait(a.barrier, now.passed);
+    if (now.frame == now.first) {
+      block.patch_products();
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (;;) {
+      const bool again = now.sequence + 1 < block.batch();
+      block.step_sequence(again, tail, one, two);
+      if (Single || !again) break;
+      __syncthreads();
+      if (threadIdx.x == 0) ++now.sequence;
+      __syncthreads();
+    }
+    if (tail) break;
+    grid_barrier_arrive(a.barrier);
+    block.fold_step();
+    // Three steps ahead: patch_products() reads a frame before the barrier wait of its step, and
+    // the conversion must be complete in all blocks before the wait of the step before that.
+    if (now.frame + 3 < now.last) block.convert_frame(3);
+    __syncthreads();
+    if (threadIdx.x == 0) block.next_step();
+    __syncthreads();
+  }
+  __syncthreads();
+  block.move_resident(false);
+  if (blockIdx.x == 0 && threadIdx.x == 0) end_launch(a, block);
+}
+
+/// Stores W(step) = Z + sum over the listed gradients j of w_j g(j) in `copy` (laid out like the
+/// arena) and `bias_copy` (laid out like past_d1). `coefficients` are the tables of this step, and
+/// `index` has the table number of each layer.
+template <int RG, bool Single, class Known>
+__global__ void __launch_bounds__(step_threads, 1)
+    materialise(const __grid_constant__ StepArguments a, unsigned long long step,
+                const std::uint32_t* index, const float* coefficients, float4* copy,
+                float* bias_copy) {
+  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
+  if (threadIdx.x == 0) {
+    block.set_step(step);
+    block.now.coefficients = coefficients;
+    block.now.index = index;
+    block.now.frame = 0;
+  }
+  __syncthreads();
+  block.open_tables();
+  const Fold* folds = block.template list<Fold>(block.p.folds);
+#pragma unroll 1
+  for (std::uint32_t k = 0; k < block.p.fold_count; ++k) {
+    const Fold& fold = folds[k];
+    const float* table = block.layer_table(fold.layer) + block.phase_row(fold.phase);
+    block.fold_panel(
+        fold, a.terms, false, [](int n) { return n; }, [&](int n) { return table[n]; },
+        a.arena + fold.weight, copy + fold.weight, bias_copy);
+  }
+}
+
+/// Computes the inner products that step `step` starts from, from a past that the host has written.
+template <int RG, bool Single, class Known>
+__global__ void __launch_bounds__(step_threads, 1)
+    restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
+  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
+  const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
+  // Version t of the inner products belongs to c(h(t-1)), which step t - 1 published, and to the
+  // patches of frame t. Step `step` reads versions `step` and, for the B half of x, `step` - 1. It
+  // computes the patches' version `step` itself.
+#pragma unroll 1
+  for (int back = 1; back <= 2; ++back) {
+    for (int b = 0; b < block.batch(); ++b) {
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        // 6 * ring keeps the number positive and does not change it modulo ring, 3 and 2.
+        block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
+        block.now.sequence = b;
+      }
+      __syncthreads();
+      const int hidden = block.hidden();
+      for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * hidden;
+           k += step_threads) {
+        const HiddenUnit& unit = units[k / hidden];
+        const int row = k % hidden;
+        block.area[unit.squeezed_h + row] =
+            load_fresh(a.past + block.past_row(0, b) + unit.unit * hidden + row);
+      }
+      __syncthreads();
+      block.publish_products();
+      __syncthreads();
+    }
+    if (back == 1) block.patch_products();
+  }
+}
+
+}  // namespace pvm::inline v0::detail::general

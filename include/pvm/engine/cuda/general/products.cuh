@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Inner products of current values with the same values of the listed steps: of a source's newest
+/// hidden values with their past. Their sums over sources give x_j . x and r_j . r for the listed
+/// gradients j.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/general/block.cuh>
+#include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/general/tuning.hpp>
+
+namespace pvm::inline v0::detail::general {
+
+template <int RG, bool Single, class Known>
+template <class Current, class Place, class Out>
+__device__ __forceinline__ void Block<RG, Single, Known>::inner_products(int tasks, int length,
+                                                                         Current current,
+                                                                         Place place,
+                                                                         Out out) const {
+  const int count = tasks * a.list;
+  const int sub = lane() & 7;
+#pragma unroll 1
+  for (int start = 0; start < count; start += step_threads / 8) {
+    const int k = start + static_cast<int>(threadIdx.x >> 3);
+    const int task = a.by_list.quotient(min(k, count - 1));
+    const int term = min(k, count - 1) - task * a.list;
+    const int age = age_of(term);
+    const uint2 where = place(task);
+    const float* then =
+        a.past + past_row(static_cast<int>(where.y) + 3 + age, sequence_of(term, age)) + where.x;
+    float sum = 0;
+#pragma unroll 1
+    for (int base = sub; base < length; base += 64) {
+      float v[8], w[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int o = min(base + 8 * i, length - 1);
+        w[i] = load_fresh(then + o);
+        v[i] = current(task, o);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += base + 8 * i < length ? v[i] * w[i] : 0.0F;
+    }
+    sum += __shfl_xor_sync(full_warp, sum, 4);
+    sum += __shfl_xor_sync(full_warp, sum, 2);
+    sum += __shfl_xor_sync(full_warp, sum, 1);
+    if (sub == 0 && k < count) *out(task, term) = sum;
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ float* Block<RG, Single, Known>::inner_row(int version, int sequence,
+                                                                      std::uint32_t source) const {
+  const int slot = version >= 3 ? version - 3 : version;
+  const int row = (Single ? slot : slot * a.batch + sequence) * (a.units + a.patches + 1);
+  return a.inner + (static_cast<unsigned>(row) + source) * static_cast<unsigned>(a.list);
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::representation_products() const {
+  const RepresentationTask* tasks = list<RepresentationTask>(p.representation_tasks);
+  inner_products(
+      static_cast<int>(p.representation_count), hidden(),
+      [&](int k, int o) {
+        return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), now.sequence) +
+                          a.first_raw + tasks[k].source * hidden() + o);
+      },
+      [&](int k) { return make_uint2(a.first_raw + tasks[k].source * hidden(), tasks[k].back); },
+      [&](int k, int term) { return area + tasks[k].out + term; });
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::publish_products() const {
+  const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
+  inner_products(
+      static_cast<int>(p.hidden_count), hidden(),
+      [&](int k, int o) { return area[units[k].squeezed_h + o]; },
+      [&](int k) { return make_uint2(units[k].unit * hidden(), 0); },
+      [&](int k, int term) {
+        return inner_row(now.inner + 1, now.sequence, units[k].unit) + term;
+      });
+}
+
+}  // namespace pvm::inline v0::detail::general

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Sizes of the general engine's kernels: how units are cut into tiles, the sizes of a step's
+/// tables, and the layout of a row of the past.
+
+#include <algorithm>
+#include <cstddef>
+
+#include <pvm/engine/cuda/general/tuning.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+
+namespace pvm::inline v0::detail::general {
+
+/// Rows of a tile for units of `hidden` values: 7 or 8, whichever needs less padding.
+constexpr int tile_rows_for(int hidden) {
+  return (hidden + 6) / 7 * 7 <= (hidden + 7) / 8 * 8 ? 7 : 8;
+}
+
+/// Sizes that follow from the spec, the batch and the deferral plan.
+struct StepShape {
+  int rows_per_tile = 7;  ///< RG
+  int groups = 7;         ///< row groups of a unit
+  int parts = 2;          ///< column parts of a panel: warps side by side in a row group
+  int passes = 1;         ///< rounds in which the warps cover all tiles of a panel
+  int padded = 49;        ///< hidden rows, padded to groups * RG
+  int terms = 23;         ///< L
+  int period = 16;        ///< R
+  int batch = 1;
+  int list = 23;                      ///< T = L * batch
+  int history = 25;                   ///< M: steps in the ring of listed d1, batch rows each
+  int history_slabs = 1;              ///< slabs of `padded` rows of the d1 ring and the bias row
+  int chunks = 3;                     ///< chunks of terms_per_task terms in the list
+  int table_stride = 0;               ///< floats of a layer's coefficients, see CoefficientTables
+  std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
+
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int batch_)
+      : batch(batch_), frame(spec.frame_size()) {
+    const int hidden = net.hidden;
+    values = net.units.size() * static_cast<std::size_t>(hidden);
+    rows_per_tile = tile_rows_for(hidden);
+    groups = (hidden + rows_per_tile - 1) / rows_per_tile;
+    padded = groups * rows_per_tile;
+    parts = std::max(1, step_warps / groups);
+    passes = (groups * parts + step_warps - 1) / step_warps;
+    terms = plan.terms;
+    period = plan.period;
+    list = terms * batch;
+    history = terms + 2;
+    history_slabs = (history * batch + 1 + padded - 1) / padded;
+    table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
+    chunks = (list + terms_per_task - 1) / terms_per_task;
+  }
+  /// Columns of a panel, at most.
+  [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
+  /// Row groups of a pass. Each has its own partial sums of y.
+  [[nodiscard]] int y_groups() const { return passes == 1 ? groups : step_warps; }
+  /// Rows of an SM's listed d1, with the bias row and padding.
+  [[nodiscard]] int history_rows() const { return history_slabs * padded; }
+
+  // Indices in a row of the past: [c(h) | h | d0 | frame | 0 | 1 | padding].
+  [[nodiscard]] std::size_t squeezed(std::size_t value) const { return value; }
+  [[nodiscard]] std::size_t raw(std::size_t value) const { return values + value; }
+  [[nodiscard]] std::size_t d0(std::size_t value) const { return 2 * values + value; }
+  [[nodiscard]] std::size_t pixel(std::size_t index) const { return 3 * values + index; }
+  [[nodiscard]] std::size_t zero() const { return 3 * values + frame; }
+  [[nodiscard]] std::size_t one() const { return zero() + 1; }
+  [[nodiscard]] std::size_t row() const { return (zero() + 2 + 31) / 32 * 32; }
+};
+
+}  // namespace pvm::inline v0::detail::general

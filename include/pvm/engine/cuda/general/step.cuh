@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// One step of a block, from the gathering to the publication: its position, its coefficient
+/// tables, and the order of its parts. The work between the barrier's arrival and wait is in
+/// kernel.cuh.
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/general/block.cuh>
+#include <pvm/engine/cuda/general/corrections.cuh>
+#include <pvm/engine/cuda/general/finish.cuh>
+#include <pvm/engine/cuda/general/folds.cuh>
+#include <pvm/engine/cuda/general/gather.cuh>
+#include <pvm/engine/cuda/general/products.cuh>
+#include <pvm/engine/cuda/general/tiles.cuh>
+#include <pvm/engine/cuda/general/tuning.hpp>
+
+namespace pvm::inline v0::detail::general {
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::set_step(unsigned long long t) const {
+  now.ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
+  now.inner = static_cast<int>(t % 3);
+  now.history = static_cast<int>(t % static_cast<unsigned>(a.history));
+  now.phase = static_cast<int>(t % static_cast<unsigned>(a.period));
+  now.y = static_cast<int>(t % 2);
+  now.sequence = 0;
+  now.kind = a.activation == 1 && t < 2 ? 0 : a.activation;
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::next_step() const {
+  const auto next = [](int& value, int modulus) { value = value + 1 == modulus ? 0 : value + 1; };
+  next(now.ring, a.ring);
+  next(now.inner, 3);
+  next(now.history, a.history);
+  next(now.phase, a.period);
+  next(now.y, 2);
+  ++now.frame;
+  now.sequence = 0;
+  now.kind = a.activation == 1 && now.begin + (now.frame - now.first) < 2 ? 0 : a.activation;
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::open_tables() const {
+  const std::uint32_t* index = now.index + static_cast<std::size_t>(now.frame) * a.layers;
+  const std::uint32_t* layers = list<std::uint32_t>(p.layer_list);
+  std::uint32_t mine = 0;
+  if (threadIdx.x < p.layer_count) mine = __ldg(index + layers[threadIdx.x]);
+  const bool changed = threadIdx.x < p.layer_count && mine != table_numbers()[threadIdx.x];
+  if (!__syncthreads_or(changed)) return;
+  if (changed) table_numbers()[threadIdx.x] = mine;
+  __syncthreads();
+  if (p.tables_shared != 0) {
+#pragma unroll 1
+    for (std::uint32_t l = 0; l < p.layer_count; ++l) {
+      const float* from =
+          now.coefficients + static_cast<std::size_t>(table_numbers()[l]) * a.table_stride;
+      float* to = area + p.tables + l * a.table_stride;
+#pragma unroll 2
+      for (int i = threadIdx.x; i < a.table_stride; i += step_threads) to[i] = __ldg(from + i);
+    }
+    __syncthreads();
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::step_sequence(bool again, bool tail,
+                                                                        Tile<RG>& one,
+                                                                        Tile<RG>& two) const {
+  gather_inputs(tail);
+  if (!tail) {
+    gather_slots();
+    gather_errors(now.scored[now.frame * batch() + now.sequence] != 0);
+  }
+  representation_products();
+  __syncthreads();
+  correction_factors(tail);
+  __syncthreads();
+  if (!tail) {
+    if (now.sequence == 0) stage_first_fold();
+    correct_hidden();
+  }
+  run_items(again, tail, one, two, [&] {
+    __syncthreads();
+    if (!tail) {
+      finish_hidden();
+      correct_output();
+    }
+  });
+  __syncthreads();
+  if (!tail) {
+    publish_products();
+    finish_gradient();
+  }
+  if (now.frame > now.first) finish_outputs();
+}
+
+}  // namespace pvm::inline v0::detail::general

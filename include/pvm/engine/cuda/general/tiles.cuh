@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The pass over the weights: every warp goes through its items, loads their tiles into registers
+/// and multiplies each tile by a column vector (row sums: W0 x, W1^T d1) and by a row vector
+/// (partial y). Two tiles are in registers at a time: while one is multiplied, the load of the
+/// other is in flight.
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/general/block.cuh>
+#include <pvm/engine/cuda/general/program.hpp>
+#include <pvm/engine/cuda/instructions/memory.cuh>
+
+namespace pvm::inline v0::detail::general {
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ int Block<RG, Single, Known>::lanes_of(const WarpItem& item) {
+  return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, const WarpItem& item,
+                                                               bool tail) const {
+  const std::uint32_t flags = item.vector_lanes_flags >> 22;
+  const int lanes = lanes_of(item);
+  if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
+  if ((flags & in_shared) != 0) {
+    const float4* from = resident + item.offset + lane();
+#pragma unroll
+    for (int r = 0; r < RG; ++r) tile.w[r] = from[r * lanes];
+    return;
+  }
+  const bool history = (flags & in_history) != 0;
+  const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
+  const float4* from =
+      (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
+  // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
+  // evict-first policy, so that it does not evict that part.
+  const unsigned long long policy = (flags & stays_in_l2) != 0 ? evict_last() : evict_first();
+#pragma unroll
+  for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ float Block<RG, Single, Known>::dot(float4 w, float4 x) {
+  return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::sum_rows(const float (&sums)[RG],
+                                                                   float* out) const {
+  // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
+  // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
+  float v[8];
+#pragma unroll
+  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
+#pragma unroll
+  for (int half = 4; half >= 1; half /= 2) {
+    const bool upper = (lane() & (half * 4)) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float send = upper ? v[i] : v[i + half];
+      const float keep = upper ? v[i + half] : v[i];
+      v[i] = keep + __shfl_xor_sync(full_warp, send, half * 4);
+    }
+  }
+  v[0] += __shfl_xor_sync(full_warp, v[0], 2);
+  v[0] += __shfl_xor_sync(full_warp, v[0], 1);
+  const int row = lane() >> 2;
+  if ((lane() & 3) == 0 && row < RG) out[row] = v[0];
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::compute(const Tile<RG>& tile,
+                                                                  const WarpItem& item,
+                                                                  float (&sums)[RG]) const {
+  const std::uint32_t flags = item.vector_lanes_flags >> 22;
+  if ((flags & starts_sum) != 0) {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) sums[r] = 0;
+  }
+  if (lane() < lanes_of(item)) {
+    if ((flags & makes_sums) != 0) {
+      const float4 x =
+          reinterpret_cast<const float4*>(area)[(item.vector_lanes_flags & 0xffffU) + lane()];
+#pragma unroll
+      for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
+    }
+    if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
+  }
+  if ((flags & ends_sum) != 0) {
+    __syncwarp();
+    sum_rows(sums, area + (item.row_vector_and_sums >> 16));
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::add_to_y(const Tile<RG>& tile,
+                                                                   const WarpItem& item,
+                                                                   std::uint32_t flags) const {
+  float4* at = y_part + item.y + lane();
+  float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
+  if ((flags & has_rows) != 0) {
+    const float* row_vector = area + (item.row_vector_and_sums & 0xffffU);
+#pragma unroll
+    for (int r = 0; r < RG; ++r) {
+      const float c = row_vector[r];
+      sum.x += c * tile.w[r].x;
+      sum.y += c * tile.w[r].y;
+      sum.z += c * tile.w[r].z;
+      sum.w += c * tile.w[r].w;
+    }
+  }
+  *at = sum;
+}
+
+template <int RG, bool Single, class Known>
+template <class Middle>
+__device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, bool tail,
+                                                                    Tile<RG>& one, Tile<RG>& two,
+                                                                    Middle middle) const {
+  const WarpItem* items = warp_items();
+  float sums[RG];
+#pragma unroll
+  for (int r = 0; r < RG; ++r) sums[r] = 0;
+#pragma unroll 1
+  for (std::uint32_t i = 0;; i += 2) {
+    if (i == p.phase1_item_count) middle();
+    if (i == p.item_count) break;
+    const bool wraps = i + 2 == p.item_count;
+    const std::uint32_t next = wraps ? 0 : i + 2;
+    const WarpItem first = items[i], second = items[i + 1];
+    compute(one, first, sums);
+    if (!wraps || again) load(one, items[next], tail);
+    compute(two, second, sums);
+    if (!wraps || again) load(two, items[next + 1], tail);
+  }
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ const WarpItem* Block<RG, Single, Known>::warp_items() const {
+  return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
+}
+
+template <int RG, bool Single, class Known>
+__device__ __forceinline__ void Block<RG, Single, Known>::prefetch(Tile<RG>& one,
+                                                                   Tile<RG>& two) const {
+  one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
+  two = Tile<RG>{};
+  if (p.item_count == 0) return;
+  const WarpItem* items = warp_items();
+  load(one, items[0], false);
+  load(two, items[1], false);
+}
+
+}  // namespace pvm::inline v0::detail::general

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Chooses among the engines on an NVIDIA GPU. Include it from files that nvcc compiles.
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/facts.hpp>
+#include <pvm/engine/cuda/general/engine.hpp>
+#include <pvm/engine/cuda/numbers/network_constants.hpp>
+#include <pvm/engine/cuda/units/engine.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/network.hpp>
+#include <pvm/model/spec.hpp>
+#include <pvm/unit/deferred.hpp>
+#include <pvm/unit/learning_rule.hpp>
+
+namespace pvm::inline v0::detail {
+
+/// The learning rule for which the GPU's kernels are compiled: that of the network's type if
+/// kernels can run it, else momentum.
+template <class Net>
+using CudaRule =
+    std::conditional_t<std::same_as<typename Net::rule, Sgd> ||
+                           std::same_as<typename Net::rule, Adam> || RunsOnGpu<typename Net::rule>,
+                       typename Net::rule, Momentum>;
+
+/// What `spec` asks for but the kernels of `Net` cannot do, as part of a sentence; empty if
+/// nothing.
+template <class Net>
+std::string lacks_on_gpu(const Spec& spec) {
+  const std::string hint = std::same_as<Net, RuntimeNetwork>
+                               ? ""
+                               : " (they run a type of the program's own if its functions are "
+                                 "PVM_HOST_DEVICE and it has "
+                                 "static constexpr bool on_gpu = true)";
+  if (!spec.own_activation.empty() && std::is_void_v<OwnOnGpu<Net>>) {
+    return "activation " + quote(spec.own_activation) + hint;
+  }
+  if (spec.learning_rule != own_name<CudaRule<Net>>()) {
+    return "learning rule " + quote(spec.learning_rule) + hint;
+  }
+  return {};
+}
+
+/// The number of hidden values for which the engines in `units/` are compiled: that of the
+/// published models. They are not specialised for the types of networks: a network that is a type
+/// runs on the same engine as its spec in a file, and so gives the same bits.
+inline constexpr int hidden_on_chip = 49;
+
+/// Whether an engine in `units/` is possible for these template arguments. Whether it fits the spec
+/// and the GPU is known at run time only.
+template <class Precision, int Batch, class Net>
+consteval bool may_stay_on_chip() {
+  constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
+  constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
+  constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
+  return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
+         (Net::hidden == dynamic || Net::hidden == hidden_on_chip);
+}
+
+/// Whether CudaStreamEngine is the better choice. It is not for fp32 weights of at most twice the
+/// size of the L2 cache: CudaGeneralEngine is faster then, because it keeps weights in that cache.
+template <class Precision>
+bool worth_streaming(const Spec& spec) {
+  const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
+  return !std::same_as<Precision, fp32> || bytes > 2 * describe_device().cache_bytes;
+}
+
+/// An engine of type `E`. In pvm::compiled each type is compiled in a file of its own.
+template <class E>
+AnyEngine make_of(const Spec& spec, int batch, const EngineOptions& options) {
+  return AnyEngine::make<E>(spec, batch, options);
+}
+
+#if defined(PVM_COMPILED)
+// The engines for specs are in the library.
+#define PVM_IN_LIBRARY(...) \
+  extern template AnyEngine make_of<__VA_ARGS__>(const Spec&, int, const EngineOptions&);
+#define PVM_UNITS_IN_LIBRARY(Precision)                          \
+  PVM_IN_LIBRARY(CudaChipEngine<Precision, hidden_on_chip>)      \
+  PVM_IN_LIBRARY(CudaStreamEngine<Precision, hidden_on_chip>)    \
+  PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
+PVM_UNITS_IN_LIBRARY(fp32)
+PVM_UNITS_IN_LIBRARY(bf16)
+PVM_UNITS_IN_LIBRARY(fp16)
+PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
+PVM_IN_LIBRARY(CudaGeneralEngine<1, RuntimeNetwork>)
+#undef PVM_UNITS_IN_LIBRARY
+#undef PVM_IN_LIBRARY
+#endif
+
+/// Chooses the engine on the GPU. For one sequence with momentum, in this order: CudaChipEngine,
+/// which keeps as many weights as possible on the chip, if the network fits it; CudaStreamEngine,
+/// which streams the weights of whole units, if the network fits it and worth_streaming; in fp32,
+/// CudaGeneralEngine for any other network. Everything else runs on CudaBatchEngine, on tensor
+/// cores. Throws Fault::device for what a GPU cannot run.
+template <class Precision, int Batch, class Net>
+AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
+  using Rule = CudaRule<Net>;
+  const std::string lacks = lacks_on_gpu<Net>(spec);
+  if (!lacks.empty()) {
+    throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
+  }
+  if constexpr (may_stay_on_chip<Precision, Batch, Net>()) {
+    using Chip = CudaChipEngine<Precision, hidden_on_chip>;
+    using Stream = CudaStreamEngine<Precision, hidden_on_chip>;
+    std::string why;
+    if (batch == 1 && Chip::fits(spec, why)) return make_of<Chip>(spec, batch, options);
+    if (batch == 1 && worth_streaming<Precision>(spec) && Stream::fits(spec, why)) {
+      return make_of<Stream>(spec, batch, options);
+    }
+  }
+  constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
+  if constexpr (plain && Batch == 1) {
+    return make_of<CudaGeneralEngine<1, Net>>(spec, batch, options);
+  } else {
+    if constexpr (plain && Batch == dynamic) {
+      // A momentum too large for deferred updates needs a momentum array, which CudaBatchEngine
+      // has.
+      const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
+      if (batch == 1 && short_lived) {
+        return make_of<CudaGeneralEngine<1, Net>>(spec, batch, options);
+      }
+    }
+    return make_of<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch, options);
+  }
+}
+
+}  // namespace pvm::inline v0::detail

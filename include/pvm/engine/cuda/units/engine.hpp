@@ -1,0 +1,499 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The engines for one sequence that deal whole units to the GPU's multiprocessors:
+/// CudaChipEngine, whose weights stay in registers and shared memory as far as there is room, and
+/// CudaStreamEngine, which streams all weights in every step. Include it from files that nvcc
+/// compiles.
+
+#ifndef __CUDACC__
+#error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/cuda/device/facts.hpp>
+#include <pvm/engine/cuda/device/sides.cuh>
+#include <pvm/engine/cuda/run/launched.hpp>
+#include <pvm/engine/cuda/units/launcher.hpp>
+#include <pvm/engine/cuda/units/plan/plan.hpp>
+#include <pvm/engine/cuda/units/weights/stored_weights.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
+
+namespace pvm::inline v0 {
+
+/// An Engine for one sequence on the current CUDA device, in fp32, bf16 or fp16, for units of
+/// `Hidden` hidden values. `run` returns before the steps are done; frames are copied to the device
+/// on a stream of their own while earlier ones are used. In 16 bits products read rounded weights,
+/// values keep 16 bits of mantissa or more, and accumulators are fp32. Where bf16 weights all
+/// stream, all but those of remainder rows are at most 127.75 (numbers/packed.hpp): `restore`
+/// throws Error (usage) if one is larger.
+template <class Precision, int Hidden = 49, detail::units::Home home = detail::units::Home::chip>
+class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, Hidden, home>> {
+  using Base = detail::LaunchedEngine<CudaChipEngine>;
+  using Plan = detail::units::Plan<Precision, Hidden, home>;
+  using Sizes = detail::units::Sizes<Precision, Hidden, home>;
+  using Words = detail::Split<Precision>;
+  using Stored = detail::units::StoredWeights<Precision, Hidden, home>;
+  friend Base;
+  static_assert(detail::CudaTuning{}.block_steps <= detail::units::launch_steps);
+
+ public:
+  using precision = Precision;
+  /// Whether every step streams all weights.
+  static constexpr bool streams = Sizes::streams;
+  /// The same engine for units with another number of hidden values.
+  template <int Other>
+  using with_hidden = CudaChipEngine<Precision, Other, home>;
+
+  /// Whether this engine can run `spec` on the current device; if not, `why` gives the reason in
+  /// half a sentence.
+  static bool fits(const Spec& spec, std::string& why) {
+    const detail::DeviceFacts device = detail::describe_device();
+    return Plan::fits(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes,
+                      why);
+  }
+
+  /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
+  explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
+      : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
+             detail::units::deferral<Precision, Hidden, home>()),
+        layout_(net_, device_.multiprocessors, device_.shared_bytes),
+        launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
+    if constexpr (Sizes::in_slots) find_sides();
+    this->require_memory(memory_needed(), "");
+    allocate();
+    start_state(std::vector<float>(net_.weights), nullptr);
+    this->capture();
+  }
+
+  ~CudaChipEngine() { this->stop(); }
+
+  /// W(step) in reference order, `connectome().weights` floats.
+  void read_weights(std::span<float> out) {
+    materialise();
+    to_reference(this->download(weights_now_), out);
+  }
+  /// The prediction of the frame two steps ahead, [side][side][channels] in [0, 1].
+  void read_prediction(std::span<float> out) {
+    const std::vector<float> y = last_outputs();
+    for (std::size_t u = 0; u < this->patches(); ++u) {
+      for (std::size_t k = 0; k < this->patch_size(); ++k) {
+        out[this->pixel(u, k)] = unsqueeze(y[layout_.output_start[u] + k]);
+      }
+    }
+  }
+  /// h of the last step, [units][hidden].
+  void read_hidden(std::span<float> out) {
+    const std::vector<float> hidden = this->download(hidden_);
+    std::copy_n(hidden.data() + ring_row(1) * hidden_row(), hidden_row(), out.data());
+  }
+  /// y of the last step, [outputs], unit by unit.
+  void read_outputs(std::span<float> out) {
+    const std::vector<float> y = last_outputs();
+    visit_outputs([&](std::size_t own, std::size_t tensor) { out[tensor] = y[own]; });
+  }
+
+  /// The whole state, for a checkpoint. It does not change how the run continues.
+  [[nodiscard]] EngineState save() {
+    EngineState state = this->save_run();
+    state.folded.resize(net_.weights);
+    to_reference(this->download(weights_), state.folded);
+    save_past(state);
+    return state;
+  }
+
+  /// A line for the log: the device, the memory, and where the weights are.
+  [[nodiscard]] std::string description() const {
+    const auto percent = [](std::size_t there, std::size_t of_all) {
+      return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
+    };
+    std::string there = "all weights streamed";
+    if (!Sizes::streams) {
+      there = percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
+              percent(layout_.wide_blocks - layout_.wide_streamed, layout_.wide_blocks) +
+              "1 on the chip";
+    }
+    if (sides_.known() && layout_.streamed + layout_.wide_streamed > 0) {
+      there += Sizes::streams ? "" : ", the rest streamed";
+      there += ", each from its side of the L2 cache";
+    }
+    return std::string("CUDA engine, whole units: ") + device_.name + ", " +
+           std::to_string(device_.multiprocessors) + " multiprocessors, " +
+           std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
+           there + ", updates folded every " + std::to_string(Sizes::period) + " steps" +
+           (Sizes::two_plans ? " (W1: " + std::to_string(Sizes::wide_period) + ")" : "") + ", " +
+           (options_.graph ? "captured" : "one launch a step");
+  }
+  /// The bytes of device memory that the engine takes.
+  [[nodiscard]] std::size_t memory_needed() const {
+    using namespace detail::units;
+    const std::size_t words = 2 * stored_words() + list_words() + area_words() +
+                              count(ring) * (layout_.row_words + hidden_row()) +
+                              count(history) * (hidden_row() + layout_.outputs) +
+                              2 * layout_.outputs + layout_.programs.size() +
+                              layout_.program_start.size() + detail::units::rounds +
+                              2 * layout_.program_start.size() + 2;
+    return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
+  }
+
+ private:
+  template <class T>
+  using Array = detail::DeviceArray<T>;
+  using Base::count, Base::hidden_row, Base::plans_, Base::net_, Base::spec_, Base::options_,
+      Base::device_, Base::tables_, Base::step_;
+
+  static const Spec& check_fit(const Spec& spec, int batch) {
+    std::string why;
+    if (batch != 1) why = "a batch has more than one sequence";
+    if (batch == 1 && fits(spec, why)) return spec;
+    throw Error(Fault::usage,
+                "this network cannot be run by whole units: " + why + "; use another engine");
+  }
+  /// Refuses weights that packed tiles cannot hold. (What training would make larger stays at the
+  /// limit.) Remainder rows have no limit, so every checkpoint of this engine is accepted.
+  void check_weights(const std::vector<float>& weights) const {
+    if constexpr (Sizes::packed) {
+      constexpr float most = detail::PackedHalves::largest;
+      layout_.visit_weights([&](std::size_t at, std::size_t reference) {
+        const float weight = weights[reference];
+        if (at / Sizes::weights_per_word >= layout_.first_remainder() || std::abs(weight) <= most)
+          return;
+        throw Error(Fault::usage, "a weight is " + std::to_string(weight) +
+                                      ", and in bf16 a network of this size has weights up to " +
+                                      std::to_string(most) + "; use fp16 or fp32");
+      });
+    }
+  }
+  /// Words of all weights; 16-bit weights include their low halves.
+  [[nodiscard]] std::size_t stored_words() const {
+    if constexpr (Sizes::in_slots) return layout_.slot_pairs(sides_).end * detail::pair_words;
+    return layout_.weight_words() * Stored::stored_per_word;
+  }
+  /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
+  /// them, and the arrays in device memory are unused. (So are the lists where slots have them.)
+  [[nodiscard]] std::size_t list_words() const {
+    return std::max<std::size_t>(4, layout_.list_words);
+  }
+  [[nodiscard]] std::size_t area_words() const {
+    return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
+  }
+  /// Three sums for each warp of each multiprocessor.
+  [[nodiscard]] std::size_t score_size() const {
+    return count(layout_.thread_blocks()) * count(Sizes::warps) * 3;
+  }
+  /// The row of step `step_` - `back` in the device's rings of `ring` rows (past, hidden values).
+  [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
+    return static_cast<std::size_t>((step_ + 2 * detail::units::ring - back) % detail::units::ring);
+  }
+  /// The row of step `step_` - `back` in the device's rings of `history` rows (d0, d1).
+  [[nodiscard]] std::size_t history_row(std::uint64_t back) const {
+    return static_cast<std::size_t>((step_ + 2 * detail::units::history - back) %
+                                    detail::units::history);
+  }
+  /// Identifies the layout whose states this engine continues bit by bit. Each kind of step has a
+  /// name of its own, because the kinds fold and add up in different orders.
+  [[nodiscard]] std::string layout_name() const {
+    const std::string pipelined = Sizes::packed ? "pipelined, packed, " : "pipelined, ";
+    const std::string streamed = Sizes::pipelined ? pipelined : "streamed units, ";
+    const std::string how =
+        Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
+    return how + std::string(Precision::name) + ", " + std::to_string(device_.multiprocessors) +
+           " multiprocessors";
+  }
+  /// y of the last step, all outputs in the order of the plan.
+  [[nodiscard]] std::vector<float> last_outputs() {
+    const std::vector<float> y = this->download(y_);
+    const auto from = y.begin() + static_cast<std::ptrdiff_t>((step_ + 1) % 2 * layout_.outputs);
+    return {from, from + static_cast<std::ptrdiff_t>(layout_.outputs)};
+  }
+
+  /// Finds the sides of SMs, and shares the programs out to them.
+  void find_sides() {
+    cache_.emplace(device_.multiprocessors, device_.shared_bytes, this->compute_.get());
+    const auto programs = count(layout_.thread_blocks());
+    if (cache_->known()) {
+      sides_.deal_programs(programs, cache_->first_sms(), cache_->of_sms().size());
+    } else {
+      sides_.deal_programs(programs, 1, 2);
+    }
+  }
+  /// Gives each block a slot on its program's side of the L2 cache, if sides are known.
+  void place_in_slots() {
+    this->clear(weights_);  // measuring its sides reads it
+    sides_.of_pairs = cache_->of_pairs(weights_.get(), layout_.slot_pairs(sides_).end);
+    layout_.place_in_slots(sides_);
+    this->allocate_and_fill(order_, sides_.order());
+    if (sides_.known()) this->allocate_and_fill(sides_of_sms_, cache_->of_sms());
+  }
+
+  void allocate() {
+    using namespace detail::units;
+    this->allocate_staging(score_size());
+    weights_ = Array<std::uint32_t>(stored_words());
+    weights_now_ = Array<std::uint32_t>(stored_words());
+    if constexpr (Sizes::in_slots) place_in_slots();
+    this->allocate_and_fill(programs_, layout_.programs);
+    this->allocate_and_fill(program_start_, layout_.program_start);
+    taken_ = Array<unsigned int>(2);
+    this->clear(taken_);
+    this->clear(weights_now_);  // no kernel writes the padding, which is downloaded with the rest
+    lists_ = Array<std::uint32_t>(list_words());
+    unit_areas_ = Array<std::uint32_t>(area_words());
+    this->clear(unit_areas_);  // writing factors reads some words behind a unit's last row
+    past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
+    hidden_ = Array<float>(count(ring) * hidden_row());
+    d0_ = Array<float>(count(history) * hidden_row());
+    d1_ = Array<float>(count(history) * layout_.outputs);
+    y_ = Array<float>(2 * layout_.outputs);
+    begun_ = Array<unsigned int>(detail::units::rounds);
+  }
+  /// ChipArguments::begun as if all multiprocessors had begun all steps before `step_`: entry i
+  /// counts the steps i, i + rounds and so on.
+  [[nodiscard]] std::vector<unsigned int> begun_so_far() const {
+    constexpr std::uint64_t rounds = detail::units::rounds;
+    std::vector<unsigned int> begun;
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
+      begun.push_back(static_cast<unsigned>(times) *
+                      static_cast<unsigned>(layout_.thread_blocks()));
+    }
+    return begun;
+  }
+
+  [[nodiscard]] detail::units::ChipArguments arguments(int most_steps) const {
+    detail::units::ChipArguments a{};
+    this->describe(a, most_steps);
+    a.areas = layout_.areas;
+    a.second_part = static_cast<int>(tables_.second_part());
+    a.row_words = static_cast<unsigned>(layout_.row_words);
+    a.first_patch = static_cast<unsigned>(layout_.first_patch);
+    a.patch_record = static_cast<unsigned>(layout_.patch_record);
+    a.patch_row = static_cast<unsigned>(layout_.patch_row);
+    a.patch_products = static_cast<unsigned>(layout_.patch_products);
+    a.hidden_row = static_cast<unsigned>(hidden_row());
+    a.output_row = static_cast<unsigned>(layout_.outputs);
+    a.programs = programs_.get();
+    a.program_start = program_start_.get();
+    a.sides = sides_.known() ? sides_of_sms_.get() : nullptr;
+    a.order = order_.get();
+    a.taken = taken_.get();
+    a.weights = weights_.get();
+    a.wide = layout_.first_wide();
+    a.remainder = layout_.first_remainder();
+    a.wide_remainder = layout_.first_wide_remainder();
+    a.low_halves = layout_.weight_words();
+    if constexpr (streams) {
+      const auto pairs = layout_.slot_pairs(sides_);
+      a.wide_low_halves = (pairs.wide_low_halves - pairs.wide) * detail::pair_words;
+    }
+    a.lists = lists_.get();
+    a.unit_areas = unit_areas_.get();
+    a.begun = begun_.get();
+    a.past = past_.get();
+    a.hidden = hidden_.get();
+    a.d0 = d0_.get();
+    a.d1 = d1_.get();
+    a.y = y_.get();
+    return a;
+  }
+  /// Launches up to `most` steps of the staged block of frames.
+  void launch_steps(int most, cudaStream_t stream) const {
+    launcher_.steps(arguments(most), stream);
+  }
+
+  /// Computes W(step) into `weights_now_`.
+  void materialise() {
+    this->write_tables_now();
+    launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
+                          weights_now_.get(), this->compute_.get());
+  }
+  /// Makes W(step) the stored weights: all listed gradients are then in them.
+  void fold_everything() {
+    materialise();
+    this->copy(weights_, weights_now_);
+  }
+  /// Converts downloaded weights to fp32 in reference order.
+  void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
+    const Stored own(layout_, std::move(words));
+    layout_.visit_weights(
+        [&](std::size_t at, std::size_t reference) { out[reference] = own.get(at); });
+  }
+
+  /// Sets everything on the device for a run that continues at `step_`: the stored weights from
+  /// `folded` (reference order) and the past from `state`, or that of a new run (ones) if null.
+  void start_state(const std::vector<float>& folded, const EngineState* state) {
+    using namespace detail::units;
+    Stored weights(layout_);
+    layout_.visit_weights(
+        [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
+    this->fill(weights_, std::move(weights).words(weights_.size()));
+    std::vector<std::uint32_t> past(past_.size());
+    for (std::size_t row = 0; row < count(ring); ++row) {
+      std::uint32_t* words = past.data() + row * layout_.row_words;
+      // Before step 0 all of x is 1, and so is every row of the past but the last: x(step_) itself
+      // is made of c(h(step_ - 1)), with h = 1.
+      const float value = row == ring_row(1) ? squeeze(1.0F) : 1.0F;
+      visit_records([&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
+      visit_patches([&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
+      words[layout_.one] = Words::pack(1.0F);
+      // The tags of the units' records, as if each row had been sent in its step: the number of the
+      // step after it. A piece is three values and the tag.
+      const std::size_t back = (step_ + 2 * ring - 1 - row) % ring;
+      for (std::size_t at = 3; at < layout_.first_patch; at += 4) {
+        words[at] = static_cast<std::uint32_t>(step_ - back);
+      }
+    }
+    std::vector<float> hidden(hidden_.size(), 1.0F), d0(d0_.size()), d1(d1_.size()),
+        y(y_.size(), 1.0F);
+    if (state != nullptr) load_past(*state, past, hidden, d0, d1, y);
+    this->fill(past_, past);
+    this->fill(hidden_, hidden);
+    this->fill(d0_, d0);
+    this->fill(d1_, d1);
+    this->fill(y_, y);
+    this->set_cursor();
+    this->fill(begun_, begun_so_far());
+    launcher_.restore_products(arguments(0), step_, this->compute_.get());
+    this->synchronize();
+  }
+
+  /// The word of value i in a record of pieces (three values and a tag).
+  static std::size_t place_of_value(std::size_t i) {
+    return detail::units::in_pieces(static_cast<std::uint32_t>(i));
+  }
+  /// Calls visit(word in a row of the past, index among all hidden values).
+  template <class Visit>
+  void visit_records(Visit visit) const {
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      for (std::size_t i = 0; i < count(Hidden); ++i) {
+        visit(u * Sizes::record + place_of_value(i), u * count(Hidden) + i);
+      }
+    }
+  }
+  /// Calls visit(word in a row of the past, index in a frame).
+  template <class Visit>
+  void visit_patches(Visit visit) const {
+    for (std::size_t u = 0; u < this->patches(); ++u) {
+      for (std::size_t k = 0; k < this->patch_size(); ++k) {
+        visit(layout_.first_patch + u * layout_.patch_record + place_of_value(k),
+              this->pixel(u, k));
+      }
+    }
+  }
+  /// Calls visit(index in the plan's order, index in reference order) for the outputs of a step.
+  template <class Visit>
+  void visit_outputs(Visit visit) const {
+    std::size_t at = 0;
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      const auto base = count(net_.units[u].base);
+      for (std::size_t o = 0; o < 2 * base; ++o) {
+        visit(layout_.output_start[u] + (o < base ? o : layout_.padded(u) + o - base), at++);
+      }
+    }
+  }
+
+  /// Downloads the past into `state`, newest step first: hidden and squeezed values and frames of
+  /// the last terms + 4 steps, d0 and d1 of the last `terms`, outputs of the last two.
+  void save_past(EngineState& state) {
+    const auto terms = count(plans_.w0.terms);
+    const std::vector<std::uint32_t> past = this->download(past_);
+    const std::vector<float> hidden = this->download(hidden_), d0 = this->download(d0_),
+                             d1 = this->download(d1_), y = this->download(y_);
+    const std::size_t values = hidden_row(), frame = spec_.frame_size();
+    state.hidden.resize((terms + 4) * values);
+    state.squeezed.resize((terms + 4) * values);
+    state.frames.resize((terms + 4) * frame);
+    for (std::size_t k = 0; k < terms + 4; ++k) {
+      const std::size_t row = ring_row(k + 1);
+      const std::uint32_t* words = past.data() + row * layout_.row_words;
+      std::copy_n(hidden.data() + row * values, values, state.hidden.data() + k * values);
+      visit_records([&](std::size_t at, std::size_t i) {
+        state.squeezed[k * values + i] = Words::unpack(words[at]);
+      });
+      visit_patches([&](std::size_t at, std::size_t i) {
+        state.frames[k * frame + i] = Words::unpack(words[at]);
+      });
+    }
+    state.hidden_gradients.resize(terms * values);
+    state.output_gradients.resize(terms * net_.outputs);
+    for (std::size_t k = 0; k < terms; ++k) {
+      const std::size_t row = history_row(k + 1);
+      std::copy_n(d0.data() + row * values, values, state.hidden_gradients.data() + k * values);
+      visit_outputs([&](std::size_t own, std::size_t i) {
+        state.output_gradients[k * net_.outputs + i] = d1[row * layout_.outputs + own];
+      });
+    }
+    state.outputs.resize(2 * net_.outputs);
+    for (std::uint64_t back = 1; back <= 2; ++back) {
+      visit_outputs([&](std::size_t own, std::size_t i) {
+        state.outputs[(back - 1) * net_.outputs + i] =
+            y[(step_ + back) % 2 * layout_.outputs + own];
+      });
+    }
+  }
+  /// The inverse: writes the past of `state` into the arrays to upload. If it was saved with
+  /// another number of listed gradients, the smaller number is taken over.
+  void load_past(const EngineState& state, std::vector<std::uint32_t>& past,
+                 std::vector<float>& hidden, std::vector<float>& d0, std::vector<float>& d1,
+                 std::vector<float>& y) const {
+    const auto terms = std::min(count(plans_.w0.terms), count(state.plan.terms));
+    const std::size_t values = hidden_row(), frame = spec_.frame_size();
+    for (std::size_t k = 0; k < terms + 4; ++k) {
+      const std::size_t row = ring_row(k + 1);
+      std::uint32_t* words = past.data() + row * layout_.row_words;
+      std::copy_n(state.hidden.data() + k * values, values, hidden.data() + row * values);
+      visit_records([&](std::size_t at, std::size_t i) {
+        words[at] = Words::pack(state.squeezed[k * values + i]);
+      });
+      visit_patches([&](std::size_t at, std::size_t i) {
+        words[at] = Words::pack(state.frames[k * frame + i]);
+      });
+    }
+    for (std::size_t k = 0; k < terms; ++k) {
+      const std::size_t row = history_row(k + 1);
+      std::copy_n(state.hidden_gradients.data() + k * values, values, d0.data() + row * values);
+      visit_outputs([&](std::size_t own, std::size_t i) {
+        d1[row * layout_.outputs + own] = state.output_gradients[k * net_.outputs + i];
+      });
+    }
+    for (std::uint64_t back = 1; back <= 2; ++back) {
+      visit_outputs([&](std::size_t own, std::size_t i) {
+        y[(step_ + back) % 2 * layout_.outputs + own] =
+            state.outputs[(back - 1) * net_.outputs + i];
+      });
+    }
+  }
+
+  Plan layout_;
+  detail::units::ChipLauncher<Precision, Hidden, home> launcher_;
+  Array<std::uint32_t> programs_, program_start_;
+  Array<std::uint32_t> weights_, weights_now_;  // stored weights; W(step), see materialise()
+  Array<std::uint32_t> lists_, unit_areas_, past_;
+  Array<float> hidden_, d0_, d1_, y_;
+  Array<unsigned int> begun_, taken_;
+  // If `in_slots`:
+  std::optional<detail::CacheSides> cache_;
+  detail::units::Sides sides_;
+  Array<std::uint8_t> sides_of_sms_;
+  Array<std::uint32_t> order_;
+};
+
+/// The engine for networks that are too large for the chip: every step streams all weights.
+template <class Precision, int Hidden = 49>
+using CudaStreamEngine = CudaChipEngine<Precision, Hidden, detail::units::Home::memory>;
+
+}  // namespace pvm::inline v0

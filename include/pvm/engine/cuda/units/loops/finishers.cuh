@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The finishers of the specialised step (specialised.cuh has the roles and barriers): they finish
+/// units or gather x(t+1). This is the critical path between SMs, which wait for each other's h(t).
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/units/loops/specialised.cuh>
+#include <pvm/engine/cuda/units/sizes.hpp>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
+  const bool finishes = finisher() < with_units();
+  Pixels pixels{};
+  if (finishes && patch_from(finisher()) >= 0) {
+    pixels = this->load_pixels(patch_from(finisher()), 1, lane());
+  }
+  if (gathers()) gather(now().step);
+  arrive_gate(gathered);
+#pragma unroll 1
+  for (;;) {
+    reread_thread();
+    if (finishes) {
+      begin_units();
+    } else {
+      named_barrier_sync(begun_for_gatherers, finishing);
+    }
+    each_listed_unit([&](int u) { this->listed_share(u); });
+    reread_thread();
+    if (finishes) {
+      finish_units();
+    } else {
+      named_barrier_arrive(sums_made, multiplying + finishing);
+    }
+    reread_thread();
+    const bool ends = last();
+    if (!ends) {
+      named_barrier_sync(x_free, multiplying + finishing);
+      if (finishes) read_patches(pixels);
+      reread_thread();
+      if (gathers()) gather(now().step + 1);
+      reread_thread();
+      arrive_gate(gathered);
+    }
+    if (finishes) finish_gradients();
+    if (ends) break;
+    next_step();
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() const {
+  if (thread == multiplying) {  // the first thread of the first finisher, which has a unit
+    this->prepare(now((turn + 1) & 3));
+    add_one_relaxed(a.begun + now().step % rounds);
+  }
+  if (!first()) named_barrier_sync(tables_free, with_units_threads() + folding);
+  each_own_unit([&](int u) { this->load_coefficients(u); });
+  named_barrier_arrive(begun_for_folders, with_units_threads() + folding);
+  named_barrier_arrive(begun_for_gatherers, finishing);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
+  named_barrier_sync(sums_made, multiplying + finishing);
+  each_own_unit([&](int u) { this->finish_unit(u); });
+  arrive_gate(hidden_made);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pixels& pixels) const {
+  const int start = patch_from(finisher());
+  if (start < 0) return;
+  // Each iteration stores the pixels that the previous one loaded and loads the next ones: of the
+  // patch of unit u in the frame `ahead` steps after the current one, this lane's pixels `first`,
+  // first + 32 and so on, pixels_at_once of them. The last loads are the first pixels of step t+2.
+  int u = start, first = lane(), ahead = 1;
+#pragma unroll 1
+  do {
+    this->store_pixels(u, ahead, first, pixels);
+    first += 32 * pixels_at_once;
+    if (first - lane() >= a.patch) {
+      this->finish_patch(u, ahead);
+      first = lane();
+      u = patch_from(u + with_units());
+      if (u < 0) {
+        u = start;
+        ++ahead;
+      }
+    }
+    pixels = this->load_pixels(u, ahead, first);
+  } while (ahead == 1);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::finish_gradients() const {
+  named_barrier_sync(gradients_made, multiplying + with_units_threads());
+  each_own_unit([&](int u) { this->finish_gradient(u); });
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::gather(unsigned long long t) const {
+  const int before = multiplying + first_gatherer() * 32;
+  const unsigned int begun = this->load_slowest(t);  // in flight while values are gathered
+  this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);
+  reread_thread();
+  if (lane() == 0) this->wait_for_slowest(t, begun);
+  __syncwarp();
+}
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The folders of the specialised step (specialised.cuh has the roles and barriers): they fold the
+/// blocks that are due, while and after the multipliers use them.
+///
+/// A fold reads and writes a block where multipliers read it, so in general it waits until they no
+/// longer read the matrix (W0 or W1). Held blocks of W0 are the exception: multipliers use the
+/// copies in their registers, so folders may overwrite the tiles in device memory at once, and the
+/// multipliers reload these blocks in the next step. Only the remainder rows of a held block are
+/// read from shared memory; the new ones are kept in scratch memory until no multiplier reads W0.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/units/loops/specialised.cuh>
+#include <pvm/engine/cuda/units/sizes.hpp>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
+  named_barrier_sync(held_loaded, multiplying + folding);
+#pragma unroll 1
+  for (;;) {
+    reread_thread();
+    // Indices in `folding`: from start[0] on, the held blocks of W0 that fold early; from start[1]
+    // on, the other blocks of W0; from start[2] on, the blocks of W1; start[3] is the end.
+    const std::uint32_t* start =
+        list<std::uint32_t>(p.folding_start) + 3 * (folder() * S::period + now().phase);
+    prefetch_due_low_halves(start[0], start[3]);
+    named_barrier_sync(begun_for_folders, with_units_threads() + folding);
+    // Item k: the factors for unit k / 2, for W0 where k is even, for W1 where it is odd.
+#pragma unroll 1
+    for (int k = folder(); k < 2 * unit_count(); k += S::folders) {
+      this->write_factors(k / 2, k % 2 != 0, fold_coefficients(k / 2, k % 2 != 0));
+    }
+    if (!last()) named_barrier_arrive(tables_free, with_units_threads() + folding);
+    named_barrier_sync(factors_written, folding);
+    fold_blocks(start[0], start[1], start[2]);
+    reread_thread();
+    if (!last()) arrive_gate(w0_folded);
+    named_barrier_sync(w1_free, multiplying + folding);
+    fold_wide_blocks(start[2], start[3]);
+    if (last()) break;
+    arrive_gate(w1_folded);
+    next_step();
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::prefetch_due_low_halves(
+    std::uint32_t from, std::uint32_t to) const {
+#pragma unroll 1
+  for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
+    const std::uint32_t k = list<std::uint32_t>(p.folding)[i];
+    const std::size_t start =
+        (k & wide_fold) != 0
+            ? this->low_start_of(list<ChipWideBlock>(p.wide_blocks)[k & ~wide_fold])
+            : this->low_start_of(list<ChipBlock>(p.blocks)[k]);
+    prefetch_bulk(this->low_halves_of(a.weights, start), S::unpacked_words * 4);
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(
+    std::uint32_t early, std::uint32_t others, std::uint32_t wide) const {
+#pragma unroll 1
+  for (std::uint32_t i = early;; ++i) {
+    reread_thread();
+    if (i == others) {
+      named_barrier_sync(w0_free, multiplying + folding);
+      // Publishes the remainder rows of the blocks that were folded early.
+#pragma unroll 1
+      for (std::uint32_t k = early; k < others; ++k) {
+        if (lane() < S::remainder_words) {
+          remainder_of_entry(k)[lane()] = scratch_remainder(k - early)[lane()];
+        }
+      }
+    }
+    if (i == wide) break;
+    const ChipBlock block = list<ChipBlock>(p.blocks)[list<std::uint32_t>(p.folding)[i]];
+    this->fold(block, remainder_of_entry(i),
+               i < others ? scratch_remainder(i - early) : remainder_of_entry(i));
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Specialised<Precision, Hidden>::fold_wide_blocks(
+    std::uint32_t wide, std::uint32_t end) const {
+#pragma unroll 1
+  for (std::uint32_t i = wide; i < end; ++i) {
+    reread_thread();
+    const std::uint32_t k = list<std::uint32_t>(p.folding)[i] & ~wide_fold;
+    this->fold_wide(list<ChipWideBlock>(p.wide_blocks)[k]);
+  }
+}
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The step loop where all 16-bit weights stream from device memory: a pipeline of two warp roles.
+/// Two thread blocks share a streaming multiprocessor (SM). Each warp keeps its role for the whole
+/// launch:
+///   streamers  (8 warps, streamers.cuh) pass over their blocks of W0 for W0 x(t), and fold those
+///              that are due; then over their blocks of W1 for W1^T d1(t) and y(t-1), and fold
+///              those that are due.
+///   finishers  (4 warps, this file) do everything else for their units: x(t), d1(t), h(t), the
+///              next patch, d0(t), and the factors of folds.
+///
+/// Weights stream while units are finished: W1 while h(t) is made, sent and gathered to x(t+1); W0
+/// while d0(t-1), d1(t) and the listed gradients' part of W0 x(t) are made. For this, outputs are
+/// made a step late, y(t-1) in the pass over W1 of step t: for y(t) that pass would have to wait
+/// for h(t). A launch ends with one more pass over W1, for the outputs of its last step.
+///
+/// Order within step t for each role; rows of different columns are not simultaneous. [g] marks a
+/// wait at a gate (an mbarrier), [b] one at a named barrier:
+///   streamers                           finishers
+///   load the first block of W0          load tables, write factors of folds
+///   prefetch the second one             arrive factors_made
+///   wait gathered(t) [g]                operands of y(t-1): h(t-1) and the factors of W1's lists
+///   W0 x(t); arrive sums_made           wait gathered(t) [g]; d1(t); arrive errors_made
+///   wait factors_made [g]               weigh listed gradients
+///   fold W0                             wait sums_made [b]; h(t): send
+///   load the first block of W1          wait errors_made [g]; read patches, gather x(t+1)
+///   wait errors_made [g]                arrive gathered(t+1)
+///   W1^T d1(t), y(t-1)                  wait values_made [b]; inner products of h(t): send
+///   arrive gradients_made               wait gradients_made [b]; d0(t)
+///   fold W1; arrive folded              wait folded [g]
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden>
+struct Pipelined : Multiprocessor<Precision, Hidden, Home::memory> {
+  using Base = Multiprocessor<Precision, Hidden, Home::memory>;
+  using S = typename Base::S;
+  using Weights = typename Base::Weights;
+  struct Held {};  // empty: no weights stay in registers between steps
+  using Base::a, Base::p, Base::shared, Base::thread, Base::turn, Base::reread_thread, Base::warp,
+      Base::lane, Base::area, Base::float_area, Base::now, Base::launch, Base::unit, Base::any_gain,
+      Base::fold_coefficients, Base::my_blocks, Base::my_count, Base::my_wide_blocks,
+      Base::my_wide_count, Base::words_of, Base::list_of, Base::gate, Base::arrive_gate,
+      Base::wait_gate, Base::first, Base::last, Base::next_step;
+
+  // -------------------------------------------------------------- what both roles share
+
+  static constexpr int streaming = S::multipliers * 32, finishing = S::finishers * 32;  // threads
+  static constexpr int all = streaming + finishing;
+  /// How many blocks ahead of the one being multiplied a block is prefetched to the L2 cache. The
+  /// block in between is being loaded into registers.
+  static constexpr int ahead_by = 1 + S::prefetched_blocks;
+
+  /// The gates (mbarriers) of a step. A warp that waits at a gate waits for the producers only, not
+  /// for other warps that wait there.
+  enum Gates : int {
+    gathered,      ///< from finishers: x(t) is complete
+    factors_made,  ///< from finishers: tables and factors of folds are there
+    /// From finishers: d1(t) and the operands of y(t-1) are there, which streamers wait for, and
+    /// no finisher reads x(t) any more, which the other finishers wait for.
+    errors_made,
+    folded,  ///< from streamers: the step's folds are done
+    gates
+  };
+  static_assert(gates <= Base::most_gates);
+  /// One thread's work, once a launch.
+  __device__ __forceinline__ void init_gates() const {
+    mbarrier_init(gate(gathered), S::finishers);
+    mbarrier_init(gate(factors_made), S::finishers);
+    mbarrier_init(gate(errors_made), S::finishers);
+    mbarrier_init(gate(folded), S::multipliers);
+  }
+  /// Finishers wait for the streamers' passes at named barriers, where they sleep. These waits are
+  /// long, and at a gate a warp may poll (before compute capability 9.0 it always does), which
+  /// takes issue slots from the streamers.
+  enum Barriers : int {
+    sums_made = 1,   ///< streamers have made W0 x(t)
+    gradients_made,  ///< streamers have made W1^T d1(t) and y(t-1)
+    values_made,     ///< finishers have made h(t); only they wait here
+  };
+
+  /// Fills W1's lists, which lie in device memory here, from the stored remainder rows and d1.
+  __device__ __forceinline__ void load_weights(Held& /*held*/) const { this->load_wide_weights(); }
+
+  __device__ __forceinline__ void run(Held& /*held*/) {
+    if (warp() < S::multipliers) {
+      take_registers<S::multiplier_registers>();
+      stream_all();
+    } else {
+      release_registers<S::finisher_registers>();
+      finish_all();
+    }
+    __syncthreads();
+  }
+
+  // -------------------------------------------------------------- streamers.cuh
+
+  /// The step loop of a streamer, for one launch.
+  __device__ void stream_all();
+  /// Loads this warp's first block of W0 into `next`.
+  __device__ void load_first(Weights& next) const;
+  /// Loads this warp's first block of W1 into `next`.
+  __device__ void load_first_wide(Weights& next) const;
+  /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its ChipInput.
+  __device__ void prefetch_block(bool is, std::uint32_t slot) const;
+  /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
+  /// its low halves and the factors of the fold.
+  __device__ void prefetch_wide(const ChipWideBlock& block) const;
+  /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
+  __device__ void forward(Weights& next) const;
+  /// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
+  /// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
+  __device__ ChipBlock load_due(int from) const;
+  /// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
+  __device__ void fold_blocks(ChipBlock mine) const;
+  /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
+  /// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
+  /// halves would evict what finishers read.
+  __device__ void prefetch_blocks_of_lanes(const ChipBlock& mine, unsigned lanes) const;
+  /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
+  __device__ void fold_due(const ChipBlock& mine, int count) const;
+  /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block
+  /// is in `next`.
+  __device__ void learn(Weights& next, bool outputs) const;
+  /// Folds this warp's due blocks of W1.
+  __device__ void fold_wide_blocks() const;
+
+  /// Of a block of W0, by the `slot` of its ChipInput: the first line of its slot.
+  __device__ __forceinline__ static std::uint32_t line_of(std::uint32_t slot) {
+    return slot & (input_lines - 1);
+  }
+  /// This lane's first word of its tiles.
+  __device__ __forceinline__ const typename Base::Word* tiles_of(std::uint32_t slot) const {
+    const std::uint32_t* tiles = a.weights + this->slot_start(line_of(slot));
+    return reinterpret_cast<const typename Base::Word*>(tiles) + lane();
+  }
+  /// This lane's words of its remainder rows.
+  __device__ __forceinline__ uint2 remainder_of(std::uint32_t slot) const {
+    return this->remainder_weights(a.weights + this->slot_remainder_start(line_of(slot)));
+  }
+  /// The local number of its unit.
+  __device__ __forceinline__ static int unit_of(std::uint32_t slot) {
+    return static_cast<int>(slot >> input_unit_shift & 0x7fU);
+  }
+  /// This warp's blocks of W0, in the order of the pass.
+  __device__ __forceinline__ const ChipInput* my_inputs() const {
+    return this->template list<ChipInput>(p.inputs) + p.block_start[warp()];
+  }
+  /// my_blocks() is sorted by phase. The index there of the first block that folds in this step
+  /// (`after` = 0), or the end of these (`after` = 1).
+  __device__ __forceinline__ int due_start(int after) const {
+    const std::uint32_t* starts = this->template list<std::uint32_t>(p.folding_start);
+    return static_cast<int>(starts[warp() * (S::period + 1) + now().phase + after] -
+                            p.block_start[warp()]);
+  }
+  /// Broadcasts the block description of lane `from`, without what folds do not use.
+  __device__ __forceinline__ static ChipBlock block_of_lane(const ChipBlock& mine, int from) {
+    const auto of_lane = [&](std::uint32_t v) { return __shfl_sync(every_lane, v, from); };
+    const std::uint32_t both = of_lane(mine.cut | static_cast<std::uint32_t>(mine.back) << 16);
+    return {0,
+            of_lane(mine.what),
+            of_lane(mine.where),
+            of_lane(mine.block),
+            of_lane(mine.first),
+            of_lane(mine.second),
+            of_lane(mine.from),
+            static_cast<std::uint16_t>(both),
+            static_cast<std::uint16_t>(both >> 16)};
+  }
+  /// What the pass over W1 loads for a block beside its tiles: `list`, this lane's words of the
+  /// block's list; `rows`, those of the factors that the list rows are multiplied by for y(t-1)
+  /// (`write_last_list_factors`); and the coefficients of this lane's ListSums.
+  struct Listed {
+    typename Base::List list;
+    typename Base::Inputs rows;
+    float coefficients[Base::list_rows_per_lane];
+  };
+  __device__ __forceinline__ Listed load_listed(const ChipWideBlock& block) const {
+    const auto u = unit_in(block.what);
+    const auto phase = phase_in(block.what);
+    Listed listed;
+    listed.list = this->load_list(list_of(block));
+    listed.rows = this->inputs(this->list_factors_of(u, phase));
+    const float* coefficients = this->wide_coefficients_of(u, phase);
+#pragma unroll
+    for (int i = 0; i < Base::list_rows_per_lane; ++i) {
+      listed.coefficients[i] = coefficients[this->table_index(this->list_row_of(i))];
+    }
+    return listed;
+  }
+
+  // -------------------------------------------------------------- finishers
+
+  __device__ __forceinline__ int finisher() const { return warp() - S::multipliers; }
+  /// Calls work(u) for this warp's units.
+  template <class Work>
+  __device__ __forceinline__ void each_own_unit(Work work) const {
+    this->each_unit(finisher(), S::finishers, work);
+  }
+  /// The step loop of a finisher, for one launch.
+  __device__ __forceinline__ void finish_all() {
+    gather(now().step);
+    arrive_gate(gathered);
+#pragma unroll 1
+    for (;;) {
+      reread_thread();
+      begin_units();
+      arrive_gate(factors_made);
+      each_own_unit([&](int u) { this->write_last_list_factors(u); });
+      wait_gate(gathered, now().frame);
+      this->errors(thread - streaming, static_cast<int>(p.out_count), finishing);
+      arrive_gate(errors_made);
+      reread_thread();
+      each_own_unit([&](int u) { this->listed_share(u); });
+      reread_thread();
+      each_own_unit([&](int u) {
+        prefetch_history(u, S::hidden);
+        prefetch_history(u, S::squeezed);
+      });
+      named_barrier_sync(sums_made, all);
+      make_values();
+      const bool ends = last();
+      if (!ends) {
+        wait_gate(errors_made, now().frame);  // until all finishers have read x(t) for their errors
+        reread_thread();
+        read_patches();
+        reread_thread();
+        gather(now().step + 1);
+        arrive_gate(gathered);
+      }
+      reread_thread();
+      named_barrier_sync(values_made, finishing);
+      each_own_unit([&](int u) {
+        const unsigned long long t = now().step;
+        this->finish_products(u, t, this->past(t) + unit(u).unit * S::record);
+      });
+      each_own_unit([&](int u) {
+        prefetch_history(u, S::hidden);
+        prefetch_history(u, S::d0);
+      });
+      named_barrier_sync(gradients_made, all);
+      each_own_unit([&](int u) { this->finish_gradient(u); });
+      __syncwarp();  // the lanes read in the next step what other lanes stored to device memory
+      wait_gate(folded, now().frame);
+      next_step();
+      if (ends) break;
+    }
+    // For the pass that makes the outputs of the launch's last step.
+    each_own_unit([&](int u) {
+      this->load_coefficients(u);
+      this->write_last_list_factors(u);
+    });
+    arrive_gate(errors_made);
+  }
+  /// Prepares the next step's ChipNow, counts that this step has begun, loads this step's tables of
+  /// coefficients and writes the factors of folds. Depends on no other unit.
+  __device__ __forceinline__ void begin_units() const {
+    if (thread == streaming) {
+      this->prepare(now((turn + 1) & 3));
+      add_one_relaxed(a.begun + now().step % rounds);
+    }
+    each_own_unit([&](int u) {
+      this->load_coefficients(u);
+      if (lane() == 0) this->note_gain(u);
+      if (this->has_due_blocks(u)) this->write_factors(u, false, fold_coefficients(u, false));
+      this->write_factors(u, true, fold_coefficients(u, true));
+    });
+  }
+  /// Makes h(t) of all units and sends c(h(t)). Each thread makes pieces of three values, so that
+  /// all finishers share the work and no value waits for more than one round trip to the L2 cache.
+  __device__ __forceinline__ void make_values() const {
+    const unsigned long long t = now().step;
+    const bool survives = this->row_survives_launch(ring);
+    float* const hidden = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row;
+    const int pieces = this->unit_count() * S::value_pieces;
+#pragma unroll 1
+    for (int k = thread - streaming; k < pieces; k += finishing) {
+      const int u = k / S::value_pieces, piece = k % S::value_pieces;
+      const std::uint32_t number = unit(u).unit;
+      float sum[3];
+#pragma unroll
+      for (int i = 0; i < 3; ++i) sum[i] = this->hidden_sum(u, min(3 * piece + i, Hidden - 1));
+      std::uint32_t word[3] = {};
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        if (3 * piece + i < Hidden) {
+          word[i] = this->keep_hidden(u, 3 * piece + i, sum[i], hidden + number * Hidden, survives);
+        }
+      }
+      store_relaxed_16(this->past(t) + number * S::record + 4 * piece,
+                       make_uint4(word[0], word[1], word[2], static_cast<std::uint32_t>(t + 1)));
+    }
+  }
+  /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,
+  /// if they are in device memory.
+  __device__ __forceinline__ void prefetch_history(int u, std::uint32_t what) const {
+    const bool squeezed = what == S::squeezed;
+    if ((squeezed ? unit(u).squeezed : unit(u).history) != in_memory) return;
+    const float* line = this->history_rows(what, u);
+    const int words = (squeezed ? S::past_rows : history) * S::values;
+#pragma unroll 1
+    for (int i = lane() * line_words; i < words; i += 32 * line_words) prefetch_line(line + i);
+  }
+  __device__ __forceinline__ void read_patches() const {
+    each_own_unit([&](int u) {
+      if (unit(u).patch != not_a_patch) this->read_patch(u, 1);
+    });
+  }
+  /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
+  /// (`wait_for_slowest`).
+  __device__ __forceinline__ void gather(unsigned long long t) const {
+    const unsigned int begun = this->load_slowest(t);
+    this->gather_values(t - 1, (t & 1) != 0, thread - streaming, finishing);
+    reread_thread();
+    if (lane() == 0) this->wait_for_slowest(t, begun);
+    __syncwarp();
+  }
+};
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The streamers of the pipelined step (pipelined.cuh has the roles and barriers): a pass over W0,
+/// the due folds of W0, a pass over W1, the due folds of W1; then the next step.
+///
+/// A pass holds one block in registers. Each word of the next block is loaded into the register of
+/// the word that has just been multiplied; the block after that is prefetched to the L2 cache.
+/// Folds do not fit into this pipeline: they follow the pass over their matrix, and read the blocks
+/// again.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/units/loops/pipelined.cuh>
+#include <pvm/engine/cuda/units/sizes.hpp>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
+  Weights next{};
+  load_first(next);
+#pragma unroll 1
+  for (;;) {
+    reread_thread();
+    for (int k = 1; k < ahead_by && k < my_count(); ++k) prefetch_block(true, my_inputs()[k].slot);
+    wait_gate(gathered, now().frame);
+    forward(next);
+    named_barrier_arrive(sums_made, all);
+    reread_thread();
+    const ChipBlock due_of_lane = load_due(0);
+    wait_gate(factors_made, now().frame);
+    fold_blocks(due_of_lane);
+    load_first_wide(next);
+    reread_thread();
+    wait_gate(errors_made, now().frame);
+    learn(next, !first());
+    named_barrier_arrive(gradients_made, all);
+    reread_thread();
+    fold_wide_blocks();
+    arrive_gate(folded);
+    const bool ends = last();
+    next_step();
+    if (ends) break;
+    load_first(next);
+  }
+  reread_thread();
+  load_first_wide(next);
+  wait_gate(errors_made, now().frame);
+  learn(next, true);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
+  // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
+  // because of the condition, and spends registers on it.
+  next = {};
+  if (my_count() != 0) this->load_streamed(next, tiles_of(my_inputs()->slot));
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_wide(Weights& next) const {
+  next = {};
+  if (my_wide_count() != 0) this->load_streamed(next, this->streamed(my_wide_blocks()[0]));
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
+    bool is, std::uint32_t slot) const {
+  // A lane for each line of the tiles, and one for the first line of the chunk, which has the
+  // remainder rows of all its blocks, if they are one row each.
+  constexpr int lines = S::block_words / line_words;
+  const std::uint32_t first = line_of(slot);
+  const std::uint32_t line =
+      lane() < lines ? first + static_cast<unsigned>(lane()) : first & ~(chunk_lines - 1U);
+  prefetch_line_if(is && lane() <= lines, a.weights + this->slot_start(line));
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_wide(
+    const ChipWideBlock& block) const {
+  this->template prefetch<S::block_words + S::list_words>(words_of(block));
+  if (!this->is_wide_due(block.what)) return;
+  this->prefetch_low_halves(block);
+  const auto* factors =
+      reinterpret_cast<const std::uint32_t*>(this->factors_of(S::fold1, unit_in(block.what)));
+  if (lane() * line_words < S::factor_words) prefetch_line(factors + lane() * line_words);
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& next) const {
+  const int count = my_count();
+  if (count == 0) return;
+  const ChipInput* inputs = my_inputs();
+  const unsigned parity = (static_cast<unsigned>(now().step) & 1U) * 16;
+  // ChipInput::slot of this block and the next ones is read an iteration early: what begins with an
+  // address, a load or a prefetch, then begins at once.
+  std::uint32_t slot[ahead_by + 1];
+#pragma unroll
+  for (int i = 0; i <= ahead_by; ++i) slot[i] = inputs[i].slot;
+  auto remainder = remainder_of(slot[0]);
+  typename Base::Sums sum;
+#pragma unroll 1
+  for (int left = count; left > 0; --left, ++inputs) {
+    const std::uint32_t here = slot[0];
+    const std::uint32_t after = left > 1 ? slot[1] : here;  // the last block is loaded once more
+    prefetch_block(left > ahead_by, slot[ahead_by]);
+#pragma unroll
+    for (int i = 0; i < ahead_by; ++i) slot[i] = slot[i + 1];
+    slot[ahead_by] = inputs[ahead_by + 1].slot;
+    const auto x = this->values(shared + (inputs->x >> parity & 0xffffU));
+    this->multiply_and_load(sum, next, x, tiles_of(after));
+    this->multiply_remainder(sum, remainder, x);
+    remainder = remainder_of(after);
+    if ((here & last_of_unit) == 0) continue;
+    this->write_sums(sum, float_area(unit_of(here)) + S::part0 + warp() * S::values);
+    this->clear(sum);
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ ChipBlock Pipelined<Precision, Hidden>::load_due(int from) const {
+  const int number = due_start(0) + from + lane();
+  ChipBlock mine{};
+  if (number < due_start(1)) mine = my_blocks()[number];
+  return mine;
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(ChipBlock mine) const {
+  int left = due_start(1) - due_start(0);
+#pragma unroll 1
+  for (int from = 0; left > 0; left -= 32) {
+    if (from > 0) mine = load_due(from);
+    fold_due(mine, min(left, 32));
+    from += 32;
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of_lanes(
+    const ChipBlock& mine, unsigned lanes) const {
+  // A lane for each line: of the low halves, then of the tiles.
+  constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
+  static_assert(low_lines + lines <= 32);
+#pragma unroll 1
+  for (; lanes != 0; lanes &= lanes - 1) {
+    const int from = __ffs(static_cast<int>(lanes)) - 1;
+    const std::uint32_t low = __shfl_sync(every_lane, mine.block, from);
+    const std::uint32_t tiles = __shfl_sync(every_lane, mine.where, from);
+    const std::uint32_t line = lane() < low_lines
+                                   ? low + static_cast<unsigned>(lane())
+                                   : tiles + static_cast<unsigned>(lane() - low_lines);
+    prefetch_line_if(lane() < low_lines + lines, a.weights + this->slot_start(line));
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const ChipBlock& mine,
+                                                                       int count) const {
+  unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
+  if (left == 0) return;
+  // From the last block to the first: the blocks that were multiplied last are most likely still in
+  // the L2 cache.
+  const auto last_of = [](unsigned lanes) { return 31 - __clz(static_cast<int>(lanes)); };
+  prefetch_blocks_of_lanes(mine, left);
+#pragma unroll 1
+  for (; left != 0; left ^= 1U << last_of(left)) {
+    this->fold_streamed(block_of_lane(mine, last_of(left)));
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& next,
+                                                                    bool outputs) const {
+  const ChipWideBlock* block = my_wide_blocks();
+  const ChipWideBlock* const end = block + my_wide_count();
+  if (block == end) return;
+  float* const y = this->outputs_of(now().step - 1, 0, 0);
+  typename Base::WideWalk on;
+  Listed listed = load_listed(*block);
+#pragma unroll 1
+  for (; block != end; ++block) {
+    if (end - block > ahead_by) prefetch_wide(block[ahead_by]);
+    const ChipWideBlock& after = block[block + 1 != end ? 1 : 0];
+    const auto u = unit_in(block->what);
+    if (on.first) on.h = this->rows(area(u) + S::packed_hidden);
+    const auto d1 = this->values(shared + p.d1 + block->out);
+    typename Base::ColumnSums made;
+    this->multiply_wide_and_load(on.sum, made, next, d1, on.h, this->streamed(after));
+    const typename Base::ListSums list_sums = this->multiply_list(listed.list, d1);
+    this->multiply_listed_rows(made, listed.list, this->operand(listed.rows));
+#pragma unroll
+    for (int i = 0; i < Base::list_rows_per_lane; ++i) {
+      on.list_sums.v[i] += listed.coefficients[i] * list_sums.v[i];
+    }
+    listed = load_listed(after);
+    if (outputs) {
+      this->write_outputs(made, y + block->block * columns,
+                          [&](float v) { return this->activate(v); });
+    }
+    on.first = left_in(block->what) == 1;
+    if (on.first) this->hand_over(u, on.sum, on.list_sums);
+  }
+}
+
+template <class Precision, int Hidden>
+__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_wide_blocks() const {
+  const ChipWideBlock* blocks = my_wide_blocks();
+#pragma unroll 1
+  for (int left = my_wide_count(); left > 0; left -= 32, blocks += 32) {
+    // Each lane looks at one block.
+    unsigned due = __ballot_sync(
+        every_lane, lane() < left && this->wide_folds(blocks[min(lane(), left - 1)].what));
+#pragma unroll 1
+    for (; due != 0; due &= due - 1) {
+      const ChipWideBlock& block = blocks[__ffs(static_cast<int>(due)) - 1];
+      Weights w;
+      this->load_streamed(w, this->streamed(block));
+      this->fold_wide(block, w);
+    }
+  }
+}
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A unit as its multiprocessor sees it: its columns of W0, its blocks, sources and targets; and
+/// the layout of a row of the past.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <pvm/engine/cuda/units/plan/draft.hpp>
+#include <pvm/engine/cuda/units/plan/plan.hpp>
+#include <pvm/engine/cuda/units/sizes.hpp>
+
+namespace pvm::inline v0::detail::units {
+
+/// Lays out a row of the past in device memory: units' records | patches' records | a record of 1
+/// and zeros | zeros. Values are in pieces of three words and a tag.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::lay_out_row() {
+  patch_products = words_in_pieces(static_cast<std::size_t>(net_.units[0].base));
+  patch_record = patch_products + table_row;
+  patch_row = round_up(static_cast<std::size_t>(net_.units[0].base), 4);
+  const std::size_t patches = net_.layer_start[1];
+  first_patch = net_.units.size() * S::record;
+  one = first_patch + patches * patch_record;  // its first value is the input of biases
+  zero = one + 4;
+  row_words = one + words_in_pieces(2 * columns);
+}
+
+/// Numbers the blocks and outputs of all units, unit by unit.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::lay_out_units() {
+  const std::size_t n = net_.units.size();
+  for (std::size_t u = 0; u < n; ++u) {
+    context_panels_.push_back(context_panels_of(u));
+    first_block_index_.push_back(blocks);
+    blocks += width(u) / columns;
+    output_start.push_back(static_cast<std::uint32_t>(outputs));
+    outputs += 2 * padded(u);
+  }
+  wide_blocks = outputs / columns;
+  block_number_.resize(blocks);
+}
+
+/// Divides the context of unit u into panels of up to `panel_slots` sources. The last panel has the
+/// bias as well; without any context it is the only one and has nothing else.
+template <class Precision, int Hidden, Home home>
+std::vector<ContextPanel> Plan<Precision, Hidden, home>::context_panels_of(std::size_t u) const {
+  const std::size_t slots = net_.context[u].size();
+  std::vector<ContextPanel> panels;
+  std::size_t column = 0;
+  for (std::size_t first = 0; first < slots || first == 0; first += S::panel_slots) {
+    const std::size_t count = std::min(S::panel_slots, slots - first);
+    const bool last = first + count >= slots;
+    const std::size_t width = round_up(count * Hidden + (last ? 1 : 0), columns);
+    panels.push_back({first, count, column, width});
+    column += width;
+    if (last) break;
+  }
+  return panels;
+}
+
+/// The column of input k of unit u (reference order) in [A | B | context panels], where each part
+/// is padded to whole blocks.
+template <class Precision, int Hidden, Home home>
+std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::size_t k) const {
+  const std::size_t p = base(u);
+  if (k < p) return k;
+  if (k < 2 * p) return padded(u) + k - p;
+  const std::size_t slot = (k - 2 * p) / Hidden;
+  const std::size_t index = std::min(slot / S::panel_slots, context_panels_[u].size() - 1);
+  const ContextPanel& panel = context_panels_[u][index];
+  return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
+}
+
+/// The estimated time of a unit in a step, in units of the time of a block of W0. The constants
+/// were measured on an H200.
+template <class Precision, int Hidden, Home home>
+double Plan<Precision, Hidden, home>::cost(std::size_t u) const {
+  return S::unit_cost + static_cast<double>(width(u)) / columns +
+         S::wide_cost * static_cast<double>(2 * padded(u)) / columns;
+}
+
+/// Adds unit u with its sources and targets. `next_panel` points to its panels (panels_of()) and
+/// is advanced to the next unit's.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::add_unit(Draft& draft, std::size_t u,
+                                             std::vector<Panel>::const_iterator& next_panel) const {
+  ChipUnit unit = new_unit(draft, u);
+  const auto next_phase = [&] {
+    const std::uint32_t phase = narrow((next_panel++)->phase);
+    unit.due_phases |= 1U << phase;
+    return phase;
+  };
+  for (int side = 0; side < 2; ++side) unit.own_phase[side] = next_phase();
+  std::vector<SourcePanel> panels;
+  const auto add = [&](std::span<const std::uint32_t> sources, std::size_t column,
+                       std::uint32_t other_side, std::uint32_t phase) {
+    panels.push_back({narrow(draft.slots.size()), narrow(sources.size()), phase});
+    add_slots(draft, sources, column, other_side);
+  };
+  if (unit.primary > 0) add(net_.primary[u], 0, unit.padded, unit.own_phase[0]);
+  for (const ContextPanel& panel : context_panels_[u]) {
+    unit.own_phase[2] = next_phase();  // the bias is in the last panel
+    add(net_.context[u].subspan(panel.first, panel.count), 2 * padded(u) + panel.column, 0,
+        unit.own_phase[2]);
+  }
+  list_groups(draft, unit, panels);
+  draft.units.push_back(unit);
+  for (std::uint32_t o = 0; o < 2 * unit.padded; o += columns) {
+    draft.targets.push_back(target_of(unit, o));
+  }
+  if (unit.layer == 0) ++draft.patches;
+  draft.x += narrow(width(u));
+  draft.out += 2 * unit.padded;
+}
+
+/// Unit u as the draft's next unit, without what depends on its sources.
+template <class Precision, int Hidden, Home home>
+ChipUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::size_t u) const {
+  ChipUnit unit{};
+  unit.unit = narrow(u);
+  unit.layer = narrow(static_cast<std::size_t>(net_.units[u].layer));
+  unit.base = narrow(base(u));
+  unit.padded = narrow(padded(u));
+  unit.x = draft.x;
+  unit.one = draft.x + narrow(padded_column(u, static_cast<std::size_t>(net_.units[u].inputs) - 1));
+  unit.out = draft.out;
+  unit.all_out = output_start[u];
+  unit.first_slot = narrow(draft.slots.size());
+  unit.primary = narrow(net_.primary[u].size());
+  unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
+  unit.history = unit.squeezed = in_memory;
+  unit.seen = narrow(static_cast<std::size_t>(draft.patches) * S::past_rows * patch_row);
+  return unit;
+}
+
+/// Adds sources, whose values go to the columns from `column` on of the unit that is being added;
+/// on odd steps `other_side` columns further on.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::add_slots(Draft& draft, std::span<const std::uint32_t> sources,
+                                              std::size_t column, std::uint32_t other_side) {
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const std::uint32_t to = draft.x + narrow(column + s * Hidden);
+    draft.slots.push_back({narrow(sources[s] * S::record), to | (to + other_side) << 16});
+  }
+}
+
+/// Lists where in a row of the past each lane finds its piece of a source's inner products, and the
+/// phase of the columns that the source feeds. A warp reads `group_slots` sources at once, a group:
+/// first a group of primary sources (further primary sources are not listed), padded, then the
+/// context's sources, whatever their panels.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ChipUnit& unit,
+                                                const std::vector<SourcePanel>& panels) {
+  std::vector<std::uint32_t> places;  // [source]: its first piece of products | phase
+  for (const SourcePanel& panel : panels) {
+    const bool is_primary = panel.first < unit.first_slot + unit.primary;
+    for (std::uint32_t s = 0; s < panel.count && (s < group_slots || !is_primary); ++s) {
+      places.push_back((draft.slots[panel.first + s].from + 4 * S::value_pieces) |
+                       panel.phase << phase_shift);
+    }
+    if (is_primary) places.resize(round_up(places.size(), group_slots), no_source);
+  }
+  unit.products = narrow(draft.products.size());
+  unit.groups = narrow(round_up(places.size(), group_slots) / group_slots);
+  for (std::size_t at = 0; at < unit.groups * 32; ++at) {
+    const std::size_t lane = at % 32, source = at / 32 * group_slots + lane / S::product_pieces;
+    const bool is = lane < group_slots * S::product_pieces && source < places.size() &&
+                    places[source] != no_source;
+    draft.products.push_back(is ? places[source] + 4 * narrow(lane % S::product_pieces)
+                                : no_source);
+  }
+}
+
+/// The target of outputs `o` to `o` + 15 of a unit, in [A | B] padded to whole blocks: what these
+/// outputs predict, which are the unit's own A and B.
+template <class Precision, int Hidden, Home home>
+ChipTarget Plan<Precision, Hidden, home>::target_of(const ChipUnit& unit, std::uint32_t o) const {
+  const bool second = o >= unit.padded;
+  const std::uint32_t k = second ? o - unit.padded : o;
+  const bool pixels = !second && unit.patch != not_a_patch;
+  ChipTarget target{};
+  target.x = both_steps(unit.x + o, unit.padded, second);
+  target.count = std::min<std::uint32_t>(columns, unit.base - std::min(unit.base, k));
+  target.out = unit.all_out + o;
+  target.seen = pixels ? unit.seen + k : no_pixel;
+  return target;
+}
+
+}  // namespace pvm::inline v0::detail::units

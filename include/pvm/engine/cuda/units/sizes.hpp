@@ -1,0 +1,454 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Constants and program structures that the host's plan, the kernels and the engine share: how
+/// the weights of a unit are laid out, what a unit keeps beside them, and where everything is in
+/// shared memory.
+///
+/// A block is Hidden rows (hidden values) by 16 columns of a unit's matrix: 16 inputs of W0, or 16
+/// outputs of W1, which is stored transposed. Eight rows of a block are a tile; two tiles are one
+/// 16 x 16 mma operand A, of which each lane holds two pairs of columns of one row of each tile.
+/// In 16 bits that is one 16-byte word for each lane; fp32 weights have the same order and take two
+/// such words. Rows beyond full tiles are the remainder rows: 49 = 6 * 8 + 1.
+///
+///     W0:  tiles, and apart from them the remainder rows
+///     W1:  tiles, and the list, two more tiles, 16 rows e by the block's 16 outputs:
+///          e < remainder_rows     remainder rows of W1^T
+///          e == remainder_rows    the bias
+///          e > remainder_rows     d1 of the last steps, a ring buffer of `list_d1_rows` rows
+///
+/// One product of the list with d1 gives both the remainder rows of W1^T d1 and the inner products
+/// d1(j).d1. One product of the transposed list with 16 factors gives what the remainder rows, the
+/// bias and the listed gradients add to W1 r (r is h with a 1 for the bias behind it).
+///
+/// Terms: `phase` is the step number modulo the fold period R, which W0 and W1 have each their own
+/// of; a block folds in the steps of its own phase. The `age` in step t of the listed gradient of
+/// step j is t - 1 - j.
+/// A held block stays in registers for a whole launch; a streamed block is loaded from device
+/// memory in every step.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/core/config.hpp>
+#include <pvm/core/tags.hpp>
+
+namespace pvm::inline v0::detail::units {
+
+inline constexpr int most_warps = 16;  ///< of a thread block, at most
+inline constexpr int columns = 16;     ///< of a block of weights
+inline constexpr int line_words = 32;  ///< of a line of the L2 cache
+/// Lines, and words, of a chunk: memory on one side of the L2 cache.
+inline constexpr int chunk_lines = 32, chunk_words = chunk_lines * line_words;
+inline constexpr int ring = 32;           ///< rows (steps) of the past in device memory; 2^k
+inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of h and d0; 2^k
+inline constexpr int table_row = 16;      ///< row length of tables by age, longer than `terms`
+inline constexpr int ahead = 8;           ///< steps that one SM may be ahead of another
+inline constexpr int rounds = 2 * ahead;  ///< counters of begun steps; step t uses t % rounds
+inline constexpr int launch_steps = 256;  ///< of one launch, at most
+/// Each step of a launch, and the step after it, may have its own table of coefficients for each
+/// layer; the numbers of these tables have 16 bits.
+inline constexpr std::size_t most_layers = (std::size_t{1} << 16) / (launch_steps + 1);
+inline constexpr int group_slots = 6;  ///< sources whose inner products a warp reads at once
+
+/// SMs exchange data in pieces of 16 bytes, written and read whole: three words of data and a tag,
+/// the number of the step after the one the data belongs to. A reader that finds the expected tag
+/// also has the three words, so no other synchronisation is needed. A record is a sequence of
+/// pieces. `in_pieces(i)` is the word of value i in a record, `words_in_pieces(count)` the length
+/// in words of a record of `count` values.
+PVM_HOST_DEVICE constexpr std::uint32_t in_pieces(std::uint32_t i) { return i + i / 3; }
+constexpr std::size_t words_in_pieces(std::size_t count) { return (count + 2) / 3 * 4; }
+
+/// Whether these engines can run units of `hidden` values: they are cut into an even number of full
+/// tiles and 1 to 4 remainder rows, and each lane of a warp has at most two of the values
+/// (Multiprocessor::weigh_rows, finish_gradient).
+constexpr bool fits_tiles(int hidden) {
+  return hidden > 16 && hidden <= 64 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
+}
+
+/// Where weights and unit areas are: `chip`, in registers and shared memory as far as there is
+/// room; or `memory`, in device memory, from which every step streams all weights, however many
+/// units there are.
+enum class Home { chip, memory };
+
+template <class Precision, int Hidden, Home home = Home::chip>
+struct Sizes {
+  /// Whether every step streams all weights from device memory.
+  static constexpr bool streams = home == Home::memory;
+  /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
+  /// two, so that one loads weights while the other is between its passes. Everything below counts
+  /// each thread block as one SM ("multiprocessor").
+  static constexpr int thread_blocks_per_sm = streams ? 2 : 1;
+  /// Whether weights are fp32. Otherwise a weight is two 16-bit halves: the high half is the
+  /// working copy that is multiplied, the low half holds what rounding left out (masters.cuh).
+  static constexpr bool fp32_weights = std::same_as<Precision, fp32>;
+  /// In `specialised` each warp has one of three roles (specialised.cuh): it multiplies, finishes
+  /// units, or folds. In `pipelined` it has one of two roles (pipelined.cuh): it streams weights
+  /// and folds them, or finishes units. If neither is set, all warps multiply and fold.
+  static constexpr bool specialised = !streams && !fp32_weights;
+  static constexpr bool pipelined = streams && !fp32_weights;
+  /// Whether blocks have slots in device memory on the side of the L2 cache that reads them
+  /// (sides.cuh). In `specialised` this gains nothing (row 117 of docs/performance-chip.md).
+  static constexpr bool in_slots = !specialised;
+  /// Whether a block's tiles take 12 bits a weight in device memory (packed.hpp).
+  static constexpr bool packed = pipelined && std::same_as<Precision, bf16>;
+  static constexpr int multipliers = streams || specialised ? 8 : 12;
+  static constexpr int finishers = pipelined || specialised ? 4 : 0;
+  static constexpr int folders = specialised ? 4 : 0;
+  static constexpr int warps = multipliers + finishers + folders;
+  static constexpr int threads = warps * 32;
+  static_assert(warps <= most_warps);
+  static constexpr int weights_per_word = fp32_weights ? 1 : 2;  ///< words of 32 bits
+  /// Registers per thread of each role (`setmaxnreg`); an SM has 65,536 for its thread blocks.
+  static constexpr int multiplier_registers = pipelined ? 88 : 176;
+  static constexpr int finisher_registers = pipelined ? 64 : 80, folder_registers = 80;
+  /// Blocks of W0 that each multiplying warp holds in registers.
+  static constexpr int held_blocks = streams ? 0 : (fp32_weights ? 2 : 8);
+  /// Streamed blocks whose loads to registers are in flight while a warp multiplies another block.
+  static constexpr int blocks_in_flight = streams ? 1 : 2;
+  /// Streamed blocks after those in flight that a warp prefetches to the L2 cache. 16-bit weights
+  /// that do not fit on the chip are in the L2 cache anyway.
+  static constexpr int prefetched_blocks = pipelined ? 2 : streams ? 1 : fp32_weights ? 2 : 0;
+  /// Blocks of W1 that each warp streams although shared memory has room for them: they are loaded
+  /// while errors are computed, when no other loads are in flight. The blocks of W0 that take their
+  /// room need not be loaded while all warps wait for W0 x.
+  static constexpr std::size_t wide_always_streamed = fp32_weights ? 1 : 0;
+  /// Time that a block of W1 takes, relative to a block of W0. It is larger in fp32, because there
+  /// not all of W1 fits on an SM that has many of its blocks.
+  static constexpr double wide_cost = streams ? 1.5 : (fp32_weights ? 2.4 : 1.3);
+  /// Time that a unit takes whatever its blocks, in blocks of W0.
+  static constexpr double unit_cost = streams || fp32_weights ? 28 : 24;
+  /// Time that a warp takes to begin with the blocks of another unit, in blocks of W0.
+  static constexpr std::size_t unit_switch_cost = 4;
+  /// Relative numbers of blocks of fp32 W0 for warps of each `Role` (plan/draft.hpp: finishes a
+  /// unit, reads a patch, writes factors, others), such that all warps are busy for the same time.
+  static constexpr double shares[] = {1.0, 1.05, 0.9, 1.0};
+  /// Units of an SM, at most. With fp32 weights on the chip each unit takes a warp that finishes it
+  /// and one that writes its factors; in `pipelined` unit numbers have 7 bits (input_unit_shift).
+  static constexpr std::size_t most_units = pipelined ? 127
+                                            : streams ? 255
+                                                      : (specialised ? 8 : warps / 2);
+  /// Percentage of the streamed fp32 weights that are marked to stay in the L2 cache, where only a
+  /// part of all weights is streamed.
+  static constexpr int evict_last_percent = 80;
+
+  static constexpr int tiles = Hidden / 8;           ///< of a block, eight rows each
+  static constexpr int remainder_rows = Hidden % 8;  ///< rows beyond full tiles
+  static constexpr int pairs = tiles / 2;            ///< of tiles: 16 rows, one mma operand A
+  static_assert(fits_tiles(Hidden),
+                "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
+                " more, 64 at most, like 36 or 49; use the engine for batches for others");
+
+  /// Rows for d1 in W1's list, a ring buffer by step; and the number of listed gradients of W1,
+  /// which is smaller by one, because one row of d1 is being written.
+  static constexpr int list_d1_rows = 15 - remainder_rows;
+  static constexpr int wide_terms = list_d1_rows - 1;
+  /// The number of listed gradients of W0. In `pipelined` it is larger, because what folds read and
+  /// write takes a good part of a step: as many as fit an mma operand and whole pieces of a record.
+  static constexpr int terms = pipelined ? 15 : wide_terms;
+  static_assert(terms < table_row && terms >= wide_terms);
+  /// The fold periods of W0 and W1: as late as the list of gradients allows. R = L, as
+  /// CoefficientTables know the momentum of a step before its folds.
+  static constexpr int period = terms, wide_period = wide_terms;
+  static_assert(period <= 32, "ChipUnit::due_phases has a bit for each phase");
+  /// Whether W1 folds in other phases than W0, with coefficients of its own.
+  static constexpr bool two_plans = terms != wide_terms;
+  /// Rows (steps) of the ring buffers of c(h) and of patches: a step's row, and those up to the
+  /// input of W0's oldest listed gradient, which is 2 + terms steps old.
+  static constexpr int past_rows = two_plans ? 3 + terms : history;
+  static_assert(past_rows >= history && history >= 3 + wide_terms && history > terms);
+
+  /// Sizes in 32-bit words: the tiles of a block as they are multiplied (their low halves take as
+  /// many) and as they are stored, the remainder rows of a block of W0, and the list of a block of
+  /// W1.
+  static constexpr int unpacked_words = tiles * 8 * columns / weights_per_word;
+  static constexpr int block_words = packed ? unpacked_words / 4 * 3 : unpacked_words;
+  static constexpr int remainder_words = remainder_rows * columns / weights_per_word;
+  static constexpr int list_words = 16 * columns / weights_per_word;
+  /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device
+  /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
+  static constexpr int wide_remainder_words = remainder_words + columns / weights_per_word;
+  static_assert(block_words % line_words == 0);
+  /// If `in_slots`, weights lie in chunks, each of which is on one side of the L2 cache. In fp32 a
+  /// chunk is the slot of one block, of its tiles and remainder rows. In 16 bits a chunk has slots
+  /// for two or three blocks, of one of three kinds:
+  ///     W0:   tiles; before all slots of a chunk there are the remainder rows of their blocks
+  ///     W1:   tiles and the list
+  ///     low:  low halves of the tiles and remainder rows of W0 or W1; for W1 also the high halves
+  ///           of remainder rows, which only folds read
+  struct SlotKind {
+    int first_line;  ///< of the first slot in its chunk
+    int lines;       ///< from one slot to the next
+    [[nodiscard]] constexpr int slots() const { return (chunk_lines - first_line) / lines; }
+  };
+  static constexpr bool lists_in_slots = pipelined;
+  static constexpr SlotKind whole_chunk{0, chunk_lines};
+  /// In 16 bits the first lines of a chunk's slots of W0 are different modulo 4, and this number
+  /// says which of the remainder rows are a slot's (View::slot_remainder_start).
+  static constexpr SlotKind block_slot =
+      fp32_weights ? whole_chunk
+                   : SlotKind{(4 * remainder_words + line_words - 1) / line_words,
+                              (block_words / line_words + 2) / 4 * 4 + 1};
+  /// Slots of W1 and of low halves have the same number of lines (View::low_slot_of).
+  static constexpr SlotKind low_slot{0, chunk_lines / 2};
+  static constexpr SlotKind wide_slot = fp32_weights ? whole_chunk : low_slot;
+  static_assert(!fp32_weights || block_words + wide_remainder_words <= chunk_words);
+  static_assert(!in_slots || (block_slot.slots() >= 1 && block_slot.slots() <= 4));
+  static_assert(!pipelined || (block_words + list_words <= chunk_words / 2 &&
+                               unpacked_words + 2 * wide_remainder_words <= chunk_words / 2));
+
+  /// Words of a row of a unit's values (h, c(h), d0 or a part of W0 x), rounded up to 16 bytes;
+  /// there is at least one word behind the values, which in rows of h holds the 1 of the bias.
+  static constexpr int values = (Hidden + 4) / 4 * 4;
+  static constexpr int operands = pairs + 1;  ///< mma operands A for all rows of a fold
+  /// Pieces of a unit's record: c(h), then its inner products with the listed past, by age.
+  static constexpr int value_pieces = (Hidden + 2) / 3;
+  static constexpr int product_pieces = (terms + 2) / 3;
+  static constexpr int record = 4 * (value_pieces + product_pieces);
+  // A fold reads the inputs of the oldest listed gradient, and B those of the step before.
+  static_assert(ahead + terms + 6 <= ring, "the fastest writes over what the slowest reads");
+  static_assert(group_slots * product_pieces <= 32, "a warp reads the products of a group at once");
+  /// Context sources of one panel, which folds together, at most. With folder warps it is smaller,
+  /// so that about the same number of blocks folds in every step.
+  static constexpr std::size_t panel_slots = specialised ? 4 : group_slots;
+
+  // The area of a unit: what it has beside weights and inputs. The constants are word offsets from
+  // the start of the area, which is in shared memory or, if `streams`, in device memory.
+
+  /// Coefficients of the listed gradients by age, of W0 and of W1: [since][table_row], `period`
+  /// rows, then a row with the coefficients that the folds of this step add. `since` is the number
+  /// of steps since a block's last fold, modulo the period: 0 for the blocks that fold in this
+  /// step.
+  static constexpr std::uint32_t tables = 0;
+  static constexpr std::uint32_t wide_tables = two_plans ? (period + 1) * table_row : tables;
+  /// [step parity][table_row]: inner products of A with its past, by age. Those of B are A's of the
+  /// step before.
+  static constexpr std::uint32_t primary = wide_tables + (wide_period + 1) * table_row;
+  /// [since][16]: what the rows of W1's list are multiplied by for y (`write_list_factors`), packed
+  /// (Split).
+  static constexpr std::uint32_t list_factors = primary + 2 * table_row;
+  /// h(t), packed (Split); in `pipelined` h(t - 1).
+  static constexpr std::uint32_t packed_hidden = list_factors + wide_period * table_row;
+  /// [multipliers][values]: each warp's part of W0 x; then a row of what the listed gradients add
+  /// to W0 x; then [multipliers][part1_words]: each warp's part of W1^T d1.
+  static constexpr std::uint32_t part0 = packed_hidden + values;
+  static constexpr std::uint32_t listed_part = part0 + multipliers * values;
+  static constexpr std::uint32_t part1 = listed_part + values;
+  static constexpr int part1_words = tiles * 8 + 16;
+  /// Ring buffers by step: `history` rows of h and of d0, `past_rows` rows of c(h).
+  static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;
+  static constexpr std::uint32_t d0 = hidden + history * values;
+  static constexpr std::uint32_t squeezed = d0 + history * values;
+  /// Factors of the folds of W0 (`fold0`) and W1 (`fold1`): with 16-bit weights mma operands A, for
+  /// which some words behind a row of values are read, too; with fp32 weights the coefficients.
+  /// There is one copy for even and one for odd steps; where warps have roles there is one copy
+  /// only, which is overwritten when all warps have read that of the step before.
+  static constexpr std::uint32_t fold0 = squeezed + past_rows * values;
+  static constexpr int factor_words = fp32_weights ? table_row : operands * 128;
+  static constexpr int factor_copies = finishers > 0 ? 1 : 2;
+  /// Held blocks that a folder folds in a step while they are multiplied, at most.
+  static constexpr int early_folds = 6;
+  /// Words of scratch memory of each warp that folds. In fp32 it holds the past inputs of a block's
+  /// columns. Folders keep the new remainder rows of held blocks there until the multipliers no
+  /// longer read the old ones.
+  static constexpr int scratch_words =
+      fp32_weights ? terms * columns + 4 : (specialised ? early_folds * remainder_words : 0);
+  static constexpr std::uint32_t fold1 = fold0 + factor_copies * factor_words;
+  /// Words of the ring buffers of h and d0, and some behind them that are read, too; and of c(h).
+  static constexpr int history_words = 2 * history * values + 16;
+  static constexpr int squeezed_words = past_rows * values;
+  /// [2], by the low bit of `turn`: whether the folds of a step change anything (View::any_gain).
+  static constexpr std::uint32_t any_gain = fold1 + factor_copies * factor_words;
+  /// Number of the table in `tables`, or ~0.
+  static constexpr std::uint32_t loaded_table = any_gain + 2;
+  static constexpr std::uint32_t corner = any_gain + 3;  ///< first pixel of the patch in a frame
+  /// In `pipelined`, which makes y(t - 1) in step t: the coefficients for that, [since][table_row]
+  /// with `since` in step t, and the inner products of h(t - 1) with its past, by age.
+  static constexpr std::uint32_t tables_after = any_gain + 4;
+  static constexpr std::uint32_t products =
+      tables_after + (pipelined ? wide_period * table_row : 0);
+  /// Table numbers of the steps of a launch, 16 bits each; in `pipelined` also that of the step
+  /// after it, for the last y.
+  static constexpr std::uint32_t table_numbers = products + (pipelined ? table_row : 0);
+  static constexpr std::uint32_t unit_words =
+      table_numbers + launch_steps / 2 + (pipelined ? 4 : 0);
+  static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
+};
+
+// In the structures below "word" is a word offset from the start of shared memory, unless a comment
+// says otherwise. "A local number" counts within an SM, "a global number" within the network.
+
+/// A unit as its SM sees it. The SM keeps the unit's input x as two copies of A, padded to whole
+/// blocks, then the context and the 1 of the bias: A of even steps, A of odd steps. B(t) = A(t-1)
+/// is the copy of the other parity.
+struct ChipUnit {
+  std::uint32_t unit, layer;          ///< global numbers
+  std::uint32_t base, padded;         ///< P, and P rounded up to whole blocks
+  std::uint32_t x;                    ///< word of [A even | A odd | context, 1]
+  std::uint32_t one;                  ///< word of the 1 of the bias
+  std::uint32_t out;                  ///< local number of the first of its 2 * padded outputs
+  std::uint32_t all_out;              ///< its global number
+  std::uint32_t first_slot, primary;  ///< index of its first slot; its first `primary` are primary
+  std::uint32_t groups, products;     ///< groups of sources; word of [groups][32], `source_place`
+  std::uint32_t own_phase[3];         ///< phases of A, B and the bias
+  std::uint32_t due_phases;           ///< a bit for each phase: whether blocks of W0 fold in it
+  std::uint32_t patch;                ///< in layer 0: number of its patch, else not_a_patch
+  std::uint32_t seen;                 ///< word of the patch's history, [past_rows][patch_row]
+  /// If `streams`: words of the ring buffers of h and d0, and of c(h), if they are in shared
+  /// memory; `in_memory` if they are in the unit's area in device memory.
+  std::uint32_t history, squeezed;
+};
+inline constexpr std::uint32_t not_a_patch = ~0U;
+/// Instead of a word in shared memory: the data is in device memory.
+inline constexpr std::uint32_t in_memory = ~0U;
+/// An element of a unit's `products`, which tells a lane where to find its piece of a source's
+/// inner products: a word in a row of the past | the phase of the panel that the source feeds <<
+/// phase_shift. `no_source`: the lane has none.
+inline constexpr int phase_shift = 24;
+inline constexpr std::uint32_t no_source = (1U << phase_shift) - 1;
+
+/// A source of a unit. `from`: word in a row of the past where its record starts. `to`: word in x
+/// where its values go, in even steps (low 16 bits) and in odd ones (high 16 bits).
+struct alignas(8) ChipSlot {
+  std::uint32_t from, to;
+};
+
+/// A block of W0. (If `streams`, `where` is the first line of its slot among all lines of weights,
+/// and `block` that of the slot of its low halves; else, if `in_slots`, `block` is the former.) Its
+/// inputs are values of one or two records of a row of the past: column c is value `from` + c of
+/// the record at word `first`, and from column `cut` on value c - cut of the record at word
+/// `second` (both are offsets in the row).
+struct alignas(16) ChipBlock {
+  std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd (high) steps
+  std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift
+  std::uint32_t where;  ///< word of its tiles; `in_memory` if they are held or streamed
+  std::uint32_t block;  ///< global number: its place in device memory, unless `in_slots`
+  std::uint32_t first, second, from;
+  std::uint16_t cut;
+  /// The row of the past with the input of the newest listed gradient is that of step t - back.
+  std::uint16_t back;
+};
+/// The fields of `what`: the local number of the unit, the phase in which the block folds, and how
+/// many blocks of this unit the warp has from this one on (1: it is the last).
+inline constexpr int run_shift = 20;
+PVM_HOST_DEVICE constexpr int unit_in(std::uint32_t what) { return static_cast<int>(what & 0xffU); }
+PVM_HOST_DEVICE constexpr int phase_in(std::uint32_t what) { return unit_in(what >> 8); }
+PVM_HOST_DEVICE constexpr std::uint32_t left_in(std::uint32_t what) { return what >> run_shift; }
+/// In `pipelined` `ChipProgram::inputs` has, for each block of W0, what the pass over W0 needs to
+/// know of it.
+struct alignas(8) ChipInput {
+  std::uint32_t x;  ///< as in ChipBlock
+  /// First line of the block's slot | local number of its unit << input_unit_shift | last_of_unit
+  /// if it is the warp's last block of this unit.
+  std::uint32_t slot;
+};
+inline constexpr int input_unit_shift = 24;
+inline constexpr std::uint32_t input_lines = 1U << input_unit_shift;  ///< slots begin before it
+inline constexpr std::uint32_t last_of_unit = 1U << 31;
+/// In `specialised`: the consecutive blocks of W0 that a warp has of one unit, by where their tiles
+/// are. A streamed block is early if it is loaded before x(t) is there, and late if it is loaded to
+/// the registers of an early one, while other blocks are multiplied.
+struct alignas(16) ChipRun {
+  std::uint32_t sums;   ///< word where the warp's part of the unit's W0 x goes
+  std::uint32_t block;  ///< global number of the warp's first late block
+  /// A bit for each early block of the warp (`blocks_in_flight` bits), then for each held one:
+  /// whether it is in this run; | number of the run's blocks in shared memory << 16.
+  std::uint32_t present;
+  /// The run's late blocks, numbers `first` to `end` (exclusive) among the warp's late blocks:
+  /// first | end << 8 | number of all late blocks of the warp << 16; | last_run if the run is the
+  /// warp's last.
+  std::uint32_t late;
+};
+inline constexpr std::uint32_t last_run = 1U << 31;
+/// Flag of an element of `ChipProgram::folding`: it is the index of a block of W1.
+inline constexpr std::uint32_t wide_fold = 1U << 31;
+/// Instead of the index of a block of a warp: there is none.
+inline constexpr std::uint32_t no_block = ~0U;
+
+/// A block of W1.
+struct alignas(16) ChipWideBlock {
+  std::uint32_t what;  ///< like that of a ChipBlock
+  std::uint32_t out;   ///< local number of its first output
+  /// Word of its tiles, or `in_memory` if they are streamed. If `streams`: the first line of its
+  /// slot | low_is_odd if the slot of its low halves is in the second chunk of a pair.
+  std::uint32_t where;
+  /// Global number: its outputs, and its place in device memory. In fp32 on the chip: the first
+  /// line of its slot.
+  std::uint32_t block;
+};
+inline constexpr std::uint32_t low_is_odd = 1;
+
+/// Sixteen outputs of a unit, and their targets, which are inputs of the unit itself.
+struct alignas(16) ChipTarget {
+  std::uint32_t x;      ///< word in x of the first target, even (low 16 bits) and odd steps (high)
+  std::uint32_t count;  ///< number of outputs; the rest of the 16 is padding
+  std::uint32_t out;    ///< global number of the first output
+  std::uint32_t seen;   ///< word of the target in row 0 of a patch's history, or `no_pixel`
+};
+inline constexpr std::uint32_t no_pixel = ~0U;
+
+/// Layout of shared memory, in words from its start: first what all SMs have at the same places,
+/// then the areas of the units (unless `streams`), then the program of the SM and the areas that
+/// the program lists.
+struct ChipAreas {
+  static constexpr std::uint32_t now = 0;                ///< [4] ChipNow, 8 words each
+  static constexpr std::uint32_t launch = now + 4 * 8;   ///< ChipLaunch
+  static constexpr std::uint32_t gates = launch + 16;    ///< mbarriers, where warps have roles
+  static constexpr std::uint32_t score = gates + 2 * 4;  ///< [warps][3] doubles
+  static constexpr std::uint32_t frames = score + most_warps * 3 * 2;  ///< pointers, by step
+  static constexpr std::uint32_t scored = frames + 2 * launch_steps;   ///< bytes, by step
+  /// [patch]: offset of each pixel of a patch from the patch's first one in a frame.
+  static constexpr std::uint32_t offsets = scored + launch_steps / 4;
+  std::uint32_t units;    ///< areas of the units, [units][unit_words]
+  std::uint32_t scratch;  ///< scratch memory of the warps that fold, [warps][scratch_words]
+};
+
+/// The program of an SM: everything that its steps consist of. Its lists follow it; the fields
+/// without a comment are the words of lists or areas, or their sizes.
+struct ChipProgram {
+  std::uint32_t start, words;  ///< word of the program, and its length with its lists
+  std::uint32_t unit_count, slot_count, out_count, x_words;
+  std::uint32_t units, slots, blocks, wide_blocks, targets, products;
+  /// Which blocks fold when:
+  ///     fp32, on the chip:  `folding` has indices of blocks within a warp, sorted by warp and
+  ///                         phase, without those that fold while they are streamed.
+  ///                         `folding_start`, [warps][period + 1], is where a phase starts.
+  ///     specialised:        `folding` has indices within the SM, sorted by folder and phase; in a
+  ///                         phase the held blocks of W0 that fold early, other blocks of W0, and
+  ///                         blocks of W1 (`wide_fold`). `folding_start`, [folders][period][3] and
+  ///                         the end, is where each of these starts.
+  ///     pipelined:          only `folding_start`, [multipliers][period + 1]; the list of blocks
+  ///                         itself is sorted by warp and phase.
+  std::uint32_t folding, folding_start;
+  /// In fp32 on the chip, [warps][period]: index of the warp's first block that folds while it is
+  /// streamed, or `no_block`.
+  std::uint32_t first_in_pass;
+  /// In `specialised`, [multipliers][period]: a bit for each held block that folds in a phase, and
+  /// has to be loaded again.
+  std::uint32_t reload;
+  /// In `specialised`, [2][input_count]: words of the first inputs of all blocks, in even and in
+  /// odd steps. In `pipelined`, [input_count]: a ChipInput for each block.
+  std::uint32_t inputs, input_count;
+  /// In `pipelined`: word of the list of ChipWideBlock::where, in the order of outputs.
+  std::uint32_t list_slots;
+  /// Index of the first block of W0, and of W1, of each warp; element w + 1 is the end for warp w.
+  std::uint32_t block_start[most_warps + 1], wide_start[most_warps + 1];
+  /// Order of a warp's blocks of W0, with indices from 0 for each warp:
+  ///     fp32, on the chip:  held | streamed, up to `streamed_to` | in shared memory
+  ///     specialised:        streamed early, up to `streamed_to` | held | in shared memory |
+  ///                         streamed late, from `late_from` on
+  std::uint32_t streamed_to[most_warps], late_from[most_warps];
+  /// Word of the remainder rows of a warp's first block of W0; unless `streams`.
+  std::uint32_t remainder_first[most_warps];
+  /// Areas whose sizes differ from SM to SM. If `streams`, `lists` is an offset in the array of all
+  /// lists in device memory instead of a word.
+  std::uint32_t x, y, d1, lists, seen;
+  /// In `specialised`: word of the list of ChipRun; index of each multiplier's first ChipRun; word
+  /// of the tiles of each multiplier's first block of W0 in shared memory.
+  std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
+  std::uint32_t number;  ///< of this program
+};
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Makes the hidden values of a unit and their inner products with the listed past, and sends both
+/// to the units that read them.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/unit/activation.hpp>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_unit(int u) const {
+  const unsigned long long t = now().step;
+  const ChipUnit& my = unit(u);
+  std::uint32_t* record = past(t) + my.unit * S::record;
+  std::uint32_t* words = area(u) + S::listed_part;
+  float* row =
+      a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
+  const bool survives = row_survives_launch(ring);
+  const auto make = [&](int i) { return keep_hidden(u, i, hidden_sum(u, i), row, survives); };
+  // If all weights are streamed the area is in device memory, and reading words back from it would
+  // cost a round trip. So they go from lane to lane by shuffles.
+  if constexpr (S::streams) {
+    std::uint32_t mine[words_per_lane] = {};
+#pragma unroll
+    for (int k = 0; k < words_per_lane; ++k) {
+      const int i = lane() + 32 * k;
+      if (i < Hidden) mine[k] = make(i);
+    }
+    __syncwarp();  // unit_products reads rows that all lanes have written
+    send_words(
+        record, S::value_pieces, [&](int i) { return word_of_lanes(mine, i); }, t);
+  } else {
+    // Word i of the listed gradients' part is read by the lane that overwrites it, just before.
+#pragma unroll 1
+    for (int i = lane(); i < Hidden; i += 32) words[i] = make(i);
+    __syncwarp();
+    send_words(
+        record, S::value_pieces, [&](int i) { return words[i]; }, t);
+  }
+  finish_products(u, t, record);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::finish_products(
+    int u, unsigned long long t, std::uint32_t* record) const {
+  const float sum = unit_products(u);
+  send_products(record, sum, t);
+  if constexpr (S::pipelined) {
+    if (lane() >= table_row) {
+      float_area(u)[S::products + static_cast<unsigned>(lane()) - table_row] = sum;
+    }
+  } else {
+    write_list_factors(u, sum);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::hidden_sum(int u,
+                                                                                     int i) const {
+  const float* part = float_area(u) + S::part0 + i;
+  float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
+#pragma unroll
+  for (int w = 0; w < S::multipliers; ++w) v += part[w * S::values];
+  return v;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::keep_hidden(
+    int u, int i, float sum, float* row, bool survives) const {
+  const float h = activate(sum);
+  const std::uint32_t word = Words::pack(squeeze(h));
+  if (survives) row[i] = h;
+  history_row(S::hidden, u, 0)[i] = h;
+  history_row(S::squeezed, u, 0)[i] = Words::unpack(word);
+  if constexpr (!S::pipelined) {
+    area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h);
+  }
+  return word;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ std::uint32_t Multiprocessor<Precision, Hidden, home>::word_of_lanes(
+    const std::uint32_t (&of_lane)[words_per_lane], int i) {
+  std::uint32_t word = 0;
+#pragma unroll
+  for (int k = 0; k < words_per_lane; ++k) {
+    const std::uint32_t v = __shfl_sync(every_lane, of_lane[k], i & 31);
+    if (i / 32 == k) word = v;
+  }
+  return word;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::unit_products(
+    int u) const {
+  const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
+  const int terms = lane() < table_row ? S::terms : S::wide_terms;
+  const int age = min(lane() & (table_row - 1), terms - 1);
+  const float* now_row = history_row(what, u, 0);
+  const float* then = history_row(what, u, 3 + age);
+  const float sum =
+      inner_product([&](int i) { return four(now_row + i); }, [&](int i) { return four(then + i); },
+                    [&](int i) { return now_row[i]; }, [&](int i) { return then[i]; });
+  return (lane() & (table_row - 1)) < terms ? sum : 0.0F;
+}
+
+template <class Precision, int Hidden, Home home>
+template <class FourA, class FourB, class OneA, class OneB>
+__device__ __forceinline__ float Multiprocessor<Precision, Hidden, home>::inner_product(
+    FourA four_a, FourB four_b, OneA one_a, OneB one_b) {
+  float4 sum = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < Hidden / 4 * 4; i += 4) {
+    const float4 v = four_a(i), w = four_b(i);
+    sum.x = __fmaf_rn(v.x, w.x, sum.x);
+    sum.y = __fmaf_rn(v.y, w.y, sum.y);
+    sum.z = __fmaf_rn(v.z, w.z, sum.z);
+    sum.w = __fmaf_rn(v.w, w.w, sum.w);
+  }
+#pragma unroll
+  for (int i = Hidden / 4 * 4; i < Hidden; ++i) sum.x = __fmaf_rn(one_a(i), one_b(i), sum.x);
+  return (sum.x + sum.y) + (sum.z + sum.w);
+}
+
+template <class Precision, int Hidden, Home home>
+template <class Word>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_words(
+    std::uint32_t* to, int pieces, Word word, unsigned long long t) const {
+  const int i = 3 * min(lane(), pieces - 1);
+  const uint4 v = make_uint4(word(i), word(i + 1), word(i + 2), static_cast<std::uint32_t>(t + 1));
+  if (lane() < pieces) store_relaxed_16(to + 4 * lane(), v);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::send_products(
+    std::uint32_t* record, float product, unsigned long long t) const {
+  send_words(
+      record + 4 * S::value_pieces, S::product_pieces,
+      [&](int i) { return __float_as_uint(__shfl_sync(every_lane, product, i)); }, t);
+}
+
+}  // namespace pvm::inline v0::detail::units

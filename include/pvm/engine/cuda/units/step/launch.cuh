@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How a launch begins and ends, and how one step follows the other. A launch begins by loading
+/// from device memory what an earlier step of it would have left in shared memory: weights,
+/// outputs, patches and the units' past. The past lies in device memory as rings of rows, a row
+/// for each step; a launch stores the rows that are still needed when it ends. multiprocessor.cuh
+/// documents the functions.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/run/cursor.hpp>
+#include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/step/view.cuh>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::begin_launch() const {
+  const Cursor cursor = *a.cursor;
+  begin(cursor.step);
+  now(0).frame = 0;
+  ChipLaunch& l = launch();
+  const std::size_t staging = cursor.block % static_cast<unsigned>(a.staging);
+  const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
+  const std::size_t rows = staging * a.block_steps + cursor.frame;
+  const std::uint32_t* index = a.index + staging * (1 + tables);
+  const int left = static_cast<int>(index[0] & ~frames_are_floats) - static_cast<int>(cursor.frame);
+  l.count = max(0, min(left, a.most_steps));
+  l.ends = l.count == left;
+  l.index = index + 1 + static_cast<std::size_t>(cursor.frame) * a.layers;
+  l.coefficients = a.coefficients + staging * tables * a.table_stride;
+  l.frames = a.frames + rows;
+  l.scored = a.scored + rows;
+  const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
+  l.squeezed = (index[0] & frames_are_floats) != 0 ? a.squeezed + rows * frame : nullptr;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_launch() const {
+  const ChipLaunch& l = launch();
+  for (int i = thread; i < l.count; i += S::threads) {
+    frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
+    scored()[i] = l.scored[i];
+  }
+  const auto tables = [&] { return S::pipelined ? l.count + 1 : l.count; };
+  for (int i = thread; i < tables() * unit_count(); i += S::threads) {
+    const int u = i % unit_count();
+    const int step = i / unit_count();
+    table_numbers(u)[step] = static_cast<std::uint16_t>(
+        l.index[static_cast<std::size_t>(step) * a.layers + unit(u).layer]);
+  }
+  const int line = a.block_size * a.channels;
+  for (int k = thread; k < a.patch; k += S::threads) {
+    shared[ChipAreas::offsets + k] =
+        static_cast<std::uint32_t>(k / line * a.side * a.channels + k % line);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_past() const {
+  const unsigned long long t = now().step;
+  start_areas();
+  __syncthreads();
+  load_histories(t);
+  if constexpr (!S::streams) load_outputs();
+  load_patches(t);
+  // B(t) = A(t-1), which is c(h(t-2)) of the primary sources.
+  gather_values(t - 2, (t & 1) == 0, thread, S::threads);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::start_areas() const {
+  for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
+    shared[p.x + i] = 0;
+  constexpr int parts = (S::multipliers + 1) * S::values + S::multipliers * S::part1_words;
+  if (thread < unit_count()) area(thread)[S::loaded_table] = ~0U;
+  for (int i = thread; i < unit_count() * parts; i += S::threads) {
+    float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
+  }
+  for (int i = thread; i < S::warps * 3; i += S::threads) {
+    reinterpret_cast<double*>(shared + ChipAreas::score)[i] =
+        a.score[static_cast<std::size_t>(this->program_number()) * S::warps * 3 + i];
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_histories(
+    unsigned long long t) const {
+  struct Values {
+    float hidden, d0;
+    std::uint32_t squeezed;
+  };
+  copy_each(
+      unit_count() * S::past_rows * Hidden, thread, S::threads,
+      [&](int k) -> Values {
+        const unsigned long long step = step_before(t, k / Hidden % S::past_rows);
+        const int i = k % Hidden;
+        const std::uint32_t number = unit(k / Hidden / S::past_rows).unit;
+        const std::size_t at = number * Hidden + i;
+        return {__ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at),
+                __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at),
+                __ldcg(past(step) + number * S::record + in_pieces(i))};
+      },
+      [&](int k, Values v) {
+        const int back = 1 + k / Hidden % S::past_rows;
+        const int i = k % Hidden, u = k / Hidden / S::past_rows;
+        history_row(S::squeezed, u, back)[i] = Words::unpack(v.squeezed);
+        if (back > history) return;
+        history_row(S::hidden, u, back)[i] = v.hidden;
+        history_row(S::d0, u, back)[i] = v.d0;
+        if (i == 0) history_row(S::hidden, u, back)[Hidden] = 1;  // r = [h | 1]: the bias's input
+      });
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_outputs() const {
+  copy_each(
+      static_cast<int>(2 * p.out_count), thread, S::threads,
+      [&](int i) { return __ldcg(&all_output(i)); }, [&](int i, float v) { own_output(i) = v; });
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_patches(
+    unsigned long long t) const {
+  for (int u = 0; u < unit_count(); ++u) {
+    const ChipUnit& my = unit(u);
+    if (thread == 0) shared[my.one] = Words::pack(1.0F);
+    if (my.patch == not_a_patch) continue;
+    if (thread == 0) area(u)[S::corner] = corner_of(my.patch);
+    const auto base = static_cast<int>(my.base);
+    copy_each(
+        S::past_rows * base, thread, S::threads,
+        [&](int i) {
+          return __ldcg(past(step_before(t, i / base)) + a.first_patch + my.patch * a.patch_record +
+                        in_pieces(i % base));
+        },
+        [&](int i, std::uint32_t v) {
+          seen(my, i / base + 1)[i % base] = Words::unpack(v);
+          // Row 0 is the patch of step t - 1, which is B(t).
+          if (i < base) shared[my.x + ((t & 1) != 0 ? 0 : my.padded) + i] = v;
+        });
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_remainders() const {
+  copy_each(
+      this->my_count() * S::remainder_words, lane(), 32,
+      [&](int i) {
+        const ChipBlock& block = this->my_blocks()[i / S::remainder_words];
+        return this->remainder_word(block, i % S::remainder_words);
+      },
+      [&](int i, std::uint32_t word) {
+        this->my_remainder(i / S::remainder_words)[i % S::remainder_words] = word;
+      });
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_wide_weights() const {
+  const auto* blocks = list<ChipWideBlock>(p.wide_blocks);
+#pragma unroll 1
+  for (std::uint32_t k = p.wide_start[warp()]; k < p.wide_start[warp() + 1]; ++k) {
+    const ChipWideBlock& block = blocks[k];
+    const ChipUnit& my = unit(unit_in(block.what));
+    const std::uint32_t out = my.all_out + block.out - my.out;
+    const bool stays = !this->is_in_memory(block.where);
+    Weights w{};  // these loads are in flight together with those of the list
+    if (stays) this->load_streamed(w, this->streamed(block));
+    this->store_list(list_of(block), block, [&](int e, int o) {
+      const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
+      return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
+    });
+    if (stays) this->store_wide(block, w);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::store_results() const {
+  for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {
+    all_output(i) = own_output(i);
+  }
+  for (int i = thread; i < S::warps * 3; i += S::threads) {
+    a.score[static_cast<std::size_t>(this->program_number()) * S::warps * 3 + i] =
+        reinterpret_cast<double*>(shared + ChipAreas::score)[i];
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::end_launch() const {
+  const ChipLaunch& l = launch();
+  Cursor end = *a.cursor;
+  end.step += static_cast<unsigned>(l.count);
+  end.frame += static_cast<unsigned>(l.count);
+  if (l.ends) {
+    end.frame = 0;
+    ++end.block;
+  }
+  *a.cursor = end;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare(
+    ChipNow& next) const {
+  const ChipNow& n = now();
+  next.step = n.step + 1;
+  next.frame = n.frame + 1;
+  const auto after = [](int number, int count) { return number + 1 == count ? 0 : number + 1; };
+  next.phase = after(n.phase, S::period);
+  next.d1_row = after(n.d1_row, S::list_d1_rows);
+  if constexpr (S::two_plans) {
+    next.wide_phase = after(n.wide_phase, S::wide_period);
+    next.past_row = after(n.past_row, S::past_rows);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::prepare_step() const {
+  prepare(now(turn ^ 1));
+  add_one_relaxed(a.begun + now().step % rounds);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ const unsigned int*
+Multiprocessor<Precision, Hidden, home>::slowest_counter(unsigned long long t) const {
+  return a.begun + (t + rounds - ahead) % rounds;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ unsigned int Multiprocessor<Precision, Hidden, home>::load_slowest(
+    unsigned long long t) const {
+  return load_relaxed(slowest_counter(t));
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
+    unsigned long long t, unsigned int begun) const {
+  if (t < ahead) return;
+  const unsigned long long step = t - ahead;
+  const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
+  while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_counter(t));
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::wait_for_slowest(
+    unsigned long long t) const {
+  wait_for_slowest(t, load_slowest(t));
+}
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,269 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The listed gradients, which are not in the weights yet (docs/design.md, deferred updates): their
+/// coefficients, what they add to W0 x, and what W1's lists are multiplied by for y.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/instructions/all.cuh>
+#include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/multiprocessor.cuh>
+#include <pvm/engine/cuda/units/step/state.cuh>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::load_coefficients(
+    int u) const {
+  const std::uint32_t table = table_numbers(u)[now().frame];
+  if (table == area(u)[S::loaded_table]) return;
+  __syncwarp();
+  if (lane() == 0) area(u)[S::loaded_table] = table;
+  const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
+  float* to = float_area(u);
+  if constexpr (S::two_plans) {
+    copy_table(from, S::terms, to + S::tables, nullptr);
+    from += a.second_part;
+  }
+  copy_table(from, S::wide_terms, to + S::wide_tables,
+             S::pipelined ? to + S::tables_after : nullptr);
+  __syncwarp();
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::copy_table(
+    const float* from, int terms, float* to, float* after) const {
+  const int square = terms * terms;
+#pragma unroll 1
+  for (int k = lane(); k < (terms + 1) * table_row; k += 32) {
+    const int since = k / table_row;
+    const int age = k % table_row;
+    const bool folds = since == terms;
+    float v = age == table_row - 2 ? 1 : 0;
+    if (age < terms) v = __ldg(from + (folds ? 2 * square : since * terms) + age);
+    // In the row of folds this is the number of coefficients that are not 0.
+    if (age == table_row - 1 && folds) v = __ldg(from + 2 * square + terms);
+    to[k] = v;
+    if (after == nullptr || folds) continue;
+    after[k] = age < terms ? __ldg(from + square + since * terms + age) : v;
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::listed_share(int u) const {
+  const unsigned long long t = now().step;
+  const ChipUnit& my = unit(u);
+  const bool patch = my.patch != not_a_patch;
+  const std::uint32_t* sent = past(t - 1 + ring);
+  const auto tag = static_cast<std::uint32_t>(t);
+  // Unless the unit sees a patch, the first group is its primary sources. Their products are summed
+  // without coefficients, because the next step uses them for B, with other coefficients.
+  Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};
+#pragma unroll 1
+  for (std::uint32_t from = 0; from < my.groups; from += pieces_at_once) {
+    uint4 piece[pieces_at_once];
+    std::uint32_t at[pieces_at_once];
+    Products weigh[pieces_at_once];  // coefficients in device memory are loaded before the pieces
+#pragma unroll
+    for (int i = 0; i < pieces_at_once; ++i) {
+      at[i] = from + i < my.groups ? source_place(my, from + i) : no_source;
+      piece[i] = make_uint4(0, 0, 0, tag);
+      if constexpr (S::streams) {
+        const float* of = source_coefficients(u, at[i]);
+        weigh[i] = {{of[0], of[1], of[2]}};
+      }
+      if (at[i] != no_source) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
+    }
+    poll_pieces(piece, at, sent, tag);
+#pragma unroll
+    for (int i = 0; i < pieces_at_once; ++i) {
+      if (i == 0 && from == 0 && !patch) {
+        const float ones[3] = {1, 1, 1};
+        add_products(of_primary, piece[i], ones);
+        continue;
+      }
+      add_products(sum, piece[i], S::streams ? weigh[i].v : source_coefficients(u, at[i]));
+    }
+  }
+  if (my.primary > group_slots) {  // the first group does not have all primary sources
+    const Products others = primary_products(u, t - 1, group_slots);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
+  }
+  __syncwarp();
+  float total = sum_over_sources(sum);
+  add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
+  float2 share = weigh_rows(S::d0, u, t - 1, S::terms, total);
+  if (2 * lane() + 1 >= Hidden) share.y = 0;
+  if (2 * lane() < Hidden) {
+    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = share;
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ const float*
+Multiprocessor<Precision, Hidden, home>::source_coefficients(int u, std::uint32_t source) const {
+  const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
+  return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::poll_pieces(
+    uint4 (&piece)[pieces_at_once], const std::uint32_t (&at)[pieces_at_once],
+    const std::uint32_t* sent, std::uint32_t tag) {
+  bool all_there = true;
+#pragma unroll
+  for (int i = 0; i < pieces_at_once; ++i) all_there = all_there && piece[i].w == tag;
+  if (!all_there) {
+#pragma unroll
+    for (int i = 0; i < pieces_at_once; ++i) {
+      while (piece[i].w != tag) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::add_own_products(
+    int u, const ChipUnit& my, bool patch, unsigned long long t, float products,
+    float& total) const {
+  if (lane() < table_row) {
+    if (patch) {
+      products = primary_sums(u, t)[lane()];
+    } else {
+      primary_sums(u, t)[lane()] = products;
+    }
+  }
+  if (lane() < S::terms) {
+    total += coefficients_of(u, static_cast<int>(my.own_phase[0]))[lane()] * products;
+    total += coefficients_of(u, static_cast<int>(my.own_phase[1]))[lane()] *
+             primary_sums(u, t + 1)[lane()];
+    total += coefficients_of(u, static_cast<int>(my.own_phase[2]))[lane()];
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_rows(
+    std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const {
+  const int mine = min(lane(), (Hidden - 1) / 2);
+  if (lane() >= terms) weight = 0;
+  if constexpr (S::streams) return weigh_device_rows(history_rows(what, u), mine, newest, weight);
+  return weigh_shared_rows(what, u, mine, newest, weight);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_device_rows(
+    const float* rows, int mine, unsigned long long newest, float weight) const {
+  float2 sum = {0, 0};
+  constexpr int at_once = 8;
+#pragma unroll
+  for (int first = 0; first < history; first += at_once) {
+    float2 v[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      v[i] = reinterpret_cast<const float2*>(rows + (first + i) * S::values)[mine];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
+      const float of_row = __shfl_sync(every_lane, weight, age & (history - 1));
+      sum.x += of_row * v[i].x;
+      sum.y += of_row * v[i].y;
+    }
+  }
+  return sum;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ float2 Multiprocessor<Precision, Hidden, home>::weigh_shared_rows(
+    std::uint32_t what, int u, int mine, unsigned long long newest, float weight) const {
+  float2 sum = {0, 0};
+  const auto add = [&](float of_row, const float* row) {
+    const float2 v = reinterpret_cast<const float2*>(row)[mine];
+    sum.x += of_row * v.x;
+    sum.y += of_row * v.y;
+  };
+  // S::listed_part is free here: `listed_share` writes it after this call, and `finish_unit` has
+  // read it before `finish_gradient` makes its call.
+  float* weights = float_area(u) + S::listed_part;
+  if (lane() < history) {
+    const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));
+    weights[row & (history - 1)] = weight;
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < history; i += 4) {
+    const float4 w = four(weights + i);
+    const float* rows = history_rows(what, u) + i * S::values;
+    add(w.x, rows);
+    add(w.y, rows + S::values);
+    add(w.z, rows + 2 * S::values);
+    add(w.w, rows + 3 * S::values);
+  }
+  __syncwarp();
+  return sum;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_list_factors(
+    int u, float sum) const {
+  const int e = lane() & (table_row - 1);
+  const int age = e > S::remainder_rows ? age_of(e) : 0;
+  const float product =
+      __shfl_sync(every_lane, sum, table_row + (age < S::wide_terms ? age : 0)) + 1.0F;
+  float v = 1;  // the bias
+  if (e < S::remainder_rows) v = history_row(S::hidden, u, 0)[S::tiles * 8 + e];
+  if (e > S::remainder_rows) v = product;
+  const int index = table_index(e);
+  const float* tables = float_area(u) + S::wide_tables + index;
+  std::uint32_t* to = area(u) + S::list_factors + e;
+#pragma unroll 1
+  for (int since = lane() / table_row; since < S::wide_period; since += 32 / table_row) {
+    to[since * table_row] = Words::pack(tables[since * table_row] * v);
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Multiprocessor<Precision, Hidden, home>::write_last_list_factors(
+    int u) const {
+  const float* h = history_row(S::hidden, u, 1);
+  for (int i = lane(); i < Hidden; i += 32) {
+    area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
+  }
+  const int e = lane() & (table_row - 1);
+  // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
+  // oldest one (age wide_terms - 1) is left out: step t overwrites its list row with d1(t). All
+  // blocks have folded it, and what its momentum still lacked has died out (`dies_out` in
+  // plan.hpp).
+  const int age = e > S::remainder_rows ? age_of(e) - 1 : 0;
+  const bool listed = age >= 0 && age < S::wide_terms - 1;
+  float v = 1;  // the bias
+  if (e < S::remainder_rows) v = h[S::tiles * 8 + e];
+  if (e > S::remainder_rows) {
+    v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
+  }
+  const int index = e <= S::remainder_rows ? table_row - 2 : (listed ? age : 0);
+  const float* tables = float_area(u) + S::tables_after + index;
+  std::uint32_t* to = area(u) + S::list_factors + e;
+  // The tables are in device memory: all loads are in flight at once.
+  constexpr int each = 32 / table_row, at_once = (S::wide_period + each - 1) / each;
+#pragma unroll 1
+  for (int first = lane() / table_row; first < S::wide_period; first += at_once * each) {
+    float coefficient[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      coefficient[i] = tables[min(first + i * each, S::wide_period - 1) * table_row];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (i > 0 && first + i * each >= S::wide_period) continue;
+      to[(first + i * each) * table_row] = Words::pack(coefficient[i] * v);
+    }
+  }
+}
+
+}  // namespace pvm::inline v0::detail::units

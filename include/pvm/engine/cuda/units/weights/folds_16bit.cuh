@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Folds of 16-bit weights: the rank-L update of its L listed gradients is added to a block. The
+/// update is a product on tensor cores, (Hidden x L) factors by (L x 16) past inputs (W0) or d1
+/// (W1). Each weight's halves are joined to an fp32 weight, the update is added, and the sum is
+/// split again into the high half, which products read, and the low half in device memory
+/// (masters.cuh).
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/state.cuh>
+#include <pvm/engine/cuda/units/weights/blocks_16bit.cuh>
+#include <pvm/engine/cuda/units/weights/masters.cuh>
+
+namespace pvm::inline v0::detail::units {
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
+    int u, bool wide, const float* coefficients) const {
+  float weight[4];
+  const float* from[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int e = operand_k(i);
+    int age = e;
+    if (wide) age = e <= S::remainder_rows ? S::wide_terms : this->age_of(e);
+    const bool is = age < (wide ? S::wide_terms : S::terms);
+    weight[i] = is ? M::scale * coefficients[age] : 0.0F;
+    from[i] = this->listed_row(wide ? S::hidden : S::d0, u, is ? age : 0);
+  }
+  uint4* to = factor_operands(wide ? S::fold1 : S::fold0, u);
+  if constexpr (S::pipelined && S::operands % 2 == 0) {
+    // The rows are in device memory. Load the values of two operands before storing either of them:
+    // a store in between would make the second load wait for another round trip.
+#pragma unroll 1
+    for (int first = 0; first < S::operands; first += 2) {
+      float d[2][4][2];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const int r = 16 * (first + k / 4) + row() + k % 2 * 8, pair = k % 4 / 2 * 2;
+        d[k / 4][k % 4][0] = from[pair][r];
+        d[k / 4][k % 4][1] = from[pair + 1][r];
+      }
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        std::uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int pair = i / 2 * 2;
+          v[i] = Math::pair(weight[pair] * d[k][i][0], weight[pair + 1] * d[k][i][1]);
+        }
+        to[(first + k) * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+      }
+    }
+  } else {
+#pragma unroll 1
+    for (int tile = 0; tile < S::operands; ++tile) {
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = 16 * tile + row() + i % 2 * 8;
+        const int k = i / 2 * 2;
+        v[i] = Math::pair(weight[k] * from[k][r], weight[k + 1] * from[k + 1][r]);
+      }
+      to[tile * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+template <class Block>
+__device__ __forceinline__ uint2 Blocks<Precision, Hidden, home>::load_remainder(const Block& block,
+                                                                                 int rows) const {
+  uint2 words{};
+  if (row() < rows) {
+    words = __ldcg(reinterpret_cast<const uint2*>(a.weights + lane_remainder_start(block)));
+  }
+  return words;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves(
+    const Place& at) const -> LowHalves {
+  LowHalves low{};
+  const std::uint32_t* from = low_halves_of(a.weights, at.low_start);
+#pragma unroll
+  for (int i = 0; i < S::pairs; ++i) low.tiles[i] = M::load(from, i, lane());
+  if (row() < at.rows) {
+    low.remainder =
+        __ldcg(reinterpret_cast<const uint2*>(low_halves_of(a.weights, remainder_low_start(at))));
+  }
+  return low;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
+    const Place& at, std::uint32_t* to, const Factors& factors, const Columns& columns,
+    LowHalves& low, Weights& w, uint2& remainder) const {
+  std::uint32_t* sink = low_halves_of(to, at.low_start);
+#pragma unroll
+  for (int i = 0; i < S::operands; ++i) {
+    const uint4 u = factors.operand(i);
+    const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
+    // Tensor cores truncate when they accumulate, which would pull weights towards 0 over many
+    // folds. So they compute the gain only, which is added in ordinary arithmetic.
+    Gains gain = {};
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      Math::multiply(gain[side], v, columns.v[side][0], columns.v[side][1]);
+    }
+    if (i < S::pairs) {
+      Word tiles = w.get(i);
+      M::add(tiles, low.tiles[i], gain);
+      w.set(i, tiles);
+      M::store(sink, i, lane(), low.tiles[i]);
+    } else if (row() < at.rows) {
+      M::add_row(remainder, low.remainder, gain);
+      *reinterpret_cast<uint2*>(low_halves_of(to, remainder_low_start(at))) = low.remainder;
+      *reinterpret_cast<uint2*>(to + at.remainder) = remainder;
+    }
+  }
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_inputs(
+    const ChipBlock& block) const -> PastInputs {
+  std::uint32_t at[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    at[half] = this->place_in_past(block, static_cast<std::uint32_t>(8 * half + row()));
+  }
+  const std::uint32_t newest = static_cast<std::uint32_t>(now().step) - block.back;
+  PastInputs past;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    // Ages beyond the list repeat the oldest one; their factors are 0.
+    const auto age = static_cast<std::uint32_t>(min(operand_k(i), S::terms - 1));
+    const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) past.word[half][i] = load_past(a.past + (at[half] + then));
+  }
+  return past;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::past_columns(
+    const PastInputs& past) -> Columns {
+  Columns b;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    b.v[half][0] = __byte_perm(past.word[half][0], past.word[half][1], 0x5410);
+    b.v[half][1] = __byte_perm(past.word[half][2], past.word[half][3], 0x5410);
+  }
+  return b;
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
+    const ChipBlock& block, std::uint32_t* to, Weights& w, uint2& remainder) const {
+  const Place at = place(block);
+  LowHalves low = load_low_halves(at);
+  const Factors factors = load_factors(S::fold0, unit_in(block.what));
+  fold(at, to, factors, past_columns(load_past_inputs(block)), low, w, remainder);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
+    const ChipBlock& block, const std::uint32_t* remainder_from,
+    std::uint32_t* remainder_to) const {
+  Weights w;
+  if (block.where == in_memory) {
+    load_streamed(w, streamed(block));
+  } else {
+    load_shared(w, in_shared(block.where));
+  }
+  uint2 remainder = remainder_weights(remainder_from);
+  fold_block(block, a.weights, w, remainder);
+  if (row() < S::remainder_rows) {
+    *reinterpret_cast<uint2*>(remainder_to + remainder_offset(row())) = remainder;
+  }
+  store(block, w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
+    const ChipBlock& block) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  uint2 remainder = load_remainder(block, S::remainder_rows);
+  fold_block(block, a.weights, w, remainder);
+  write_tiles(streamed(block), w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide(
+    const ChipWideBlock& block) const {
+  Weights w;
+  load_wide(w, shared + block.where);
+  fold_wide(block, w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
+    const ChipBlock& block, std::uint32_t* to) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  uint2 remainder = load_remainder(block, S::remainder_rows);
+  fold_block(block, to, w, remainder);
+  write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
+    const ChipWideBlock& block, std::uint32_t* to) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  fold_wide_block(block, to, w, false);
+  write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_wide_block(
+    const ChipWideBlock& block, std::uint32_t* to, Weights& w, bool keep) const {
+  std::uint32_t* list = this->list_of(block);
+  uint4 listed = tiles_at(list);
+  uint2 remainder = make_uint2(listed.x, listed.z);
+  const Place at = place(block);
+  LowHalves low = load_low_halves(at);
+  const Factors factors = load_factors(S::fold1, unit_in(block.what));
+  fold(at, to, factors, listed_columns(list, listed), low, w, remainder);
+  if (!keep) return;
+  listed.x = remainder.x;
+  listed.z = remainder.y;
+  __syncwarp();  // all lanes have read the list
+  store_wide(block, w);
+  store_tiles(list, listed);
+}
+
+}  // namespace pvm::inline v0::detail::units

@@ -1,0 +1,270 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The bodies of trainer_base.hpp: the loop of `fit`, and what it shares with checkpoints.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/core/log.hpp>
+#include <pvm/core/random.hpp>
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/io/source.hpp>
+#include <pvm/io/usage.hpp>
+#include <pvm/train/callback.hpp>
+#include <pvm/train/feed.hpp>
+#include <pvm/train/report.hpp>
+#include <pvm/train/trainer_base.hpp>
+
+namespace pvm::inline v0 {
+
+namespace detail {
+
+/// The last component of a path, even if it ends in a slash.
+inline std::string file_name_of(const std::string& name) {
+  const std::filesystem::path path = name;
+  const auto last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return last.empty() ? name : last.string();
+}
+
+/// The next step at which the callback wants to be called. Throws Fault::usage if that step is not
+/// ahead, since the run would never reach it.
+inline std::uint64_t next_due(AnyCallback& callback, std::uint64_t step) {
+  const std::uint64_t at = callback.next(step);
+  if (at > step) return at;
+  throw Error(Fault::usage, "a callback's next(" + std::to_string(step) + ") is " +
+                                std::to_string(at) +
+                                "; it must be a later step, or pvm::never for none");
+}
+
+inline void begin(std::span<ScheduledCallback> callbacks, const Moment& moment) {
+  for (ScheduledCallback& scheduled : callbacks) {
+    scheduled.callback->begin(moment);
+    scheduled.due = next_due(*scheduled.callback, moment.step);
+  }
+}
+
+/// Adds `score` to that of each callback, and calls those that are due.
+inline void call(std::span<ScheduledCallback> callbacks, Moment moment, const Score& score) {
+  for (ScheduledCallback& scheduled : callbacks) {
+    scheduled.score += score;
+    if (scheduled.due != moment.step) continue;
+    moment.score = std::exchange(scheduled.score, {});
+    scheduled.callback->at(moment);
+    scheduled.due = next_due(*scheduled.callback, moment.step);
+  }
+}
+
+inline void end(std::span<ScheduledCallback> callbacks, Moment moment, const Score& score) {
+  for (ScheduledCallback& scheduled : callbacks) {
+    moment.score = scheduled.score;
+    moment.score += score;
+    scheduled.callback->end(moment);
+  }
+}
+
+/// The first step at which a callback is due, at most `target`.
+inline std::uint64_t next_event(std::span<const ScheduledCallback> callbacks,
+                                std::uint64_t target) {
+  for (const ScheduledCallback& scheduled : callbacks) target = std::min(target, scheduled.due);
+  return target;
+}
+
+/// Records at the end of a `fit` the positions of the sources, which differ from the run's places
+/// if frames came from the store.
+struct RecordPositions {
+  std::span<io::AnySource> streams;
+  std::vector<io::Position>& end_positions;
+
+  ~RecordPositions() {
+    try {
+      end_positions.clear();
+      for (const io::AnySource& source : streams) end_positions.push_back(source.position());
+    } catch (...) {  // no position: the sources count as moved
+      end_positions.clear();
+    }
+  }
+};
+
+/// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
+/// next one.
+struct ClearStopRequest {
+  std::atomic<bool>& stop;
+  ~ClearStopRequest() { stop.store(false); }
+};
+
+}  // namespace detail
+
+PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::string precision,
+                                    std::uint64_t seed, Options options)
+    : spec_(spec),
+      net_(make_connectome(spec)),
+      engine_(std::move(engine)),
+      precision_(std::move(precision)),
+      seed_(seed),
+      options_(options) {}
+
+PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
+  auto streams = streams_;
+  streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
+  return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+}
+
+PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
+  const EngineState& state = checkpoint.state;
+  if (io::detail::network_of(checkpoint.spec) != io::detail::network_of(spec_)) {
+    throw Error(Fault::checkpoint, "the checkpoint is of spec " + quote(checkpoint.spec.name) +
+                                       ", which differs from this run's in '" +
+                                       io::detail::differing_key(checkpoint.spec, spec_) + "'");
+  }
+  if (state.resumable() && state.batch != batch()) {
+    throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
+                                       (state.batch == 1 ? " sequence" : " sequences") +
+                                       " and this run has " + std::to_string(batch()) +
+                                       "; continue with a batch of " + std::to_string(state.batch));
+  }
+  engine_.restore(state);
+  streams_ = checkpoint.streams;
+  resumed_ = state.resumable();
+  if (resumed_) seed_ = checkpoint.seed;
+}
+
+PVM_INLINE void TrainerBase::start_new() {
+  EngineState state;
+  state.batch = batch();
+  state.weights.resize(net_.weights);
+  for (std::size_t i = 0; i < net_.weights; ++i) {
+    state.weights[i] = 0.03F * (uniform(seed_, i) - 0.5F);
+  }
+  engine_.restore(state);
+}
+
+PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::uint64_t target,
+                                       Callbacks callbacks) {
+  if (streams.size() != static_cast<std::size_t>(batch())) {
+    throw Error(Fault::usage, "a batch of " + std::to_string(batch()) + " needs as many streams, " +
+                                  "but fit was given " + std::to_string(streams.size()) +
+                                  "; io::deal makes them");
+  }
+  const detail::ClearStopRequest clear_stop_request{stop_};
+  find_places(streams);
+  const detail::RecordPositions record_positions{streams, end_positions_};
+  keep_last_frame();  // because Feed empties the store
+  Feed feed(streams, frame_shape(), engine_, options_.cache_bytes);
+  const auto started = std::chrono::steady_clock::now();
+  Moment moment{*this, step(), step(), target};
+  const auto update_moment = [&] {
+    moment.step = step();
+    moment.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  };
+  detail::begin(callbacks, moment);
+  engine_seconds_ = 0;
+  gpu_before_ = engine_.device_seconds();
+  try {
+    while (moment.step < target && !stop_.load()) {
+      const std::uint64_t event = detail::next_event(callbacks, target);
+      run_block(feed, event - moment.step);
+      update_moment();
+      if (moment.step == event) {
+        const Score score = take_score();
+        update_moment();  // again, because take_score has waited for the engine
+        detail::call(callbacks, moment, score);
+      }
+    }
+  } catch (...) {
+    // If a source has failed, end the run properly first, so that callbacks can save what has
+    // been learned.
+    if (!feed.source_failed() || moment.step == moment.begin) throw;
+    moment.cut_short = true;
+    const Score score = take_score();
+    make_report(feed, moment);
+    detail::end(callbacks, moment, score);
+    throw;
+  }
+  const Score score = take_score();
+  update_moment();
+  make_report(feed, moment);
+  moment.cut_short = moment.step < target;
+  detail::end(callbacks, moment, score);
+  return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+}
+
+PVM_INLINE Score TrainerBase::take_score() {
+  io::Stopwatch watch;
+  const Score score = engine_.take_score();
+  engine_seconds_ += watch.lap();
+  return score;
+}
+
+PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment) {
+  report_ = {};
+  feed.add_to(report_);
+  report_.seconds = moment.seconds;
+  report_.engine = engine_seconds_;
+  if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
+  report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
+  report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
+}
+
+PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
+  streams_.resize(streams.size());
+  for (std::size_t b = 0; b < streams.size(); ++b) {
+    StreamState& state = streams_[b];
+    const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
+    if (state.source != source) {
+      if (resumed_ && !state.source.empty()) {  // empty: the checkpoint's run had no frames yet
+        log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
+                                   quote(source) + " is read from its beginning");
+      }
+      state = {streams[b].position(), 0, source};
+    } else if (resumed_) {
+      streams[b].seek(state.position);
+    } else if (b >= end_positions_.size() || streams[b].position() != end_positions_[b]) {
+      state.position = streams[b].position();  // the program has moved the source
+      state.frames_since_start = 0;
+    }
+  }
+  resumed_ = false;
+}
+
+PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
+  const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+  io::Stopwatch watch;
+  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
+  engine_seconds_ += watch.lap();
+  auto states = streams_;
+  const FrameBlock block = part(room, 0, feed.fill(room, states));
+  note_last_frame(block);
+  watch.lap();
+  engine_.run(block, options_.mode);
+  engine_seconds_ += watch.lap();
+  streams_ = std::move(states);
+}
+
+PVM_INLINE void TrainerBase::note_last_frame(const FrameBlock& block) {
+  const std::size_t row = block.scored.size() - static_cast<std::size_t>(batch());
+  last_stored_ = block.stored.empty() ? not_stored : block.stored[row];
+  if (last_stored_ != not_stored) return;
+  const std::size_t size = frame_shape().size();
+  const auto last = block.pixels.subspan(row * size, size);
+  last_frame_.assign(last.begin(), last.end());
+}
+
+PVM_INLINE void TrainerBase::keep_last_frame() {
+  static_cast<void>(last_frame());
+  last_stored_ = not_stored;
+}
+
+}  // namespace pvm::inline v0
