@@ -17,11 +17,13 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/host/simd.hpp>
+#include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/readout/gram.hpp>
 #include <pvm/readout/inputs.hpp>
+#include <pvm/readout/readout.hpp>
 #include <pvm/readout/solve.hpp>
 #include <pvm/readout/target.hpp>
 
@@ -38,21 +40,12 @@ struct RidgeOptions {
   bool operator==(const RidgeOptions&) const = default;
 };
 
-/// Everything a readout has learned: what `RidgeReadout::save` returns, for files.
-struct RidgeState {
-  RidgeOptions options;
-  std::uint64_t frames = 0;         ///< labelled frames seen
-  std::vector<double> sums;         ///< Gram::triangle of all matrices, one after the other
-  std::vector<std::uint64_t> rows;  ///< of each matrix
-  std::vector<float> weights;       ///< of all fits, one after the other: weights, then the bias
-};
-
 /// A linear readout of one object. A heatmap has one value for each position: how much of its patch
 /// the object covers, 0 to 1, roughly.
 ///
 /// A shared readout learns from a quarter of the positions of a frame, in turn, since neighbouring
 /// patches tell much the same: four frames see all of them.
-class RidgeReadout {
+class RidgeReadout : public Readout {
  public:
   /// Throws Error (Fault::usage) if the options make no sense.
   RidgeReadout(const Spec& spec, const Connectome& net, const RidgeOptions& options = {})
@@ -81,6 +74,8 @@ class RidgeReadout {
   [[nodiscard]] const RidgeOptions& options() const noexcept { return options_; }
   [[nodiscard]] const Inputs& inputs() const noexcept { return inputs_; }
   /// Positions per side of the heatmap.
+  [[nodiscard]] int heat_side() const noexcept override { return cells(); }
+  [[nodiscard]] bool reads_hidden() const noexcept override { return options_.inputs.hidden; }
   [[nodiscard]] int cells() const noexcept { return inputs_.cells(); }
   /// The number of labelled frames that it has learned from.
   [[nodiscard]] std::uint64_t frames() const noexcept { return frames_; }
@@ -96,7 +91,7 @@ class RidgeReadout {
   /// teaches nothing. Throws Error (Fault::usage) for a label or for sizes that are not this
   /// network's.
   void observe(std::span<const float> hidden, std::span<const std::uint8_t> frame,
-               const io::Label& label) {
+               const io::Label& label) override {
     check(hidden, frame);
     if (label.state == io::LabelState::unlabelled) return;
     check_label(label, inputs_.frame_side());
@@ -115,7 +110,7 @@ class RidgeReadout {
 
   /// Writes the heatmap, [cells][cells]. Solves first if anything has been learned since.
   void heat(std::span<const float> hidden, std::span<const std::uint8_t> frame,
-            std::span<float> out) {
+            std::span<float> out) override {
     check(hidden, frame);
     solve();
     simd::for_best_isa(Heat{*this, hidden, frame, out});
@@ -144,52 +139,76 @@ class RidgeReadout {
     solved_ = false;
   }
 
-  /// Everything. `sums`: whether learning may go on from it; else only the weights are in it.
-  [[nodiscard]] RidgeState save(bool sums = true) {
+  /// Adds everything to `extras`, so that learning can go on bit by bit. Solves first.
+  void save(io::Extras& extras) override {
     solve();
-    RidgeState state{options_, frames_, {}, {}, {}};
+    const auto flag = [](bool value) { return std::string(value ? "1" : "0"); };
+    extras.texts["readout"] = "ridge";
+    extras.texts["readout.hidden"] = flag(options_.inputs.hidden);
+    extras.texts["readout.pixels"] = flag(options_.inputs.pixels);
+    extras.texts["readout.colours"] = flag(options_.inputs.colours);
+    extras.texts["readout.shared"] = flag(options_.shared);
+    extras.texts["readout.penalty"] = exact_text(options_.penalty);
+    extras.texts["readout.frames"] = std::to_string(frames_);
+    auto& weights = extras.floats["readout/weights"];
+    weights.clear();
     for (const LinearFit& fit : fits_) {
-      state.weights.insert(state.weights.end(), fit.weights.begin(), fit.weights.end());
-      state.weights.push_back(fit.bias);
+      weights.insert(weights.end(), fit.weights.begin(), fit.weights.end());
+      weights.push_back(fit.bias);
     }
-    if (!sums) return state;
+    auto& sums = extras.doubles["readout/sums"];
+    auto& rows = extras.doubles["readout/rows"];
+    sums.clear();
+    rows.clear();
     for (const Gram& gram : grams_) {
       const auto triangle = gram.triangle();
-      state.sums.insert(state.sums.end(), triangle.begin(), triangle.end());
-      state.rows.push_back(gram.rows());
+      sums.insert(sums.end(), triangle.begin(), triangle.end());
+      rows.push_back(static_cast<double>(gram.rows()));
     }
-    return state;
   }
 
-  /// Continues from `state`: with the same bits, if it has sums. Throws Error (Fault::checkpoint)
-  /// if it is of another network or of other options.
-  void restore(const RidgeState& state) {
-    if (!(state.options == options_)) {
-      throw Error(Fault::checkpoint, "the readout was made with other inputs or another penalty");
+  /// The options with which the readout in `extras` was made. Throws Error (Fault::checkpoint) if
+  /// there is no ridge readout.
+  static RidgeOptions options_of(const io::Extras& extras) {
+    if (text_of(extras, "readout") != "ridge") {
+      throw Error(Fault::checkpoint, "the file's readout is " + quote(text_of(extras, "readout")) +
+                                         " and not a ridge regression");
     }
-    std::size_t sums = 0;
-    for (const Gram& gram : grams_) sums += gram.columns() * (gram.columns() + 1) / 2;
-    const bool has_sums = !state.sums.empty();
-    if (state.weights.size() != weights() ||
-        (has_sums && (state.sums.size() != sums || state.rows.size() != grams_.size()))) {
-      throw Error(Fault::checkpoint, "the readout has " + std::to_string(state.weights.size()) +
+    return {{number_of(extras, "readout.hidden") != 0, number_of(extras, "readout.pixels") != 0,
+             number_of(extras, "readout.colours") != 0},
+            number_of(extras, "readout.shared") != 0,
+            number_of(extras, "readout.penalty")};
+  }
+
+  /// Continues from what `save` has added, with the same bits. Throws Error (Fault::checkpoint) if
+  /// it is of another network, of other options, or damaged; then nothing has changed.
+  void restore(const io::Extras& extras) override {
+    if (!(options_of(extras) == options_)) {
+      throw Error(Fault::checkpoint, "the file's readout has other inputs or another penalty");
+    }
+    const auto& weights = floats_of(extras, "readout/weights");
+    const auto& sums = doubles_of(extras, "readout/sums");
+    const auto& rows = doubles_of(extras, "readout/rows");
+    std::size_t count = 0;
+    for (const Gram& gram : grams_) count += gram.columns() * (gram.columns() + 1) / 2;
+    if (weights.size() != this->weights() || sums.size() != count || rows.size() != grams_.size()) {
+      throw Error(Fault::checkpoint, "the file's readout has " + std::to_string(weights.size()) +
                                          " weights and this network's has " +
-                                         std::to_string(weights()) +
-                                         ": it is another network's readout");
+                                         std::to_string(this->weights()) +
+                                         ": it is another network's readout, or damaged");
     }
+    const double frames = number_of(extras, "readout.frames");
     clear();
-    frames_ = state.frames;
-    const float* weight = state.weights.data();
+    frames_ = static_cast<std::uint64_t>(frames);
+    const float* weight = weights.data();
+    const double* sum = sums.data();
     for (std::size_t k = 0; k < fits_.size(); ++k) {
       fits_[k].weights.assign(weight, weight + inputs_.size(k));
       weight += inputs_.size(k);
       fits_[k].bias = *weight++;
-    }
-    const double* sum = state.sums.data();
-    for (std::size_t k = 0; has_sums && k < grams_.size(); ++k) {
-      const std::size_t count = grams_[k].columns() * (grams_[k].columns() + 1) / 2;
-      grams_[k].restore({sum, count}, static_cast<std::size_t>(state.rows[k]));
-      sum += count;
+      const std::size_t size = grams_[k].columns() * (grams_[k].columns() + 1) / 2;
+      grams_[k].restore({sum, size}, static_cast<std::size_t>(rows[k]));
+      sum += size;
     }
     arrange();
     solved_ = true;

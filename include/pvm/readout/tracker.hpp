@@ -8,21 +8,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <pvm/compiled.hpp>
 #include <pvm/core/error.hpp>
+#include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
-#include <pvm/engine/host/engine.hpp>
+#include <pvm/engine/choose.hpp>
+#include <pvm/io/as_frame.hpp>
+#include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
-#include <pvm/io/safetensors.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/readout/decoder.hpp>
 #include <pvm/readout/examples.hpp>
@@ -43,13 +43,16 @@ inline RidgeOptions default_ridge() {
 
 struct TrackerOptions {
   readout::RidgeOptions ridge = readout::default_ridge();
-  readout::DecoderOptions decoder{};
+  /// A threshold a little above the original's: such heatmaps are wider than the object.
+  readout::DecoderOptions decoder{.threshold = 0.56};
   /// Finds the threshold of presence from the labelled frames, if some have the object and some
   /// have not; else that of `decoder` is used.
   bool fit_presence = true;
   /// What it costs to miss the object where it is, in that search, if seeing it where it is not
   /// costs 1.
-  double miss = 1;
+  double miss = 2;
+  /// Where the network runs, among the backends that the program was built with.
+  BackendChoice backend = BackendChoice::host;
 };
 
 /// Where a tracker sees the object.
@@ -60,7 +63,7 @@ struct Found {
 };
 
 /// Follows one object. Frames are those of the network, `frame_shape()`, in the order of a clip:
-/// the network has a memory. `pvm/readout/opencv.hpp` has the same for pictures of any size.
+/// the network has a memory. With `pvm/io/mat.hpp`, a cv::Mat of any size is a frame as well.
 ///
 ///     pvm::Tracker tracker{pvm::io::load_checkpoint("run.safetensors")};
 ///     for (...) tracker.learn(frame, label);
@@ -105,8 +108,11 @@ class Tracker {
     see(frame);
     if (label.state == io::LabelState::unlabelled) return;
     const bool present = label.state == io::LabelState::present;
-    readout_.observe(hidden_, frame, label);
-    if (options_.fit_presence) examples_.offer(present, hidden_, frame);
+    const bool held_out = holds_out(with_ + without_);
+    if (!held_out) readout_.observe(hidden_, frame, label);
+    if (options_.fit_presence && (options_.ridge.shared || held_out)) {
+      examples_.offer(present, hidden_, frame);
+    }
     ++(present ? with_ : without_);
     ready_ = false;
   }
@@ -120,6 +126,32 @@ class Tracker {
     readout_.heat(hidden_, frame, heat_);
     const readout::Decoded decoded = decoder_.decode(heat_);
     return {decoded.present, presence_.confidence(decoded.contrast), decoded.box};
+  }
+
+  // The same for a picture of any size, which is resized, with boxes in its own pixels: a cv::Mat
+  // with pvm/io/mat.hpp.
+
+  template <class Picture>
+  requires io::IsPicture<Picture>
+  void learn(const Picture& picture, io::Label label) {
+    const io::PictureSize size = resize(picture);
+    learn(std::span<const std::uint8_t>(picture_),
+          label.resized(size, {spec_.frame_side(), spec_.frame_side()}));
+  }
+  template <class Picture>
+  requires io::IsPicture<Picture> Found track(const Picture& picture) {
+    const io::PictureSize size = resize(picture);
+    Found found = track(std::span<const std::uint8_t>(picture_));
+    if (!found.present) return found;
+    const io::Label label = io::Label::present(found.box);
+    found.box = label.resized({spec_.frame_side(), spec_.frame_side()}, size).box;
+    return found;
+  }
+  template <class Picture>
+  requires io::IsPicture<Picture>
+  void prime(const Picture& picture) {
+    resize(picture);
+    prime(std::span<const std::uint8_t>(picture_));
   }
 
   /// Makes the network forget the frames it has seen, before a clip that has nothing to do with the
@@ -164,6 +196,13 @@ class Tracker {
     decoder_.options().contrast = presence_.threshold;
   }
 
+  /// The network's prediction of the frame two steps ahead, [side][side][channels] in [0, 1]. Only
+  /// a readout that reads hidden values runs the network at all: else 1/2 everywhere.
+  [[nodiscard]] std::vector<float> prediction() {
+    std::vector<float> out(spec_.frame_size(), 0.5F);
+    if (uses_network()) engine_.read_prediction(out);
+    return out;
+  }
   /// The heatmap of the last `track`, [cells][cells], and the same at the size of a frame.
   [[nodiscard]] std::span<const float> heat() const noexcept { return heat_; }
   [[nodiscard]] std::span<const float> large_heat() const noexcept { return decoder_.large(); }
@@ -176,97 +215,72 @@ class Tracker {
   /// nothing has been learned, Fault::checkpoint if it cannot be written.
   void save(const std::filesystem::path& path) {
     solve();
-    io::Checkpoint network;
-    network.spec = spec_;
-    io::Metadata metadata = io::detail::metadata_of(network);
-    const readout::RidgeState state = readout_.save();
-    const auto number = [](double value) {
-      char text[32];
-      std::snprintf(text, sizeof text, "%.17g", value);
-      return std::string(text);
-    };
-    const auto flag = [](bool value) { return std::string(value ? "1" : "0"); };
+    io::Checkpoint file;
+    file.spec = spec_;
+    file.state.weights = start_.weights;
+    readout_.save(file.extras);
     const readout::DecoderOptions& decoder = decoder_.options();
-    const std::pair<const char*, std::string> entries[] = {
-        {"readout", "ridge"},
-        {"readout.hidden", flag(state.options.inputs.hidden)},
-        {"readout.pixels", flag(state.options.inputs.pixels)},
-        {"readout.colours", flag(state.options.inputs.colours)},
-        {"readout.shared", flag(state.options.shared)},
-        {"readout.penalty", number(state.options.penalty)},
-        {"readout.frames_with", std::to_string(with_)},
-        {"readout.frames_without", std::to_string(without_)},
-        {"readout.frames", std::to_string(state.frames)},
-        {"readout.threshold", number(decoder.threshold)},
-        {"readout.growth", number(decoder.growth)},
-        {"readout.contrast", number(decoder.contrast)},
-        {"readout.least_area", number(decoder.least_area)},
-        {"readout.spread", number(presence_.spread)},
-        {"readout.miss", number(options_.miss)},
-        {"readout.fit_presence", flag(options_.fit_presence)}};
-    for (const auto& [key, value] : entries) metadata[key] = value;
-    const auto whole = [](const auto& values) { return std::span(std::as_const(values)); };
-    const std::vector<io::TensorView> tensors = {
-        {"readout/sums", {state.sums.size()}, whole(state.sums)},
-        {"readout/rows", {state.rows.size()}, whole(state.rows)},
-        {"readout/weights", {state.weights.size()}, whole(state.weights)},
-        {"weights", {start_.weights.size()}, whole(start_.weights)}};
+    const std::pair<const char*, double> numbers[] = {
+        {"readout.frames_with", static_cast<double>(with_)},
+        {"readout.frames_without", static_cast<double>(without_)},
+        {"readout.threshold", decoder.threshold},
+        {"readout.growth", decoder.growth},
+        {"readout.contrast", decoder.contrast},
+        {"readout.least_area", decoder.least_area},
+        {"readout.spread", presence_.spread},
+        {"readout.miss", options_.miss},
+        {"readout.fit_presence", options_.fit_presence ? 1 : 0}};
+    for (const auto& [key, value] : numbers) file.extras.texts[key] = readout::exact_text(value);
     io::make_directories_of(path);
-    io::write_safetensors(path, metadata, tensors);
+    io::save_checkpoint(path, file);
   }
 
-  /// Reads what `save` has written. Throws Error (Fault::checkpoint) if the file is damaged, or is
-  /// a checkpoint without a readout.
-  static Tracker load(const std::filesystem::path& path) {
-    io::SafetensorsReader file(path);
-    const auto kind = file.metadata().find("readout");
-    if (kind == file.metadata().end()) {
-      file.refuse(
-          "it is a network without a readout; let a tracker learn from labelled frames, "
-          "and save that");
+  /// Reads what `save` has written. `backend`: as in TrackerOptions. Throws Error
+  /// (Fault::checkpoint) if the file is damaged, or is a checkpoint without a readout.
+  static Tracker load(const std::filesystem::path& path,
+                      BackendChoice backend = BackendChoice::host) {
+    const io::Checkpoint file = io::load_checkpoint(path);
+    try {
+      return Tracker(file, file.extras, backend);
+    } catch (const Error& error) {
+      throw Error(error.fault(), "checkpoint " + quote(path.string()) + ": " + error.what());
     }
-    if (kind->second != "ridge") file.refuse("its readout is not a tracker's");
-    const auto number = [&file](const char* key) {
-      const auto found = file.metadata().find(key);
-      if (found == file.metadata().end()) {
-        file.refuse("its metadata lacks '" + std::string(key) + "'");
-      }
-      char* end = nullptr;
-      const double value = std::strtod(found->second.c_str(), &end);
-      if (end == found->second.c_str() || *end != '\0') {
-        file.refuse("its metadata '" + std::string(key) + "' is no number");
-      }
-      return value;
-    };
-    TrackerOptions options;
-    readout::RidgeState state;
-    state.options = {{number("readout.hidden") != 0, number("readout.pixels") != 0,
-                      number("readout.colours") != 0},
-                     number("readout.shared") != 0,
-                     number("readout.penalty")};
-    options.ridge = state.options;
-    options.decoder = {number("readout.threshold"), number("readout.growth"),
-                       number("readout.contrast"), number("readout.least_area")};
-    options.miss = number("readout.miss");
-    options.fit_presence = number("readout.fit_presence") != 0;
-    Tracker tracker(io::load_checkpoint(path), options);
-    state.frames = io::detail::parse_number<std::uint64_t>(file, "readout.frames");
-    state.sums = file.read<double>("readout/sums");
-    state.rows = file.read<std::uint64_t>("readout/rows");
-    state.weights = file.read<float>("readout/weights");
-    if (!io::detail::all_finite(state.weights) || !io::detail::all_finite(state.sums)) {
-      file.refuse("its readout holds values that are not numbers");
-    }
-    tracker.readout_.restore(state);
-    tracker.with_ = io::detail::parse_number<std::uint64_t>(file, "readout.frames_with");
-    tracker.without_ = io::detail::parse_number<std::uint64_t>(file, "readout.frames_without");
-    tracker.presence_ = {options.decoder.contrast, number("readout.spread")};
-    tracker.ready_ = true;
-    return tracker;
   }
 
  private:
+  static TrackerOptions options_of(const io::Extras& extras, BackendChoice backend) {
+    const auto number = [&extras](const char* key) { return readout::number_of(extras, key); };
+    return {.ridge = readout::RidgeReadout::options_of(extras),
+            .decoder = {number("readout.threshold"), number("readout.growth"),
+                        number("readout.contrast"), number("readout.least_area")},
+            .fit_presence = number("readout.fit_presence") != 0,
+            .miss = number("readout.miss"),
+            .backend = backend};
+  }
+  Tracker(const io::Checkpoint& network, const io::Extras& extras, BackendChoice backend)
+      : Tracker(network, options_of(extras, backend)) {
+    readout_.restore(extras);
+    with_ = static_cast<std::uint64_t>(readout::number_of(extras, "readout.frames_with"));
+    without_ = static_cast<std::uint64_t>(readout::number_of(extras, "readout.frames_without"));
+    presence_.spread = readout::number_of(extras, "readout.spread");
+    ready_ = true;
+  }
+
   [[nodiscard]] bool uses_network() const noexcept { return options_.ridge.inputs.hidden; }
+
+  template <class Picture>
+  io::PictureSize resize(const Picture& picture) {
+    picture_.resize(spec_.frame_size());
+    return io::AsFrame<Picture>::write(picture, frame_shape(), picture_);
+  }
+
+  /// Whether the readout does not learn from a labelled frame, so that the threshold of presence
+  /// can be found by it: the last 32 of 256. A readout with weights for each position has so many
+  /// that the frames it has learned from say nothing about others; a shared one needs none held
+  /// out.
+  [[nodiscard]] bool holds_out(std::uint64_t index) const noexcept {
+    return options_.fit_presence && !options_.ridge.shared && index % 256 >= 224;
+  }
 
   void check(std::span<const std::uint8_t> frame) const {
     if (frame.size() == spec_.frame_size()) return;
@@ -299,6 +313,7 @@ class Tracker {
   readout::Examples examples_;
   std::vector<float> hidden_;  // after the last frame
   std::vector<float> heat_;
+  std::vector<std::uint8_t> picture_;  // resized
   std::uint64_t with_ = 0, without_ = 0;
   bool ready_ = false;
 };

@@ -19,6 +19,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
@@ -118,7 +119,9 @@ PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::str
 PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   auto streams = streams_;
   streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
-  return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+  io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+  if (readout_ != nullptr) readout_->save(all.extras);
+  return all;
 }
 
 PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
@@ -134,10 +137,75 @@ PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
                                        " and this run has " + std::to_string(batch()) +
                                        "; continue with a batch of " + std::to_string(state.batch));
   }
+  if (readout_ != nullptr && !checkpoint.extras.empty()) readout_->restore(checkpoint.extras);
   engine_.restore(state);
   streams_ = checkpoint.streams;
   resumed_ = state.resumable();
   if (resumed_) seed_ = checkpoint.seed;
+}
+
+PVM_INLINE void TrainerBase::save(const std::filesystem::path& path) {
+  io::make_directories_of(path);
+  io::save_checkpoint(path, checkpoint());
+}
+
+PVM_INLINE std::span<const float> TrainerBase::Stepped::prediction() {
+  std::vector<float>& predicted = trainer_->predicted_;
+  if (!std::exchange(read_, true)) {
+    predicted.resize(trainer_->frame_shape().size() * static_cast<std::size_t>(trainer_->batch()));
+    trainer_->engine_.read_prediction(predicted);
+  }
+  return predicted;
+}
+
+PVM_INLINE Score TrainerBase::Stepped::score() { return trainer_->engine_.take_score(); }
+
+PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> frames,
+                                                  const io::Label& label) {
+  const std::size_t size = frame_shape().size();
+  const auto each = size * static_cast<std::size_t>(batch());
+  if (frames.empty() || frames.size() % each != 0) {
+    throw Error(Fault::usage, "step was given " + std::to_string(frames.size()) +
+                                  " bytes, and a step takes " + std::to_string(each) + ": " +
+                                  std::to_string(batch()) + " x " +
+                                  std::to_string(spec_.frame_side()) + " x " +
+                                  std::to_string(spec_.frame_side()) + " x " +
+                                  std::to_string(spec_.input_channels));
+  }
+  const bool labelled = label.state != io::LabelState::unlabelled;
+  if (labelled && readout_ == nullptr) {
+    throw Error(Fault::usage,
+                "step was given a label and nothing learns from it; attach a readout first");
+  }
+  if (labelled && batch() != 1) {
+    throw Error(Fault::usage, "step was given a label and a batch of " + std::to_string(batch()) +
+                                  "; a readout learns from a batch of 1");
+  }
+  // Frames of the program's own have no source. The first ones after those of a source, or of a
+  // checkpoint with a source, begin a sequence.
+  streams_.resize(static_cast<std::size_t>(batch()));
+  for (StreamState& stream : streams_) {
+    if (starts_sequence_ || !stream.source.empty()) stream = {};
+  }
+  starts_sequence_ = false;
+  resumed_ = false;
+  end_positions_.clear();
+  for (std::size_t done = 0; done < frames.size();) {
+    const std::size_t left = (frames.size() - done) / each;
+    const auto most = static_cast<std::size_t>(engine_.block_steps());
+    const FrameBlock block = engine_.stage(static_cast<int>(std::min(left, most)));
+    std::copy_n(frames.begin() + static_cast<std::ptrdiff_t>(done), block.pixels.size(),
+                block.pixels.begin());
+    for (std::size_t row = 0; row < block.scored.size(); ++row) {
+      StreamState& stream = streams_[row % streams_.size()];
+      block.scored[row] = stream.frames_since_start++ >= 2 ? 1 : 0;
+    }
+    note_last_frame(block);
+    done += block.pixels.size();
+    engine_.run(block, options_.mode);
+  }
+  if (labelled) readout_->observe(hidden(), last_frame(), label);
+  return Stepped(*this);
 }
 
 PVM_INLINE void TrainerBase::start_new() {

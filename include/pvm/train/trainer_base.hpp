@@ -26,11 +26,13 @@
 #include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/any_source.hpp>
+#include <pvm/io/as_frame.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
+#include <pvm/readout/readout.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/report.hpp>
 
@@ -104,6 +106,22 @@ class Feed;
 /// running.
 class TrainerBase {
  public:
+  /// What a `step` of the program's own has given. Valid until the next step.
+  class Stepped {
+   public:
+    /// The frames predicted for two steps ahead, [batch][side][side][channels] in [0, 1]. Waits for
+    /// the step, and copies them when first asked for.
+    [[nodiscard]] std::span<const float> prediction();
+    /// The score since it was last asked for, or taken by a `fit`. Waits for the step.
+    [[nodiscard]] Score score();
+
+   private:
+    friend class TrainerBase;
+    explicit Stepped(TrainerBase& trainer) : trainer_(&trainer) {}
+    TrainerBase* trainer_;
+    bool read_ = false;
+  };
+
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
 
@@ -153,6 +171,9 @@ class TrainerBase {
     return last_frame_;
   }
 
+  /// The run's place in each stream: the frames that come next. Empty before the first `fit`.
+  [[nodiscard]] const std::vector<io::StreamState>& places() const noexcept { return streams_; }
+
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
 
@@ -164,6 +185,37 @@ class TrainerBase {
   /// frame after the checkpoint's last one. Throws Error (Fault::checkpoint) if the checkpoint is
   /// of another network or batch.
   void restore(const io::Checkpoint& checkpoint);
+
+  /// Saves a checkpoint to `path`, of which missing directories are created. Throws Error
+  /// (Fault::checkpoint) if that fails.
+  void save(const std::filesystem::path& path);
+
+  // A loop of the program's own, instead of `fit`.
+
+  /// Runs the next steps on frames that the program has: [steps][batch][side][side][channels]. Many
+  /// frames at a time cost less, above all on a GPU, where results are waited for; the bits are the
+  /// same. `label`: of the last frame (of a batch of 1), for the attached readout.
+  ///
+  /// Throws Error (Fault::usage) if the frames are not a whole number of steps, or if there is a
+  /// label and nothing that learns from it.
+  Stepped step(std::span<const std::uint8_t> frames, const io::Label& label = {});
+  /// The same for a picture of any size, which is resized, with its label in its own pixels: a
+  /// cv::Mat with pvm/io/mat.hpp. Needs a batch of 1.
+  template <class Picture>
+  requires io::IsPicture<Picture> Stepped step(const Picture& picture, io::Label label = {}) {
+    picture_.resize(frame_shape().size());
+    const io::PictureSize size =
+        io::AsFrame<Picture>::write(picture, frame_shape(), std::span(picture_));
+    return step(std::span<const std::uint8_t>(picture_),
+                label.resized(size, {frame_shape().width, frame_shape().height}));
+  }
+  /// The next `step` begins a new sequence: its frame does not follow the one before, so that the
+  /// predictions made for it are not scored.
+  void start_sequence() noexcept { starts_sequence_ = true; }
+
+  /// Lets `readout` learn beside the network, from the labels of `step`. It also goes into
+  /// checkpoints, and `restore` continues it if the checkpoint has one. Null: none.
+  void attach(readout::Readout* readout) noexcept { readout_ = readout; }
 
   /// Makes the current `fit` return after the current block of steps; if none is running, the next
   /// one returns without a step. It only sets a flag, so it may be called from a signal handler and
@@ -255,6 +307,10 @@ class TrainerBase {
   std::vector<StreamState> streams_;         // the run's places, one for each sequence
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
   std::vector<std::uint8_t> last_frame_;     // see `last_frame`
+  std::vector<std::uint8_t> picture_;        // of a `step`, resized
+  std::vector<float> predicted_;             // see `Stepped::prediction`
+  bool starts_sequence_ = false;             // see `start_sequence`
+  readout::Readout* readout_ = nullptr;      // see `attach`
   std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
