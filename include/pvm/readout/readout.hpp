@@ -30,6 +30,9 @@ class Readout {
   Readout& operator=(Readout&&) = default;
   virtual ~Readout() = default;
 
+  /// Says which step of the network the next frame is, counted from 0, for readouts whose rates
+  /// depend on it.
+  virtual void at_step(std::uint64_t) {}
   /// Learns from a frame. An unlabelled one teaches nothing. Throws Error (Fault::usage) for sizes
   /// and labels that are not possible with this network.
   virtual void observe(std::span<const float> hidden, std::span<const std::uint8_t> frame,

@@ -204,7 +204,10 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
     done += block.pixels.size();
     engine_.run(block, options_.mode);
   }
-  if (labelled) readout_->observe(hidden(), last_frame(), label);
+  if (labelled) {
+    readout_->at_step(step() - 1);
+    readout_->observe(hidden(), last_frame(), label);
+  }
   return Stepped(*this);
 }
 
