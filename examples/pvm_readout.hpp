@@ -32,7 +32,7 @@ namespace readout_commands {
 struct Options {
   std::string load, spec, file, out, save, film, readout = "colours", backend = "auto", json, plot;
   std::vector<std::string> train, test;
-  std::int64_t frames = 0, seed = 0;
+  std::int64_t frames = 0, seed = 0, threads = 0;
   bool quiet = false;
 };
 
@@ -62,6 +62,7 @@ inline pvm::TrackerOptions tracker_options(const Options& o) {
     refuse("--readout " + pvm::quote(o.readout) + " is unknown; allowed: colours, hidden, pixels");
   }
   options.backend = backend_of(o);
+  options.threads = static_cast<int>(o.threads);
   return options;
 }
 
@@ -113,7 +114,7 @@ inline pvm::Tracker make_tracker(const Options& o) {
   pvm::io::Checkpoint network = network_of(o);
   if (o.train.empty()) {
     if (!o.spec.empty()) refuse("-S is for networks without a spec; a tracker's file has one");
-    return pvm::Tracker::load(o.load, backend_of(o));
+    return pvm::Tracker::load(o.load, backend_of(o), static_cast<int>(o.threads));
   }
   pvm::Tracker tracker(network, tracker_options(o));
   std::size_t labelled = 0;
@@ -144,6 +145,9 @@ inline void describe_shared(CLI::App& app, Options& o) {
   app.add_option("--train", o.train, "labelled clips to learn from: files, or directories of them")
       ->type_name("PATH");
   app.add_option("--backend", o.backend, "auto, cuda or host (default auto)")->type_name("NAME");
+  app.add_option("--threads", o.threads, "threads of the host backend (default: one per core)")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N");
   app.add_flag("-q,--quiet", o.quiet, "print only what was asked for");
 }
 
@@ -202,12 +206,10 @@ class TrackFilm {
   void add(pvm::Tracker& tracker, std::span<const std::uint8_t> frame, const pvm::Found& found,
            const pvm::io::Label& truth) {
     pvm::io::FilmContent content{tracker.frame_shape(), frame, {}, tracker.heat(), {}, {}, {}};
-    if (tracker.options().ridge.inputs.hidden) {
-      shown_ = std::move(predictions_[0]);
-      predictions_[0] = std::move(predictions_[1]);
-      predictions_[1] = tracker.prediction();
-      content.prediction = shown_;
-    }
+    shown_ = std::move(predictions_[0]);
+    predictions_[0] = std::move(predictions_[1]);
+    predictions_[1] = tracker.prediction();
+    content.prediction = shown_;
     if (found.present) content.box = found.box;
     if (truth.state == pvm::io::LabelState::present) content.truth = truth.box;
     char words[48];
@@ -234,6 +236,7 @@ inline int track(const Options& o) {
   if (!o.film.empty()) film.emplace(o.film);
   pvm::Tracker tracker = make_tracker(o);
   if (!o.save.empty()) tracker.save(o.save);
+  if (film) tracker.run_network_always();
   if (o.file.empty()) return 0;
   auto source = pvm::io::open_source(o.file);
   const auto length =
@@ -320,6 +323,7 @@ inline int evaluate(const Options& o) {
     if (!o.quiet) std::fprintf(stderr, "%s: AUC %.3f\n", row.name.c_str(), row.score.auc());
   };
   const auto rows = pvm::readout::compare_readouts(network, train, test, backend_of(o),
+                                                   static_cast<int>(o.threads),
                                                    static_cast<std::uint64_t>(o.seed), progress);
   std::fputs(pvm::readout::comparison_text(rows).c_str(), stdout);
   if (!o.json.empty()) {

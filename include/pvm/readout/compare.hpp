@@ -155,7 +155,7 @@ inline io::Checkpoint untrained(const Spec& spec, std::uint64_t seed) {
 /// no test clips, or no training clip has the object.
 inline std::vector<Compared> compare_readouts(
     const io::Checkpoint& network, std::span<const Clip> train, std::span<const Clip> test,
-    BackendChoice backend = BackendChoice::host, std::uint64_t seed = 0,
+    BackendChoice backend = BackendChoice::host, int threads = 0, std::uint64_t seed = 0,
     const std::function<void(const Compared&)>& each = {}) {
   std::size_t labelled = 0;
   for (const Clip& clip : test) labelled += clip.size() - clip.count(io::LabelState::unlabelled);
@@ -168,6 +168,7 @@ inline std::vector<Compared> compare_readouts(
   for (Compared& row : run_null_trackers(train, test)) add(std::move(row));
   const auto readout = [&](const char* name, const io::Checkpoint& of, TrackerOptions options) {
     options.backend = backend;
+    options.threads = threads;
     Tracker tracker(of, options);
     add(run_tracker(name, tracker, train, test));
   };

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,8 @@ namespace pvm::inline v0::readout {
 struct RidgeOptions {
   InputKinds inputs{.hidden = true, .pixels = true};
   /// One set of weights for all positions, instead of one for each. Not with hidden values, because
-  /// units share no weights: the same value means another thing at another position.
+  /// units share no weights: the same value means another thing at another position; colours are
+  /// for shared weights only.
   bool shared = false;
   /// The penalty on squared weights, as a share of the inputs' mean variance.
   double penalty = 0.03;
@@ -61,6 +63,11 @@ class RidgeReadout : public Readout {
       throw Error(Fault::usage,
                   "a readout shared by all positions cannot read hidden values, "
                   "which mean something else at each; give it pixels or colours");
+    }
+    if (!options.shared && kinds.colours) {
+      throw Error(Fault::usage,
+                  "a readout with weights for each position cannot read colours, of which it "
+                  "would need a table for each; let it share its weights, or read pixels");
     }
     if (!(options.penalty > 0 && options.penalty < 1e9)) {
       throw Error(Fault::usage, "a readout's penalty must be a number above 0 and below 1e9");
@@ -120,13 +127,21 @@ class RidgeReadout : public Readout {
   /// Fits the weights to what has been learned; `heat` does it when needed.
   void solve() {
     if (std::exchange(solved_, true)) return;
-    flush();
     std::vector<std::size_t> columns;
     for (std::size_t k = 0; k < grams_.size(); ++k) {
       const std::size_t size = inputs_.size(k);
       columns.resize(size);
       std::iota(columns.begin(), columns.end(), 0);
-      fits_[k] = fit_ridge(grams_[k], columns, size + 1, size, options_.penalty);
+      const auto fit = [&](const Gram& gram) {
+        fits_[k] = fit_ridge(gram, columns, size + 1, size, options_.penalty);
+      };
+      if (buffered_ == 0) {
+        fit(grams_[k]);
+      } else {  // on a copy, so that it does not depend on when one asks where blocks of rows end
+        Gram all = grams_[k];
+        add_buffered(k, all);
+        fit(all);
+      }
     }
     arrange();
   }
@@ -135,6 +150,9 @@ class RidgeReadout : public Readout {
   void clear() {
     for (Gram& gram : grams_) gram.clear();
     buffered_ = 0;
+    hiddens_.clear();
+    frames_of_rows_.clear();
+    targets_.clear();
     frames_ = 0;
     solved_ = false;
   }
@@ -165,6 +183,17 @@ class RidgeReadout : public Readout {
       sums.insert(sums.end(), triangle.begin(), triangle.end());
       rows.push_back(static_cast<double>(gram.rows()));
     }
+    extras.texts["readout.buffered"] = std::to_string(buffered_);
+    auto& buffer = extras.floats["readout/buffer"];
+    buffer.clear();
+    if (options_.shared) {
+      const std::size_t stride = Gram::stride_of(grams_.front().columns());
+      buffer.assign(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(buffered_ * stride));
+      return;
+    }
+    buffer.insert(buffer.end(), hiddens_.begin(), hiddens_.end());
+    buffer.insert(buffer.end(), targets_.begin(), targets_.end());
+    buffer.insert(buffer.end(), frames_of_rows_.begin(), frames_of_rows_.end());
   }
 
   /// The options with which the readout in `extras` was made. Throws Error (Fault::checkpoint) if
@@ -198,7 +227,14 @@ class RidgeReadout : public Readout {
                                          ": it is another network's readout, or damaged");
     }
     const double frames = number_of(extras, "readout.frames");
+    const auto buffered = static_cast<std::size_t>(number_of(extras, "readout.buffered"));
+    const auto& buffer = floats_of(extras, "readout/buffer");
+    if (buffered >= Gram::block_rows || buffer.size() != buffered * buffered_values()) {
+      throw Error(Fault::checkpoint,
+                  "the file's readout has lost rows of its buffer: it is damaged");
+    }
     clear();
+    restore_buffer(buffered, buffer);
     frames_ = static_cast<std::uint64_t>(frames);
     const float* weight = weights.data();
     const double* sum = sums.data();
@@ -259,36 +295,60 @@ class RidgeReadout : public Readout {
     if (inputs_.kinds().hidden) append(hiddens_, hidden);
     append(frames_of_rows_, frame);
     append(targets_, target);
-    if (inputs_.kinds().colours) {
-      inputs_.count_colours(frame, histograms_, scratch_);
-      append(colours_, histograms_);
-    }
     if (++buffered_ == Gram::block_rows) flush();
   }
 
-  void flush() {
-    const std::size_t count = std::exchange(buffered_, 0);
-    if (count == 0) return;
-    if (options_.shared) return grams_.front().add(rows_.data(), count);
+  /// How many values there are in the buffer for each of its rows.
+  [[nodiscard]] std::size_t buffered_values() const {
+    if (options_.shared) return Gram::stride_of(grams_.front().columns());
+    return (inputs_.kinds().hidden ? hidden_values_ : 0) + inputs_.positions() + frame_bytes();
+  }
+  [[nodiscard]] std::size_t frame_bytes() const {
+    const auto side = static_cast<std::size_t>(inputs_.frame_side());
+    return side * side * static_cast<std::size_t>(inputs_.channels());
+  }
+  void restore_buffer(std::size_t count, const std::vector<float>& buffer) {
+    buffered_ = count;
+    if (options_.shared) {
+      rows_.assign(Gram::block_rows * buffered_values(), 0.0F);
+      std::copy(buffer.begin(), buffer.end(), rows_.begin());
+      return;
+    }
+    auto from = buffer.begin();
+    const auto take = [&](auto& to, std::size_t each) {
+      to.resize(count * each);
+      for (auto& value : to) value = static_cast<std::remove_reference_t<decltype(value)>>(*from++);
+    };
+    take(hiddens_, inputs_.kinds().hidden ? hidden_values_ : 0);
+    take(targets_, inputs_.positions());
+    take(frames_of_rows_, frame_bytes());
+  }
+
+  /// Adds the buffered rows of Gram matrix k to `gram`.
+  void add_buffered(std::size_t k, Gram& gram) {
+    const std::size_t count = buffered_;
+    if (options_.shared) return gram.add(rows_.data(), count);
     const auto part = [count](const auto& all, std::size_t t) {
       const std::size_t each = all.size() / count;
       return std::span(all).subspan(t * each, each);
     };
-    for (std::size_t p = 0; p < grams_.size(); ++p) {
-      const std::size_t stride = Gram::stride_of(grams_[p].columns());
-      rows_.assign(count * stride, 0.0F);
-      for (std::size_t t = 0; t < count; ++t) {
-        float* row = rows_.data() + t * stride;
-        inputs_.write(p, part(hiddens_, t), part(frames_of_rows_, t), part(colours_, t), row);
-        row[inputs_.size(p)] = 1;
-        row[inputs_.size(p) + 1] = part(targets_, t)[p];
-      }
-      grams_[p].add(rows_.data(), count);
+    const std::size_t stride = Gram::stride_of(gram.columns());
+    rows_.assign(count * stride, 0.0F);
+    for (std::size_t t = 0; t < count; ++t) {
+      float* row = rows_.data() + t * stride;
+      inputs_.write(k, part(hiddens_, t), part(frames_of_rows_, t), {}, row);
+      row[inputs_.size(k)] = 1;
+      row[inputs_.size(k) + 1] = part(targets_, t)[k];
     }
+    gram.add(rows_.data(), count);
+  }
+
+  void flush() {
+    for (std::size_t k = 0; k < grams_.size(); ++k) add_buffered(k, grams_[k]);
+    buffered_ = 0;
     hiddens_.clear();
     frames_of_rows_.clear();
     targets_.clear();
-    colours_.clear();
   }
 
   /// Puts the fits into the order in which `heat` reads them: for every fit the hidden and pixel
@@ -316,19 +376,17 @@ class RidgeReadout : public Readout {
 
   void arrange_tables() {
     const ColourBins& bins = inputs_.bins();
-    tables_.assign(fits_.size() * bins.colours() * table_width, 0.0F);
-    const float one = 1.0F / static_cast<float>(inputs_.frame_side() / cells() *
-                                                (inputs_.frame_side() / cells()));
-    for (std::size_t k = 0; k < fits_.size(); ++k) {
-      const float* weights = fits_[k].weights.data() + inputs_.size(k) - inputs_.colour_size();
-      float* table = tables_.data() + k * bins.colours() * table_width;
-      for (std::size_t c = 0; c < bins.colours(); ++c, table += table_width) {
-        bins.for_each_bin(c, [&](std::size_t bin, float share) {
-          for (std::size_t r = 0; r < Inputs::radii.size(); ++r) {
-            table[r] += one * share * weights[r * bins.size() + bin];
-          }
-        });
-      }
+    tables_.assign(bins.colours() * table_width, 0.0F);
+    const int block = inputs_.frame_side() / cells();
+    const float one = 1.0F / static_cast<float>(block * block);
+    const float* weights = fits_.front().weights.data() + inputs_.pixel_size();
+    float* table = tables_.data();
+    for (std::size_t c = 0; c < bins.colours(); ++c, table += table_width) {
+      bins.for_each_bin(c, [&](std::size_t bin, float share) {
+        for (std::size_t r = 0; r < Inputs::radii.size(); ++r) {
+          table[r] += one * share * weights[r * bins.size() + bin];
+        }
+      });
     }
   }
 
@@ -388,13 +446,11 @@ class RidgeReadout : public Readout {
   void add_colours(std::span<const std::uint8_t> frame, std::span<float> out) {
     using Four = float __attribute__((vector_size(16), aligned(4), may_alias));
     const std::size_t positions = inputs_.positions();
-    const std::size_t colours = inputs_.bins().colours();
     sums_.assign(positions * table_width, 0.0F);
     inputs_.for_each_pixel(frame, [&](std::size_t position, const std::uint8_t* pixel) {
-      const std::size_t of = options_.shared ? 0 : position * colours;
       *reinterpret_cast<Four*>(sums_.data() + position * table_width) +=
           *reinterpret_cast<const Four*>(tables_.data() +
-                                         (of + inputs_.bins().colour(pixel)) * table_width);
+                                         inputs_.bins().colour(pixel) * table_width);
     });
     for (std::size_t p = 0; p < positions; ++p) out[p] += sums_[p * table_width];
     pooled_.resize(sums_.size());
@@ -417,7 +473,7 @@ class RidgeReadout : public Readout {
 
   std::size_t buffered_ = 0;  // rows (shared) or frames that the Gram matrices lack
   std::vector<float> rows_;   // [rows][stride]
-  std::vector<float> hiddens_, targets_, colours_, histograms_;
+  std::vector<float> hiddens_, targets_, histograms_;
   std::vector<std::uint8_t> frames_of_rows_;
   std::vector<float> target_;
 

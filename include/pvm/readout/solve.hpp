@@ -85,20 +85,30 @@ inline LinearFit fit_ridge(const Gram& gram, std::span<const std::size_t> inputs
   const auto covariance = [&](std::size_t i, std::size_t j) {
     return gram(i, j) / rows - mean(i) * mean(j);
   };
-  std::vector<double> a(n * n);
-  std::vector<double> b(n);
+  // Sums of squares are known to about seven digits, so a variance that is a smaller part of them
+  // than that is rounding: such an input counts as one that never changes, and its row becomes that
+  // of the identity.
+  constexpr double rounding = 1e-6;
+  std::vector<bool> changes(n);
   double variance = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j <= i; ++j) a[i * n + j] = covariance(inputs[i], inputs[j]);
-    b[i] = covariance(inputs[i], target);
-    variance += a[i * n + i];
+    const double own = covariance(inputs[i], inputs[i]);
+    changes[i] = own > rounding * gram(inputs[i], inputs[i]) / rows;
+    if (changes[i]) variance += own / static_cast<double>(n);
   }
-  fit.bias = static_cast<float>(mean(target));
-  // Variances below this share of the largest possible one, 1, are rounding.
-  constexpr double rounding = 1e-12;
-  variance /= static_cast<double>(n > 0 ? n : 1);
-  if (variance <= rounding) return fit;
-  for (std::size_t i = 0; i < n; ++i) a[i * n + i] += strength * variance;
+  std::vector<double> a(n * n);
+  std::vector<double> b(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!changes[i]) {
+      a[i * n + i] = 1;
+      continue;
+    }
+    for (std::size_t j = 0; j <= i; ++j) {
+      if (changes[j]) a[i * n + j] = covariance(inputs[i], inputs[j]);
+    }
+    a[i * n + i] += strength * variance + rounding * gram(inputs[i], inputs[i]) / rows;
+    b[i] = covariance(inputs[i], target);
+  }
   simd::for_best_isa(detail::Factorise{a.data(), n, rounding * variance});
   detail::substitute(a, n, b);
   double bias = mean(target);

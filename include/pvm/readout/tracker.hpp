@@ -53,6 +53,7 @@ struct TrackerOptions {
   double miss = 2;
   /// Where the network runs, among the backends that the program was built with.
   BackendChoice backend = BackendChoice::host;
+  int threads = 0;  ///< of the host engine; 0: one per core. Changes no result
 };
 
 /// Where a tracker sees the object.
@@ -235,30 +236,32 @@ class Tracker {
     io::save_checkpoint(path, file);
   }
 
-  /// Reads what `save` has written. `backend`: as in TrackerOptions. Throws Error
+  /// Reads what `save` has written. `backend`, `threads`: as in TrackerOptions. Throws Error
   /// (Fault::checkpoint) if the file is damaged, or is a checkpoint without a readout.
   static Tracker load(const std::filesystem::path& path,
-                      BackendChoice backend = BackendChoice::host) {
+                      BackendChoice backend = BackendChoice::host, int threads = 0) {
     const io::Checkpoint file = io::load_checkpoint(path);
     try {
-      return Tracker(file, file.extras, backend);
+      return Tracker(file, file.extras, backend, threads);
     } catch (const Error& error) {
       throw Error(error.fault(), "checkpoint " + quote(path.string()) + ": " + error.what());
     }
   }
 
  private:
-  static TrackerOptions options_of(const io::Extras& extras, BackendChoice backend) {
+  static TrackerOptions options_of(const io::Extras& extras, BackendChoice backend, int threads) {
     const auto number = [&extras](const char* key) { return readout::number_of(extras, key); };
     return {.ridge = readout::RidgeReadout::options_of(extras),
             .decoder = {number("readout.threshold"), number("readout.growth"),
                         number("readout.contrast"), number("readout.least_area")},
             .fit_presence = number("readout.fit_presence") != 0,
             .miss = number("readout.miss"),
-            .backend = backend};
+            .backend = backend,
+            .threads = threads};
   }
-  Tracker(const io::Checkpoint& network, const io::Extras& extras, BackendChoice backend)
-      : Tracker(network, options_of(extras, backend)) {
+  Tracker(const io::Checkpoint& network, const io::Extras& extras, BackendChoice backend,
+          int threads)
+      : Tracker(network, options_of(extras, backend, threads)) {
     readout_.restore(extras);
     with_ = static_cast<std::uint64_t>(readout::number_of(extras, "readout.frames_with"));
     without_ = static_cast<std::uint64_t>(readout::number_of(extras, "readout.frames_without"));
@@ -266,7 +269,9 @@ class Tracker {
     ready_ = true;
   }
 
-  [[nodiscard]] bool uses_network() const noexcept { return options_.ridge.inputs.hidden; }
+  [[nodiscard]] bool uses_network() const noexcept {
+    return options_.ridge.inputs.hidden || always_;
+  }
 
   template <class Picture>
   io::PictureSize resize(const Picture& picture) {
@@ -316,6 +321,7 @@ class Tracker {
   std::vector<std::uint8_t> picture_;  // resized
   std::uint64_t with_ = 0, without_ = 0;
   bool ready_ = false;
+  bool always_ = false;  // see run_network_always
 };
 
 }  // namespace pvm::inline v0
