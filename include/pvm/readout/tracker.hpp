@@ -197,8 +197,10 @@ class Tracker {
     decoder_.options().contrast = presence_.threshold;
   }
 
-  /// The network's prediction of the frame two steps ahead, [side][side][channels] in [0, 1]. Only
-  /// a readout that reads hidden values runs the network at all: else 1/2 everywhere.
+  /// Lets the network run even if the readout does not read its hidden values, for `prediction`.
+  void run_network_always() noexcept { always_ = true; }
+  /// The network's prediction of the frame two steps ahead, [side][side][channels] in [0, 1]; 1/2
+  /// everywhere if the network does not run.
   [[nodiscard]] std::vector<float> prediction() {
     std::vector<float> out(spec_.frame_size(), 0.5F);
     if (uses_network()) engine_.read_prediction(out);
