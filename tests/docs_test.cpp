@@ -215,6 +215,60 @@ TEST_CASE("README.md names the directories and the flags there are", "[docs]") {
   CHECK(described == flags);
 }
 
+TEST_CASE("No include runs upwards", "[docs]") {
+  // The rooms, each using only those before it. The three engines for GPUs do not know each other.
+  const std::vector<std::string> rooms = {"core",
+                                          "unit",
+                                          "model",
+                                          "engine",
+                                          "engine/host",
+                                          "engine/cuda/instructions",
+                                          "engine/cuda/device",
+                                          "engine/cuda/numbers",
+                                          "engine/cuda/run",
+                                          "engine/cuda/general",
+                                          "engine/cuda/units",
+                                          "engine/cuda/batch",
+                                          "engine/cuda",
+                                          "io",
+                                          "io/gpu",
+                                          "readout",
+                                          "train",
+                                          ""};
+  const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
+                                          "engine/cuda/batch"};
+  // They choose at run time what is further up.
+  const std::vector<std::string> choosers = {"engine/choose.hpp", "engine/choose-inl.hpp",
+                                             "io/open.hpp"};
+  const auto has = [](const auto& list, const std::string& what) {
+    return std::find(list.begin(), list.end(), what) != list.end();
+  };
+  const fs::path include = root / "include/pvm";
+  const auto room_of = [&](const std::string& file) {
+    std::string room = fs::path(file).parent_path().string();
+    while (!has(rooms, room)) room = fs::path(room).parent_path().string();
+    return std::find(rooms.begin(), rooms.end(), room) - rooms.begin();
+  };
+  const std::regex included(R"rx(#include <pvm/([^>]+)>)rx");
+  int arrows = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(include)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string file = fs::relative(entry.path(), include).string();
+    if (has(choosers, file)) continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator i(text.begin(), text.end(), included), end; i != end; ++i) {
+      const auto from = room_of(file), to = room_of((*i)[1]);
+      INFO(file << " includes " << (*i)[1]);
+      CHECK(to <= from);
+      const bool both = has(peers, rooms[static_cast<std::size_t>(from)]) &&
+                        has(peers, rooms[static_cast<std::size_t>(to)]);
+      CHECK((from == to || !both));
+      ++arrows;
+    }
+  }
+  CHECK(arrows > 500);
+}
+
 TEST_CASE("Links between the documents lead somewhere", "[docs]") {
   const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");
   for (const auto& document : documents()) {

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <pvm/model/connectome.hpp>
+
+#include <pvm/core/log.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/model/schedule.hpp>
 

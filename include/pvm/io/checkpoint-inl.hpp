@@ -37,7 +37,8 @@
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
-#include <pvm/model/json-inl.hpp>
+#include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -51,11 +52,6 @@ inline constexpr std::string_view checkpoint_version = "1";
 inline std::string version_text() {
   return std::to_string(PVM_VERSION_MAJOR) + "." + std::to_string(PVM_VERSION_MINOR) + "." +
          std::to_string(PVM_VERSION_PATCH);
-}
-
-template <class T>
-bool all_finite(const std::vector<T>& values) {
-  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
 }
 
 /// The arrays that every resumable state has, with their names in the file.
@@ -114,7 +110,7 @@ PVM_INLINE void check_weight_count(const std::string& where, std::size_t weights
                                   : "it looks like one of spec " + quote(theirs) + ": name that"));
 }
 
-[[noreturn]] inline void refuse_not_finite(const std::string& where, const std::string& what) {
+PVM_INLINE void refuse_not_finite(const std::string& where, const std::string& what) {
   throw Error(Fault::checkpoint, where + ": its " + what +
                                      " hold values that are not numbers (NaN or infinite); " +
                                      "continue from an earlier checkpoint");

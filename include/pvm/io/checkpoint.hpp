@@ -5,6 +5,8 @@
 /// Checkpoints: everything a run needs to continue with bit-identical results, saved in a
 /// safetensors file. docs/checkpoints.md describes the format.
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -55,6 +57,11 @@ struct Checkpoint {
 
 namespace detail {
 
+template <class T>
+bool all_finite(const std::vector<T>& values) {
+  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
+}
+
 enum class CheckpointKind { safetensors, native, zip };
 
 /// Throws Fault::checkpoint unless `spec` has `weights` weights. `where` begins the message;
@@ -83,6 +90,9 @@ std::string as_saved(const std::string& name);
 /// The name of the published spec that has `weights` weights, or empty: to guess in an error
 /// message which spec a file belongs to.
 std::string_view published_spec_with(std::size_t weights);
+
+/// Throws Fault::checkpoint: `what` of the file have values that are not finite.
+[[noreturn]] void refuse_not_finite(const std::string& where, const std::string& what);
 
 }  // namespace detail
 

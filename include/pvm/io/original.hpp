@@ -23,6 +23,8 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0::io {
 

@@ -30,7 +30,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/io/atomic_file.hpp>
-#include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 
 namespace pvm::inline v0::io {
 

@@ -26,6 +26,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 #include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0 {
@@ -258,33 +259,6 @@ class SpecReader {
   const nlohmann::json& object_;
   std::string where_;
 };
-
-/// Parses JSON of limited depth, so that a small file of brackets does not become a gigabyte of
-/// arrays. Throws `fault` if the text is not such JSON. Logs a warning for a repeated key of the
-/// outermost object; the last one counts. `where` begins the messages.
-inline nlohmann::json parse_shallow(std::string_view text, const std::string& where, Fault fault) {
-  constexpr int most_depth = 8;
-  using Event = nlohmann::json::parse_event_t;
-  std::set<std::string> keys;
-  const auto bounded = [&](int depth, Event event, nlohmann::json& value) {
-    if (depth > most_depth) throw Error(fault, where + ": brackets nested too deep for a spec");
-    if (event == Event::key && depth == 1 && !keys.insert(value.get<std::string>()).second) {
-      log(Severity::warning, where + ": key " + quote(value.get<std::string>()) +
-                                 " is there more than once; the last one counts");
-    }
-    return true;
-  };
-  try {
-    return nlohmann::json::parse(text, bounded, true, true);
-  } catch (const nlohmann::json::exception& error) {
-    std::string why = error.what();
-    if (const auto end = why.find("] "); end != std::string::npos) why.erase(0, end + 2);
-    if (why.size() > 160) why = why.substr(0, 160) + "...";
-    std::replace_if(
-        why.begin(), why.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
-    throw Error(fault, where + ": not JSON: " + why);
-  }
-}
 
 }  // namespace detail
 

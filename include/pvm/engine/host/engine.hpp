@@ -408,7 +408,7 @@ class HostEngine {
 };
 
 // Defined outside the class and so not inline: pvm::compiled then holds the code of the engine's
-// large part (pvm/compiled.hpp).
+// large part (pvm::compiled).
 template <int Batch, class Precision, class Net>
 void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
   const auto steps = static_cast<std::size_t>(block.steps);
