@@ -33,7 +33,7 @@ class Noise {
       pixels[i] = static_cast<std::uint8_t>(256 * pvm::uniform(position_.frame, i));
     }
     const bool starts_sequence = position_.frame++ == 0;
-    return {starts_sequence, std::nullopt};  // no label
+    return {starts_sequence, {}};  // no label
   }
   pvm::io::Position position() const { return position_; }
   void seek(const pvm::io::Position& position) { position_ = position; }

@@ -58,7 +58,7 @@ class Camera {
     check_request(shape, pixels);
     for (int failures = 0; failures < most_failures; ++failures) {
       const std::uint64_t frame = position_.frame++;
-      if (read(shape, pixels)) return {std::exchange(starting_, false), std::nullopt};
+      if (read(shape, pixels)) return {std::exchange(starting_, false), {}};
       ++skipped_;
       log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +
                                  " cannot be read; it is skipped");

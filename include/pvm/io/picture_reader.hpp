@@ -47,7 +47,7 @@ class PictureReader {
     shape_ = shape;
     for (;;) {
       const auto frame = registration_->service->take(registration_->reader, shape);
-      const auto info = cursor_.settle(frame->readable);
+      const auto info = cursor_.settle(frame->size, shape);
       if (!info) continue;
       std::copy(frame->pixels.begin(), frame->pixels.end(), pixels.begin());
       return *info;

@@ -53,23 +53,24 @@ inline void resize_picture(const cv::Mat& picture, const FrameShape& shape,
   cv::resize(source, target, target.size(), 0, 0, cv::INTER_CUBIC);
 }
 
-/// Decodes one complete picture (see `whole_image`) and resizes it into `pixels`. False if `bytes`
-/// are no such picture; the content of `pixels` is unspecified then. Throws Fault::usage if `shape`
-/// is impossible or `pixels` is not `shape.size()` bytes.
-inline bool decode_image(std::span<const std::uint8_t> bytes, const FrameShape& shape,
-                         std::span<std::uint8_t> pixels) {
+/// Decodes one complete picture (see `whole_image`) and resizes it into `pixels`. Returns the size
+/// it had before, which is false if `bytes` are no such picture; the content of `pixels` is
+/// unspecified then. Throws Fault::usage if `shape` is impossible or `pixels` is not `shape.size()`
+/// bytes.
+inline PictureSize decode_image(std::span<const std::uint8_t> bytes, const FrameShape& shape,
+                                std::span<std::uint8_t> pixels) {
   check_request(shape, pixels);
   quiet_opencv();
-  if (bytes.size() > static_cast<std::size_t>(INT_MAX) || !whole_image(bytes)) return false;
+  if (bytes.size() > static_cast<std::size_t>(INT_MAX) || !whole_image(bytes)) return {};
   try {
     const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8UC1,
                           const_cast<std::uint8_t*>(bytes.data()));  // only read
     const cv::Mat picture = cv::imdecode(encoded, cv::IMREAD_COLOR);
-    if (picture.empty()) return false;
+    if (picture.empty()) return {};
     resize_picture(picture, shape, pixels);
-    return true;
+    return {.width = picture.cols, .height = picture.rows};
   } catch (const std::exception&) {  // a damaged picture, whatever its decoder calls it
-    return false;
+    return {};
   }
 }
 

@@ -203,7 +203,7 @@ class Video {
     length_ = found_length_;
     if (readable) {
       failures_ = 0;
-      return FrameInfo{std::exchange(starting_, false), std::nullopt};
+      return FrameInfo{std::exchange(starting_, false), {}};
     }
     unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
     ++failures_;

@@ -177,10 +177,6 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
     throw Error(Fault::usage,
                 "step was given a label and nothing learns from it; attach a readout first");
   }
-  if (labelled && batch() != 1) {
-    throw Error(Fault::usage, "step was given a label and a batch of " + std::to_string(batch()) +
-                                  "; a readout learns from a batch of 1");
-  }
   // Frames of the program's own have no source. The first ones after those of a source, or of a
   // checkpoint with a source, begin a sequence.
   streams_.resize(static_cast<std::size_t>(batch()));
@@ -204,10 +200,8 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
     done += block.pixels.size();
     engine_.run(block, options_.mode);
   }
-  if (labelled) {
-    readout_->at_step(step() - 1);
-    readout_->observe(hidden(), last_frame(), label);
-  }
+  last_label_ = label;
+  if (labelled) teach(label);
   return Stepped(*this);
 }
 
@@ -313,15 +307,28 @@ PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
 PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
   io::Stopwatch watch;
-  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
+  const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
+  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
   const FrameBlock block = part(room, 0, feed.fill(room, states));
   note_last_frame(block);
+  last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();
   engine_.run(block, options_.mode);
   engine_seconds_ += watch.lap();
   streams_ = std::move(states);
+  if (readout_ != nullptr) teach(last_label_);
+}
+
+PVM_INLINE void TrainerBase::teach(const io::Label& label) {
+  if (label.state == io::LabelState::unlabelled) return;
+  if (batch() != 1) {
+    throw Error(Fault::usage, "there is a label and a batch of " + std::to_string(batch()) +
+                                  "; a readout learns from a batch of 1");
+  }
+  readout_->at_step(step() - 1);
+  readout_->observe(hidden(), last_frame(), label);
 }
 
 PVM_INLINE void TrainerBase::note_last_frame(const FrameBlock& block) {

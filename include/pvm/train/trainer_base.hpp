@@ -170,6 +170,8 @@ class TrainerBase {
     }
     return last_frame_;
   }
+  /// The label of that frame.
+  [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
 
   /// The run's place in each stream: the frames that come next. Empty before the first `fit`.
   [[nodiscard]] const std::vector<io::StreamState>& places() const noexcept { return streams_; }
@@ -213,8 +215,10 @@ class TrainerBase {
   /// predictions made for it are not scored.
   void start_sequence() noexcept { starts_sequence_ = true; }
 
-  /// Lets `readout` learn beside the network, from the labels of `step`. It also goes into
-  /// checkpoints, and `restore` continues it if the checkpoint has one. Null: none.
+  /// Lets `readout` learn beside the network (or on a frozen one): from the labels of `step`, and
+  /// in a `fit` from those of the source, where steps then run one by one. It goes into
+  /// checkpoints, and `restore` continues it if the checkpoint has one. Needs a batch of 1. Null:
+  /// none.
   void attach(readout::Readout* readout) noexcept { readout_ = readout; }
 
   /// Makes the current `fit` return after the current block of steps; if none is running, the next
@@ -291,6 +295,9 @@ class TrainerBase {
   /// Runs a block of 1 to `most` steps, limited by the engine's `block_steps` and by the frames
   /// that the sources deliver in time (see `Feed::fill`).
   void run_block(Feed& feed, std::uint64_t most);
+  /// Lets the attached readout learn from the last frame. Throws Error (Fault::usage) if the batch
+  /// is not 1.
+  void teach(const io::Label& label);
   /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
   void note_last_frame(const FrameBlock& block);
   /// Copies the last frame from the store to last_frame_, if it is there.
@@ -312,6 +319,7 @@ class TrainerBase {
   bool starts_sequence_ = false;             // see `start_sequence`
   readout::Readout* readout_ = nullptr;      // see `attach`
   std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  io::Label last_label_;
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
   std::optional<double> gpu_before_;  // seconds that the GPU had computed before it

@@ -59,7 +59,7 @@ class GpuVideo {
     advance();
     usage_.waiting += watch.lap();
     ++usage_.frames;
-    return {starts, std::nullopt};
+    return {starts, {}};
   }
 
   [[nodiscard]] Position position() const { return position_; }
