@@ -159,7 +159,8 @@ inline void describe_track(CLI::App& app, Options& o) {
   app.add_option("--readout", o.readout,
                  "what a new tracker reads: colours (default), hidden (and pixels), or pixels")
       ->type_name("NAME");
-  app.add_option("-o,--out", o.out, "write a line per frame: frame,present,confidence,x,y,w,h")
+  app.add_option("-o,--out", o.out,
+                 "write a line per frame: frame,present,confidence,x,y,w,h (in pixels of the clip)")
       ->type_name("FILE.csv");
   app.add_option("--export", o.film, "write a video: input and box, prediction, error, heatmap")
       ->type_name("FILE.mp4");
@@ -175,13 +176,17 @@ Examples:
 /// The lines of the CSV file of `track`.
 class BoxLines {
  public:
-  void add(std::uint64_t frame, const pvm::Found& found) {
+  /// `side`: of the frame that the box is in; `picture`: the size of the picture that it was.
+  void add(std::uint64_t frame, const pvm::Found& found, int side,
+           const pvm::io::PictureSize& picture) {
     char line[160];
     if (found.present) {
+      const auto label = pvm::io::Label::present(found.box);
+      const pvm::io::Box box = picture ? label.resized({side, side}, picture).box : found.box;
       std::snprintf(line, sizeof line, "%llu,1,%.4f,%.2f,%.2f,%.2f,%.2f\n",
                     static_cast<unsigned long long>(frame), found.confidence,
-                    static_cast<double>(found.box.x), static_cast<double>(found.box.y),
-                    static_cast<double>(found.box.width), static_cast<double>(found.box.height));
+                    static_cast<double>(box.x), static_cast<double>(box.y),
+                    static_cast<double>(box.width), static_cast<double>(box.height));
     } else {
       std::snprintf(line, sizeof line, "%llu,0,%.4f,-1,-1,-1,-1\n",
                     static_cast<unsigned long long>(frame), found.confidence);
@@ -253,7 +258,7 @@ inline int track(const Options& o) {
     if (info.starts_sequence) tracker.prime(std::span<const std::uint8_t>(frame));
     const pvm::Found found = tracker.track(std::span<const std::uint8_t>(frame));
     present += found.present ? 1 : 0;
-    lines.add(seen, found);
+    lines.add(seen, found, tracker.frame_shape().width, info.picture);
     score.add(info.label, found.present ? std::optional(found.box) : std::nullopt,
               tracker.frame_shape().width);
     if (film) film->add(tracker, frame, found, info.label);
