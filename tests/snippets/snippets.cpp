@@ -120,6 +120,26 @@ void own_tracker(const pvm::io::Checkpoint& network, const pvm::readout::Clip& c
   std::filesystem::current_path(before);
 }
 
+void train_and_read(const pvm::Spec& spec, const std::string& path) {
+  // [trainer]
+  pvm::Trainer<> trainer{spec};                              // one sequence, in fp32
+  auto frames = pvm::io::open_source("synthetic:3");         // or the path of a zip, a video, ...
+  const auto result = trainer.fit(frames, pvm::Steps{500});  // until the step counter is 500
+
+  const std::vector<float> weights = trainer.weights();       // in reference order
+  const std::vector<float> seen_next = trainer.prediction();  // [batch][side][side][channels]
+  pvm::io::save_checkpoint(path, trainer.checkpoint());
+
+  pvm::Trainer<pvm::fp32, pvm::dynamic> three{spec, {.batch = 3, .seed = 7, .threads = 2}};
+  pvm::Trainer<> again{pvm::io::load_checkpoint(path)};  // at step 500, with these weights
+  // [/trainer]
+  CHECK(result.step == 500);
+  CHECK(seen_next.size() == spec.frame_size());
+  CHECK(three.batch() == 3);
+  CHECK(again.step() == 500);
+  CHECK(again.weights() == weights);
+}
+
 void train_on_own_source(const pvm::Spec& spec) {
   // [own]
   pvm::Trainer<> trainer{spec};
@@ -186,6 +206,7 @@ void run_engine(const pvm::Spec& spec) {
 
 TEST_CASE("The documents' C++ runs", "[docs]") {
   const pvm_test::TempDir dir;
+  train_and_read(tiny(), (dir / "trained.safetensors").string());
   train_on_own_source(tiny());
   train_batch(tiny());
   resume(tiny(), (dir / "run").string());
