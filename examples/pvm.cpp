@@ -351,9 +351,16 @@ extern "C" void on_signal(int) {
 }
 
 /// Installs signal handlers: the first signal stops the run, a second one ends the program at once.
+/// As a callback it does so when a run begins: what is to be read up to the run's place may take
+/// long, and nothing is lost if a signal ends the program before.
 class StopOnSignals {
  public:
-  explicit StopOnSignals(pvm::TrainerBase* trainer = nullptr) {
+  StopOnSignals() = default;
+  void begin(const pvm::Moment& moment) { install(&moment.trainer); }
+  std::uint64_t next(std::uint64_t) { return pvm::never; }
+  void at(const pvm::Moment&) {}
+
+  void install(pvm::TrainerBase* trainer) {
     running = trainer;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
       struct sigaction action {};
@@ -370,6 +377,20 @@ class StopOnSignals {
   StopOnSignals& operator=(const StopOnSignals&) = delete;
 };
 
+/// Ends the program with `code` if it has not ended by itself within a second: everything is saved
+/// and said, but a thread may still wait for a decoder, which cannot be interrupted.
+void end_soon(int code) {
+  static int exit_code = 0;
+  exit_code = code;
+  std::fflush(stdout);
+  struct sigaction action {};
+  action.sa_handler = [](int) { ::_exit(exit_code); };
+  sigaction(SIGALRM, &action, nullptr);
+  ::alarm(1);
+}
+
+int fail(const std::string& sentence, int code);
+
 int write_zip(const Arguments& a) {
   pvm::io::FrameShape shape{256, 256, 3};
   if (!a.spec.empty()) {
@@ -385,16 +406,24 @@ int write_zip(const Arguments& a) {
     frames = a.frames_given ? static_cast<std::uint64_t>(a.frames) : 1000;
   }
   const std::string of_all = frames ? " of " + std::to_string(*frames) : "";
-  const StopOnSignals stop;
-  const std::uint64_t written = pvm::io::write_published_zip(
-      a.write_zip, streams.front(), shape, frames, [&](std::uint64_t done) {
-        const std::string so_far = std::to_string(done) + of_all;
-        if (stop_asked) {
-          throw pvm::Error(pvm::Fault::source, "stopped after " + so_far + " frames; " +
-                                                   pvm::quote(a.write_zip) + " was not written");
-        }
-        if (!a.quiet && done > 0 && done % 1000 == 0) std::printf("%s frames\n", so_far.c_str());
-      });
+  StopOnSignals stop;
+  stop.install(nullptr);
+  pvm::io::stop_when(streams.front(), &stop_asked);
+  std::string so_far;
+  std::uint64_t written = 0;
+  try {
+    written = pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames,
+                                           [&](std::uint64_t done) {
+                                             so_far = std::to_string(done) + of_all;
+                                             if (stop_asked) throw pvm::io::Stopped{};
+                                             if (!a.quiet && done > 0 && done % 1000 == 0)
+                                               std::printf("%s frames\n", so_far.c_str());
+                                           });
+  } catch (const pvm::io::Stopped&) {
+    end_soon(fail(
+        "stopped after " + so_far + " frames; " + pvm::quote(a.write_zip) + " was not written", 1));
+    return 1;
+  }
   if (!a.quiet)
     std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(written));
   return 0;
@@ -537,14 +566,16 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     std::to_string(trainer.connectome().weights) + " weights, " +
                                     std::to_string(trainer.batch()) + " x " +
                                     streams.front().name() + "; " + trainer.description());
-  const StopOnSignals stop(&trainer);
-  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
-                                  last, progress, limit, record, film, pvm::DivergenceWarning{});
+  StopOnSignals stop;
+  const auto result =
+      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
+                  limit, record, film, pvm::DivergenceWarning{}, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
   if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
+  end_soon(0);
   return 0;
 }
 
@@ -568,8 +599,8 @@ int evaluate(const Arguments& a, Plan& plan) {
   const auto frames = streams.front().count_frames();
   if (!frames) refuse("--eval " + pvm::quote(a.eval) + " never ends; name a file or a directory");
   pvm::LastPass all{*frames};
-  const StopOnSignals stop(&*trainer);
-  const auto result = trainer->fit(streams, pvm::Steps{*frames}, all);
+  StopOnSignals stop;
+  const auto result = trainer->fit(streams, pvm::Steps{*frames}, all, stop);
   if (result.cut_short) throw pvm::Error(pvm::Fault::source, "stopped before the end of the pass");
   const pvm::Score& score = all.score();
   const auto scored = score.pixels > 0;

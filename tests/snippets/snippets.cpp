@@ -95,6 +95,7 @@ void own_loop(const pvm::Spec& spec, const std::vector<std::vector<std::uint8_t>
     all += stepped.score();               // since it was asked for last
     const auto& h = trainer.hidden();     // [units][hidden]
     const auto y = stepped.prediction();  // of the frame two steps ahead, in [0, 1]
+    if (trainer.step() % 100 != 0) continue;
     std::printf("%.3f %.3f\n", static_cast<double>(h[0]), static_cast<double>(y[0]));
   }
   trainer.save("own.safetensors");

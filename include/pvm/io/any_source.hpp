@@ -4,6 +4,7 @@
 
 /// A type-erased frame source, for programs that choose the source at run time.
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +57,7 @@ class AnySource {
   /// Whether the source reads ahead by itself: see `io::read_ahead`.
   bool read_ahead(std::size_t frames) { return held_->read_ahead(frames); }
   void expect_once(bool once) { held_->expect_once(once); }
+  void stop_when(const std::atomic<bool>* asked) { held_->stop_when(asked); }
 
   /// Another reader of the same file, at its first frame, which shares the decoder and the decoded
   /// frames; nothing if the source does not offer `share`.
@@ -83,6 +85,7 @@ class AnySource {
     virtual std::vector<StageUsage> usage() const = 0;
     virtual bool read_ahead(std::size_t frames) = 0;
     virtual void expect_once(bool once) = 0;
+    virtual void stop_when(const std::atomic<bool>* asked) = 0;
     virtual std::optional<AnySource> share() = 0;
     virtual std::optional<std::uint64_t> count_frames() = 0;
     virtual Unreadable* unreadable() = 0;
@@ -109,6 +112,7 @@ class AnySource {
     std::vector<StageUsage> usage() const override { return io::usage(source); }
     bool read_ahead(std::size_t frames) override { return io::read_ahead(source, frames); }
     void expect_once(bool once) override { io::expect_once(source, once); }
+    void stop_when(const std::atomic<bool>* asked) override { io::stop_when(source, asked); }
     std::optional<AnySource> share() override {
       if constexpr (requires { source.share(); }) {
         return source.share();

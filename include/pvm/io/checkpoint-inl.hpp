@@ -30,6 +30,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
@@ -205,7 +206,12 @@ inline std::optional<Spec> stored_spec(const SafetensorsReader& file) {
   const auto found = file.metadata().find("spec");
   if (found == file.metadata().end()) return std::nullopt;
   Spec spec = parse_spec(found->second, file.where() + ": its spec");
-  spec.name = text_or(file.metadata(), "name", spec.name);
+  const std::string name = text_or(file.metadata(), "name", spec.name);
+  spec.name = file_name_part(name);  // the file must not say where files go
+  if (spec.name != name) {
+    log(Severity::warning, file.where() + ": the name of its spec is " + quote(name) +
+                               ", which is no name for files; it is called " + quote(spec.name));
+  }
   return spec;
 }
 
@@ -365,6 +371,10 @@ PVM_INLINE CheckpointKind kind_of(const std::filesystem::path& path) {
   std::array<char, 4> start{};
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) {
+    if (const std::string why = why_not_readable(path); !why.empty()) {
+      throw Error(Fault::checkpoint,
+                  "checkpoint " + quote(path.string()) + ": cannot be read: " + why);
+    }
     std::ifstream(path, std::ios::binary).read(start.data(), start.size());
   }
   if (std::bit_cast<std::uint32_t>(start) == native_magic) return CheckpointKind::native;

@@ -5,6 +5,7 @@
 /// Makes the streams of a batch (one source for each of its sequences) from one file or several.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -67,6 +68,7 @@ class StartingAt {
   }
   bool read_ahead(std::size_t frames) { return source_.read_ahead(frames); }
   void expect_once(bool once) { source_.expect_once(once); }
+  void stop_when(const std::atomic<bool>* asked) { source_.stop_when(asked); }
 
  private:
   void begin() {

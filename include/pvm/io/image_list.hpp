@@ -39,7 +39,8 @@ struct StoredFile {
 };
 
 /// Read access to a collection of files, opened from a path. `files` lists the files in any order.
-/// `read` replaces `bytes` by the content of a file; false if it cannot be read.
+/// `read` replaces `bytes` by the content of a file; false if it cannot be read. A store may offer
+/// `size`, the number of these bytes, so that many threads do not read too many together.
 template <class S>
 concept FileStore = std::movable<S> && std::constructible_from<S, std::filesystem::path> &&
     requires(S store, const S constant, const StoredFile& file, std::vector<std::uint8_t>& bytes) {
@@ -136,7 +137,7 @@ class PictureCursor {
       return FrameInfo{std::exchange(starting_, false),
                        label.resized(size, {shape.width, shape.height}), size};
     }
-    unreadable_.note(index, pvm::quote(pictures[index].name) + " in " + pvm::quote(list_->name));
+    unreadable_.note(index, pvm::quote(pictures[index].name) + " in ", list_->name);
     if (++failures_ < pictures.size()) return std::nullopt;
     failures_ = 0;
     throw Error(Fault::source, "none of the " + std::to_string(pictures.size()) + " pictures in " +

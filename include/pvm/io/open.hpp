@@ -17,6 +17,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/camera.hpp>
 #include <pvm/io/file_names.hpp>
@@ -209,6 +210,9 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   if (std::filesystem::is_fifo(path, ignored) || std::filesystem::is_socket(path, ignored)) {
     throw Error(Fault::source, pvm::quote(path) + " is a pipe, which cannot be played again; " +
                                    "write what comes from it to a file first");
+  }
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    throw Error(Fault::source, pvm::quote(path) + " cannot be opened: " + why);
   }
   if (std::filesystem::is_directory(path, ignored)) {
     return detail::open_pictures<DirectoryStore, Gpu>(path, decode);

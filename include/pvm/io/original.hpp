@@ -22,6 +22,7 @@
 #include <zip.h>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -42,7 +43,8 @@ class OriginalArchive {
     if (!archive_) {
       zip_error_t error;
       zip_error_init_with_code(&error, code);
-      const std::string why = zip_error_strerror(&error);
+      std::string why = why_not_readable(path);
+      if (why.empty()) why = zip_error_strerror(&error);
       zip_error_fini(&error);
       refuse("the zip cannot be opened: " + why);
     }

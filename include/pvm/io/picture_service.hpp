@@ -12,6 +12,7 @@
 /// in their queues is one shared Frame object and is decoded once.
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,10 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/decode_pool.hpp>
 #include <pvm/io/image_list.hpp>
+#include <pvm/io/memory_gate.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/stoppable_wait.hpp>
 #include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
@@ -99,10 +102,17 @@ class StoreHandles {
     while (open_ < most_) open_another();
   }
 
-  /// Replaces `bytes` by the content of `file`, or clears it if the file cannot be read.
-  void read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
+  /// Replaces `bytes` by the content of `file`, or clears it if the file cannot be read. Waits if
+  /// other threads hold too many bytes; the result must be kept as long as these ones are.
+  MemoryGate::Hold read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
     const Borrowed store(*this);
+    MemoryGate::Hold hold;
+    if constexpr (requires { store.handle->size(file); }) {
+      hold = MemoryGate::reading().enter(
+          std::min<std::uint64_t>(store.handle->size(file), most_frame_bytes));
+    }
     if (!store.handle->read(file, bytes)) bytes.clear();
+    return hold;
   }
 
  private:
@@ -230,9 +240,9 @@ class PictureService {
 
   /// Returns the frame of the picture at which the reader stands and moves the reader on by one.
   /// Waits until the frame is decoded. If making the frame failed, throws that failure, and throws
-  /// it again on every call until `seek`.
-  std::shared_ptr<const Frame> take(const std::shared_ptr<Reader>& shared,
-                                    const FrameShape& shape) {
+  /// it again on every call until `seek`. Throws Stopped if `asked` tells so while it waits.
+  std::shared_ptr<const Frame> take(const std::shared_ptr<Reader>& shared, const FrameShape& shape,
+                                    const std::atomic<bool>* asked) {
     Reader& reader = *shared;
     std::unique_lock lock(mutex_);
     drop_other_shape(reader, shape);
@@ -243,7 +253,7 @@ class PictureService {
     if (!frame->done) {
       Stopwatch watch;
       frame->awaited = true;
-      ready_.wait(lock, [&frame] { return frame->done; });
+      wait_unless_stopped(ready_, lock, asked, [&frame] { return frame->done; });
       reader.decoding.waiting += watch.lap();
     }
     if (frame->failure) std::rethrow_exception(frame->failure);
@@ -308,7 +318,7 @@ class PictureService {
         delivered_(list_->pictures.size()) {
     decoder_.prepare(list_->pictures.size(), [this](std::size_t i) {
       std::vector<std::uint8_t> bytes;
-      handles_.read(list_->pictures[i], bytes);
+      static_cast<void>(handles_.read(list_->pictures[i], bytes));
       return bytes;
     });
   }
@@ -407,12 +417,14 @@ class PictureService {
   /// `decode` returns, so nothing may be accessed after it.
   void make(const Wanted& wanted) noexcept {
     thread_local std::vector<std::uint8_t> bytes;
+    constexpr std::size_t most_kept = 8 << 20;
+    MemoryGate::Hold hold;
     Stopwatch watch;
     std::exception_ptr unread;
     Frame& frame = *wanted.frame;
     try {
       frame.pixels.resize(frame.shape.size());
-      handles_.read(list_->pictures[frame.index], bytes);
+      hold = handles_.read(list_->pictures[frame.index], bytes);
     } catch (...) {
       unread = std::current_exception();
       bytes.clear();
@@ -425,6 +437,7 @@ class PictureService {
                       wanted.frame->failure = unread ? unread : failure;
                       finish(wanted, reading, decoding);
                     });
+    if (bytes.capacity() > most_kept) std::vector<std::uint8_t>().swap(bytes);
   }
 
   void finish(const Wanted& wanted, double reading, double decoding) noexcept {

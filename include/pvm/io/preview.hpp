@@ -28,6 +28,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -280,7 +281,7 @@ class Preview {
     constexpr std::string_view png = "\x89PNG\r\n\x1a\n";
     constexpr std::size_t width_at = 16;  // offset of the width: four bytes, big-endian
     std::ifstream file(path_, std::ios::binary);
-    if (!file) refuse("it exists and cannot be read; choose another name");
+    if (!file) refuse("it exists and cannot be read (" + why_not_readable(path_) + ")");
     std::array<char, width_at + 4> start{};
     file.read(start.data(), start.size());
     if (file.gcount() == 0) return true;

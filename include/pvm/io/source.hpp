@@ -5,6 +5,7 @@
 /// The concept of a frame source, and the optional functions a source may offer. Needs neither
 /// OpenCV nor libzip; the headers of the sources that do include them.
 
+#include <atomic>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -178,5 +179,21 @@ template <FrameSource S>
 void expect_once(S& source, bool once) {
   if constexpr (requires { source.expect_once(once); }) source.expect_once(once);
 }
+
+/// Thrown by the `next` of a source that has been told to stop while it waits for a frame (see
+/// `stop_when`). Nothing has failed: the source stands where it stood.
+struct Stopped {};
+
+/// Tells a source that reads ahead on other threads to wait for frames only as long as `*asked` is
+/// false: when it becomes true, by a signal handler for example, `next` throws Stopped within
+/// `stop_seconds`, whatever decoders are doing. `asked` must live until another is given, or null,
+/// which means to wait for ever. Does nothing for sources that do not offer `stop_when`.
+template <FrameSource S>
+void stop_when(S& source, const std::atomic<bool>* asked) {
+  if constexpr (requires { source.stop_when(asked); }) source.stop_when(asked);
+}
+
+/// How often a source that waits looks whether it is told to stop, in seconds.
+inline constexpr double stop_seconds = 0.05;
 
 }  // namespace pvm::inline v0::io

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,12 +19,16 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
+#include <pvm/io/image_facts.hpp>
 #include <pvm/io/open_video.hpp>
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
+#include <pvm/io/upright.hpp>
 #include <pvm/io/video_size.hpp>
 
 namespace pvm::inline v0::io {
@@ -48,9 +51,7 @@ class Video {
     if (std::filesystem::is_directory(path, ignored)) {
       throw Error(Fault::source, pvm::quote(name_) + " is a directory, not a video");
     }
-    if (!std::ifstream(path)) {
-      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; check its permissions");
-    }
+    refuse_if_not_readable();
     reopen();
   }
 
@@ -111,8 +112,8 @@ class Video {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
 
-  /// Whether the file says that its pictures must be rotated, which OpenCV does.
-  [[nodiscard]] bool turned() const { return capture_.get(cv::CAP_PROP_ORIENTATION_META) != 0; }
+  /// How the stored pictures must be turned, which `next` does.
+  [[nodiscard]] const Orientation& orientation() const noexcept { return orientation_; }
 
   /// The frames found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
@@ -127,19 +128,40 @@ class Video {
       throw Error(Fault::source,
                   pvm::quote(name_) + " does not exist any more; put it back to go on");
     }
+    if (!capture_.isOpened()) refuse_if_not_readable();
     if (!capture_.isOpened()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " is not a video that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    refuse_if_too_large();
     if (!capture_.grab()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " has no video frames that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    orientation_ = video_orientation(name_, capture_);
     retrieve(picture_);  // OpenCV gives all later pictures the size of the first one retrieved
     taken_.frame = 0;
     ended_ = false;
+  }
+
+  void refuse_if_not_readable() const {
+    if (const std::string why = why_not_readable(name_); !why.empty()) {
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened: " + why);
+    }
+  }
+
+  /// A small file may claim frames that take gigabytes.
+  void refuse_if_too_large() const {
+    const double width = capture_.get(cv::CAP_PROP_FRAME_WIDTH);
+    const double height = capture_.get(cv::CAP_PROP_FRAME_HEIGHT);
+    if (!(width * height > static_cast<double>(most_pixels))) return;
+    throw Error(Fault::source, pvm::quote(name_) + " has frames of " +
+                                   std::to_string(static_cast<std::int64_t>(width)) + " x " +
+                                   std::to_string(static_cast<std::int64_t>(height)) +
+                                   " pixels; allowed: " + std::to_string(most_pixels) +
+                                   " pixels, convert it to a smaller size");
   }
 
   /// Whether the size must be checked at frame `index`: on the first pass at frames 1024, 2048,
@@ -191,7 +213,7 @@ class Video {
   /// False if the picture is not 8-bit grey or colour.
   bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) const {
     try {
-      resize_picture(picture_, shape, pixels);
+      resize_picture(upright(picture_, orientation_), shape, pixels);
       return true;
     } catch (const cv::Exception&) {
       return false;
@@ -208,7 +230,7 @@ class Video {
       failures_ = 0;
       return FrameInfo{std::exchange(starting_, false), {}};
     }
-    unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
+    unreadable_.note(index, "frame " + std::to_string(index) + " of ", name_);
     ++failures_;
     if (!length_ || failures_ < *length_) return std::nullopt;
     failures_ = 0;
@@ -226,6 +248,7 @@ class Video {
 
   std::string name_;
   cv::VideoCapture capture_;
+  Orientation orientation_;
   StillPicture still_;
   Position taken_;        // the next frame to be retrieved
   Position position_;     // the next frame to be delivered; differs from taken_ only inside `next`

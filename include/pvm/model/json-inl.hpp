@@ -25,6 +25,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/model/parse_json.hpp>
 #include <pvm/model/spec.hpp>
@@ -320,10 +321,12 @@ PVM_INLINE Spec load_spec(const std::filesystem::path& path) {
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    throw Error(Fault::spec, where + ": cannot be read; check its permissions");
+  if (!file || !(text << file.rdbuf())) {
+    const std::string why = why_not_readable(path);
+    throw Error(Fault::spec, where + ": cannot be read" + (why.empty() ? "" : ": " + why));
+  }
   Spec spec = parse_spec(text.str(), where);
-  spec.name = path.stem().string();
+  spec.name = file_name_part(path.stem().string());
   return spec;
 }
 

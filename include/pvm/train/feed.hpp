@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,8 @@ class Feed {
   /// Fills `block`, and moves `states`, one for each stream, behind the frames used. Returns the
   /// number of steps filled: at least 1, and fewer than the block has room for if sources are slow,
   /// like a camera: so the run learns from the frames that are there, and can be stopped, before
-  /// further frames arrive. Seeks in a source whose position is not the run's place. Throws what
+  /// further frames arrive. 0 steps, or the whole ones among them, if the sources are told to stop
+  /// (`io::stop_when`). Seeks in a source whose position is not the run's place. Throws what
   /// sources throw.
   int fill(const FrameBlock& block, StreamStates& states) {
     if (!std::exchange(begun_, true)) {
@@ -76,15 +78,7 @@ class Feed {
     const double too_long = waiting_ + patience;
     int steps = 0;
     do {
-      for (std::size_t b = 0; b < streams_.size(); ++b) {
-        const std::size_t row = static_cast<std::size_t>(steps) * streams_.size() + b;
-        std::uint64_t& since = states[b].frames_since_start;
-        const io::FrameInfo info = take(streams_[b], block, row, states[b].position, since == 0);
-        if (info.starts_sequence) since = 0;
-        labels_.push_back(info.label);
-        block.scored[row] = since >= 2 ? 1 : 0;
-        ++since;
-      }
+      if (!take_step(block, steps, states)) break;
       ++steps;
     } while (steps < block.steps && waiting_ < too_long);
     store(block);
@@ -136,6 +130,32 @@ class Feed {
     std::size_t row;     ///< in the block: step * batch + stream
     std::uint32_t slot;  ///< in the store
   };
+
+  /// Supplies the frames for step `step` of `block`. False if a source is told to stop before all
+  /// of them are there; `states` are those before the step then.
+  bool take_step(const FrameBlock& block, int step, StreamStates& states) {
+    for (std::size_t b = 0; b < streams_.size(); ++b) {
+      const std::size_t row = static_cast<std::size_t>(step) * streams_.size() + b;
+      io::StreamState& state = states[b];
+      if (b == 0) step_began_.clear();
+      step_began_.emplace_back(state.position, state.frames_since_start);
+      std::uint64_t& since = state.frames_since_start;
+      try {
+        const io::FrameInfo info = take(streams_[b], block, row, state.position, since == 0);
+        if (info.starts_sequence) since = 0;
+        labels_.push_back(info.label);
+      } catch (const io::Stopped&) {
+        in_source_ = false;
+        for (std::size_t i = 0; i <= b; ++i)
+          std::tie(states[i].position, states[i].frames_since_start) = step_began_[i];
+        labels_.resize(labels_.size() - b);
+        return false;
+      }
+      block.scored[row] = since >= 2 ? 1 : 0;
+      ++since;
+    }
+    return true;
+  }
 
   // `take`, `replay` and `decode` supply the frame for `row` of `block`, move `position` behind it
   // and return what is known about it. `first`: the run has used no frame of this stream yet.
@@ -277,6 +297,7 @@ class Feed {
   FrameCache cache_;
   std::map<std::string, Unreadable> unreadable_;  // by replay_id
   std::vector<Stream> streams_;
+  std::vector<std::pair<io::Position, std::uint64_t>> step_began_;  // the states before this step
   std::vector<io::Label> labels_;  // of the frames of the current block
   std::vector<Stored> new_;        // frames of the current block that go into the store
   std::uint64_t decoded_ = 0;      // frames of the current block that came from sources

@@ -98,6 +98,20 @@ struct RecordPositions {
   }
 };
 
+/// Lets sources stop waiting for frames during a `fit`, when it is asked to stop.
+struct StopWaiting {
+  StopWaiting(std::span<io::AnySource> sources, const std::atomic<bool>& asked) : streams(sources) {
+    for (io::AnySource& source : streams) io::stop_when(source, &asked);
+  }
+  ~StopWaiting() {
+    for (io::AnySource& source : streams) io::stop_when(source, nullptr);
+  }
+  StopWaiting(const StopWaiting&) = delete;
+  StopWaiting& operator=(const StopWaiting&) = delete;
+
+  std::span<io::AnySource> streams;
+};
+
 /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
 /// next one.
 struct ClearStopRequest {
@@ -225,6 +239,7 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   const detail::ClearStopRequest clear_stop_request{stop_};
   find_places(streams);
   const detail::RecordPositions record_positions{streams, end_positions_};
+  const detail::StopWaiting stop_waiting{streams, stop_};
   keep_last_frame();  // because Feed empties the store
   Feed feed(streams, frame_shape(), engine_, options_.cache_bytes);
   const auto started = std::chrono::steady_clock::now();
@@ -311,7 +326,9 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
-  const FrameBlock block = part(room, 0, feed.fill(room, states));
+  const int steps = feed.fill(room, states);
+  if (steps == 0) return;  // asked to stop
+  const FrameBlock block = part(room, 0, steps);
   note_last_frame(block);
   last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();

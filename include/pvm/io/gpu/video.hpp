@@ -40,8 +40,8 @@ class GpuVideo {
   /// if the GPU cannot or should not decode this file.
   explicit GpuVideo(const std::filesystem::path& path, std::size_t decoders = 0)
       : decoders_(decoders), cpu_(path) {
-    if (cpu_.turned()) detail::refuse_video("its pictures are to be turned");
-    GpuVideoReader first(cpu_.name(), {.height = 16, .width = 16, .channels = 1}, 1);
+    GpuVideoReader first(cpu_.name(), {.height = 16, .width = 16, .channels = 1},
+                         cpu_.orientation(), 1);
     if (first.next().kind != GpuVideoReader::Kind::frame) {
       detail::refuse_video("NVDEC does not take " + pvm::quote(cpu_.name()));
     }
@@ -145,7 +145,8 @@ class GpuVideo {
     ready_frame_ = 0;
     try {
       usage_.threads = decoders();
-      reader_ = std::make_unique<GpuVideoReader>(cpu_.name(), shape_, usage_.threads);
+      reader_ =
+          std::make_unique<GpuVideoReader>(cpu_.name(), shape_, cpu_.orientation(), usage_.threads);
     } catch (const Error& error) {  // the file is gone, or no GPU memory is left
       if (error.fault() == Fault::source) throw;
       ready_.push_back({Kind::trouble});
