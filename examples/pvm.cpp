@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,6 +30,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <pvm/core/standard_streams.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/open.hpp>
@@ -44,7 +46,8 @@ namespace {
 /// The values of the command line's options. Numbers are signed, so that an error message can name
 /// a negative one.
 struct Arguments {
-  std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
+  std::string spec, load, dataset, path, out, metrics, preview, write_zip;
+  std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
   std::string eval, film;
   std::vector<std::string> record;  ///< what, and the file
@@ -72,15 +75,58 @@ Examples:
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
-/// Accepts decimal digits only, and removes leading zeros, so that the number is not read as octal.
+/// Turns `1e4`, `10k`, `2.5M` and the like into decimal digits without leading zeros (which would
+/// be read as octal). Returns nothing if the text is no whole number; too large ones keep their
+/// digits.
+std::optional<std::string> whole_digits(std::string_view text) {
+  std::string digits;
+  if (!text.empty() && (text.front() == '-' || text.front() == '+')) {
+    if (text.front() == '-') digits = "-";
+    text.remove_prefix(1);
+  }
+  constexpr std::string_view decimal = "0123456789";
+  const auto take_digits = [&] {
+    const std::size_t n = std::min(text.find_first_not_of(decimal), text.size());
+    const std::string_view taken = text.substr(0, n);
+    text.remove_prefix(n);
+    return taken;
+  };
+  const std::string_view whole = take_digits();
+  std::string_view fraction;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    fraction = take_digits();
+  }
+  if (whole.empty() && fraction.empty()) return std::nullopt;
+  std::size_t exponent = 0;
+  const auto suffix = std::string_view("kMG").find(text.size() == 1 ? text.front() : ' ');
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(text.starts_with("e+") || text.starts_with("E+") ? 2 : 1);
+    const std::string_view power = take_digits();
+    if (power.empty() || power.size() > 2 || !text.empty()) return std::nullopt;
+    exponent = static_cast<std::size_t>(std::stoi(std::string(power)));
+  } else if (suffix != std::string_view::npos || text == "m" || text == "K") {
+    exponent = text == "m" ? 6 : text == "K" ? 3 : 3 * (suffix + 1);
+  } else if (!text.empty()) {
+    return std::nullopt;
+  }
+  std::string rest(fraction);
+  while (!rest.empty() && rest.back() == '0') rest.pop_back();
+  if (rest.size() > exponent) return std::nullopt;  // a fraction is left
+  std::string number = std::string(whole) + rest + std::string(exponent - rest.size(), '0');
+  number.erase(0, std::min(number.find_first_not_of('0'), number.size() - 1));
+  return digits + number;
+}
+
+/// Accepts whole numbers, also as `1e4`, `10k` or `2M`.
 CLI::Validator whole_number() {
   return CLI::Validator(
       [](std::string& text) {
-        const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-        const bool whole =
-            text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
-        if (!whole && !text.empty()) return pvm::quote(text) + " is not a whole number";
-        while (text.size() > sign + 1 && text[sign] == '0') text.erase(sign, 1);
+        if (text.empty()) return std::string();
+        const auto digits = whole_digits(text);
+        if (!digits)
+          return pvm::quote(text) + " is not a whole number; write 20000, 2e4, 20k or 2M";
+        text = *digits;
         return std::string();
       },
       "");
@@ -113,8 +159,11 @@ void describe(CLI::App& app, Arguments& a) {
       ->check(number())
       ->type_name("R");
   app.option_defaults()->group("Frames");
-  app.add_option("-f,--file", a.file,
-                 "a zip, a video, a directory of pictures, a camera, or synthetic (the default)")
+  app.add_option("-f,--file", a.files,
+                 "a zip, a video, a directory of pictures or videos, a camera, or synthetic (the "
+                 "default); more than one -f: that many files")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
       ->type_name("PATH");
   app.add_option("-d,--dataset", a.dataset,
                  "all sequences of DIR/NAME, or the zips in DIR whose names start with NAME")
@@ -167,9 +216,10 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_flag("-G,--no-graph", a.no_graph,
                "GPU: launch kernels one by one instead of replaying CUDA graphs");
   app.option_defaults()->group("Output");
-  app.add_option("-o,--out", a.out,
-                 "checkpoints are PREFIX_000100000.safetensors (default: "
-                 "pvm_save_NAME)")
+  app.add_option(
+         "-o,--out", a.out,
+         "checkpoints are PREFIX_000100000.safetensors (default: pvm_save_NAME), in a directory "
+         "that is named, or one file NAME.safetensors")
       ->type_name("PREFIX");
   app.add_option("-s,--save-every", a.save_every,
                  "steps between checkpoints (default 100000); one more is saved at the end")
@@ -195,7 +245,7 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("PATH");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
-  app.set_version_flag("--version", "pvm " + pvm::io::detail::version_text());
+  app.set_version_flag("--version", "pvm " + pvm::version_text());
   app.footer(examples);
 }
 
@@ -216,13 +266,19 @@ void check_range(const char* option, std::int64_t value, std::int64_t least, std
 }
 
 bool names_sources(const Arguments& a) {
-  return !(a.file.empty() && a.dataset.empty() && a.path.empty()) && a.file != "synthetic";
+  const bool generated = a.files.size() == 1 && a.files.front() == "synthetic";
+  return !(a.files.empty() && a.dataset.empty() && a.path.empty()) && !generated;
 }
 
 /// The paths named on the command line from which frames are read.
 std::vector<std::string> sources_of(const Arguments& a) {
   if (!names_sources(a)) return {};
-  if (!a.file.empty()) return {a.file};
+  std::vector<std::string> paths;
+  for (const std::string& file : a.files) {
+    const auto inside = pvm::io::sequences_in(file);
+    paths.insert(paths.end(), inside.begin(), inside.end());
+  }
+  if (!paths.empty()) return paths;
   return pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset);
 }
 
@@ -295,8 +351,8 @@ void check(const Arguments& a) {
   if (!a.reduce.empty() && a.reduce != "mean" && a.reduce != "sum") {
     refuse("--reduce " + pvm::quote(a.reduce) + " is unknown; allowed: mean, sum");
   }
-  if (!a.file.empty() && !(a.dataset.empty() && a.path.empty())) {
-    refuse("-f names one source and -d or -p a data set; give one of them");
+  if (!a.files.empty() && !(a.dataset.empty() && a.path.empty())) {
+    refuse("-f names files and -d or -p a data set; give one of them");
   }
   if (a.frames_given && a.write_zip.empty()) {
     refuse("--frames is for --write-zip; a run's length is -n");
@@ -305,7 +361,7 @@ void check(const Arguments& a) {
     refuse(a.of_runs + " is for runs, and --write-zip only writes frames; leave one of them out");
   }
   const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
-                      !a.record.empty() || !a.film.empty() || !a.file.empty() ||
+                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
                       !a.dataset.empty() || a.steps_given || a.rate_given || a.freeze ||
                       !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
@@ -318,6 +374,25 @@ void check(const Arguments& a) {
 }
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
+
+/// The file that `-S name` means: the file of that name, else model_zoo/NAME.json beside the
+/// program, in a directory above it (the source tree), or where the package is installed.
+std::string find_spec(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(name, ignored) || name.find('/') != std::string::npos) return name;
+  const std::string file = name.ends_with(".json") ? name : name + ".json";
+  if (fs::exists("model_zoo/" + file, ignored)) return "model_zoo/" + file;
+  fs::path directory = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (int up = 0; up < 5 && !directory.empty(); ++up, directory = directory.parent_path()) {
+    for (const char* zoo : {"model_zoo", "share/pvm/model_zoo"}) {
+      const fs::path found = directory / zoo / file;
+      if (fs::exists(found, ignored)) return found.string();
+    }
+    if (directory == directory.root_path()) break;
+  }
+  return name;
+}
 
 /// Where to decode `path`, which `streams` streams read. Each stream of a video needs decoders of
 /// its own, of which a GPU has few, so many streams of a video are decoded on the CPU. Streams of
@@ -394,7 +469,7 @@ int fail(const std::string& sentence, int code);
 int write_zip(const Arguments& a) {
   pvm::io::FrameShape shape{256, 256, 3};
   if (!a.spec.empty()) {
-    const pvm::Spec spec = pvm::load_spec(a.spec);
+    const pvm::Spec spec = pvm::load_spec(find_spec(a.spec));
     shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
   }
   auto streams =
@@ -451,7 +526,7 @@ void set_rate(Plan& plan, double rate) {
 
 Plan make_plan(const Arguments& a) {
   Plan plan;
-  if (!a.spec.empty()) plan.spec = pvm::load_spec(a.spec);
+  if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
   if (!a.load.empty()) {
     plan.checkpoint = pvm::io::load_any_checkpoint(a.load, a.spec.empty() ? nullptr : &plan.spec);
     plan.spec = plan.checkpoint->spec;
@@ -483,7 +558,7 @@ Plan make_plan(const Arguments& a) {
   options.backend = backends.at(a.backend);
 
   plan.generated = generated_frames(options.seed);
-  if (resumes && a.file.empty() && !names_sources(a)) {
+  if (resumes && a.files.empty() && !names_sources(a)) {
     const std::string& source = plan.checkpoint->streams.front().source;
     const bool has_seen_none = source.empty();
     if (!has_seen_none && !source.starts_with("synthetic:")) {
@@ -536,6 +611,16 @@ pvm::RecordKinds record_kinds(const std::string& list) {
   return kinds;
 }
 
+/// The prefix of the checkpoints' names, or the name of the one checkpoint if `out` ends in
+/// .safetensors. A directory gets checkpoints of the usual name.
+std::string checkpoint_prefix(const std::string& out, const pvm::Spec& spec) {
+  const std::string usual = "pvm_save_" + spec.name;
+  if (out.empty()) return usual;
+  std::error_code ignored;
+  const bool directory = out.ends_with('/') || std::filesystem::is_directory(out, ignored);
+  return directory ? (std::filesystem::path(out) / usual).string() : out;
+}
+
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
 int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
@@ -548,7 +633,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::Optionally<pvm::io::Preview> preview;
   pvm::Optionally<pvm::Progress> progress;
   if (!a.freeze || !a.out.empty()) {
-    checkpoints.callback.emplace(a.out.empty() ? "pvm_save_" + plan.spec.name : a.out,
+    checkpoints.callback.emplace(checkpoint_prefix(a.out, plan.spec),
                                  static_cast<std::uint64_t>(a.save_every));
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
@@ -676,6 +761,62 @@ int fail(const std::string& sentence, int code) {
   return code;
 }
 
+/// The number of letters that have to be changed, added or left out to make `b` of `a`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t before = std::exchange(row[0], i + 1);
+    for (std::size_t k = 0; k < b.size(); ++k) {
+      const std::size_t same = before + (a[i] == b[k] ? 0 : 1);
+      before = row[k + 1];
+      row[k + 1] = std::min({same, before + 1, row[k] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The sentence about arguments that are none of the program's: names the option that was probably
+/// meant.
+std::string unexpected(const CLI::App& app, const std::vector<std::string>& arguments,
+                       const std::string& otherwise) {
+  static const std::map<std::string, std::string> others = {
+      {"lr", "rate"},          {"learning-rate", "rate"}, {"learning_rate", "rate"},
+      {"epochs", "steps"},     {"iterations", "steps"},   {"iters", "steps"},
+      {"batch-size", "batch"}, {"batch_size", "batch"},   {"bs", "batch"},
+      {"input", "file"},       {"video", "file"},         {"source", "file"},
+      {"model", "spec"},       {"config", "spec"},        {"resume", "load"},
+      {"checkpoint", "load"},  {"weights", "load"},       {"output", "out"},
+      {"save", "out"},         {"device", "backend"},     {"gpu", "backend"},
+      {"cpu", "backend"},      {"dtype", "precision"},    {"workers", "threads"},
+      {"jobs", "threads"},     {"log", "metrics"},        {"frozen", "freeze"},
+      {"eval", "freeze"},      {"silent", "quiet"},       {"time", "seconds"}};
+  const auto option = std::find_if(arguments.begin(), arguments.end(),
+                                   [](const auto& text) { return text.starts_with('-'); });
+  if (option == arguments.end()) {
+    if (arguments.empty()) return otherwise;
+    return pvm::quote(arguments.front()) + " was not expected; a file is named with -f";
+  }
+  const std::string given = option->substr(0, option->find('='));
+  const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+  std::string nearest;
+  if (const auto known = others.find(name); known != others.end()) {
+    nearest = "--" + known->second;
+  } else {
+    std::size_t least = name.size() / 2 + 1;
+    for (const CLI::Option* candidate : app.get_options()) {
+      for (const std::string& of_this : candidate->get_lnames()) {
+        const std::size_t letters = distance(name, of_this);
+        if (letters < least || (of_this.starts_with(name) && name.size() > 2 && letters == least)) {
+          least = letters;
+          nearest = "--" + of_this;
+        }
+      }
+    }
+  }
+  return "there is no option " + given + (nearest.empty() ? "" : "; do you mean " + nearest + "?");
+}
+
 /// The log sink. Prints each warning only once, even if several sequences read the same damaged
 /// file, and clears the progress line first, so that a message does not appear in the middle of it.
 void log_line(pvm::Severity severity, const std::string& message) {
@@ -725,6 +866,7 @@ int run_command(int argc, char** argv, const char* what,
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (!pvm::open_standard_streams()) return 1;
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "track") {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
@@ -742,8 +884,15 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
+  } catch (const CLI::ExtrasError& error) {
+    return fail(unexpected(app, app.remaining(), error.what()) + " (see pvm --help)", 2);
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see pvm --help)", 2);
+  }
+  for (const char* once : {"--spec", "--load", "--steps"}) {
+    if (app.count(once) > 1) {
+      return fail(app.get_option(once)->get_name(false, true) + " is given twice; give it once", 2);
+    }
   }
   // An empty value is most likely an unset variable in a script.
   for (const CLI::Option* option : app.get_options()) {

@@ -2,34 +2,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Keeps what a program prints out of its files.
+/// For programs: standard streams that are closed when the program starts.
 
 #include <cerrno>
-#include <string>
-#include <system_error>
 
 #if !defined(_WIN32)
 #include <fcntl.h>
+#include <unistd.h>
 #endif
 
-#include <pvm/core/error.hpp>
+#include <pvm/core/config.hpp>
 
 namespace pvm::inline v0 {
 
-/// Opens those of the descriptors 0, 1 and 2 on /dev/null that the program was started without (as
-/// `program >&-` does). Otherwise the next file that the program opens gets such a number, and what
-/// is printed or logged ends in that file. Call it at the beginning of `main`. Throws Error
-/// (Fault::usage) if there is no /dev/null.
-inline void open_standard_streams() {
+/// Opens those of the descriptors 0 to 2 that are closed on /dev/null. Call it first in main: a
+/// file that the program opens would get a closed descriptor's number otherwise, and what is
+/// printed would land in it. False if that is impossible.
+inline bool open_standard_streams() noexcept {
 #if !defined(_WIN32)
-  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
-    if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
-    if (::open("/dev/null", O_RDWR | O_NOCTTY) == descriptor) continue;  // it takes the lowest
-    throw Error(Fault::usage, "standard streams are closed and /dev/null cannot be opened: " +
-                                  std::generic_category().message(errno) +
-                                  "; start the program with all three");
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
+    // open() takes the lowest free number, which is `stream`.
+    if (::open("/dev/null", stream == 0 ? O_RDONLY : O_WRONLY) != stream) return false;
   }
 #endif
+  return true;
 }
 
 }  // namespace pvm::inline v0

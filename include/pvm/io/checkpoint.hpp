@@ -29,6 +29,7 @@ struct StreamState {
   Position position;                     ///< of the next frame to be used
   std::uint64_t frames_since_start = 0;  ///< frames used since the current sequence began
   std::string source;                    ///< the source's name without directories
+  std::string mark{};                    ///< file_mark of the source's file; empty if it is none
   bool operator==(const StreamState&) const = default;
 };
 
@@ -108,6 +109,12 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 /// Throws Error with Fault::checkpoint if the file cannot be read, is damaged, or belongs to
 /// another spec, Fault::usage if a spec is needed and none was given.
 Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr);
+
+/// Throws Error (Fault::checkpoint) if a value is not finite: the run has diverged.
+void require_finite(const Checkpoint& checkpoint);
+
+/// Whether the file is a checkpoint that pvm has saved, whole as far as its header tells.
+bool is_checkpoint(const std::filesystem::path& path);
 
 }  // namespace pvm::inline v0::io
 

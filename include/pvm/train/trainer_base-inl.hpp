@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +25,7 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/io/file_mark.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
 #include <pvm/train/callback.hpp>
@@ -110,6 +115,33 @@ struct StopWaiting {
   StopWaiting& operator=(const StopWaiting&) = delete;
 
   std::span<io::AnySource> streams;
+};
+
+/// Sets a flag after some seconds, unless this object has been destroyed by then.
+class SetLater {
+ public:
+  SetLater(std::atomic<bool>& flag, double seconds)
+      : thread_([this, &flag, seconds] {
+          std::unique_lock lock(mutex_);
+          const auto wait = std::chrono::duration<double>(seconds);
+          if (!over_.wait_for(lock, wait, [this] { return is_over_; })) flag.store(true);
+        }) {}
+  ~SetLater() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+  SetLater(const SetLater&) = delete;
+  SetLater& operator=(const SetLater&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;  // last, because it uses the others
 };
 
 /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
@@ -273,12 +305,29 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
     detail::end(callbacks, moment, score);
     throw;
   }
+  if (moment.step < target) run_last_steps(feed, callbacks, moment, 0.5);
   const Score score = take_score();
   update_moment();
   make_report(feed, moment);
   moment.cut_short = moment.step < target;
   detail::end(callbacks, moment, score);
   return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+}
+
+PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment,
+                                            double patience) {
+  bool wanted = false;
+  for (detail::ScheduledCallback& scheduled : callbacks) {
+    if (scheduled.callback->before_last(moment)) wanted = true;
+  }
+  if (!wanted || moment.target - moment.step < 2) return;
+  stop_.store(false);  // else sources would not wait at all
+  const detail::SetLater ask_again(stop_, patience);
+  for (const std::uint64_t end = moment.step + 2; moment.step < end && !stop_.load();) {
+    run_block(feed, end - moment.step);
+    moment.step = step();
+  }
+  stop_.store(true);
 }
 
 PVM_INLINE Score TrainerBase::take_score() {
@@ -300,16 +349,26 @@ PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment)
 
 PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
   streams_.resize(streams.size());
+  std::map<std::string, std::string> marks;  // many streams may read one file
   for (std::size_t b = 0; b < streams.size(); ++b) {
     StreamState& state = streams_[b];
-    const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
+    const std::string name = streams[b].name();
+    const auto source = io::detail::as_saved(detail::file_name_of(name));
+    const auto [mark, is_new] = marks.try_emplace(name);
+    if (is_new) mark->second = io::file_mark(name);
     if (state.source != source) {
       if (resumed_ && !state.source.empty()) {  // empty: the checkpoint's run had no frames yet
         log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
                                    quote(source) + " is read from its beginning");
       }
-      state = {streams[b].position(), 0, source};
+      state = {streams[b].position(), 0, source, mark->second};
     } else if (resumed_) {
+      if (is_new && !state.mark.empty() && state.mark != mark->second) {
+        log(Severity::warning,
+            quote(source) + " is not the file that the checkpoint's run read, " +
+                "though it has its name; the run goes on at the same place in it");
+      }
+      state.mark = mark->second;
       streams[b].seek(state.position);
     } else if (b >= end_positions_.size() || streams[b].position() != end_positions_[b]) {
       state.position = streams[b].position();  // the program has moved the source

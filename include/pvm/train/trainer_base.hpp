@@ -64,6 +64,7 @@ class AnyCallback {
   virtual void begin(const Moment& moment) = 0;
   virtual std::uint64_t next(std::uint64_t step) = 0;
   virtual void at(const Moment& moment) = 0;
+  virtual bool before_last(const Moment& moment) = 0;
   virtual void end(const Moment& moment) = 0;
 
  protected:
@@ -80,6 +81,13 @@ class CallbackOf final : public AnyCallback {
   }
   std::uint64_t next(std::uint64_t step) override { return callback_.next(step); }
   void at(const Moment& moment) override { callback_.at(moment); }
+  bool before_last(const Moment& moment) override {
+    if constexpr (requires { callback_.before_last(moment); }) {
+      return callback_.before_last(moment);
+    } else {
+      return false;
+    }
+  }
   void end(const Moment& moment) override {
     if constexpr (requires { callback_.end(moment); }) callback_.end(moment);
   }
@@ -284,6 +292,9 @@ class TrainerBase {
 
   /// Runs blocks of steps up to the next step at which a callback is due, and calls it there.
   FitResult loop(std::span<io::AnySource> streams, std::uint64_t target, Callbacks callbacks);
+  /// Runs two more steps when a run is cut short, if a callback wants to show their prediction.
+  /// Frames that are not there within `patience` seconds are not waited for.
+  void run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment, double patience);
   /// Waits for the engine, and takes the score since the previous call.
   Score take_score();
   void make_report(const Feed& feed, const Moment& moment);
