@@ -109,6 +109,16 @@ inline std::vector<std::string> inputs_of(const Options& o) {
   return inputs;
 }
 
+/// Lets `tracker` learn a frame; an error says which it was.
+inline void learn_frame(pvm::Tracker& tracker, const pvm::readout::Clip& clip, std::size_t i) {
+  try {
+    tracker.learn(clip.frame(i), clip.labels[i]);
+  } catch (const pvm::Error& error) {
+    throw pvm::Error(error.fault(),
+                     pvm::quote(clip.name) + ", frame " + std::to_string(i) + ": " + error.what());
+  }
+}
+
 /// The tracker of `-L`: as it was saved, or a new one that learns from the clips of `--train`.
 inline pvm::Tracker make_tracker(const Options& o) {
   pvm::io::Checkpoint network = network_of(o);
@@ -120,7 +130,7 @@ inline pvm::Tracker make_tracker(const Options& o) {
   std::size_t labelled = 0;
   for (const auto& clip : read_clips(o.train, tracker.frame_shape())) {
     tracker.reset();
-    for (std::size_t i = 0; i < clip.size(); ++i) tracker.learn(clip.frame(i), clip.labels[i]);
+    for (std::size_t i = 0; i < clip.size(); ++i) learn_frame(tracker, clip, i);
     labelled += clip.size() - clip.count(pvm::io::LabelState::unlabelled);
   }
   if (labelled == 0) {

@@ -78,7 +78,14 @@ inline Compared run_tracker(const std::string& name, Tracker& tracker, std::span
   const auto started = std::chrono::steady_clock::now();
   for (const Clip& clip : train) {
     tracker.reset();
-    for (std::size_t i = 0; i < clip.size(); ++i) tracker.learn(clip.frame(i), clip.labels[i]);
+    for (std::size_t i = 0; i < clip.size(); ++i) {
+      try {
+        tracker.learn(clip.frame(i), clip.labels[i]);
+      } catch (const Error& error) {  // a wrong label: say whose
+        throw Error(error.fault(),
+                    quote(clip.name) + ", frame " + std::to_string(i) + ": " + error.what());
+      }
+    }
   }
   tracker.solve();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - started;
