@@ -558,7 +558,7 @@ Plan make_plan(const Arguments& a) {
   options.backend = backends.at(a.backend);
 
   plan.generated = generated_frames(options.seed);
-  if (resumes && a.files.empty() && !names_sources(a)) {
+  if (resumes && a.eval.empty() && a.files.empty() && !names_sources(a)) {
     const std::string& source = plan.checkpoint->streams.front().source;
     const bool has_seen_none = source.empty();
     if (!has_seen_none && !source.starts_with("synthetic:")) {
