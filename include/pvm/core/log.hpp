@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/printable.hpp>
 
 namespace pvm::inline v0 {
 
@@ -21,7 +22,7 @@ using LogSink = std::function<void(Severity, const std::string&)>;
 
 /// A sink for programs: one line per message on standard error.
 inline void log_to_stderr(Severity severity, const std::string& message) {
-  std::cerr << (severity == Severity::warning ? "warning: " : "") << message << '\n';
+  std::cerr << (severity == Severity::warning ? "warning: " : "") + message + '\n';
 }
 
 /// The sink until another one is set: only warnings, on standard error.
@@ -50,7 +51,8 @@ inline void set_log_sink(LogSink sink) {
   state.sink = std::move(sink);
 }
 
-/// Passes a message to the sink, if there is one. May be called from any thread.
+/// Passes a message to the sink, if there is one. A message is one line: whatever text from outside
+/// is in it, it is made `printable`. May be called from any thread.
 inline void log(Severity severity, const std::string& message) {
   thread_local bool in_sink = false;
   if (in_sink) return;
@@ -60,7 +62,7 @@ inline void log(Severity severity, const std::string& message) {
     Inside() { in_sink = true; }
     ~Inside() { in_sink = false; }
   } inside;
-  if (state.sink) state.sink(severity, message);
+  if (state.sink) state.sink(severity, printable(message));
 }
 
 }  // namespace pvm::inline v0
