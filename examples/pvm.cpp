@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +40,8 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_readout.hpp"
+
 namespace {
 
 /// The values of the command line's options. Numbers are signed, so that an error message can name
@@ -47,6 +50,8 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
+  std::string eval, film;
+  std::vector<std::string> record;  ///< what, and the file
   std::string of_runs;  ///< the name of an option given that is for training runs only, if any
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
@@ -231,6 +236,14 @@ void describe(CLI::App& app, Arguments& a) {
                  "steps between metrics, previews and progress lines (default 1000)")
       ->transform(whole_number())
       ->type_name("N");
+  app.add_option("--record", a.record,
+                 "write hidden, prediction and error (WHAT: a list with commas) of every step")
+      ->expected(2)
+      ->type_name("WHAT FILE.npy");
+  app.add_option("--export", a.film, "write a video of input, prediction and error")
+      ->type_name("FILE.mp4");
+  app.add_option("--eval", a.eval, "only run over PATH once, frozen, and print a score as JSON")
+      ->type_name("PATH");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", "pvm " + pvm::version_text());
@@ -287,7 +300,9 @@ void check_outputs(const Arguments& a) {
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
   }
-  const std::array outputs = {std::pair{"--metrics ", &a.metrics},
+  const std::string record = a.record.empty() ? "" : a.record.back();
+  const std::array outputs = {std::pair{"--record ", &record}, std::pair{"--export ", &a.film},
+                              std::pair{"--metrics ", &a.metrics},
                               std::pair{"--preview ", &a.preview},
                               std::pair{"--write-zip ", &a.write_zip}};
   for (const auto& [option, output] : outputs) {
@@ -347,6 +362,13 @@ void check(const Arguments& a) {
   }
   if (!a.write_zip.empty() && !a.of_runs.empty()) {
     refuse(a.of_runs + " is for runs, and --write-zip only writes frames; leave one of them out");
+  }
+  const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
+                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
+                      !a.dataset.empty() || a.steps_given || a.rate_given || a.freeze ||
+                      !a.write_zip.empty();
+  if (!a.eval.empty() && trains) {
+    refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
   check_outputs(a);
   if (a.spec.empty() && a.load.empty() && a.write_zip.empty()) {
@@ -546,7 +568,7 @@ Plan make_plan(const Arguments& a) {
   options.backend = backends.at(a.backend);
 
   plan.generated = generated_frames(options.seed);
-  if (resumes && a.files.empty() && !names_sources(a)) {
+  if (resumes && a.eval.empty() && a.files.empty() && !names_sources(a)) {
     const std::string& source = plan.checkpoint->streams.front().source;
     const bool has_seen_none = source.empty();
     if (!has_seen_none && !source.starts_with("synthetic:")) {
@@ -585,6 +607,25 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
   }
 }
 
+/// What `--record` names: `hidden`, `prediction` and `error`, with commas between.
+pvm::RecordKinds record_kinds(const std::string& list) {
+  pvm::RecordKinds kinds;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string word = list.substr(begin, end - begin);
+    bool* const kind = word == "hidden"       ? &kinds.hidden
+                       : word == "prediction" ? &kinds.prediction
+                       : word == "error"      ? &kinds.error
+                                              : nullptr;
+    if (kind == nullptr) {
+      refuse("--record " + pvm::quote(word) + " is unknown; allowed: hidden, prediction, error");
+    }
+    *kind = true;
+    begin = end + 1;
+  }
+  return kinds;
+}
+
 /// The prefix of the checkpoints' names, or the name of the one checkpoint if `out` ends in
 /// .safetensors. A directory gets checkpoints of the usual name.
 std::string checkpoint_prefix(const std::string& out, const pvm::Spec& spec) {
@@ -614,6 +655,10 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
   pvm::Optionally<pvm::TimeLimit> limit;
   if (a.seconds > 0) limit.callback.emplace(a.seconds);
+  pvm::Optionally<pvm::Record> record;
+  pvm::Optionally<pvm::io::FilmRun> film;
+  if (!a.record.empty()) record.callback.emplace(a.record.back(), record_kinds(a.record.front()));
+  if (!a.film.empty()) film.callback.emplace(a.film);
   constexpr double forever = std::numeric_limits<double>::infinity();
   if (!a.quiet) progress.callback.emplace(interval, stdout, a.seconds > 0 ? a.seconds : forever);
 
@@ -622,14 +667,59 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     std::to_string(trainer.batch()) + " x " +
                                     streams.front().name() + "; " + trainer.description());
   StopOnSignals stop;
-  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
-                                  last, progress, limit, pvm::DivergenceWarning{}, stop);
+  const auto result =
+      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
+                  limit, record, film, pvm::DivergenceWarning{}, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
   if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
   end_soon(0);
+  return 0;
+}
+
+/// One frozen pass over the frames of `--eval`, with the weights of the checkpoint and the past of
+/// a new run, so that the score depends on nothing else. Prints it as one JSON object.
+int evaluate(const Arguments& a, Plan& plan) {
+  const std::uint64_t step = plan.checkpoint ? plan.checkpoint->state.step : 0;
+  plan.options.mode = pvm::Mode::freeze;
+  std::optional<pvm::Trainer<>> trainer;
+  if (plan.checkpoint) {
+    pvm::EngineState start;
+    start.weights = std::move(plan.checkpoint->state.weights);
+    plan.checkpoint->state = std::move(start);
+    plan.checkpoint->streams.clear();
+    trainer.emplace(*plan.checkpoint, plan.options);
+  } else {
+    trainer.emplace(plan.spec, plan.options);
+  }
+  Streams streams;
+  streams.push_back(pvm::io::open_source(a.eval, decoding(a, a.eval, 1)));
+  const auto frames = streams.front().count_frames();
+  if (!frames) refuse("--eval " + pvm::quote(a.eval) + " never ends; name a file or a directory");
+  pvm::LastPass all{*frames};
+  StopOnSignals stop;
+  const auto result = trainer->fit(streams, pvm::Steps{*frames}, all, stop);
+  if (result.cut_short) throw pvm::Error(pvm::Fault::source, "stopped before the end of the pass");
+  const pvm::Score& score = all.score();
+  const auto scored = score.pixels > 0;
+  const double prediction = scored ? pvm::prediction_mse(score) : 0;
+  const double repeating = scored ? pvm::persistence_mse(score) : 0;
+  const auto number = [scored](double value) {
+    return scored && std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+  };
+  const nlohmann::ordered_json line = {{"file", pvm::io::detail::as_saved(a.eval)},
+                                       {"spec", plan.spec.name},
+                                       {"step", step},
+                                       {"frames", result.step},
+                                       {"skipped", result.skipped},
+                                       {"mse", number(prediction)},
+                                       {"psnr", number(pvm::psnr(prediction))},
+                                       {"persistence_mse", number(repeating)},
+                                       {"persistence_psnr", number(pvm::psnr(repeating))},
+                                       {"relative", number(prediction / repeating)}};
+  std::printf("%s\n", line.dump().c_str());
   return 0;
 }
 
@@ -649,6 +739,7 @@ int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
   Plan plan = make_plan(a);
+  if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
     if (a.steps_given && plan.checkpoint->state.step > plan.target) {
       refuse("-n is " + std::to_string(plan.target) + " but the checkpoint is at step " +
@@ -750,10 +841,55 @@ void log_line(pvm::Severity severity, const std::string& message) {
   pvm::log_to_stderr(severity, message);
 }
 
+/// Runs `work` and returns its exit code, or that of its failure.
+template <class Work>
+int guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const pvm::Error& error) {
+    const bool usage = error.fault() == pvm::Fault::usage || error.fault() == pvm::Fault::spec;
+    return fail(error.what(), usage ? 2 : 1);
+  } catch (const std::bad_alloc&) {
+    return fail("there is not enough memory for this; use a smaller spec or batch", 1);
+  } catch (const std::exception& error) {
+    return fail(error.what(), 1);
+  }
+}
+
+/// Runs `command` with its own options: `pvm NAME ...`.
+int run_command(int argc, char** argv, const char* what,
+                void (*describe_command)(CLI::App&, readout_commands::Options&),
+                int (*command)(const readout_commands::Options&)) {
+  readout_commands::Options options;
+  const std::string name = std::string("pvm ") + argv[1];
+  CLI::App app{what, name};
+  describe_command(app, options);
+  try {
+    app.parse(argc - 1, argv + 1);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see " + name + " --help)", 2);
+  }
+  pvm::set_log_sink([quiet = options.quiet](pvm::Severity severity, const std::string& message) {
+    if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
+  });
+  return guarded([&] { return command(options); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (!pvm::open_standard_streams()) return 1;
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "track") {
+    return run_command(argc, argv, "Finds a labelled object in a clip.",
+                       readout_commands::describe_track, readout_commands::track);
+  }
+  if (first == "evaluate") {
+    return run_command(argc, argv, "Compares trackers on labelled clips.",
+                       readout_commands::describe_evaluate, readout_commands::evaluate);
+  }
   Arguments a;
   CLI::App app{"Trains a Predictive Vision Model: a network that learns to predict its own input.",
                "pvm"};
@@ -791,14 +927,5 @@ int main(int argc, char** argv) {
   pvm::set_log_sink([quiet = a.quiet](pvm::Severity severity, const std::string& message) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });
-  try {
-    return run(a);
-  } catch (const pvm::Error& error) {
-    const bool usage = error.fault() == pvm::Fault::usage || error.fault() == pvm::Fault::spec;
-    return fail(error.what(), usage ? 2 : 1);
-  } catch (const std::bad_alloc&) {
-    return fail("there is not enough memory for this; use a smaller spec or batch", 1);
-  } catch (const std::exception& error) {
-    return fail(error.what(), 1);
-  }
+  return guarded([&] { return run(a); });
 }

@@ -247,6 +247,24 @@ inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
   if (const auto what = not_finite_in(state); !what.empty()) refuse_not_finite(file.where(), what);
 }
 
+inline constexpr std::string_view extras_prefix = "readout";
+
+inline Extras read_extras(SafetensorsReader& file) {
+  Extras extras;
+  for (const auto& [key, text] : file.metadata()) {
+    if (key.starts_with(extras_prefix)) extras.texts[key] = text;
+  }
+  for (const auto& [name, info] : file.tensors()) {
+    if (!name.starts_with(extras_prefix)) continue;
+    if (info.dtype == "F64") {
+      extras.doubles[name] = file.read<double>(name);
+    } else {
+      extras.floats[name] = file.read<float>(name);
+    }
+  }
+  return extras;
+}
+
 inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
   const auto positions = file.read<std::uint64_t>("positions");
   const auto since = file.read<std::uint64_t>("frames_since_start");
@@ -291,6 +309,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                      stored ? stored->name : "");
   checkpoint.state.weights = read_weights(file);
   if (!all_finite(checkpoint.state.weights)) refuse_not_finite(file.where(), "weights");
+  checkpoint.extras = read_extras(file);
   if (!file.has("folded") && !file.has("hidden")) return checkpoint;  // the file has only weights
 
   if (text_or(file.metadata(), "format_version", "") != checkpoint_version) {
@@ -401,6 +420,7 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
                   {"terms", std::to_string(state.plan.terms)},
                   {"sources", sources.dump(-1, ' ', false, replace)},
                   {"source_marks", marks.dump(-1, ' ', false, replace)}};
+  for (const auto& [key, text] : checkpoint.extras.texts) all[key] = text;
   if (state.plan1) {
     all["period1"] = std::to_string(state.plan1->period);
     all["terms1"] = std::to_string(state.plan1->terms);
@@ -451,6 +471,9 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
       {"positions", {since.size(), 3}, whole(positions)},
       {"frames_since_start", {since.size()}, whole(since)},
       {"weights", {state.weights.size()}, whole(state.weights)}};
+  for (const auto& [name, values] : checkpoint.extras.doubles) {  // 8-byte values come first
+    tensors.insert(tensors.begin(), {name, {values.size()}, whole(values)});
+  }
   if (state.plan1) {
     tensors.push_back({"coefficients1", {state.coefficients1.size()}, whole(state.coefficients1)});
   }
@@ -466,6 +489,9 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
     tensors.push_back(history("outputs", state.outputs, 2));
     tensors.push_back(history("hidden_gradients", state.hidden_gradients, state.plan.terms));
     tensors.push_back(history("output_gradients", state.output_gradients, state.plan.terms));
+  }
+  for (const auto& [name, values] : checkpoint.extras.floats) {
+    tensors.push_back({name, {values.size()}, whole(values)});
   }
   write_safetensors(path, detail::metadata_of(checkpoint), tensors);
 }

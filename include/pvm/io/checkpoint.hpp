@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,17 @@ struct StreamState {
   bool operator==(const StreamState&) const = default;
 };
 
+/// What a checkpoint carries besides the run, for a readout: texts and arrays by name. Names begin
+/// with `readout`.
+struct Extras {
+  std::map<std::string, std::string> texts;
+  std::map<std::string, std::vector<float>> floats;
+  std::map<std::string, std::vector<double>> doubles;
+  [[nodiscard]] bool empty() const noexcept {
+    return texts.empty() && floats.empty() && doubles.empty();
+  }
+};
+
 /// A run between two steps. A checkpoint that holds only weights has no streams, and its state is
 /// not resumable().
 struct Checkpoint {
@@ -41,6 +53,7 @@ struct Checkpoint {
   std::string precision = "fp32";    ///< fp32, tf32, bf16 or fp16
   Reduce reduce = Reduce::mean;      ///< how the updates of the sequences are combined
   std::uint64_t seed = 0;            ///< of the initial weights
+  Extras extras{};                   ///< of a readout, if there is one
 };
 
 namespace detail {

@@ -135,7 +135,7 @@ class PictureCursor {
       failures_ = 0;
       const Label label = list_->labels.empty() ? Label{} : list_->labels[index];
       return FrameInfo{std::exchange(starting_, false),
-                       label.resized(size, {shape.width, shape.height})};
+                       label.resized(size, {shape.width, shape.height}), size};
     }
     unreadable_.note(index, pvm::quote(pictures[index].name) + " in ", list_->name);
     if (++failures_ < pictures.size()) return std::nullopt;

@@ -93,6 +93,7 @@ struct Position {
 struct FrameInfo {
   bool starts_sequence = false;  ///< the frame does not continue the one delivered before it
   Label label{};                 ///< what is known about the object in it
+  PictureSize picture{};         ///< of the picture before it was resized, if the source says
 };
 
 /// An endless sequence of frames: a source starts over when it reaches its end.

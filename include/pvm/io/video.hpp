@@ -69,7 +69,10 @@ class Video {
       advance();
       if (decoded && (size_check_is_due(index) || stuck)) check_size(index, stuck);
       const bool readable = decoded && make_frame(shape, pixels);
-      if (const auto info = settle(index, readable)) return *info;
+      if (auto info = settle(index, readable)) {
+        info->picture = {picture_.cols, picture_.rows};
+        return *info;
+      }
     }
   }
 

@@ -25,6 +25,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/file_mark.hpp>
 #include <pvm/io/source.hpp>
@@ -173,7 +174,9 @@ PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::str
 PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   auto streams = streams_;
   streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
-  return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+  io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+  if (readout_ != nullptr) readout_->save(all.extras);
+  return all;
 }
 
 PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
@@ -189,10 +192,72 @@ PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
                                        " and this run has " + std::to_string(batch()) +
                                        "; continue with a batch of " + std::to_string(state.batch));
   }
+  if (readout_ != nullptr && !checkpoint.extras.empty()) readout_->restore(checkpoint.extras);
   engine_.restore(state);
   streams_ = checkpoint.streams;
   resumed_ = state.resumable();
   if (resumed_) seed_ = checkpoint.seed;
+}
+
+PVM_INLINE void TrainerBase::save(const std::filesystem::path& path) {
+  io::make_directories_of(path);
+  io::save_checkpoint(path, checkpoint());
+}
+
+PVM_INLINE std::span<const float> TrainerBase::Stepped::prediction() {
+  std::vector<float>& predicted = trainer_->predicted_;
+  if (!std::exchange(read_, true)) {
+    predicted.resize(trainer_->frame_shape().size() * static_cast<std::size_t>(trainer_->batch()));
+    trainer_->engine_.read_prediction(predicted);
+  }
+  return predicted;
+}
+
+PVM_INLINE Score TrainerBase::Stepped::score() { return trainer_->engine_.take_score(); }
+
+PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> frames,
+                                                  const io::Label& label) {
+  const std::size_t size = frame_shape().size();
+  const auto each = size * static_cast<std::size_t>(batch());
+  if (frames.empty() || frames.size() % each != 0) {
+    throw Error(Fault::usage, "step was given " + std::to_string(frames.size()) +
+                                  " bytes, and a step takes " + std::to_string(each) + ": " +
+                                  std::to_string(batch()) + " x " +
+                                  std::to_string(spec_.frame_side()) + " x " +
+                                  std::to_string(spec_.frame_side()) + " x " +
+                                  std::to_string(spec_.input_channels));
+  }
+  const bool labelled = label.state != io::LabelState::unlabelled;
+  if (labelled && readout_ == nullptr) {
+    throw Error(Fault::usage,
+                "step was given a label and nothing learns from it; attach a readout first");
+  }
+  // Frames of the program's own have no source. The first ones after those of a source, or of a
+  // checkpoint with a source, begin a sequence.
+  streams_.resize(static_cast<std::size_t>(batch()));
+  for (StreamState& stream : streams_) {
+    if (starts_sequence_ || !stream.source.empty()) stream = {};
+  }
+  starts_sequence_ = false;
+  resumed_ = false;
+  end_positions_.clear();
+  for (std::size_t done = 0; done < frames.size();) {
+    const std::size_t left = (frames.size() - done) / each;
+    const auto most = static_cast<std::size_t>(engine_.block_steps());
+    const FrameBlock block = engine_.stage(static_cast<int>(std::min(left, most)));
+    std::copy_n(frames.begin() + static_cast<std::ptrdiff_t>(done), block.pixels.size(),
+                block.pixels.begin());
+    for (std::size_t row = 0; row < block.scored.size(); ++row) {
+      StreamState& stream = streams_[row % streams_.size()];
+      block.scored[row] = stream.frames_since_start++ >= 2 ? 1 : 0;
+    }
+    note_last_frame(block);
+    done += block.pixels.size();
+    engine_.run(block, options_.mode);
+  }
+  last_label_ = label;
+  if (labelled) teach(label);
+  return Stepped(*this);
 }
 
 PVM_INLINE void TrainerBase::start_new() {
@@ -335,7 +400,8 @@ PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
 PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
   io::Stopwatch watch;
-  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
+  const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
+  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
   const int steps = feed.fill(room, states);
@@ -347,6 +413,17 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   engine_.run(block, options_.mode);
   engine_seconds_ += watch.lap();
   streams_ = std::move(states);
+  if (readout_ != nullptr) teach(last_label_);
+}
+
+PVM_INLINE void TrainerBase::teach(const io::Label& label) {
+  if (label.state == io::LabelState::unlabelled) return;
+  if (batch() != 1) {
+    throw Error(Fault::usage, "there is a label and a batch of " + std::to_string(batch()) +
+                                  "; a readout learns from a batch of 1");
+  }
+  readout_->at_step(step() - 1);
+  readout_->observe(hidden(), last_frame(), label);
 }
 
 PVM_INLINE void TrainerBase::note_last_frame(const FrameBlock& block) {
