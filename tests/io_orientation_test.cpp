@@ -22,7 +22,7 @@ namespace {
 constexpr io::FrameShape shape{.height = 40, .width = 24, .channels = 3};
 
 std::string seen_of_picture(const Bytes& bytes) {
-  Frame frame{.pixels = Bytes(shape.size()), .starts = false, .box = {}};
+  Frame frame{.pixels = Bytes(shape.size()), .starts = false, .label = {}};
   return io::decode_image(bytes, shape, frame.pixels) ? corners(frame, shape) : "unreadable";
 }
 
