@@ -27,6 +27,7 @@
 #include <pvm/io/original.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/synthetic.hpp>
+#include <pvm/model/json.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/trainer.hpp>
 

@@ -93,6 +93,7 @@ inline std::vector<std::string> names_in(const std::filesystem::path& directory)
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     names.push_back(entry.path().filename().string());
   }
+  std::sort(names.begin(), names.end());  // directories have no order
   return names;
 }
 
