@@ -10,6 +10,10 @@ pvm=$(realpath "$1") spec=$(realpath "$2") case=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+for descriptor in /proc/self/fd/*; do  # inherited ones would count against the limits below
+  number=${descriptor##*/}
+  if [ "$number" -gt 2 ] && [ "$number" -lt 255 ]; then eval "exec $number>&-"; fi
+done
 
 fail() {
   echo "FAILED: $*" >&2

@@ -77,7 +77,7 @@ class HostEngine {
         net_(make_network(spec)),
         layout_(net_, Weights::group),
         scheme_(UpdateScheme::of<Precision>(spec_, batch_, options.reduce)),
-        rates_(spec_, scheme_),
+        rates_(spec_, scheme_, rule_),
         store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
