@@ -6,8 +6,8 @@
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaChipEngine if the network fits it, else
-/// CudaStreamEngine; in fp32, CudaGeneralEngine for networks that fit neither, for several
-/// sequences, and with --off-chip.
+/// CudaStreamEngine; in fp32, CudaGeneralEngine for networks that fit neither, and with
+/// --off-chip.
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +32,6 @@ struct Choices {
   std::string spec;
   int steps = 20000;
   int reps = 5;
-  int batch = 1;
   std::string precision = "fp32";
   bool eager = false;
   bool off_chip = false;
@@ -43,7 +42,6 @@ void describe(CLI::App& app, Choices& c) {
   app.add_option("--spec", c.spec, "model spec")->required()->check(CLI::ExistingFile);
   app.add_option("--precision", c.precision, "of the products (default fp32)")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--batch", c.batch, "sequences (default 1)")->check(CLI::Range(1, 65'536));
   app.add_option("--steps", c.steps, "of a repetition (default 20000)")->check(CLI::PositiveNumber);
   app.add_option("--reps", c.reps, "repetitions, whose median counts (default 5)")
       ->check(CLI::PositiveNumber);
@@ -80,7 +78,7 @@ void measure(const Choices& choices) {
   spec.delay_each_layer_learning = 1;  // all layers learn from the start
   pvm::EngineOptions options;
   options.graph = !choices.eager;
-  Engine engine(spec, choices.batch, options);
+  Engine engine(spec, 1, options);
   std::mt19937 random(1);
   pvm::EngineState start;
   start.weights.resize(engine.connectome().weights);
@@ -96,15 +94,15 @@ void measure(const Choices& choices) {
   (void)seconds(engine, frames, std::max(1000, choices.steps / 10), mode);
   std::vector<double> rates;
   for (int i = 0; i < choices.reps; ++i) {
-    rates.push_back(choices.steps * choices.batch / seconds(engine, frames, choices.steps, mode));
+    rates.push_back(choices.steps / seconds(engine, frames, choices.steps, mode));
   }
   std::sort(rates.begin(), rates.end());
   std::printf(
-      "{\"spec\": \"%s\", \"precision\": \"%s\", \"batch\": %d, \"graph\": %s, \"frozen\": %s, "
+      "{\"spec\": \"%s\", \"precision\": \"%s\", \"graph\": %s, \"frozen\": %s, "
       "\"steps\": %d, \"reps\": %d, "
       "\"frames_per_second\": %.1f, \"least\": %.1f, \"most\": %.1f, \"device_bytes\": %zu, "
       "\"loss\": %.6g, \"engine\": \"%s\"}\n",
-      spec.name.c_str(), choices.precision.c_str(), choices.batch, choices.eager ? "false" : "true",
+      spec.name.c_str(), choices.precision.c_str(), choices.eager ? "false" : "true",
       choices.frozen ? "true" : "false", choices.steps, choices.reps, rates[rates.size() / 2],
       rates.front(), rates.back(), engine.memory_needed(),
       [&] {
@@ -137,7 +135,7 @@ void measure_chosen(const Choices& choices) {
   }
   if (choices.precision == "bf16") return measure_units<pvm::bf16>(choices);
   if (choices.precision == "fp16") return measure_units<pvm::fp16>(choices);
-  if (!choices.off_chip && choices.batch == 1 && fit_units(choices.spec)) {
+  if (!choices.off_chip && fit_units(choices.spec)) {
     return measure_units<pvm::fp32>(choices);
   }
   measure<pvm::CudaGeneralEngine<>>(choices);

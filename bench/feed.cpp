@@ -71,7 +71,7 @@ class Player {
     std::copy_n(memory_->pixels.data() + at_.frame * shape.size(), shape.size(), pixels.data());
     const bool starts = at_.frame == 0;
     if (++at_.frame == memory_->frames) at_ = {0, 0, at_.pass + 1};
-    return {starts, std::nullopt};
+    return {starts, {}};
   }
   [[nodiscard]] io::Position position() const { return at_; }
   void seek(const io::Position& position) { at_ = position; }

@@ -139,7 +139,12 @@ TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
                                                        {"--rate", "-1"},
                                                        {"--rate", "1001"},
                                                        {"--rate", "fast"},
-                                                       {"-n", "1e5"},
+                                                       {"-n", "1.5"},
+                                                       {"-n", "1e"},
+                                                       {"-n", "1.2345k"},
+                                                       {"-n", "1e99"},
+                                                       {"-n", "10", "-n", "20"},
+                                                       {"-S", "spec.json"},
                                                        {"-n"},
                                                        {"-f", ""},
                                                        {"--interval", "0"},
@@ -176,6 +181,147 @@ TEST_CASE("Numbers are decimal, whatever they begin with", "[cli]") {
   write_spec(dir);
   REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "010", "-o", "run"}).code == 0);
   CHECK(names_in(dir.path()) == std::vector<std::string>{"run_000000010.safetensors", "spec.json"});
+}
+
+TEST_CASE("Numbers may be written as people write them", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (const auto& [text, step] : {std::pair{"2e1", "20"}, {"0.02k", "20"}, {"3E+1", "30"}}) {
+    INFO(text);
+    REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", text, "-o", "run"}).code == 0);
+    CHECK(
+        names_in(dir.path()) ==
+        std::vector<std::string>{"run_0000000" + std::string(step) + ".safetensors", "spec.json"});
+    std::filesystem::remove(dir / ("run_0000000" + std::string(step) + ".safetensors"));
+  }
+}
+
+TEST_CASE("An option that does not exist names the one that was meant", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (const auto& [given, meant] : {std::pair{"--lr=0.1", "--rate"},
+                                     {"--stepps", "--steps"},
+                                     {"--batch-size", "--batch"},
+                                     {"--previw=x.png", "--preview"},
+                                     {"--learning-rate", "--rate"}}) {
+    INFO(given);
+    const auto outcome = run(dir, {"-S", "spec.json", given});
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, std::string("do you mean ") + meant + "?"));
+  }
+  CHECK(contains(run(dir, {"-S", "spec.json", "-n", "1", "-n", "2"}).err, "given twice"));
+}
+
+TEST_CASE("Specs are found by their name, beside the program or above it", "[cli]") {
+  const TempDir dir;
+  CHECK(run(dir, {"-q", "-S", "tiny", "-n", "5", "-o", "run"}).code == 0);
+  CHECK(names_in(dir.path()) == std::vector<std::string>{"run_000000005.safetensors"});
+  CHECK(run(dir, {"-q", "-S", "no_such_spec", "-n", "5"}).code == 2);
+}
+
+TEST_CASE("Several files, and a directory of them, are dealt to the sequences", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_sources(dir, 12);
+  std::filesystem::create_directory(dir / "several");
+  for (const char* name : {"a", "b"}) {
+    const auto to = dir / "several" / (std::string(name) + ".zip");
+    REQUIRE(run(dir, {"--write-zip", to.string(), "-f", "pictures"}).code == 0);
+  }
+  const auto saved_sources = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"-q", "-S", "spec.json", "-n", "5", "-b", "2", "-o", "run"});
+    const auto outcome = run(dir, arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return io::SafetensorsReader(dir / "run_000000005.safetensors").metadata().at("sources");
+  };
+  const std::string both = R"(["a.zip","b.zip"])";
+  CHECK(saved_sources({"-f", "several/a.zip", "-f", "several/b.zip"}) == both);
+  CHECK(saved_sources({"-f", "several"}) == both);
+}
+
+TEST_CASE("Checkpoints go where a person means", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(
+      run(dir, {"-q", "-S", "spec.json", "-n", "4", "-s", "2", "-o", "model.safetensors"}).code ==
+      0);
+  CHECK(names_in(dir.path()) == std::vector<std::string>{"model.safetensors", "spec.json"});
+  REQUIRE(run(dir, {"-q", "-L", "model.safetensors", "-n", "6", "-o", "made/"}).code == 0);
+  CHECK(names_in(dir / "made") == std::vector<std::string>{"pvm_save_spec_000000006.safetensors"});
+
+  // What is no checkpoint of pvm is not overwritten.
+  for (const std::string name : {"notes.safetensors", "run_000000004.safetensors"}) {
+    write_file(dir / name, "mine");
+    const std::string out = name.starts_with("run") ? "run" : name;
+    const auto outcome = run(dir, {"-q", "-S", "spec.json", "-n", "4", "-o", out});
+    CHECK(outcome.code == 1);
+    CHECK(contains(outcome.err, "is no checkpoint of pvm"));
+    CHECK(read_file(dir / name) == "mine");
+  }
+}
+
+TEST_CASE("A checkpoint that cannot be saved during a run does not end it", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  std::filesystem::create_directory(dir / "run_000000004.safetensors");
+  const auto outcome = run(dir, {"-q", "-S", "spec.json", "-n", "8", "-s", "2", "-o", "run"});
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.err, "is tried again"));
+  for (const char* step : {"2", "6", "8"}) {
+    CHECK(io::is_checkpoint(dir / ("run_00000000" + std::string(step) + ".safetensors")));
+  }
+  std::filesystem::create_directory(dir / "end_000000008.safetensors");
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "8", "-o", "end"}).code == 1);
+}
+
+TEST_CASE("Another file of the same name is noticed when a run goes on", "[cli][resume]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_sources(dir, 12);
+  REQUIRE(run(dir, {"-q", "--write-zip", "a.zip", "-f", "pictures"}).code == 0);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "a.zip", "-n", "5", "-o", "run"}).code == 0);
+  const std::vector<std::string> resume = {
+      "-q", "-L", "run_000000005.safetensors", "-f", "a.zip", "-n", "8", "-o", "run"};
+  CHECK(run(dir, resume).err.empty());
+  REQUIRE(run(dir, {"-q", "--write-zip", "b.zip", "--seed", "5", "--frames", "12"}).code == 0);
+  std::filesystem::rename(dir / "b.zip", dir / "a.zip");
+  const auto outcome = run(dir, resume);
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.err, "'a.zip' is not the file that the checkpoint's run read"));
+}
+
+TEST_CASE("Closed streams do not end up in files", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto run_closed = [&](const char* closed, const char* out) {
+    const std::string command = "cd '" + dir.path().string() + "' && '" + PVM_CLI +
+                                "' --backend host -S spec.json -n 20 --interval 5 --metrics " +
+                                out + ".jsonl --preview " + out + ".png -o " + out + " " + closed;
+    return std::system(command.c_str());
+  };
+  CHECK(run_closed(">/dev/null 2>&1", "open") == 0);
+  CHECK(run_closed("<&- >&- 2>&-", "closed") == 0);
+  CHECK(run_closed(">&-", "half") == 0);
+  for (const char* out : {"closed", "half"}) {
+    CHECK(read_file(dir / (std::string(out) + "_000000020.safetensors")) ==
+          read_file(dir / "open_000000020.safetensors"));
+    const std::string metrics = read_file(dir / (std::string(out) + ".jsonl"));
+    CHECK(std::count(metrics.begin(), metrics.end(), '\n') == 4);
+    CHECK(metrics.starts_with("{\"step\":5"));
+  }
+}
+
+TEST_CASE("A run that is cut short ends with a picture of its last step", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto outcome = run(dir, {"-S", "spec.json", "--seconds", "0.3", "--interval", "1M", "-o",
+                                 "run", "--metrics", "run.jsonl", "--preview", "run.png"});
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.out, "stopped at step"));
+  CHECK(contains(outcome.out, "preview:    run.png"));
+  CHECK(std::filesystem::exists(dir / "run.png"));
 }
 
 TEST_CASE("Failures: one sentence, exit code 1, no files", "[cli]") {

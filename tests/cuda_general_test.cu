@@ -71,9 +71,8 @@ std::vector<float> start_weights(const pvm::Spec& spec, unsigned seed = 7) {
   return w;
 }
 
-std::uint8_t pixel_at(std::uint64_t t, std::size_t b, std::size_t i) {
-  const double wave = std::sin(0.13 * static_cast<double>(t) + 0.37 * static_cast<double>(i % 101) +
-                               1.7 * static_cast<double>(b));
+std::uint8_t pixel_at(std::uint64_t t, std::size_t i) {
+  const double wave = std::sin(0.13 * static_cast<double>(t) + 0.37 * static_cast<double>(i % 101));
   return static_cast<std::uint8_t>(127.5 + 120.0 * wave);
 }
 
@@ -82,12 +81,11 @@ void run(E& engine, const pvm::Spec& spec, int steps, pvm::Mode mode = pvm::Mode
   for (int done = 0; done < steps;) {
     const int n = std::min(steps - done, engine.block_steps());
     const pvm::FrameBlock block = engine.stage(n);
-    const auto batch = static_cast<std::size_t>(engine.batch());
     for (std::size_t k = 0; k < block.scored.size(); ++k) {
-      const std::uint64_t t = engine.step() + k / batch;
+      const std::uint64_t t = engine.step() + k;
       block.scored[k] = t >= 2 ? 1 : 0;
       for (std::size_t i = 0; i < spec.frame_size(); ++i) {
-        block.pixels[k * spec.frame_size() + i] = pixel_at(t, k % batch, i);
+        block.pixels[k * spec.frame_size() + i] = pixel_at(t, i);
       }
     }
     engine.run(block, mode);
@@ -117,42 +115,34 @@ double larger(double worst, double expected, float value) {
 int usual(int steps) { return pvm_test::steps_of(steps, 50); }
 
 /// The largest differences from the reference over `steps` steps.
-Distance distance(const pvm::Spec& spec, int steps, int batch = 1, int check_every = 1) {
+Distance distance(const pvm::Spec& spec, int steps, int check_every = 1) {
   const std::vector<float> w = start_weights(spec);
-  pvm_test::Reference reference(spec, w, batch);
-  pvm::CudaGeneralEngine<> engine(spec, batch);
+  pvm_test::Reference reference(spec, w, 1);
+  pvm::CudaGeneralEngine<> engine(spec);
   engine.restore(weights_only(engine, w));
   const auto& net = engine.connectome();
   const auto h = static_cast<std::size_t>(net.hidden);
-  const auto sequences = static_cast<std::size_t>(batch);
-  std::vector<float> hidden(sequences * net.units.size() * h), outputs(sequences * net.outputs);
+  std::vector<float> hidden(net.units.size() * h), outputs(net.outputs);
   Distance worst;
   for (int t = 0; t < steps; t += check_every) {
     const int n = std::min(check_every, steps - t);
     for (int i = 0; i < n; ++i) {
-      std::vector<pvm_test::Vector> frames;
-      for (std::size_t b = 0; b < sequences; ++b) {
-        pvm_test::Vector frame;
-        for (std::size_t k = 0; k < spec.frame_size(); ++k) {
-          frame.push_back(0.8 / 255 * pixel_at(static_cast<std::uint64_t>(t + i), b, k) + 0.1);
-        }
-        frames.push_back(frame);
+      pvm_test::Vector frame;
+      for (std::size_t k = 0; k < spec.frame_size(); ++k) {
+        frame.push_back(0.8 / 255 * pixel_at(static_cast<std::uint64_t>(t + i), k) + 0.1);
       }
-      reference.step(frames);
+      reference.step({frame});
     }
     run(engine, spec, n);
     engine.read_hidden(hidden);
     engine.read_outputs(outputs);
     std::size_t at = 0;
-    for (std::size_t b = 0; b < sequences; ++b) {
-      for (std::size_t u = 0; u < net.units.size(); ++u) {
-        for (std::size_t i = 0; i < h; ++i) {
-          worst.hidden = larger(worst.hidden, reference.hidden(b, u)[i],
-                                hidden[(b * net.units.size() + u) * h + i]);
-        }
-        for (const double y : reference.outputs(b, u)) {
-          worst.outputs = larger(worst.outputs, y, outputs[at++]);
-        }
+    for (std::size_t u = 0; u < net.units.size(); ++u) {
+      for (std::size_t i = 0; i < h; ++i) {
+        worst.hidden = larger(worst.hidden, reference.hidden(0, u)[i], hidden[u * h + i]);
+      }
+      for (const double y : reference.outputs(0, u)) {
+        worst.outputs = larger(worst.outputs, y, outputs[at++]);
       }
     }
   }
@@ -209,10 +199,10 @@ TEST_CASE("tiny networks follow the reference", "[gpu]") {
     spec.initial_learning_rate = 0.0005;
     require_close(distance(spec, 30));
   }
-  SECTION("blocks of steps") { require_close(distance(spec, usual(160), 1, 40)); }
+  SECTION("blocks of steps") { require_close(distance(spec, usual(160), 40)); }
   SECTION("one layer, blocks of steps") {
     spec.layer_shapes = {5};
-    require_close(distance(spec, usual(150), 1, 25));
+    require_close(distance(spec, usual(150), 25));
   }
   SECTION("wide units") {
     spec.layer_shapes = {2, 1};
@@ -261,15 +251,9 @@ TEST_CASE("a GPU's score compares prediction and frame two steps on", "[gpu]") {
   if (!skipped()) pvm_test::scores_compare_frames<pvm::CudaGeneralEngine<>>();
 }
 
-TEST_CASE("batches follow the reference", "[gpu]") {
-  if (skipped()) return;
-  require_close(distance(tiny(), usual(60), 2));
-  require_close(distance(tiny(), 40, 5, 10));
-}
-
 TEST_CASE("networks drawn at random follow the reference on a GPU", "[gpu]") {
   if (skipped()) return;
-  pvm_test::random_networks_follow<pvm::CudaGeneralEngine<>>(1, pvm_test::steps_of(40, 4), 5);
+  pvm_test::random_networks_follow<pvm::CudaGeneralEngine<>>(1, pvm_test::steps_of(40, 4), 1);
 }
 TEST_CASE("small follows the reference", "[gpu]") {
   if (skipped()) return;
@@ -327,8 +311,8 @@ TEST_CASE("kernels for a network's type give the bits of those with sizes as arg
   using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<5>,
                            pvm::TopToAll, pvm::LayerDelay<5>>;
   const pvm::Spec spec = Net::spec();
-  pvm::CudaGeneralEngine<1, Net> typed(spec);
-  pvm::CudaGeneralEngine<1> plain(spec);
+  pvm::CudaGeneralEngine<Net> typed(spec);
+  pvm::CudaGeneralEngine<> plain(spec);
   const auto start = pvm_test::some_weights(pvm::make_connectome(spec).weights);
   const auto run = [&](auto& engine) {
     engine.restore(pvm_test::start_from(start));
@@ -358,19 +342,29 @@ TEST_CASE("a frozen run keeps its weights", "[gpu]") {
 
 TEST_CASE("frames come from the store as from the block", "[gpu]") {
   if (skipped()) return;
-  pvm_test::stored_frames_are_as_good<pvm::CudaGeneralEngine<>>([](std::size_t) {});
+  pvm_test::stored_frames_are_as_good<pvm::CudaGeneralEngine<>>([](std::size_t) {}, 1);
 #if defined(PVM_EMULATED_CUDA)  // a store larger than device memory continues in host memory
   const auto memory = emulated_cuda::facts.memory;
-  pvm_test::stored_frames_are_as_good<pvm::CudaGeneralEngine<>>([](std::size_t) {
-    emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);
-  });
+  pvm_test::stored_frames_are_as_good<pvm::CudaGeneralEngine<>>(
+      [](std::size_t) {
+        emulated_cuda::facts.memory = emulated_cuda::Memory::get().used() + (1 << 20);
+      },
+      1);
   emulated_cuda::facts.memory = memory;
 #endif
 }
 
 TEST_CASE("impossible requests are refused in a sentence", "[gpu]") {
   if (skipped()) return;
-  CHECK_THROWS_AS(pvm::CudaGeneralEngine<>(tiny(), 0), pvm::Error);
+  for (const int batch : {-1, 0, 2, 64}) {
+    try {
+      const pvm::CudaGeneralEngine<> engine(tiny(), batch);
+      FAIL("a batch of " << batch << " is accepted");
+    } catch (const pvm::Error& error) {
+      CHECK(error.fault() == pvm::Fault::usage);
+      CHECK(std::string(error.what()).find("this engine runs one sequence") != std::string::npos);
+    }
+  }
   pvm::CudaGeneralEngine<> engine(tiny(), 1);
   CHECK_THROWS_AS(engine.stage(0), pvm::Error);
   pvm::EngineState wrong;

@@ -170,7 +170,7 @@ TEST_CASE("steps that share a table have the coefficients of their own", "[defer
   spec.delay_each_layer_learning = 200;  // and a momentum from here on
   constexpr std::size_t layers = 2, steps = 256;
   for (const pvm::DeferralPlan plan : {pvm::DeferralPlan{13, 13}, {15, 16}}) {
-    pvm::detail::CoefficientTables whole(layers, plan, 1), single(layers, plan, 1);
+    pvm::detail::CoefficientTables whole(layers, plan), single(layers, plan);
     pvm::RateSchedule schedule(spec), same(spec);
     std::vector<std::uint32_t> index((steps + 1) * layers), numbers(2 * layers);
     std::vector<float> tables(index.size() * whole.stride());
@@ -195,7 +195,7 @@ TEST_CASE("the steps of a frozen block share a table of zeros for each layer", "
   spec.momentum = 0.2;
   spec.initial_learning_rate = 0.01;
   constexpr std::size_t layers = 2, steps = 100;
-  pvm::detail::CoefficientTables coefficients(layers, pvm::DeferralPlan{13, 13}, 1);
+  pvm::detail::CoefficientTables coefficients(layers, pvm::DeferralPlan{13, 13});
   pvm::RateSchedule schedule(spec);
   std::vector<std::uint32_t> index((steps + 1) * layers);
   std::vector<float> tables(index.size() * coefficients.stride(), 1.0F);
@@ -222,8 +222,8 @@ TEST_CASE("tables of two plans are those of each plan, one behind the other", "[
   spec.delay_each_layer_learning = 50;
   constexpr std::size_t layers = 2, steps = 128;
   const pvm::DeferralPlans plans{{15, 15}, {13, 13}};
-  pvm::detail::CoefficientTables both(layers, plans, 1), first(layers, plans.w0, 1),
-      second(layers, plans.w1, 1);
+  pvm::detail::CoefficientTables both(layers, plans), first(layers, plans.w0),
+      second(layers, plans.w1);
   CHECK(first.second_part() == 0);
   CHECK(both.second_part() == first.stride());
   REQUIRE(both.stride() == first.stride() + second.stride());

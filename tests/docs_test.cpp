@@ -26,6 +26,7 @@
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/spec_keys.hpp>
 
 #include "catch.hpp"
 

@@ -154,16 +154,16 @@ class Messages {
 struct Frame {
   Bytes pixels;
   bool starts = false;
-  std::optional<io::Box> box;
+  io::Label label;
   bool operator==(const Frame&) const = default;
 };
 
 template <class S>
 Frame read(S& source, const io::FrameShape& shape = small_shape) {
-  Frame frame{.pixels = Bytes(shape.size()), .starts = false, .box = {}};
+  Frame frame{.pixels = Bytes(shape.size()), .starts = false, .label = {}};
   const io::FrameInfo info = source.next(shape, frame.pixels);
   frame.starts = info.starts_sequence;
-  frame.box = info.box;
+  frame.label = info.label;
   return frame;
 }
 

@@ -77,7 +77,7 @@ Bytes progressive(unsigned side, int more) {
 
 bool can_be_decoded(const Bytes& bytes) {
   Bytes pixels(small_shape.size());
-  return io::decode_image(bytes, small_shape, pixels);
+  return static_cast<bool>(io::decode_image(bytes, small_shape, pixels));
 }
 
 /// A source whose second frame takes a minute, or as long as it is wanted.

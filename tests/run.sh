@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 # are in pvm::compiled, once, for all GPU architectures, or only for the GPU that is here, if one is.
 # Tests that have kernels of their own compile them to PTX, the assembler's language, where they cannot
 # run, and the slowest not at all. Tests labelled slow are left to `ctest -L slow`.
-gpu=OFF library="80-real;90a-real" programs=90-virtual kernels="-O0 -DNDEBUG -Xcicc -O0 -Xptxas -O0"
+gpu=OFF library="80-virtual;90a-real" programs=90-virtual kernels="-O3 -DNDEBUG"
 if nvidia-smi >/dev/null 2>&1; then
   gpu=ON library=native kernels="-O3 -DNDEBUG"
   # Hopper's own instructions are tested where they can run: nvcc takes the GPU for a plain 90.

@@ -87,13 +87,13 @@ using OfSide = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hid
                             pvm::LayerDelay<5>, Parts...>;
 
 template <class Known>
-using Launcher = pvm::detail::general::StepLauncher<1, Known>;
+using Launcher = pvm::detail::general::StepLauncher<Known>;
 using pvm::detail::NetworkConstants;
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<5>>>::constant_hidden == 25);
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<4>>>::constant_hidden == 16);
 static_assert(Launcher<NetworkConstants<>>::constant_hidden == 0);
 static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several passes");
-using Block25 = pvm::detail::general::Block<7, true, NetworkConstants<25>>;
+using Block25 = pvm::detail::general::Block<7, NetworkConstants<25>>;
 static_assert(Block25::fixed && Block25::fixed_groups == 4 && Block25::fixed_hidden == 25);
 
 /// Kernels compiled for a network's type give the same bits as those that read its spec.
@@ -192,10 +192,10 @@ TEST_CASE("A rule that is not marked for GPUs trains on the host, with a warning
 
 TEST_CASE("A CUDA engine refuses a spec that it was not compiled for") {
   CHECK(train_test::contains(
-      train_test::error_of([] { pvm::CudaGeneralEngine<1, OfSide<5>>(OfSide<4>::spec()); }),
+      train_test::error_of([] { pvm::CudaGeneralEngine<OfSide<5>>(OfSide<4>::spec()); }),
       "has 16 hidden values and this engine was compiled for 25"));
   CHECK(train_test::contains(train_test::error_of([] {
-                               pvm::CudaGeneralEngine<1>(
+                               pvm::CudaGeneralEngine<>(
                                    OfSide<5, pvm::Activation<OwnPolynomial>>::spec());
                              }),
                              "the spec's activation is 'own polynomial'"));
@@ -340,7 +340,7 @@ TEST_CASE("An engine takes no more memory than it says, and says when there is t
     CHECK(memory.used() - before <= engine.memory_needed());
     CHECK(memory.used() - before > engine.memory_needed() / 2);
   };
-  check(pvm::CudaGeneralEngine<1>(spec, 1));
+  check(pvm::CudaGeneralEngine<>(spec, 1));
   check(pvm::CudaBatchEngine<>(spec, 3));
   {
     const Different larger({.multiprocessors = 16});
@@ -354,7 +354,7 @@ TEST_CASE("An engine takes no more memory than it says, and says when there is t
   CHECK(memory.used() == before);
 
   const Different device({.memory = before + (std::size_t{1} << 20)});
-  const auto sentence = train_test::error_of([&] { pvm::CudaGeneralEngine<1>(spec, 1); });
+  const auto sentence = train_test::error_of([&] { pvm::CudaGeneralEngine<>(spec, 1); });
   CHECK(train_test::contains(sentence, "MiB of device memory"));
   CHECK(train_test::contains(sentence, "1 MiB are free; use a smaller"));
   CHECK(memory.used() == before);

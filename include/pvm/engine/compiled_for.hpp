@@ -25,6 +25,14 @@ int check_batch(int batch) {
   return batch;
 }
 
+/// Throws Error (usage) unless `batch` is 1, for an engine of one sequence.
+inline void check_one_sequence(int batch) {
+  if (batch == 1) return;
+  throw Error(Fault::usage, "a batch of " + std::to_string(batch) +
+                                " sequences is impossible here: this engine runs one sequence;"
+                                " use CudaBatchEngine or the host engine for more");
+}
+
 /// Throws Error (usage) if the spec has another number of hidden values than `Hidden`; 0 allows
 /// any.
 template <int Hidden>

@@ -49,6 +49,7 @@ class AnySource {
   [[nodiscard]] std::uint64_t skipped() const { return held_->skipped(); }
   [[nodiscard]] std::string name() const { return held_->name(); }
   [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
+  [[nodiscard]] std::vector<std::string> files() const { return held_->files(); }
   void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
     held_->seek_ahead(position, frames);
   }
@@ -80,6 +81,7 @@ class AnySource {
     virtual std::uint64_t skipped() const = 0;
     virtual std::string name() const = 0;
     virtual std::string replay_id() const = 0;
+    virtual std::vector<std::string> files() const = 0;
     virtual void seek_ahead(const Position& position, std::uint64_t frames) = 0;
     virtual void prepare(const FrameShape& shape) = 0;
     virtual std::vector<StageUsage> usage() const = 0;
@@ -105,6 +107,7 @@ class AnySource {
     std::uint64_t skipped() const override { return source.skipped(); }
     std::string name() const override { return source.name(); }
     std::string replay_id() const override { return io::replay_id(source); }
+    std::vector<std::string> files() const override { return io::files(source); }
     void seek_ahead(const Position& position, std::uint64_t frames) override {
       io::seek_ahead(source, position, frames);
     }

@@ -59,7 +59,7 @@ class Camera {
     check_request(shape, pixels);
     for (int failures = 0; failures < most_failures; ++failures) {
       const std::uint64_t frame = position_.frame++;
-      if (read(shape, pixels)) return {std::exchange(starting_, false), std::nullopt};
+      if (read(shape, pixels)) return {std::exchange(starting_, false), {}};
       if (++skipped_ > Unreadable::most_named) continue;
       log(Severity::warning,
           "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +

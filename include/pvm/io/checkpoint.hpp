@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,7 +29,19 @@ struct StreamState {
   Position position;                     ///< of the next frame to be used
   std::uint64_t frames_since_start = 0;  ///< frames used since the current sequence began
   std::string source;                    ///< the source's name without directories
+  std::string mark{};                    ///< of the source's files (see `join_marks`), if known
   bool operator==(const StreamState&) const = default;
+};
+
+/// What a checkpoint carries besides the run, for a readout: texts and arrays by name. Names begin
+/// with `readout`.
+struct Extras {
+  std::map<std::string, std::string> texts;
+  std::map<std::string, std::vector<float>> floats;
+  std::map<std::string, std::vector<double>> doubles;
+  [[nodiscard]] bool empty() const noexcept {
+    return texts.empty() && floats.empty() && doubles.empty();
+  }
 };
 
 /// A run between two steps. A checkpoint that holds only weights has no streams, and its state is
@@ -40,6 +53,7 @@ struct Checkpoint {
   std::string precision = "fp32";    ///< fp32, tf32, bf16 or fp16
   Reduce reduce = Reduce::mean;      ///< how the updates of the sequences are combined
   std::uint64_t seed = 0;            ///< of the initial weights
+  Extras extras{};                   ///< of a readout, if there is one
 };
 
 namespace detail {
@@ -95,6 +109,12 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 /// Throws Error with Fault::checkpoint if the file cannot be read, is damaged, or belongs to
 /// another spec, Fault::usage if a spec is needed and none was given.
 Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr);
+
+/// Throws Error (Fault::checkpoint) if a value is not finite: the run has diverged.
+void require_finite(const Checkpoint& checkpoint);
+
+/// Whether the file is a checkpoint that pvm has saved, whole as far as its header tells.
+bool is_checkpoint(const std::filesystem::path& path);
 
 }  // namespace pvm::inline v0::io
 

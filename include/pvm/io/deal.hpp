@@ -57,6 +57,7 @@ class StartingAt {
   [[nodiscard]] std::uint64_t skipped() const { return source_.skipped(); }
   [[nodiscard]] std::string name() const { return source_.name(); }
   [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
+  [[nodiscard]] std::vector<std::string> files() const { return source_.files(); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
   void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
     source_.seek_ahead(position, frames);

@@ -57,9 +57,10 @@ class JpegBatches {
   static constexpr std::size_t batch = 64;  ///< most pictures of a batch
   static constexpr std::size_t most_pixels = batch
                                              << 20;  ///< most pixels, unless it is one picture
-  /// Called once for each picture: `readable` says whether its frame was made, `failure` is set if
-  /// the decoder failed, and `seconds` is the picture's share of the time spent decoding.
-  using Done = std::function<void(bool readable, std::exception_ptr failure, double seconds)>;
+  /// Called once for each picture: `size` is the picture's, false if no frame was made of it,
+  /// `failure` is set if the decoder failed, and `seconds` is the picture's share of the time spent
+  /// decoding.
+  using Done = std::function<void(PictureSize size, std::exception_ptr failure, double seconds)>;
 
   template <class... Arguments>
   explicit JpegBatches(Arguments&&... arguments) : device_(std::forward<Arguments>(arguments)...) {}
@@ -133,7 +134,7 @@ class JpegBatches {
     for (std::size_t i = 0; i < count; ++i) expect();
     for (std::size_t i = 0; i < count; ++i) {
       decode(bytes[i], shape, std::span(frames).subspan(i * shape.size(), shape.size()),
-             [&, i](bool, std::exception_ptr failure, double) {
+             [&, i](PictureSize, std::exception_ptr failure, double) {
                failures[i] = std::move(failure);
                working.count_down();
              });
@@ -165,7 +166,7 @@ class JpegBatches {
       const FrameShape& shape = jobs.front().shape;
       std::vector<JpegItem> items;
       for (const Job& job : jobs) items.push_back({job.bytes, job.facts});
-      std::vector<std::uint8_t> readable(jobs.size(), 0);
+      std::vector<PictureSize> sizes(jobs.size());
       Stopwatch watch;
       std::exception_ptr failure = caught([&] { device_.stage(items, batch.place); });
       double seconds = watch.lap();
@@ -176,7 +177,7 @@ class JpegBatches {
         failure = caught([&] {
           whole = device_.start(items, batch.place, shape);
           for (std::size_t i = 0; i < jobs.size() && !whole; ++i) {
-            readable[i] = run_alone(jobs[i], items[i], batch.place);
+            sizes[i] = run_alone(jobs[i], items[i], batch.place);
           }
         });
       }
@@ -184,13 +185,12 @@ class JpegBatches {
       if (whole) {
         failure = caught([&] {
           hand_out(device_.wait(batch.place), jobs);
-          readable.assign(jobs.size(), 1);
+          for (std::size_t i = 0; i < jobs.size(); ++i) sizes[i] = size_of(jobs[i]);
         });
       }
       release_place(batch);
       seconds = (seconds + watch.lap()) / static_cast<double>(jobs.size());
-      for (std::size_t i = 0; i < jobs.size(); ++i)
-        jobs[i].done(readable[i] != 0, failure, seconds);
+      for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].done(sizes[i], failure, seconds);
       finish_delivery();
     }
   }
@@ -244,13 +244,16 @@ class JpegBatches {
 
   /// Decodes a picture of a refused batch by itself, on the CPU if the device refuses it again:
   /// whether a picture is decoded on the device must not depend on the rest of its batch.
-  bool run_alone(const Job& job, const JpegItem& item, std::size_t place) {
+  PictureSize run_alone(const Job& job, const JpegItem& item, std::size_t place) {
     if (!device_.start({&item, 1}, place, job.shape)) {
       return decode_image(job.bytes, job.shape, job.pixels);
     }
     const std::span<const std::uint8_t> frame = device_.wait(place);
     std::copy_n(frame.data(), job.shape.size(), job.pixels.data());
-    return true;
+    return size_of(job);
+  }
+  static PictureSize size_of(const Job& job) noexcept {
+    return {.width = job.facts.width, .height = job.facts.height};
   }
 
   /// A buffer of an earlier picture, or a new one. The caller holds mutex_.

@@ -221,6 +221,17 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   return detail::open_video_source<Gpu>(path, decode);
 }
 
+/// The paths that `path` stands for: a directory without pictures in it for the zips, videos and
+/// directories of pictures in it, in natural order; anything else, and a directory with none of
+/// these, for itself.
+inline std::vector<std::string> sequences_in(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored) || detail::has_images(path)) return {path};
+  auto paths = detail::paths_in(path, detail::is_sequence);
+  if (paths.empty()) paths.push_back(path);
+  return paths;
+}
+
 /// An opener that calls `open_source(path, decode)`, for `deal` and `Sequences`.
 template <class Gpu = GpuDecoding>
 Opener opener(std::string path, Decode decode = Decode::automatic) {

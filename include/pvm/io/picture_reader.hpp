@@ -48,7 +48,7 @@ class PictureReader {
     shape_ = shape;
     for (;;) {
       const auto frame = registration_->service->take(registration_->reader, shape, asked_);
-      const auto info = cursor_.settle(frame->readable);
+      const auto info = cursor_.settle(frame->size, shape);
       if (!info) continue;
       std::copy(frame->pixels.begin(), frame->pixels.end(), pixels.begin());
       return *info;
@@ -65,6 +65,7 @@ class PictureReader {
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
   /// Contains the decoder's id, because the frames of different decoders differ.
   [[nodiscard]] std::string replay_id() const { return Decoder::id + ("file " + name()); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     return registration_->service->usage(*registration_->reader);

@@ -43,8 +43,9 @@ namespace pvm::inline v0::io {
 ///
 /// It is also the reference for the interface of a picture decoder: `expect` announces that a
 /// picture is about to be read. One call of `decode` follows each `expect`; it turns the picture's
-/// bytes (empty if the picture could not be read) into a frame and then calls `done(readable,
-/// failure, seconds)`, immediately or later, on any thread. `seconds` is the time spent decoding.
+/// bytes (empty if the picture could not be read) into a frame and then calls `done(size, failure,
+/// seconds)`, immediately or later, on any thread. `size` is that of the picture, false if it is
+/// not readable; `seconds` is the time spent decoding.
 class CpuPictureDecoder {
  public:
   /// Prefix of `replay_id`, different for decoders whose frames differ.
@@ -64,14 +65,14 @@ class CpuPictureDecoder {
   void decode(std::vector<std::uint8_t>& bytes, const FrameShape& shape,
               std::span<std::uint8_t> pixels, const Done& done) noexcept {
     Stopwatch watch;
-    bool readable = false;
+    PictureSize size;
     std::exception_ptr failure;
     try {
-      readable = decode_image(bytes, shape, pixels);
+      size = decode_image(bytes, shape, pixels);
     } catch (...) {
       failure = std::current_exception();
     }
-    done(readable, failure, watch.lap());
+    done(size, failure, watch.lap());
   }
 };
 
@@ -185,7 +186,7 @@ class PictureService {
     std::size_t index = 0;  ///< of its picture in `list()`
     FrameShape shape{};
     std::vector<std::uint8_t> pixels{};
-    bool readable = false;
+    PictureSize size{};            ///< of the picture, false if it is not readable
     std::exception_ptr failure{};  ///< set if making the frame failed; `take` throws it
 
     std::size_t queues = 0;  // number of readers' queues that hold it
@@ -430,9 +431,9 @@ class PictureService {
     }
     const double reading = watch.lap();
     decoder_.decode(bytes, frame.shape, frame.pixels,
-                    [this, wanted, unread, reading](bool readable, std::exception_ptr failure,
+                    [this, wanted, unread, reading](PictureSize size, std::exception_ptr failure,
                                                     double decoding) {
-                      wanted.frame->readable = readable;
+                      wanted.frame->size = size;
                       wanted.frame->failure = unread ? unread : failure;
                       finish(wanted, reading, decoding);
                     });
@@ -462,7 +463,7 @@ class PictureService {
   StoreHandles<Store> handles_;
   Decoder decoder_;
   // Guards the members below, the Readers, and Frames that are not done. The fields `pixels`,
-  // `readable` and `failure` are written without it by the thread that makes the frame.
+  // `size` and `failure` are written without it by the thread that makes the frame.
   mutable std::mutex mutex_;
   std::vector<std::uint32_t> readers_at_;  // for each picture: number of readers at it
   // For each picture: it was delivered by a reader with `delivers_once`.

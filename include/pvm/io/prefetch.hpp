@@ -60,6 +60,7 @@ class Prefetch {
   [[nodiscard]] std::uint64_t skipped() const { return worker_->place().skipped; }
   [[nodiscard]] const std::string& name() const { return worker_->name(); }
   [[nodiscard]] std::string replay_id() const { return worker_->replay_id(); }
+  [[nodiscard]] const std::vector<std::string>& files() const { return worker_->files(); }
 
   /// The source's stages, followed by the stage "ahead" for the queue of this object.
   [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
@@ -103,6 +104,7 @@ class Prefetch {
         : source_(std::move(source)),
           name_(source_.name()),
           replay_id_(io::replay_id(source_)),
+          files_(io::files(source_)),
           place_(place_of_source()) {
       if (capacity == 0) {
         throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
@@ -156,6 +158,7 @@ class Prefetch {
     [[nodiscard]] const Place& place() const noexcept { return place_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] const std::string& replay_id() const noexcept { return replay_id_; }
+    [[nodiscard]] const std::vector<std::string>& files() const noexcept { return files_; }
     [[nodiscard]] std::vector<StageUsage> usage() const {
       std::vector<StageUsage> stages;
       // While the source is busy it cannot be asked. That is over soon, unless its decoder hangs.
@@ -278,6 +281,7 @@ class Prefetch {
         sought_;  // the thread seeks there first; used by it only, while it runs
     const std::string name_;
     const std::string replay_id_;
+    const std::vector<std::string> files_;
     Place place_;                               // the consumer's place
     const std::atomic<bool>* asked_ = nullptr;  // see `io::stop_when`
     FrameShape shape_{};

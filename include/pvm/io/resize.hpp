@@ -76,24 +76,26 @@ inline cv::Mat decode_stored(std::span<const std::uint8_t> bytes, const ImageFac
 }
 
 /// Decodes one complete picture (see `image_facts`), turns it upright and resizes it into `pixels`.
-/// False if `bytes` are no such picture; the content of `pixels` is unspecified then. Threads that
-/// decode at the same time wait for each other if they would need too much memory together. Throws
-/// Fault::usage if `shape` is impossible or `pixels` is not `shape.size()` bytes.
-inline bool decode_image(std::span<const std::uint8_t> bytes, const FrameShape& shape,
-                         std::span<std::uint8_t> pixels) {
+/// Returns the size of the upright picture, which is false if `bytes` are no such picture; the
+/// content of `pixels` is unspecified then. Threads that decode at the same time wait for each
+/// other if they would need too much memory together. Throws Fault::usage if `shape` is impossible
+/// or `pixels` is not `shape.size()` bytes.
+inline PictureSize decode_image(std::span<const std::uint8_t> bytes, const FrameShape& shape,
+                                std::span<std::uint8_t> pixels) {
   check_request(shape, pixels);
   quiet_opencv();
-  if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return false;
+  if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return {};
   const auto facts = image_facts(bytes);
-  if (!facts) return false;
+  if (!facts) return {};
   const MemoryGate::Hold memory = MemoryGate::decoding().enter(facts->decoding_bytes);
   try {
     const cv::Mat stored = decode_stored(bytes, *facts);
-    if (stored.empty()) return false;
-    resize_picture(upright(stored, facts->orientation), shape, pixels);
-    return true;
+    if (stored.empty()) return {};
+    const cv::Mat picture = upright(stored, facts->orientation);
+    resize_picture(picture, shape, pixels);
+    return {.width = picture.cols, .height = picture.rows};
   } catch (const std::exception&) {  // a damaged picture, whatever its decoder calls it
-    return false;
+    return {};
   }
 }
 

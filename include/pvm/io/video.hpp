@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <pvm/core/need_opencv.hpp>
 
@@ -68,7 +69,10 @@ class Video {
       advance();
       if (decoded && (size_check_is_due(index) || stuck)) check_size(index, stuck);
       const bool readable = decoded && make_frame(shape, pixels);
-      if (const auto info = settle(index, readable)) return *info;
+      if (auto info = settle(index, readable)) {
+        info->picture = {picture_.cols, picture_.rows};
+        return *info;
+      }
     }
   }
 
@@ -108,6 +112,7 @@ class Video {
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
 
   /// How the stored pictures must be turned, which `next` does.
   [[nodiscard]] const Orientation& orientation() const noexcept { return orientation_; }
@@ -225,7 +230,7 @@ class Video {
     length_ = found_length_;
     if (readable) {
       failures_ = 0;
-      return FrameInfo{std::exchange(starting_, false), std::nullopt};
+      return FrameInfo{std::exchange(starting_, false), {}};
     }
     unreadable_.note(index, "frame " + std::to_string(index) + " of ", name_);
     ++failures_;

@@ -87,15 +87,15 @@ AnyEngine make_of(const Spec& spec, int batch, const EngineOptions& options) {
 // The engines for specs are in the library.
 #define PVM_IN_LIBRARY(...) \
   extern template AnyEngine make_of<__VA_ARGS__>(const Spec&, int, const EngineOptions&);
-#define PVM_UNITS_IN_LIBRARY(Precision)                          \
-  PVM_IN_LIBRARY(CudaChipEngine<Precision, hidden_on_chip>)      \
-  PVM_IN_LIBRARY(CudaStreamEngine<Precision, hidden_on_chip>)    \
+#define PVM_UNITS_IN_LIBRARY(Precision)                       \
+  PVM_IN_LIBRARY(CudaChipEngine<Precision, hidden_on_chip>)   \
+  PVM_IN_LIBRARY(CudaStreamEngine<Precision, hidden_on_chip>) \
   PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
 PVM_UNITS_IN_LIBRARY(fp32)
 PVM_UNITS_IN_LIBRARY(bf16)
 PVM_UNITS_IN_LIBRARY(fp16)
 PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
-PVM_IN_LIBRARY(CudaGeneralEngine<1, RuntimeNetwork>)
+PVM_IN_LIBRARY(CudaGeneralEngine<RuntimeNetwork>)
 #undef PVM_UNITS_IN_LIBRARY
 #undef PVM_IN_LIBRARY
 #endif
@@ -123,14 +123,14 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
-    return make_of<CudaGeneralEngine<1, Net>>(spec, batch, options);
+    return make_of<CudaGeneralEngine<Net>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
       // A momentum too large for deferred updates needs a momentum array, which CudaBatchEngine
       // has.
       const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
       if (batch == 1 && short_lived) {
-        return make_of<CudaGeneralEngine<1, Net>>(spec, batch, options);
+        return make_of<CudaGeneralEngine<Net>>(spec, batch, options);
       }
     }
     return make_of<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch, options);

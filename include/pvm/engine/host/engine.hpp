@@ -29,7 +29,6 @@
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/past_products.hpp>
-#include <pvm/engine/host/past_state.hpp>
 #include <pvm/engine/host/scratch.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
@@ -213,7 +212,7 @@ class HostEngine {
       state.dweights.resize((k + 1) * net_.weights);
       layout_.export_weights(state_array(k), std::span(state.dweights).last(net_.weights));
     }
-    visit_past(*past_, net_, spec_, step_, state, PastExport{});
+    exchange_past(state);
     return state;
   }
 
@@ -337,25 +336,22 @@ class HostEngine {
     past_->forget_gradients();
   }
 
-  static void check_size(const char* what, std::size_t size, std::size_t expected) {
-    if (size == expected) return;
-    throw Error(Fault::checkpoint, "the checkpoint's " + std::string(what) + " are " +
-                                       std::to_string(size) + " numbers and this network has " +
-                                       std::to_string(expected) + ": they are another spec's");
+  [[nodiscard]] detail::StateSizes sizes() const { return {spec_, net_, batch_}; }
+  /// Saves the past to `state`, or loads it if `state` is const.
+  template <class State>
+  void exchange_past(State& state) {
+    detail::exchange_past(state, sizes(), scheme_.plan.terms,
+                          [&](detail::History which, std::size_t back, auto row) {
+                            past_->exchange(step_, which, back, row);
+                          });
   }
 
   /// Throws Error (checkpoint) if `state` does not fit, before the engine takes over any of it.
   void check(const EngineState& state) const {
-    check_size("weights", state.weights.size(), net_.weights);
-    if (!state.rates.empty()) check_size("rates", state.rates.size(), rates_.layers());
-    if (!state.resumable()) return;
-    if (state.batch != batch_) {
-      throw Error(Fault::checkpoint, "the checkpoint is of " + std::to_string(state.batch) +
-                                         " sequences and this run has " + std::to_string(batch_));
+    detail::check_state(state, sizes());
+    if (state.resumable() && resumes_exactly(state)) {
+      detail::check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
     }
-    check_past(state, net_, spec_);
-    if (resumes_exactly(state))
-      check_size("dweights", state.dweights.size(), state_arrays() * net_.weights);
   }
   /// Whether a run continues from `state` bit by bit.
   [[nodiscard]] bool resumes_exactly(const EngineState& state) const {
@@ -364,7 +360,7 @@ class HostEngine {
   }
 
   void resume(const EngineState& state) {
-    visit_past(*past_, net_, spec_, step_, state, PastImport{});
+    exchange_past(state);
     learned_ = true;
     if (resumes_exactly(state)) {
       set_weights(state.folded);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <pvm/core/tags.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
@@ -187,6 +188,22 @@ class Past {
     }
   }
 
+  /// Exchanges a row of a history with the rings, see detail::exchange_past. `now`: the next step.
+  template <class Row>
+  void exchange(std::uint64_t now, detail::History which, std::size_t back, Row row) {
+    if (which == detail::History::frames) return exchange_frames(slot(now, back), row);
+    const bool outputs =
+        which == detail::History::outputs || which == detail::History::output_gradients;
+    std::size_t at = 0;
+    for (std::size_t b = 0; b < batch_; ++b) {
+      for (std::size_t u = 0; u < net_.units.size(); ++u) {
+        const std::size_t n = outputs ? static_cast<std::size_t>(net_.units[u].outputs) : hidden_;
+        detail::exchange_values(row.subspan(at, n), values(now, which, back, b, u));
+        at += n;
+      }
+    }
+  }
+
   [[nodiscard]] std::size_t batch() const noexcept { return batch_; }
   [[nodiscard]] std::size_t terms() const noexcept { return terms_; }
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
@@ -211,6 +228,39 @@ class Past {
   [[nodiscard]] Ring ring(HugeArray& all, std::size_t unit, std::size_t units,
                           std::size_t length) const {
     return {all.data() + unit * depth_ * length, length, units * depth_ * length};
+  }
+
+  /// The values of a unit in the row of a history.
+  [[nodiscard]] float* values(std::uint64_t now, detail::History which, std::size_t back,
+                              std::size_t b, std::size_t u) {
+    const auto term = static_cast<std::size_t>((now + terms_ - back) % terms_);
+    switch (which) {
+      case detail::History::hidden:
+        return raw(slot(now, back), b, u);
+      case detail::History::squeezed:
+        return squeezed(slot(now, back), b, u);
+      case detail::History::frames:
+        return patch(slot(now, back), b, u);
+      case detail::History::outputs:
+        return y(now + 3 - back, b, u);
+      case detail::History::hidden_gradients:
+        return d0(term, b, u);
+      case detail::History::output_gradients:
+        return d1(term, b, u);
+    }
+    return nullptr;
+  }
+  template <class Row>
+  void exchange_frames(std::size_t slot, Row row) {
+    const std::size_t line = block_ * channels_;
+    for (std::size_t b = 0; b < batch_; ++b) {
+      const Row frame = row.subspan(b * side_ * side_ * channels_);
+      for (std::size_t u = 0; u < patches(); ++u) {
+        for (std::size_t k = 0; k < patch_; k += line) {
+          detail::exchange_values(frame.subspan(pixel(u, k), line), patch(slot, b, u) + k);
+        }
+      }
+    }
   }
 
   // Copies whole vectors. The excess is zero padding, which the next part overwrites.

@@ -59,7 +59,7 @@ class GpuVideo {
     advance();
     usage_.waiting += watch.lap();
     ++usage_.frames;
-    return {starts, std::nullopt};
+    return {starts, {}};
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -83,6 +83,7 @@ class GpuVideo {
   [[nodiscard]] const std::string& name() const { return cpu_.name(); }
   /// Differs from Video's, because the frames differ by a grey level or two.
   [[nodiscard]] std::string replay_id() const { return "GPU " + cpu_.replay_id(); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
   [[nodiscard]] Unreadable& unreadable() { return cpu_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     StageUsage now = usage_;

@@ -39,15 +39,13 @@
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/memory.hpp>
-#include <pvm/engine/cuda/device/time.hpp>
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/numbers/precision.cuh>
-#include <pvm/engine/cuda/run/score_sums.hpp>
-#include <pvm/engine/cuda/run/state_sizes.hpp>
-#include <pvm/engine/cuda/run/streams.hpp>
+#include <pvm/engine/cuda/run/engine_run.hpp>
+#include <pvm/engine/cuda/run/staging.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
-#include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/activation.hpp>
 #include <pvm/unit/learning_rule.hpp>
@@ -62,7 +60,7 @@ namespace pvm::inline v0 {
 /// own while steps on earlier frames run.
 template <class Precision = fp32, int Batch = dynamic, class Rule = Momentum,
           class OwnActivation = void>
-class CudaBatchEngine {
+class CudaBatchEngine : public detail::EngineRun {
   static_assert(LearningRuleType<Rule>);
   using Math = detail::MathOf<Precision, OwnActivation>;
   using Stored = typename Math::Stored;
@@ -70,54 +68,27 @@ class CudaBatchEngine {
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaBatchEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : spec_(check_spec(spec)),
-        options_(options),
-        batch_(detail::check_batch<Batch>(batch)),
-        device_(detail::describe_device()),
-        net_(make_connectome(spec)),
+      : EngineRun(check_spec(spec), detail::check_batch<Batch>(batch), options,
+                  detail::describe_device(), true),
         scheme_(choose_scheme()),
         plan_(detail::batch::make_plan<Math, Batch>(spec_, net_, scheme_, device_)),
-        schedule_(spec),
         rates_(layers(), scheme_.shape.terms, detail::batch::rate_kind<Rule>(scheme_.listed),
                scheme_.shape.share),
         memory_(scheme_, plan_, net_.hidden, rates_.size()),
-        feed_(scheme_.shape, rates_.size(), streams_),
         kernels_(scheme_, plan_, device_),
         steps_(scheme_, kernels_, memory_, rates_, streams_) {
     kernels_.require_shared_memory(device_);
     detail::require_memory(memory_needed(), " with a batch of " + std::to_string(batch_),
                            "batch or spec");
     memory_.allocate(streams_);
-    feed_.allocate();
+    staging_.allocate(staging_sizes());
     kernels_.prepare();
     start_state(0, nullptr);
     if (options_.graph) steps_.capture();
   }
-  CudaBatchEngine(const CudaBatchEngine&) = delete;
-  CudaBatchEngine& operator=(const CudaBatchEngine&) = delete;
   ~CudaBatchEngine() { streams_.stop(); }
 
-  [[nodiscard]] int batch() const noexcept { return batch_; }
   [[nodiscard]] std::uint64_t step() const noexcept { return steps_.step(); }
-  [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
-  [[nodiscard]] int block_steps() const noexcept { return feed_.block_steps(); }
-
-  /// Room for `steps` (1 to block_steps()) frames of every sequence, in pinned memory. Waits until
-  /// the block that used this memory before has been uploaded; the memory still holds its contents.
-  [[nodiscard]] FrameBlock stage(int steps) { return feed_.stage(steps); }
-
-  /// The store of frames in device memory, see Engine and engine/cuda/run/frame_store.hpp.
-  std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
-    if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
-    return feed_.store().reserve(budget, frames);
-  }
-  void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
-    if (feed_.store().holds(first)) synchronize();
-    feed_.store().put(first, pixels);
-  }
-  void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
-    feed_.store().get(index, pixels);
-  }
 
   void run(const FrameBlock& block, Mode mode) {
     if (mode == Mode::freeze) {
@@ -126,29 +97,18 @@ class CudaBatchEngine {
       learned_ = true;
     }
     write_tables(block.steps, mode);
-    feed_.open();
+    staging_.open();
     const bool idle = detail::is_idle(streams_.compute());
     for (int first = 0, steps = 0; first < block.steps; first += steps) {
       steps = idle ? first_steps(block.steps, first) : block.steps;
       upload(block, first, steps);
-      launch(steps);
+      launch_timed([&](cudaStream_t) { steps_.launch(steps); });
     }
-    feed_.close();
-    detail::add_counts(counted_, block, spec_.frame_size(), count(batch_) * net_.outputs);
+    close(block);
     steps_.advance(count(block.steps));
   }
 
-  void synchronize() { streams_.synchronize(); }
-
-  [[nodiscard]] Score take_score() {
-    synchronize();
-    const auto sums = streams_.download(memory_.score.get(), memory_.score.size());
-    Score score = std::exchange(counted_, {});
-    detail::add_sums(score, sums);
-    streams_.clear(memory_.score, "clearing the score");
-    synchronize();  // both streams add to it
-    return score;
-  }
+  [[nodiscard]] Score take_score() { return EngineRun::take_score(memory_.score); }
 
   /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) { export_weights(steps_.weights(), out); }
@@ -180,16 +140,11 @@ class CudaBatchEngine {
 
   /// The state, for a checkpoint. Does not change what the run computes afterwards.
   [[nodiscard]] EngineState save() {
-    EngineState state;
-    state.step = step();
-    state.batch = batch_;
-    state.weights.resize(net_.weights);
+    EngineState state = begin_state(step());
     read_weights(state.weights);
-    state.rates = schedule_.layers();
     state.layout = scheme_.layout_name();
     state.plan = scheme_.deferral();
     state.coefficients = rates_.save();
-    state.folded.resize(net_.weights);
     export_weights(streams_.download(memory_.master.get(), plan_.master), state.folded);
     state.dweights.resize(net_.weights * rule_floats());
     for (std::size_t k = 0; k < rule_floats(); ++k) {
@@ -197,7 +152,7 @@ class CudaBatchEngine {
                      std::span(state.dweights).subspan(k * net_.weights, net_.weights));
     }
     steps_.make_outputs();
-    past().save(state);
+    exchange_past(state, past());
     return state;
   }
 
@@ -209,15 +164,10 @@ class CudaBatchEngine {
     synchronize();
     check(state);
     rates_.clear();
-    schedule_ = RateSchedule(spec_);
-    if (!state.rates.empty()) schedule_.restore(state.rates, state.step);
-    counted_ = {};
+    restart(state);
     learned_ = state.resumable();
     start_state(state.step, &state);
   }
-
-  /// Seconds that the GPU has spent on steps, as far as these have finished.
-  [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
 
   [[nodiscard]] std::string description() const {
     const detail::batch::Shape& s = scheme_.shape;
@@ -231,10 +181,11 @@ class CudaBatchEngine {
            ", " + (options_.graph ? "captured" : "launched step by step");
   }
   /// Bytes of device memory the engine takes.
-  [[nodiscard]] std::size_t memory_needed() const { return memory_.bytes() + feed_.bytes(); }
+  [[nodiscard]] std::size_t memory_needed() const {
+    return memory_.bytes() + staging_sizes().bytes();
+  }
 
  private:
-  static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   /// Throws Error (usage) unless the spec names the activation and the learning rule that the
   /// kernels were compiled for.
   static const Spec& check_spec(const Spec& spec) {
@@ -251,7 +202,12 @@ class CudaBatchEngine {
                                                            device_)
         .choose();
   }
-  [[nodiscard]] std::size_t layers() const { return net_.layer_start.size() - 1; }
+  [[nodiscard]] detail::StagingSizes staging_sizes() const {
+    using detail::batch::Tuning;
+    const int steps = Tuning::block_steps(scheme_.shape.padded);
+    return {Tuning::staging_slots, steps, count(batch_),
+            spec_.frame_size(),    0,     count(steps) * rates_.size()};
+  }
   [[nodiscard]] std::size_t rule_floats() const { return count(scheme_.rule_floats); }
   /// The rule's float number `k` of every weight, in the master's order, in device memory.
   [[nodiscard]] float* rule_state(std::size_t k) const {
@@ -269,7 +225,7 @@ class CudaBatchEngine {
   /// Writes the rate tables of the block's steps.
   void write_tables(int steps, Mode mode) {
     for (int i = 0; i < steps; ++i) {
-      float* table = feed_.tables() + count(i) * rates_.size();
+      float* table = staging_.tables() + count(i) * rates_.size();
       rates_.write(step() + count(i), mode == Mode::learn, schedule_, table);
       if (i + scheme_.shape.terms >= steps) table[1] = 1;  // a checkpoint may need this step's d1
     }
@@ -277,15 +233,10 @@ class CudaBatchEngine {
   void upload(const FrameBlock& block, int first, int steps) {
     const std::size_t frames = count(scheme_.shape.frames);
     const std::size_t frame_slot = detail::batch::ring_slot(step(), 0, frames) + count(first);
-    feed_.upload(block, first, steps, memory_.arguments(), frame_slot % frames,
-                 memory_.persistence_errors.get());
-  }
-  void launch(int steps) {
-    feed_.begin_steps();
-    compute_time_.begin(streams_.compute());
-    steps_.launch(steps);
-    compute_time_.end(streams_.compute());
-    feed_.end_steps();
+    if (!block.squeezed.empty()) staging_.make_room_for_floats();
+    detail::batch::feed<Math>(staging_, streams_, part(block, first, steps), first, rates_.size(),
+                              memory_.arguments(), frame_slot % frames,
+                              memory_.persistence_errors.get());
   }
 
   /// Drops the momentum: W stays as it is and no gradient is listed any more.
@@ -319,10 +270,16 @@ class CudaBatchEngine {
     return state.resumable() && state.layout == scheme_.layout_name() &&
            state.plan == scheme_.deferral();
   }
+  /// Saves the past to `state`, or loads it if `state` is const.
+  template <class State>
+  void exchange_past(State& state, const detail::batch::Past<Math>& past) const {
+    detail::exchange_past(state, sizes(), scheme_.shape.terms,
+                          [&](detail::History which, std::uint64_t back, auto row) {
+                            past.exchange(which, back, row);
+                          });
+  }
   void check(const EngineState& state) const {
-    const std::size_t b = count(batch_);
-    detail::check_state(state, {batch_, layers(), net_.weights, b * count(scheme_.shape.hidden),
-                                b * spec_.frame_size(), b * net_.outputs});
+    detail::check_state(state, sizes());
     if (resumes_exactly(state) && !scheme_.listed) {
       detail::check_size("dweights", state.dweights.size(), net_.weights * rule_floats());
     }
@@ -345,29 +302,18 @@ class CudaBatchEngine {
     }
     const detail::batch::Past<Math> past(memory_, streams_, step);
     past.start();
-    if (state != nullptr && state->resumable()) past.load(*state);
+    if (state != nullptr && state->resumable()) exchange_past(*state, past);
     streams_.write(memory_.score.get(), std::vector<double>(memory_.score.size()));
     steps_.begin_at(step);
     synchronize();
   }
 
-  Spec spec_;
-  EngineOptions options_;
-  int batch_;
-  detail::DeviceFacts device_;
-  Connectome net_;
   detail::batch::Scheme scheme_;
   detail::batch::Plan plan_;
-  RateSchedule schedule_;
   detail::batch::RateTables rates_;
-  detail::RunStreams streams_;
-  detail::ComputeTime compute_time_;
   detail::batch::Memory<Math> memory_;
-  detail::batch::Feed<Math> feed_;
   detail::batch::Kernels<Math, Batch, Rule> kernels_;
   detail::batch::Steps<Math, Batch, Rule> steps_;
-  Score counted_;
-  bool learned_ = false;  // whether there may be momentum to drop
 };
 
 }  // namespace pvm::inline v0

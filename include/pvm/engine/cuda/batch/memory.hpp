@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The device memory of a run, except for the staging of frames (feed.hpp).
+/// The device memory of a run, except for the staging of frames (run/staging.hpp).
 
 #include <cstddef>
 #include <cstdint>

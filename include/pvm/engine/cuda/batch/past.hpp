@@ -4,16 +4,16 @@
 
 /// The past of a run: converts the contents of the rings from and to a checkpoint.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/memory.hpp>
 #include <pvm/engine/cuda/batch/ring.hpp>
 #include <pvm/engine/cuda/run/streams.hpp>
-#include <pvm/engine/engine.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::batch {
@@ -45,39 +45,50 @@ class Past {
     fill(memory_.d1, Word{});
   }
 
-  /// Precondition: y of the last two steps has been computed (Steps::make_outputs).
-  void save(EngineState& state) const {
-    const std::size_t terms = count(memory_.shape().terms);
-    save(memory_.stored_h, terms + 4, state.hidden, Stored::decode);
-    save(memory_.squeezed, terms + 4, state.squeezed, M::value);
-    save(memory_.pixels, terms + 4, state.frames, M::value);
-    save(memory_.y, 2, state.outputs, Stored::decode);
-    save(memory_.d0, terms, state.hidden_gradients, M::value);
-    save(memory_.d1, terms, state.output_gradients, M::value);
-  }
-  /// Loads as many steps as both `state` and the rings hold. The caller has checked the sizes.
-  void load(const EngineState& state) const {
-    const std::size_t terms = count(std::min(memory_.shape().terms, state.plan.terms));
-    load(memory_.stored_h, terms + 4, state.hidden, Stored::encode);
-    load(memory_.raw, terms + 4, state.hidden,
-         [](float v) { return M::operand(Stored::decode(Stored::encode(v))); });
-    load(memory_.squeezed, terms + 4, state.squeezed, M::operand);
-    load(memory_.pixels, terms + 4, state.frames, M::operand);
-    load(memory_.y, 2, state.outputs, Stored::encode);
-    load(memory_.d0, terms, state.hidden_gradients, M::operand);
-    load(memory_.d1, terms, state.output_gradients, M::operand);
+  /// Exchanges a row of a history with the rings, see exchange_past(). To save, y of the last two
+  /// steps must have been computed (Steps::make_outputs).
+  template <class Row>
+  void exchange(History which, std::uint64_t back, Row row) const {
+    switch (which) {
+      case History::hidden:
+        if constexpr (loads<Row>) exchange<RoundedTwice>(memory_.raw, back, row);
+        return exchange<Stored>(memory_.stored_h, back, row);
+      case History::squeezed:
+        return exchange<Operand>(memory_.squeezed, back, row);
+      case History::frames:
+        return exchange<Operand>(memory_.pixels, back, row);
+      case History::outputs:
+        return exchange<Stored>(memory_.y, back, row);
+      case History::hidden_gradients:
+        return exchange<Operand>(memory_.d0, back, row);
+      case History::output_gradients:
+        return exchange<Operand>(memory_.d1, back, row);
+    }
   }
 
   /// h of the last step, [batch][units][hidden].
-  void read_hidden(std::span<float> out) const { read(memory_.stored_h, 1, out, Stored::decode); }
+  void read_hidden(std::span<float> out) const { exchange<Stored>(memory_.stored_h, 1, out); }
   /// y of the last step, [batch][outputs].
-  void read_outputs(std::span<float> out) const { read(memory_.y, 1, out, Stored::decode); }
+  void read_outputs(std::span<float> out) const { exchange<Stored>(memory_.y, 1, out); }
   /// y of the last step as the device stores it, [outputs][padded].
   [[nodiscard]] std::vector<StoredType> last_outputs() const { return rows(memory_.y, 1); }
 
  private:
-  static std::size_t count(int n) { return static_cast<std::size_t>(n); }
-  [[nodiscard]] std::size_t batch() const { return count(memory_.shape().batch); }
+  /// A code (see exchange_value) of operands, and of those that are made of stored values.
+  struct Operand {
+    static Word encode(float value) { return M::operand(value); }
+    static float decode(Word own) { return M::value(own); }
+  };
+  struct RoundedTwice {
+    static Word encode(float value) { return M::operand(Stored::decode(Stored::encode(value))); }
+  };
+  /// Whether a row is read, to be written to the rings.
+  template <class Row>
+  static constexpr bool loads = std::is_const_v<typename Row::element_type>;
+
+  [[nodiscard]] std::size_t batch() const {
+    return static_cast<std::size_t>(memory_.shape().batch);
+  }
 
   template <class T>
   void fill(const Ring<T>& ring, T value) const {
@@ -88,44 +99,20 @@ class Past {
     return streams_.download(ring.at(step_, back), ring.step_size());
   }
 
-  template <class T, class Decode>
-  void read(const Ring<T>& ring, std::uint64_t back, std::span<float> tensor, Decode decode) const {
-    const std::vector<T> from = rows(ring, back);
+  template <class Code, class T, class Row>
+  void exchange(const Ring<T>& ring, std::uint64_t back, Row row) const {
+    std::vector<T> own;
+    if constexpr (loads<Row>) {
+      own.assign(ring.step_size(), Code::encode(0.0F));
+    } else {
+      own = rows(ring, back);
+    }
     for (std::size_t i = 0; i < ring.rows; ++i) {
       for (std::size_t b = 0; b < batch(); ++b) {
-        tensor[b * ring.rows + i] = decode(from[i * ring.padded + b]);
+        exchange_value<Code>(row[b * ring.rows + i], own[i * ring.padded + b]);
       }
     }
-  }
-  template <class T, class Encode>
-  void write(const Ring<T>& ring, std::uint64_t back, std::span<const float> tensor,
-             Encode encode) const {
-    std::vector<T> to(ring.step_size(), encode(0.0F));
-    for (std::size_t i = 0; i < ring.rows; ++i) {
-      for (std::size_t b = 0; b < batch(); ++b) {
-        to[i * ring.padded + b] = encode(tensor[b * ring.rows + i]);
-      }
-    }
-    streams_.write(ring.at(step_, back), to);
-  }
-
-  /// Saves the last `steps` steps of a ring as a tensor.
-  template <class T, class Decode>
-  void save(const Ring<T>& ring, std::size_t steps, std::vector<float>& tensor,
-            Decode decode) const {
-    const std::size_t each = batch() * ring.rows;
-    tensor.resize(steps * each);
-    for (std::size_t age = 0; age < steps; ++age) {
-      read(ring, age + 1, std::span(tensor).subspan(age * each, each), decode);
-    }
-  }
-  template <class T, class Encode>
-  void load(const Ring<T>& ring, std::size_t steps, const std::vector<float>& tensor,
-            Encode encode) const {
-    const std::size_t each = batch() * ring.rows;
-    for (std::size_t age = 0; age < steps; ++age) {
-      write(ring, age + 1, std::span(tensor).subspan(age * each, each), encode);
-    }
+    if constexpr (loads<Row>) streams_.write(ring.at(step_, back), own);
   }
 
   const Memory<M>& memory_;

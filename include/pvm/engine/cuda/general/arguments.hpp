@@ -28,30 +28,29 @@ struct Divider {
 struct StepArguments {
   // Sizes; see StepShape for those without a comment.
   int hidden, padded, groups, parts, passes;
-  int terms, period, batch, list, history, history_rows, chunks;
+  int terms, period, history, history_rows, chunks;
   int ring;  ///< steps that the past holds
   // Counts (one patch per unit of layer 0); values of a patch; width of a patch; of a frame.
   int units, layers, patches, patch, block_size, channels, side;
-  unsigned int past_row;                          ///< floats of a row of the past, one sequence
+  unsigned int past_row;                          ///< floats of a row of the past
   unsigned int first_raw, first_d0, first_pixel;  ///< where h, d0 and the frame start in a row
   int y_columns;                                  ///< columns of all SMs, padding included
   int activation;                          ///< 0 polynomial, 1 with the true derivative, 2 logistic
   int sign_error;                          ///< 1: learn from the sign of the error (opt_abs_diff)
   int staging, block_steps, table_stride;  ///< staging blocks; steps of one; see StepShape
   int most_steps;                          ///< steps of this launch, at most
-  Divider by_list, by_hidden, by_history_rows, by_chunks, by_padded, by_batch, by_row_factors,
-      by_parts;
+  Divider by_terms, by_hidden, by_history_rows, by_chunks, by_padded, by_row_factors, by_parts;
   // Tables.
   const std::uint32_t* blobs;         ///< the programs of all SMs
   const std::uint32_t* blob_start;    ///< [SM]: offset in words of its program in `blobs`
   const std::uint32_t* source_words;  ///< source words of x, r and the targets, SM by SM
   // State.
   float4* arena;   ///< Z, panel by panel, without the bias of W1
-  float* past_d1;  ///< listed d1, SM by SM: [history rows][its columns]. Row history * batch of
+  float* past_d1;  ///< listed d1, SM by SM: [history rows][its columns]. Row `history` of
                    ///< each SM, behind the listed d1, is Z of the bias
-  float* past;     ///< [ring][batch][c(h) | h | d0 | frame | 0 | 1 | padding]
-  float* y;        ///< [2][batch][y_columns]
-  /// Inner products of sources with the listed inputs, [3][batch][units + patches + 1][list]. The
+  float* past;     ///< [ring][c(h) | h | d0 | frame | 0 | 1 | padding]
+  float* y;        ///< [2][y_columns]
+  /// Inner products of sources with the listed inputs, [3][units + patches + 1][terms]. The
   /// last source is the bias, whose products are 1.
   float* inner;
   double* score;     ///< [blocks][threads][3]: prediction, persistence, loss, see Score
@@ -60,9 +59,9 @@ struct StepArguments {
   Cursor* cursor;         ///< where the run stands; each launch advances it
   unsigned int* barrier;  ///< counter of the grid-wide barrier
   // Staging: [staging][...]
-  const std::uint8_t* const* frames;  ///< [staging][block_steps][batch]: [side][side][channels]
-  const float* squeezed;              ///< [staging][block_steps][batch][...], for blocks of floats
-  const std::uint8_t* scored;         ///< [staging][block_steps][batch]
+  const std::uint8_t* const* frames;  ///< [staging][block_steps]: [side][side][channels]
+  const float* squeezed;              ///< [staging][block_steps][...], for blocks of floats
+  const std::uint8_t* scored;         ///< [staging][block_steps]
   /// [staging][1 + (block_steps + 1) * layers]: the number of steps (or'ed with
   /// `frames_are_floats`), then, for every step and the one after the last, every layer's table
   /// number.

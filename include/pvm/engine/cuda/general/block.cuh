@@ -44,20 +44,19 @@ struct Tile {
   float4 w[RG];
 };
 
-/// The position of a block in the run: step t, frame and sequence. It lies in shared memory,
-/// because the registers are needed for weights. One thread writes it.
+/// The position of a block in the run: step t and its frame. It lies in shared memory, because the
+/// registers are needed for weights. One thread writes it.
 struct Now {
   int ring, inner, history, phase, y;  ///< t modulo a.ring, 3, a.history, R and 2
-  int sequence;                        ///< index in the batch
   int kind;                            ///< activation number for the derivatives of this step
   int frame, first, last;      ///< index in the staging block: now, launch's first, past its last
   unsigned int passed;         ///< grid-wide barriers passed since the engine was made
   unsigned long long begin;    ///< the number t of the launch's first step
   const float* coefficients;   ///< tables of the staging block, [table][table_stride]
   const std::uint32_t* index;  ///< [step of the staging block][layer]: table number
-  const std::uint8_t* const* frames;  ///< [step of the staging block][batch]
+  const std::uint8_t* const* frames;  ///< [step of the staging block]
   const float* squeezed;              ///< instead of frames, or null
-  const std::uint8_t* scored;         ///< [step of the staging block][batch]
+  const std::uint8_t* scored;         ///< [step of the staging block]
 };
 
 static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for it");
@@ -66,8 +65,8 @@ static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for
 /// instruction cache: each function is called from as few places as possible, and loops are
 /// unrolled only to overlap loads.
 ///
-/// `RG`: rows of a tile. `Single`: the batch is 1. `Known`: NetworkConstants.
-template <int RG, bool Single, class Known>
+/// `RG`: rows of a tile. `Known`: NetworkConstants.
+template <int RG, class Known>
 struct Block {
   const StepArguments& a;
   const Program& p;
@@ -126,14 +125,6 @@ struct Block {
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return reinterpret_cast<const T*>(blob + at);
   }
-  __device__ __forceinline__ int batch() const { return Single ? 1 : a.batch; }
-  /// A term of the list of gradients is the number age * batch + sequence.
-  __device__ __forceinline__ int age_of(int term) const {
-    return Single ? term : a.by_batch.quotient(term);
-  }
-  __device__ __forceinline__ int sequence_of(int term, int age) const {
-    return Single ? 0 : term - age * a.batch;
-  }
 
   /// The coefficients (see CoefficientTables) of a layer; `layer` is an index into `layer_list`.
   __device__ __forceinline__ const float* layer_table(std::uint32_t layer) const {
@@ -152,10 +143,10 @@ struct Block {
     return (row < 0 ? row + a.period : row) * a.terms;
   }
   /// Offset in floats of the row of step t - back in `a.past`; 0 <= back <= a.ring.
-  __device__ __forceinline__ unsigned int past_row(int back, int sequence) const {
+  __device__ __forceinline__ unsigned int past_row(int back) const {
     int row = now.ring - back;
     row = row < 0 ? row + a.ring : row;
-    return static_cast<unsigned>(Single ? row : row * a.batch + sequence) * a.past_row;
+    return static_cast<unsigned>(row) * a.past_row;
   }
   /// The source words of x, r and the targets, one list behind the other.
   __device__ __forceinline__ const std::uint32_t* source_words() const {
@@ -172,10 +163,9 @@ struct Block {
   /// Makes the coefficient tables of the step current: if any table number changed, copies the
   /// tables to shared memory (if they lie there). All threads call it.
   __device__ void open_tables() const;
-  /// One step of one sequence, up to the publication. `again`: another sequence of the batch
-  /// follows in this step. `tail`: the launch's last step is done; compute only its y, for readers
-  /// and for the next launch. `one` and `two`: see run_items.
-  __device__ void step_sequence(bool again, bool tail, Tile<RG>& one, Tile<RG>& two) const;
+  /// One step, up to the publication. `tail`: the launch's last step is done; compute only its y,
+  /// for readers and for the next launch. `one` and `two`: see run_items.
+  __device__ void run_step(bool tail, Tile<RG>& one, Tile<RG>& two) const;
 
   // -------------------------------------------------------------- gather.cuh
 
@@ -189,15 +179,15 @@ struct Block {
 
   // -------------------------------------------------------------- products.cuh
 
-  /// *out(task, term) = sum over o < length of current(task, o) times the value of step
+  /// *out(task, age) = sum over o < length of current(task, o) times the value of step
   /// t - (back + 3 + age) at place + o, where place(task) returns {place, back}. Eight lanes
   /// compute one sum.
   template <class Current, class Place, class Out>
   __device__ void inner_products(int tasks, int length, Current current, Place place,
                                  Out out) const;
-  /// The inner products of a source with the listed inputs, [term]. `version`: 0 to 5, taken
+  /// The inner products of a source with the listed inputs, [age]. `version`: 0 to 5, taken
   /// modulo 3.
-  __device__ float* inner_row(int version, int sequence, std::uint32_t source) const;
+  __device__ float* inner_row(int version, std::uint32_t source) const;
   /// Inner products of r(t-1) with the r of the listed gradients, slab by slab.
   __device__ void representation_products() const;
   /// Inner products of c(h(t)) with its past, for all units that read c(h(t)): in step t+1 and, as
@@ -208,7 +198,7 @@ struct Block {
 
   /// Computes q_j for W0 (skipped in a tail), and the weights of the listed d1 in y(t-1).
   __device__ void correction_factors(bool tail) const;
-  /// out[chunk][row] = sum, over the terms of the chunk, of factor(term) times the value of step
+  /// out[chunk][row] = sum, over the ages of the chunk, of factor(age) times the value of step
   /// t - (back + age) at place + row. One warp calls it.
   template <class Factor>
   __device__ void correct(int chunk, float* out, std::uint32_t place, int back,
@@ -236,10 +226,9 @@ struct Block {
   /// y_part += sum over the tile's rows r of coefficient(r) * row r.
   __device__ void add_to_y(const Tile<RG>& tile, const WarpItem& item, std::uint32_t flags) const;
   /// Runs this warp's items, with a call of `middle` between the phases. `one` and `two` hold the
-  /// tiles of the first two items at the start, and again at the end if `again` is true.
+  /// tiles of the first two items at the start.
   template <class Middle>
-  __device__ void run_items(bool again, bool tail, Tile<RG>& one, Tile<RG>& two,
-                            Middle middle) const;
+  __device__ void run_items(bool tail, Tile<RG>& one, Tile<RG>& two, Middle middle) const;
   /// The items of this warp.
   __device__ const WarpItem* warp_items() const;
   /// Issues the loads of the first two tiles.
@@ -272,11 +261,11 @@ struct Block {
   __device__ void fold_step() const;
   /// Issues the copies of the gradients that the first fold of the step needs.
   __device__ void stage_first_fold() const;
-  /// Adds listed gradients to a panel: sink = source + sum over n < listed of factor(n) g(age(n)),
+  /// Adds listed gradients to a panel: sink = source + sum over n < terms of factor(n) g(age(n)),
   /// and the same for the bias row in `bias_sink`. `staged`: the copies of the first terms have
   /// been issued. All threads call it.
   template <class Age, class Factor>
-  __device__ void fold_panel(const Fold& fold, int listed, bool staged, Age age, Factor factor,
+  __device__ void fold_panel(const Fold& fold, int terms, bool staged, Age age, Factor factor,
                              const float4* source, float4* sink, float* bias_sink) const;
   /// How many terms can be staged at a time.
   __device__ static int most_terms(const Fold& fold);

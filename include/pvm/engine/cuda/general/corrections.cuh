@@ -19,28 +19,27 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(bool tail) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::correction_factors(bool tail) const {
   const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
   const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
-  const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.list;
+  const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.terms;
 #pragma unroll 1
   for (int k = threadIdx.x; k < qs; k += step_threads) {
-    const int n = a.by_list.quotient(k);
+    const int n = a.by_terms.quotient(k);
     const HiddenUnit& unit = hidden_units[n];
-    const int term = k - n * a.list;
+    const int age = k - n * a.terms;
     float q = 0;
 #pragma unroll 4
     for (std::uint32_t i = 0; i < unit.tasks; ++i) {
-      q += area[tasks[unit.first_task + i].out + term];
+      q += area[tasks[unit.first_task + i].out + age];
     }
-    area[unit.q + term] = q;
+    area[unit.q + age] = q;
   }
   const OutputBlock* blocks = list<OutputBlock>(p.blocks);
   const OutputUnit* units = list<OutputUnit>(p.output_units);
   const RepresentationTask* slab_tasks = list<RepresentationTask>(p.representation_tasks);
   const int rows = a.history_rows;
-  const int listed = a.history * batch();
 #pragma unroll 1
   for (int k = step_threads - 1 - threadIdx.x; k < static_cast<int>(p.block_count) * rows;
        k += step_threads) {  // starts with the last threads: the first ones compute q above
@@ -48,18 +47,16 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(boo
     const OutputBlock& block = blocks[n];
     const int row = k - n * rows;
     const OutputUnit& unit = units[block.unit];
-    float weight = row == listed ? 1.0F : 0.0F;  // 1 for the bias row
-    const int m = age_of(row);
-    int age = now.history - 2 - m;  // W(t-1) contains the gradients up to t-2
+    float weight = row == a.history ? 1.0F : 0.0F;  // 1 for the bias row
+    int age = now.history - 2 - row;                // W(t-1) contains the gradients up to t-2
     age = age < 0 ? age + a.history : age;
     // Excludes the gradients of t-1 (age -1 or terms + 1) and of t (age terms); the history has
     // terms + 2 steps.
-    if (row < listed && age >= 0 && age < a.terms) {
+    if (row < a.history && age >= 0 && age < a.terms) {
       const float* table = layer_table(unit.layer) + a.period * a.terms;
-      const int term = age * batch() + sequence_of(row, m);
 #pragma unroll 1
       for (std::uint32_t s = 0; s < unit.slabs; ++s) {
-        const float product = area[slab_tasks[unit.first_task + s].out + term];
+        const float product = area[slab_tasks[unit.first_task + s].out + age];
         const std::uint32_t phase = list<std::uint32_t>(p.phases)[block.first_phase + s];
         weight += table[phase_row(phase) + age] * (s == 0 ? product + 1.0F : product);
       }
@@ -68,13 +65,13 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correction_factors(boo
   }
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void Block<RG, Single, Known>::correct(int chunk, float* out,
-                                                                  std::uint32_t place, int back,
-                                                                  Factor factor) const {
+__device__ __forceinline__ void Block<RG, Known>::correct(int chunk, float* out,
+                                                          std::uint32_t place, int back,
+                                                          Factor factor) const {
   const int first = chunk * terms_per_task;
-  const int last = min(first + terms_per_task, a.list) - 1;
+  const int last = min(first + terms_per_task, a.terms) - 1;
   const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;
 #pragma unroll 1
   for (int start = 0; start < padded(); start += 64) {  // all lanes: shuffles inside
@@ -84,9 +81,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correct(int chunk, flo
     float loaded[terms_per_task][2];
 #pragma unroll
     for (int i = 0; i < terms_per_task; ++i) {
-      const int term = min(first + i, last);
-      const int age = age_of(term);
-      const float* from = a.past + past_row(back + age, sequence_of(term, age)) + place;
+      const float* from = a.past + past_row(back + min(first + i, last)) + place;
       loaded[i][0] = load_fresh(from + low);
       loaded[i][1] = load_fresh(from + high);
     }
@@ -102,20 +97,20 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correct(int chunk, flo
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::correct_hidden() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::correct_hidden() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
   for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.chunks; k += step_warps) {
     const int n = a.by_chunks.quotient(k);
     const HiddenUnit& unit = units[n];
     correct(k - n * a.chunks, area + unit.corrections, a.first_d0 + unit.unit * hidden(), 1,
-            [&](int term) { return area[unit.q + term]; });
+            [&](int age) { return area[unit.q + age]; });
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::correct_output() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::correct_output() const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
   const OutputBlock* blocks = list<OutputBlock>(p.blocks);
 #pragma unroll 1
@@ -124,11 +119,9 @@ __device__ __forceinline__ void Block<RG, Single, Known>::correct_output() const
     const OutputUnit& unit = units[n];
     const float* table = layer_table(unit.layer);
     correct(k - n * a.chunks, area + unit.corrections, a.first_raw + unit.unit * hidden(), 3,
-            [&](int term) {
-              const int age = age_of(term);
-              int m = now.history - 1 - age;
-              m = m < 0 ? m + a.history : m;
-              const int row = m * batch() + sequence_of(term, age);
+            [&](int age) {
+              int row = now.history - 1 - age;
+              row = row < 0 ? row + a.history : row;
               const int slab = a.by_padded.quotient(row);
               float u = 0;
 #pragma unroll 1

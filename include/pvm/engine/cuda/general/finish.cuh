@@ -15,8 +15,8 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ float Block<RG, Single, Known>::total(std::uint32_t sum, int row) const {
+template <int RG, class Known>
+__device__ __forceinline__ float Block<RG, Known>::total(std::uint32_t sum, int row) const {
   float v = 0;
   const int pieces = parts() + a.chunks;
 #pragma unroll 4
@@ -24,8 +24,8 @@ __device__ __forceinline__ float Block<RG, Single, Known>::total(std::uint32_t s
   return v;
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::finish_hidden() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::finish_hidden() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
   for (int k = threadIdx.x; k < static_cast<int>(p.hidden_count) * hidden(); k += step_threads) {
@@ -33,15 +33,15 @@ __device__ __forceinline__ void Block<RG, Single, Known>::finish_hidden() const 
     const HiddenUnit& unit = units[n];
     const int row = k - n * hidden();
     const float h = activated(total(unit.sum, row));
-    float* at = a.past + past_row(0, now.sequence) + unit.unit * hidden() + row;
+    float* at = a.past + past_row(0) + unit.unit * hidden() + row;
     at[0] = squeeze(h);
     at[a.first_raw] = h;
     area[unit.squeezed_h + row] = squeeze(h);
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::finish_gradient() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::finish_gradient() const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
 #pragma unroll 1
   for (int k = threadIdx.x; k < static_cast<int>(p.output_count) * hidden(); k += step_threads) {
@@ -49,15 +49,14 @@ __device__ __forceinline__ void Block<RG, Single, Known>::finish_gradient() cons
     const OutputUnit& unit = units[n];
     const int row = k - n * hidden();
     const float h_two_back = area[unit.h_two_back + row];
-    a.past[past_row(0, now.sequence) + a.first_d0 + unit.unit * hidden() + row] =
+    a.past[past_row(0) + a.first_d0 + unit.unit * hidden() + row] =
         derived(h_two_back) * total(unit.sum, row);
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::finish_outputs() const {
-  float* y = a.y + static_cast<std::size_t>((1 - now.y) * batch() + now.sequence) * a.y_columns +
-             p.outputs;
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::finish_outputs() const {
+  float* y = a.y + static_cast<std::size_t>(1 - now.y) * a.y_columns + p.outputs;
   const float* partial = reinterpret_cast<const float*>(y_part);
   const int pieces = passes() == 1 ? groups() : step_warps;
 #pragma unroll 1

@@ -17,8 +17,8 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::fold_step() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::fold_step() const {
   const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
 #pragma unroll 1
   for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
@@ -33,23 +33,23 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_step() const {
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::stage_first_fold() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::stage_first_fold() const {
   const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
   if (start[now.phase] == start[now.phase + 1]) return;
   const Fold& fold = list<Fold>(p.folds)[start[now.phase]];
   const float* ages = layer_table(fold.layer) + (2 * a.period + 1) * a.terms;
-  stage_gradients(fold, 0, min(most_terms(fold), static_cast<int>(ages[0]) * batch()),
+  stage_gradients(fold, 0, min(most_terms(fold), static_cast<int>(ages[0])),
                   [&](int n) { return static_cast<int>(ages[1 + n]); });
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Age, class Factor>
-__device__ __forceinline__ void Block<RG, Single, Known>::fold_panel(
-    const Fold& fold, int listed, bool staged, Age age, Factor factor, const float4* source,
-    float4* sink, float* bias_sink) const {
+__device__ __forceinline__ void Block<RG, Known>::fold_panel(const Fold& fold, int terms,
+                                                             bool staged, Age age, Factor factor,
+                                                             const float4* source, float4* sink,
+                                                             float* bias_sink) const {
   const int most = most_terms(fold);
-  const int terms = listed * batch();
 #pragma unroll 1
   for (int base = 0; base < terms; base += most) {
     const int count = min(most, terms - base);
@@ -64,16 +64,15 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_panel(
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ int Block<RG, Single, Known>::most_terms(const Fold& fold) {
+template <int RG, class Known>
+__device__ __forceinline__ int Block<RG, Known>::most_terms(const Fold& fold) {
   return min(16, fold_stage_floats / static_cast<int>(fold.width * 4));
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Age>
-__device__ __forceinline__ void Block<RG, Single, Known>::stage_gradients(const Fold& fold,
-                                                                          int base, int count,
-                                                                          Age age) const {
+__device__ __forceinline__ void Block<RG, Known>::stage_gradients(const Fold& fold, int base,
+                                                                  int count, Age age) const {
   const int each = groups() * 8;
   const int columns = static_cast<int>(fold.width) * 4;
   const bool output = fold.row_back != 0;
@@ -85,9 +84,8 @@ __device__ __forceinline__ void Block<RG, Single, Known>::stage_gradients(const 
     const int i = by_row_factors(k);
     const int inside = k - i * each;
     const int row = min((inside >> 3) * RG + min(inside & 7, RG - 1), hidden() - 1);
-    const int n = age_of(base + i);
     copy_word_async(area + p.row_factors + k,
-                    a.past + past_row(back + age(n), sequence_of(base + i, n)) + place + row);
+                    a.past + past_row(back + age(base + i)) + place + row);
   }
   // The first half of the threads copies the even terms, the second half the odd terms.
   const int half = threadIdx.x >= step_threads / 2 ? 1 : 0;
@@ -100,24 +98,21 @@ __device__ __forceinline__ void Block<RG, Single, Known>::stage_gradients(const 
                             : a.past + (word & place_mask);
 #pragma unroll 4
     for (int i = half; i < count; i += 2) {
-      const int n = age_of(base + i);
-      const int sequence = sequence_of(base + i, n);
-      const int old = age(n);
+      const int old = age(base + i);
       int m = now.history - 1 - old;
       m = m < 0 ? m + a.history : m;
-      const unsigned int listed = static_cast<unsigned>(m * batch() + sequence) * p.column_count;
+      const unsigned int listed = static_cast<unsigned>(m) * p.column_count;
       copy_word_async(area + p.column_factors + i * columns + c,
-                      from + (output ? listed : past_row(from_back + old, sequence)));
+                      from + (output ? listed : past_row(from_back + old)));
     }
   }
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void Block<RG, Single, Known>::fold_tiles(const Fold& fold, int base,
-                                                                     int count, Factor factor,
-                                                                     const float4* source,
-                                                                     float4* sink) const {
+__device__ __forceinline__ void Block<RG, Known>::fold_tiles(const Fold& fold, int base, int count,
+                                                             Factor factor, const float4* source,
+                                                             float4* sink) const {
   const int width = static_cast<int>(fold.width);
   const int first = part() * static_cast<int>(fold.part_width);
   const int lanes = min(static_cast<int>(fold.part_width), width - first);
@@ -131,7 +126,7 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_tiles(const Fold&
     for (int r = 0; r < RG; ++r) w[r] = source[offset + r * lanes];
 #pragma unroll 2
     for (int i = 0; i < count; ++i) {
-      const float f = factor(age_of(base + i));
+      const float f = factor(base + i);
       float4 x = column_factors[i * width];
       x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
       const float4* row_factors =
@@ -152,27 +147,26 @@ __device__ __forceinline__ void Block<RG, Single, Known>::fold_tiles(const Fold&
   }
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void Block<RG, Single, Known>::fold_bias(const Fold& fold, int base,
-                                                                    int count, Factor factor,
-                                                                    float* sink) const {
+__device__ __forceinline__ void Block<RG, Known>::fold_bias(const Fold& fold, int base, int count,
+                                                            Factor factor, float* sink) const {
   const int columns = static_cast<int>(fold.width) * 4;
   const std::size_t at = static_cast<std::size_t>(p.history) * 4 + fold.columns +
-                         static_cast<std::size_t>(a.history * batch()) * p.column_count;
+                         static_cast<std::size_t>(a.history) * p.column_count;
 #pragma unroll 1
   for (int c = threadIdx.x; c < columns; c += step_threads) {
     float v = (base == 0 ? a.past_d1 : sink)[at + c];
 #pragma unroll 4
     for (int i = 0; i < count; ++i) {
-      v += factor(age_of(base + i)) * area[p.column_factors + i * columns + c];
+      v += factor(base + i) * area[p.column_factors + i * columns + c];
     }
     sink[at + c] = v;
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::move_resident(bool in) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::move_resident(bool in) const {
   const std::uint32_t* which = list<std::uint32_t>(p.resident_list);
   const Fold* folds = list<Fold>(p.folds);
 #pragma unroll 1

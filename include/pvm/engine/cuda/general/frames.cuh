@@ -15,42 +15,34 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::convert_frame(int ahead) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::convert_frame(int ahead) const {
   const int size = a.patches * a.patch;
-  const std::size_t first = static_cast<std::size_t>(now.frame + ahead) * batch();
+  const auto frame = static_cast<std::size_t>(now.frame + ahead);
   const int across = a.side / a.block_size;
   const int line = a.block_size * a.channels;
 #pragma unroll 1
-  for (int k = blockIdx.x * step_threads + threadIdx.x; k < size * batch();
-       k += gridDim.x * step_threads) {
-    const int sequence = Single ? 0 : k / size;
-    const int pixel = k - sequence * size;
+  for (int pixel = blockIdx.x * step_threads + threadIdx.x; pixel < size;
+       pixel += gridDim.x * step_threads) {
     const int patch = pixel / a.patch;
     const int inside = pixel - patch * a.patch;
     const int row = patch / across * a.block_size + inside / line;
     const int at = (row * a.side + patch % across * a.block_size) * a.channels + inside % line;
-    const std::size_t frame = first + static_cast<std::size_t>(sequence);
-    a.past[past_row(a.ring - ahead, sequence) + a.first_pixel + pixel] =
+    a.past[past_row(a.ring - ahead) + a.first_pixel + pixel] =
         now.squeezed != nullptr ? now.squeezed[frame * size + at]
                                 : squeeze_pixel(static_cast<float>(now.frames[frame][at]));
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::patch_products() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::patch_products() const {
   const std::uint32_t* patches = list<std::uint32_t>(p.patches);
-#pragma unroll 1
-  for (int sequence = 0; sequence < batch(); ++sequence) {
-    const float* pixels = a.past + past_row(0, sequence) + a.first_pixel;
-    inner_products(
-        static_cast<int>(p.patch_count), a.patch,
-        [&](int k, int o) { return load_fresh(pixels + patches[k] * a.patch + o); },
-        [&](int k) { return make_uint2(a.first_pixel + patches[k] * a.patch, 0); },
-        [&](int k, int term) {
-          return inner_row(now.inner, sequence, a.units + patches[k]) + term;
-        });
-  }
+  const float* pixels = a.past + past_row(0) + a.first_pixel;
+  inner_products(
+      static_cast<int>(p.patch_count), a.patch,
+      [&](int k, int o) { return load_fresh(pixels + patches[k] * a.patch + o); },
+      [&](int k) { return make_uint2(a.first_pixel + patches[k] * a.patch, 0); },
+      [&](int k, int age) { return inner_row(now.inner, a.units + patches[k]) + age; });
 }
 
 }  // namespace pvm::inline v0::detail::general

@@ -15,13 +15,12 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::gather_inputs(bool tail) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::gather_inputs(bool tail) const {
   constexpr int together = 7;
   const std::uint32_t* words = source_words();
   const std::uint32_t end = p.x_count + p.r_count;
-  const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence),
-                                past_row(2, now.sequence)};
+  const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
   for (std::uint32_t c = (tail ? p.x_count : 0) + threadIdx.x; c < end;
        c += together * step_threads) {
@@ -41,8 +40,8 @@ __device__ __forceinline__ void Block<RG, Single, Known>::gather_inputs(bool tai
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::gather_slots() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::gather_slots() const {
   const SlotTask* tasks = list<SlotTask>(p.slot_tasks);
   const Slot* slots = list<Slot>(p.slots);
 #pragma unroll 1
@@ -50,37 +49,33 @@ __device__ __forceinline__ void Block<RG, Single, Known>::gather_slots() const {
     const SlotTask task = tasks[k];
     const float* weights = layer_table(task.layer);
 #pragma unroll 1
-    for (int term = lane(); term < a.list; term += 32) {
-      const int age = age_of(term);
+    for (int age = lane(); age < a.terms; age += 32) {
       float product[slots_per_task], weight[slots_per_task];
 #pragma unroll
       for (int i = 0; i < slots_per_task; ++i) {
         const bool real = i < static_cast<int>(task.count);
         const Slot slot = slots[task.first + (real ? i : 0)];
         product[i] = load_fresh(
-            inner_row(now.inner + 3 - static_cast<int>(slot.in_b_half), now.sequence, slot.source) +
-            term);
+            inner_row(now.inner + 3 - static_cast<int>(slot.in_b_half), slot.source) + age);
         weight[i] = real ? weights[phase_row(slot.phase) + age] : 0.0F;
       }
       float q = 0;
 #pragma unroll
       for (int i = 0; i < slots_per_task; ++i) q += weight[i] * product[i];
-      area[task.out + term] = q;
+      area[task.out + age] = q;
     }
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::gather_errors(bool scored) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::gather_errors(bool scored) const {
   const std::uint32_t* words = source_words() + p.x_count + p.r_count;
-  const float* y =
-      a.y + static_cast<std::size_t>(now.y * batch() + now.sequence) * a.y_columns + p.outputs;
+  const float* y = a.y + static_cast<std::size_t>(now.y) * a.y_columns + p.outputs;
   float* listed = a.past_d1 + static_cast<std::size_t>(p.history) * 4 +
-                  static_cast<std::size_t>(now.history * batch() + now.sequence) * p.column_count;
+                  static_cast<std::size_t>(now.history) * p.column_count;
   double* score = a.score + (static_cast<std::size_t>(blockIdx.x) * step_threads + threadIdx.x) * 3;
   const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
-  const unsigned int rows[3] = {past_row(0, now.sequence), past_row(1, now.sequence),
-                                past_row(2, now.sequence)};
+  const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
   for (std::uint32_t base = threadIdx.x; base < p.column_count; base += 2 * step_threads) {
     float before[2], target[2], then[2];

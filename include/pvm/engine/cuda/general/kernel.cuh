@@ -31,9 +31,8 @@ namespace pvm::inline v0::detail::general {
 
 /// Copies the SM's blob (and its source words, if there is room) to shared memory, marks all
 /// coefficient tables as not loaded, and returns the block's state. All threads call it.
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArguments& a,
-                                                               float* shared) {
+template <int RG, class Known>
+__device__ __forceinline__ Block<RG, Known> open_block(const StepArguments& a, float* shared) {
   const std::uint32_t* from = a.blobs + a.blob_start[blockIdx.x];
   const std::uint32_t words = from[0];
   auto* blob = reinterpret_cast<std::uint32_t*>(shared);
@@ -45,9 +44,9 @@ __device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArgumen
   float4* y_part = p.y_shared != 0
                        ? reinterpret_cast<float4*>(area + p.y)
                        : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
-  const Block<RG, Single, Known> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
-                                       blob,  area, reinterpret_cast<float4*>(area + p.resident),
-                                       y_part};
+  const Block<RG, Known> block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
+                               blob,  area, reinterpret_cast<float4*>(area + p.resident),
+                               y_part};
   if (p.words_shared != 0) {
     auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
@@ -61,14 +60,14 @@ __device__ __forceinline__ Block<RG, Single, Known> open_block(const StepArgumen
 }
 
 /// Sets `now` from the cursor: the launch's first step. One thread calls it.
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 __device__ __forceinline__ void begin_launch(const StepArguments& a,
-                                             const Block<RG, Single, Known>& block) {
+                                             const Block<RG, Known>& block) {
   const Cursor begin = *a.cursor;
   Now& now = block.now;
   const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
   const std::size_t tables = static_cast<std::size_t>(a.block_steps + 1) * a.layers;
-  const std::size_t rows = staging * a.block_steps * block.batch();
+  const std::size_t rows = staging * a.block_steps;
   const std::size_t frame = static_cast<std::size_t>(a.patches) * a.patch;
   block.set_step(begin.step);
   now.begin = begin.step;
@@ -85,9 +84,8 @@ __device__ __forceinline__ void begin_launch(const StepArguments& a,
 }
 
 /// Advances the cursor behind the launch's last step. One thread of the grid calls it.
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void end_launch(const StepArguments& a,
-                                           const Block<RG, Single, Known>& block) {
+template <int RG, class Known>
+__device__ __forceinline__ void end_launch(const StepArguments& a, const Block<RG, Known>& block) {
   const Now& now = block.now;
   Cursor end = *a.cursor;
   end.step += now.last - now.first;
@@ -100,9 +98,9 @@ __device__ __forceinline__ void end_launch(const StepArguments& a,
   *a.cursor = end;
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__ StepArguments a) {
-  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
+  const Block<RG, Known> block = open_block<RG, Known>(a, dynamic_shared<float>());
   Now& now = block.now;
   if (threadIdx.x == 0) begin_launch(a, block);
   __syncthreads();
@@ -125,15 +123,7 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
       block.patch_products();
       __syncthreads();
     }
-#pragma unroll 1
-    for (;;) {
-      const bool again = now.sequence + 1 < block.batch();
-      block.step_sequence(again, tail, one, two);
-      if (Single || !again) break;
-      __syncthreads();
-      if (threadIdx.x == 0) ++now.sequence;
-      __syncthreads();
-    }
+    block.run_step(tail, one, two);
     if (tail) break;
     grid_barrier_arrive(a.barrier);
     block.fold_step();
@@ -152,12 +142,12 @@ __global__ void __launch_bounds__(step_threads, 1) steps(const __grid_constant__
 /// Stores W(step) = Z + sum over the listed gradients j of w_j g(j) in `copy` (laid out like the
 /// arena) and `bias_copy` (laid out like past_d1). `coefficients` are the tables of this step, and
 /// `index` has the table number of each layer.
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
                 const std::uint32_t* index, const float* coefficients, float4* copy,
                 float* bias_copy) {
-  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
+  const Block<RG, Known> block = open_block<RG, Known>(a, dynamic_shared<float>());
   if (threadIdx.x == 0) {
     block.set_step(step);
     block.now.coefficients = coefficients;
@@ -178,36 +168,33 @@ __global__ void __launch_bounds__(step_threads, 1)
 }
 
 /// Computes the inner products that step `step` starts from, from a past that the host has written.
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 __global__ void __launch_bounds__(step_threads, 1)
     restore_products(const __grid_constant__ StepArguments a, unsigned long long step) {
-  const Block<RG, Single, Known> block = open_block<RG, Single, Known>(a, dynamic_shared<float>());
+  const Block<RG, Known> block = open_block<RG, Known>(a, dynamic_shared<float>());
   const HiddenUnit* units = block.template list<HiddenUnit>(block.p.hidden_units);
   // Version t of the inner products belongs to c(h(t-1)), which step t - 1 published, and to the
   // patches of frame t. Step `step` reads versions `step` and, for the B half of x, `step` - 1. It
   // computes the patches' version `step` itself.
 #pragma unroll 1
   for (int back = 1; back <= 2; ++back) {
-    for (int b = 0; b < block.batch(); ++b) {
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        // 6 * ring keeps the number positive and does not change it modulo ring, 3 and 2.
-        block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
-        block.now.sequence = b;
-      }
-      __syncthreads();
-      const int hidden = block.hidden();
-      for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * hidden;
-           k += step_threads) {
-        const HiddenUnit& unit = units[k / hidden];
-        const int row = k % hidden;
-        block.area[unit.squeezed_h + row] =
-            load_fresh(a.past + block.past_row(0, b) + unit.unit * hidden + row);
-      }
-      __syncthreads();
-      block.publish_products();
-      __syncthreads();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      // 6 * ring keeps the number positive and does not change it modulo ring, 3 and 2.
+      block.set_step(step + 6 * static_cast<unsigned long long>(a.ring) - back);
     }
+    __syncthreads();
+    const int hidden = block.hidden();
+    for (int k = threadIdx.x; k < static_cast<int>(block.p.hidden_count) * hidden;
+         k += step_threads) {
+      const HiddenUnit& unit = units[k / hidden];
+      const int row = k % hidden;
+      block.area[unit.squeezed_h + row] =
+          load_fresh(a.past + block.past_row(0) + unit.unit * hidden + row);
+    }
+    __syncthreads();
+    block.publish_products();
+    __syncthreads();
     if (back == 1) block.patch_products();
   }
 }

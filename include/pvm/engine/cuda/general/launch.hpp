@@ -20,18 +20,18 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 struct StepKernels {
   static_assert(RG == 7 || RG == 8,
                 "no step kernel for this tile height: tiles have 7 or 8 rows, see StepShape");
-  static constexpr auto steps = general::steps<RG, Single, Known>;
-  static constexpr auto materialise = general::materialise<RG, Single, Known>;
-  static constexpr auto restore_products = general::restore_products<RG, Single, Known>;
+  static constexpr auto steps = general::steps<RG, Known>;
+  static constexpr auto materialise = general::materialise<RG, Known>;
+  static constexpr auto restore_products = general::restore_products<RG, Known>;
 };
 
-/// `Batch`: 1 compiles the kernels for one sequence only. `Known`: NetworkConstants; if they name a
-/// number of hidden values, only the kernels for that number are compiled.
-template <int Batch, class Known = NetworkConstants<>>
+/// `Known`: NetworkConstants; if they name a number of hidden values, only the kernels for that
+/// number are compiled.
+template <class Known = NetworkConstants<>>
 class StepLauncher {
  public:
   /// The number of hidden values that is a constant in the kernels; 0: none is. Units so large that
@@ -42,10 +42,9 @@ class StepLauncher {
           ? Known::hidden
           : 0;
 
-  StepLauncher(int hidden, int rows_per_tile, bool single, int blocks, std::size_t shared_bytes)
+  StepLauncher(int hidden, int rows_per_tile, int blocks, std::size_t shared_bytes)
       : has_49_hidden_(hidden == 49),
         tall_(rows_per_tile == 8),
-        single_(single),
         blocks_(blocks),
         shared_(shared_bytes) {
     visit([&](auto kernels) {
@@ -87,29 +86,19 @@ class StepLauncher {
     using Own = typename Known::Own;
     using Constants = NetworkConstants<constant_hidden, Own>;
     if constexpr (constant_hidden != 0) {
-      constexpr int rows = tile_rows_for(constant_hidden);
-      if constexpr (Batch != 1) {
-        if (!single_) return f(StepKernels<rows, false, Constants>{});
-      }
-      f(StepKernels<rows, true, Constants>{});
+      f(StepKernels<tile_rows_for(constant_hidden), Constants>{});
     } else {
-      if constexpr (Batch != 1) {
-        if (!single_) {
-          return tall_ ? f(StepKernels<8, false, Constants>{})
-                       : f(StepKernels<7, false, Constants>{});
-        }
-      }
       if constexpr (Known::hidden == 0) {  // the number of most published networks
-        if (has_49_hidden_) return f(StepKernels<7, true, NetworkConstants<49, Own>>{});
+        if (has_49_hidden_) return f(StepKernels<7, NetworkConstants<49, Own>>{});
       }
-      tall_ ? f(StepKernels<8, true, Constants>{}) : f(StepKernels<7, true, Constants>{});
+      tall_ ? f(StepKernels<8, Constants>{}) : f(StepKernels<7, Constants>{});
     }
   }
   [[nodiscard]] LaunchShape shape(cudaStream_t stream) const {
     return {dim3(static_cast<unsigned>(blocks_)), step_threads, shared_, stream};
   }
 
-  bool has_49_hidden_, tall_, single_;
+  bool has_49_hidden_, tall_;
   int blocks_;
   std::size_t shared_;
 };

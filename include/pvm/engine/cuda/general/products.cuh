@@ -14,23 +14,20 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Current, class Place, class Out>
-__device__ __forceinline__ void Block<RG, Single, Known>::inner_products(int tasks, int length,
-                                                                         Current current,
-                                                                         Place place,
-                                                                         Out out) const {
-  const int count = tasks * a.list;
+__device__ __forceinline__ void Block<RG, Known>::inner_products(int tasks, int length,
+                                                                 Current current, Place place,
+                                                                 Out out) const {
+  const int count = tasks * a.terms;
   const int sub = lane() & 7;
 #pragma unroll 1
   for (int start = 0; start < count; start += step_threads / 8) {
     const int k = start + static_cast<int>(threadIdx.x >> 3);
-    const int task = a.by_list.quotient(min(k, count - 1));
-    const int term = min(k, count - 1) - task * a.list;
-    const int age = age_of(term);
+    const int task = a.by_terms.quotient(min(k, count - 1));
+    const int age = min(k, count - 1) - task * a.terms;
     const uint2 where = place(task);
-    const float* then =
-        a.past + past_row(static_cast<int>(where.y) + 3 + age, sequence_of(term, age)) + where.x;
+    const float* then = a.past + past_row(static_cast<int>(where.y) + 3 + age) + where.x;
     float sum = 0;
 #pragma unroll 1
     for (int base = sub; base < length; base += 64) {
@@ -47,41 +44,39 @@ __device__ __forceinline__ void Block<RG, Single, Known>::inner_products(int tas
     sum += __shfl_xor_sync(full_warp, sum, 4);
     sum += __shfl_xor_sync(full_warp, sum, 2);
     sum += __shfl_xor_sync(full_warp, sum, 1);
-    if (sub == 0 && k < count) *out(task, term) = sum;
+    if (sub == 0 && k < count) *out(task, age) = sum;
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ float* Block<RG, Single, Known>::inner_row(int version, int sequence,
-                                                                      std::uint32_t source) const {
+template <int RG, class Known>
+__device__ __forceinline__ float* Block<RG, Known>::inner_row(int version,
+                                                              std::uint32_t source) const {
   const int slot = version >= 3 ? version - 3 : version;
-  const int row = (Single ? slot : slot * a.batch + sequence) * (a.units + a.patches + 1);
-  return a.inner + (static_cast<unsigned>(row) + source) * static_cast<unsigned>(a.list);
+  const int row = slot * (a.units + a.patches + 1);
+  return a.inner + (static_cast<unsigned>(row) + source) * static_cast<unsigned>(a.terms);
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::representation_products() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::representation_products() const {
   const RepresentationTask* tasks = list<RepresentationTask>(p.representation_tasks);
   inner_products(
       static_cast<int>(p.representation_count), hidden(),
       [&](int k, int o) {
-        return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back), now.sequence) +
-                          a.first_raw + tasks[k].source * hidden() + o);
+        return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back)) + a.first_raw +
+                          tasks[k].source * hidden() + o);
       },
       [&](int k) { return make_uint2(a.first_raw + tasks[k].source * hidden(), tasks[k].back); },
-      [&](int k, int term) { return area + tasks[k].out + term; });
+      [&](int k, int age) { return area + tasks[k].out + age; });
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::publish_products() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::publish_products() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
   inner_products(
       static_cast<int>(p.hidden_count), hidden(),
       [&](int k, int o) { return area[units[k].squeezed_h + o]; },
       [&](int k) { return make_uint2(units[k].unit * hidden(), 0); },
-      [&](int k, int term) {
-        return inner_row(now.inner + 1, now.sequence, units[k].unit) + term;
-      });
+      [&](int k, int age) { return inner_row(now.inner + 1, units[k].unit) + age; });
 }
 
 }  // namespace pvm::inline v0::detail::general

@@ -53,7 +53,7 @@ enum TileFlags : std::uint32_t {
   hidden_only = 512,  ///< belongs to W0, which a tail does not need
 };
 
-// In the lists below: T = terms * batch, the listed gradients. "rows" are a unit's padded hidden
+// In the lists below: T = terms, the listed gradients. "rows" are a unit's padded hidden
 // rows. "layer" is an index into `Program::layer_list`. "phase" is the step modulo R at which the
 // panel folds. `out`, `q`, `corrections`, `sum`, `squeezed_h`, `r`, `h_two_back` and
 // `history_weights` are float offsets from `Block::area`.

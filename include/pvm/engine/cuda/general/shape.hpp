@@ -20,7 +20,7 @@ constexpr int tile_rows_for(int hidden) {
   return (hidden + 6) / 7 * 7 <= (hidden + 7) / 8 * 8 ? 7 : 8;
 }
 
-/// Sizes that follow from the spec, the batch and the deferral plan.
+/// Sizes that follow from the spec and the deferral plan.
 struct StepShape {
   int rows_per_tile = 7;  ///< RG
   int groups = 7;         ///< row groups of a unit
@@ -29,16 +29,13 @@ struct StepShape {
   int padded = 49;        ///< hidden rows, padded to groups * RG
   int terms = 23;         ///< L
   int period = 16;        ///< R
-  int batch = 1;
-  int list = 23;                      ///< T = L * batch
-  int history = 25;                   ///< M: steps in the ring of listed d1, batch rows each
-  int history_slabs = 1;              ///< slabs of `padded` rows of the d1 ring and the bias row
-  int chunks = 3;                     ///< chunks of terms_per_task terms in the list
-  int table_stride = 0;               ///< floats of a layer's coefficients, see CoefficientTables
+  int history = 25;       ///< M: steps (rows) in the ring of listed d1
+  int history_slabs = 1;  ///< slabs of `padded` rows of the d1 ring and the bias row
+  int chunks = 3;         ///< chunks of terms_per_task terms in the list
+  int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int batch_)
-      : batch(batch_), frame(spec.frame_size()) {
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan) : frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
     rows_per_tile = tile_rows_for(hidden);
@@ -48,11 +45,10 @@ struct StepShape {
     passes = (groups * parts + step_warps - 1) / step_warps;
     terms = plan.terms;
     period = plan.period;
-    list = terms * batch;
     history = terms + 2;
-    history_slabs = (history * batch + 1 + padded - 1) / padded;
+    history_slabs = (history + 1 + padded - 1) / padded;
     table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
-    chunks = (list + terms_per_task - 1) / terms_per_task;
+    chunks = (terms + terms_per_task - 1) / terms_per_task;
   }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }

@@ -20,19 +20,18 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::set_step(unsigned long long t) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::set_step(unsigned long long t) const {
   now.ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
   now.inner = static_cast<int>(t % 3);
   now.history = static_cast<int>(t % static_cast<unsigned>(a.history));
   now.phase = static_cast<int>(t % static_cast<unsigned>(a.period));
   now.y = static_cast<int>(t % 2);
-  now.sequence = 0;
   now.kind = a.activation == 1 && t < 2 ? 0 : a.activation;
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::next_step() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::next_step() const {
   const auto next = [](int& value, int modulus) { value = value + 1 == modulus ? 0 : value + 1; };
   next(now.ring, a.ring);
   next(now.inner, 3);
@@ -40,12 +39,11 @@ __device__ __forceinline__ void Block<RG, Single, Known>::next_step() const {
   next(now.phase, a.period);
   next(now.y, 2);
   ++now.frame;
-  now.sequence = 0;
   now.kind = a.activation == 1 && now.begin + (now.frame - now.first) < 2 ? 0 : a.activation;
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::open_tables() const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::open_tables() const {
   const std::uint32_t* index = now.index + static_cast<std::size_t>(now.frame) * a.layers;
   const std::uint32_t* layers = list<std::uint32_t>(p.layer_list);
   std::uint32_t mine = 0;
@@ -67,24 +65,23 @@ __device__ __forceinline__ void Block<RG, Single, Known>::open_tables() const {
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::step_sequence(bool again, bool tail,
-                                                                        Tile<RG>& one,
-                                                                        Tile<RG>& two) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::run_step(bool tail, Tile<RG>& one,
+                                                           Tile<RG>& two) const {
   gather_inputs(tail);
   if (!tail) {
     gather_slots();
-    gather_errors(now.scored[now.frame * batch() + now.sequence] != 0);
+    gather_errors(now.scored[now.frame] != 0);
   }
   representation_products();
   __syncthreads();
   correction_factors(tail);
   __syncthreads();
   if (!tail) {
-    if (now.sequence == 0) stage_first_fold();
+    stage_first_fold();
     correct_hidden();
   }
-  run_items(again, tail, one, two, [&] {
+  run_items(tail, one, two, [&] {
     __syncthreads();
     if (!tail) {
       finish_hidden();

@@ -15,14 +15,14 @@
 
 namespace pvm::inline v0::detail::general {
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ int Block<RG, Single, Known>::lanes_of(const WarpItem& item) {
+template <int RG, class Known>
+__device__ __forceinline__ int Block<RG, Known>::lanes_of(const WarpItem& item) {
   return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, const WarpItem& item,
-                                                               bool tail) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::load(Tile<RG>& tile, const WarpItem& item,
+                                                       bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
@@ -43,14 +43,14 @@ __device__ __forceinline__ void Block<RG, Single, Known>::load(Tile<RG>& tile, c
   for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ float Block<RG, Single, Known>::dot(float4 w, float4 x) {
+template <int RG, class Known>
+__device__ __forceinline__ float Block<RG, Known>::dot(float4 w, float4 x) {
   return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::sum_rows(const float (&sums)[RG],
-                                                                   float* out) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::sum_rows(const float (&sums)[RG],
+                                                           float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
@@ -72,10 +72,10 @@ __device__ __forceinline__ void Block<RG, Single, Known>::sum_rows(const float (
   if ((lane() & 3) == 0 && row < RG) out[row] = v[0];
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::compute(const Tile<RG>& tile,
-                                                                  const WarpItem& item,
-                                                                  float (&sums)[RG]) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::compute(const Tile<RG>& tile,
+                                                          const WarpItem& item,
+                                                          float (&sums)[RG]) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   if ((flags & starts_sum) != 0) {
 #pragma unroll
@@ -96,10 +96,10 @@ __device__ __forceinline__ void Block<RG, Single, Known>::compute(const Tile<RG>
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::add_to_y(const Tile<RG>& tile,
-                                                                   const WarpItem& item,
-                                                                   std::uint32_t flags) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::add_to_y(const Tile<RG>& tile,
+                                                           const WarpItem& item,
+                                                           std::uint32_t flags) const {
   float4* at = y_part + item.y + lane();
   float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
   if ((flags & has_rows) != 0) {
@@ -116,11 +116,10 @@ __device__ __forceinline__ void Block<RG, Single, Known>::add_to_y(const Tile<RG
   *at = sum;
 }
 
-template <int RG, bool Single, class Known>
+template <int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, bool tail,
-                                                                    Tile<RG>& one, Tile<RG>& two,
-                                                                    Middle middle) const {
+__device__ __forceinline__ void Block<RG, Known>::run_items(bool tail, Tile<RG>& one, Tile<RG>& two,
+                                                            Middle middle) const {
   const WarpItem* items = warp_items();
   float sums[RG];
 #pragma unroll
@@ -133,20 +132,19 @@ __device__ __forceinline__ void Block<RG, Single, Known>::run_items(bool again, 
     const std::uint32_t next = wraps ? 0 : i + 2;
     const WarpItem first = items[i], second = items[i + 1];
     compute(one, first, sums);
-    if (!wraps || again) load(one, items[next], tail);
+    if (!wraps) load(one, items[next], tail);
     compute(two, second, sums);
-    if (!wraps || again) load(two, items[next + 1], tail);
+    if (!wraps) load(two, items[next + 1], tail);
   }
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ const WarpItem* Block<RG, Single, Known>::warp_items() const {
+template <int RG, class Known>
+__device__ __forceinline__ const WarpItem* Block<RG, Known>::warp_items() const {
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
-template <int RG, bool Single, class Known>
-__device__ __forceinline__ void Block<RG, Single, Known>::prefetch(Tile<RG>& one,
-                                                                   Tile<RG>& two) const {
+template <int RG, class Known>
+__device__ __forceinline__ void Block<RG, Known>::prefetch(Tile<RG>& one, Tile<RG>& two) const {
   one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
   two = Tile<RG>{};
   if (p.item_count == 0) return;

@@ -28,9 +28,7 @@ namespace pvm::inline v0::detail {
 
 class CoefficientTables {
  public:
-  /// `share`: factor of one sequence's gradient in the update.
-  CoefficientTables(std::size_t layers, DeferralPlans plans, float share)
-      : share_(share), last_(layers), stable_(layers, 0) {
+  CoefficientTables(std::size_t layers, DeferralPlans plans) : last_(layers), stable_(layers, 0) {
     parts_.emplace_back(layers, plans.w0);
     if (plans.w1 != plans.w0) parts_.emplace_back(layers, plans.w1);
   }
@@ -89,9 +87,9 @@ class CoefficientTables {
         index[i * layers + l] = current[l];
         float* table = tables + current[l] * stride();
         for (Part& part : parts_) {
-          if (!repeat) part.write_weights(l, t, share_, table);
+          if (!repeat) part.write_weights(l, t, table);
           if (!beyond && learn) part.rates[l].begin_step(t, momentum);
-          if (!beyond && learn && !repeat) part.write_folded(l, t, share_, table);
+          if (!beyond && learn && !repeat) part.write_folded(l, t, table);
           table += part.size();
         }
       }
@@ -114,7 +112,7 @@ class CoefficientTables {
       index[l] = static_cast<std::uint32_t>(l);
       float* table = tables + l * stride();
       for (Part& part : parts_) {
-        part.write_weights(l, step, share_, table);
+        part.write_weights(l, step, table);
         table += part.size();
       }
     }
@@ -149,10 +147,10 @@ class CoefficientTables {
     }
 
     /// Writes `before` and `after`, and zeros for the folds.
-    void write_weights(std::size_t layer, std::uint64_t t, float share, float* table) const {
+    void write_weights(std::size_t layer, std::uint64_t t, float* table) const {
       for (std::size_t since = 0; since < period(); ++since) {
         for (std::size_t age = 0; age < terms(); ++age) {
-          table[since * terms() + age] = share * rates[layer].weight(phase(t, since), slot(t, age));
+          table[since * terms() + age] = rates[layer].weight(phase(t, since), slot(t, age));
         }
       }
       std::copy(after[layer].begin(), after[layer].end(), table + weights_size());
@@ -160,18 +158,18 @@ class CoefficientTables {
     }
     /// When the folds of step t are known: writes `fold`, `count` and `ages`, and keeps the
     /// coefficients of step t after its folds. These are `after` in the next step's table.
-    void write_folded(std::size_t layer, std::uint64_t t, float share, float* table) {
+    void write_folded(std::size_t layer, std::uint64_t t, float* table) {
       for (std::size_t since = 0; since < period(); ++since) {  // since the fold, in step t + 1
         for (std::size_t age = 0; age < terms(); ++age) {
           after[layer][since * terms() + age] =
-              share * rates[layer].weight(phase(t + 1, since), slot(t, age));
+              rates[layer].weight(phase(t + 1, since), slot(t, age));
         }
       }
       float* fold = table + 2 * weights_size();
       float* ages = fold + terms();
       std::size_t count = 0;
       for (std::size_t age = 0; age < terms(); ++age) {
-        fold[age] = share * rates[layer].fold(slot(t, age));
+        fold[age] = rates[layer].fold(slot(t, age));
         if (fold[age] != 0.0F) ages[1 + count++] = static_cast<float>(age);
       }
       ages[0] = static_cast<float>(count);
@@ -185,7 +183,6 @@ class CoefficientTables {
     return steps;
   }
 
-  float share_;
   std::vector<Part> parts_;  // W0's and W1's, or that of both
   std::vector<Rates> last_;  // of the last step, by layer
   std::vector<int> stable_;  // steps since a layer's rates changed

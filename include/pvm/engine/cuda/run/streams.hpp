@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -18,6 +19,10 @@ namespace pvm::inline v0::detail {
 /// they return, no work is in flight.
 class RunStreams {
  public:
+  /// `urgent_steps`: the compute stream has the highest priority, so that steps go before the
+  /// conversion of later frames.
+  explicit RunStreams(bool urgent_steps) : compute_(urgent_steps) {}
+
   [[nodiscard]] cudaStream_t compute() const noexcept { return compute_.get(); }
   [[nodiscard]] cudaStream_t upload() const noexcept { return upload_.get(); }
 
@@ -40,6 +45,10 @@ class RunStreams {
     synchronize();
   }
   template <class T>
+  void write(const DeviceArray<T>& to, const std::vector<T>& from) const {
+    write(to.get(), from);
+  }
+  template <class T>
   [[nodiscard]] std::vector<T> download(const T* from, std::size_t n) const {
     std::vector<T> out(n);
     cuda_check(cudaMemcpyAsync(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost, compute()),
@@ -48,27 +57,39 @@ class RunStreams {
     return out;
   }
 
-  /// Allocates `to` with the contents of `from`.
+  template <class T>
+  [[nodiscard]] std::vector<T> download(const DeviceArray<T>& from) const {
+    return download(from.get(), from.size());
+  }
+  /// Copies between arrays of one size, asynchronously, on the compute stream.
+  template <class T>
+  void copy(const DeviceArray<T>& to, const DeviceArray<T>& from) const {
+    cuda_check(cudaMemcpyAsync(to.get(), from.get(), from.size() * sizeof(T),
+                               cudaMemcpyDeviceToDevice, compute()),
+               "copying a state");
+  }
+
+  /// Allocates `to` with the contents of `from`, and one element at least.
   template <class T>
   void allocate(DeviceArray<T>& to, const std::vector<T>& from) const {
-    to = DeviceArray<T>(from.size());
+    to = DeviceArray<T>(std::max<std::size_t>(1, from.size()));
     write(to.get(), from);
   }
   /// Allocates `to` with `n` zeros. They are written asynchronously, on the compute stream.
   template <class T>
   void allocate_zeros(DeviceArray<T>& to, std::size_t n) const {
     to = DeviceArray<T>(n);
-    if (n > 0) clear(to, "clearing memory");
+    if (n > 0) clear(to);
   }
   /// Sets all bytes of the array to `byte`, asynchronously, on the compute stream.
   template <class T>
-  void clear(const DeviceArray<T>& array, const char* doing, int byte = 0) const {
+  void clear(const DeviceArray<T>& array, const char* doing = "clearing device memory",
+             int byte = 0) const {
     cuda_check(cudaMemsetAsync(array.get(), byte, array.size() * sizeof(T), compute()), doing);
   }
 
  private:
-  detail::Stream compute_{true};  // high priority: steps go before the conversion of later frames
-  detail::Stream upload_;
+  Stream compute_, upload_;
 };
 
 }  // namespace pvm::inline v0::detail

@@ -23,6 +23,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
+#include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/sides.cuh>
 #include <pvm/engine/cuda/run/launched.hpp>
@@ -30,6 +31,7 @@
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/engine/cuda/units/weights/stored_weights.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -69,12 +71,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
 
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaChipEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
-      : Base(check_fit(spec, batch), batch, options, detail::describe_device(),
+      : Base(check_fit(spec, batch), options, detail::describe_device(),
              detail::units::deferral<Precision, Hidden, home>()),
         layout_(net_, device_.multiprocessors, device_.shared_bytes),
         launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
     if constexpr (Sizes::in_slots) find_sides();
-    this->require_memory(memory_needed(), "");
+    this->require_memory(memory_needed());
     allocate();
     start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
@@ -85,7 +87,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   /// W(step) in reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) {
     materialise();
-    to_reference(this->download(weights_now_), out);
+    to_reference(streams_.download(weights_now_), out);
   }
   /// The prediction of the frame two steps ahead, [side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
@@ -98,7 +100,7 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// h of the last step, [units][hidden].
   void read_hidden(std::span<float> out) {
-    const std::vector<float> hidden = this->download(hidden_);
+    const std::vector<float> hidden = streams_.download(hidden_);
     std::copy_n(hidden.data() + ring_row(1) * hidden_row(), hidden_row(), out.data());
   }
   /// y of the last step, [outputs], unit by unit.
@@ -111,8 +113,10 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
     state.folded.resize(net_.weights);
-    to_reference(this->download(weights_), state.folded);
-    save_past(state);
+    to_reference(streams_.download(weights_), state.folded);
+    PastArrays past{streams_.download(past_), streams_.download(hidden_), streams_.download(d0_),
+                    streams_.download(d1_), streams_.download(y_)};
+    this->exchange_past(state, past);
     return state;
   }
 
@@ -154,12 +158,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   template <class T>
   using Array = detail::DeviceArray<T>;
   using Base::count, Base::hidden_row, Base::plans_, Base::net_, Base::spec_, Base::options_,
-      Base::device_, Base::tables_, Base::step_;
+      Base::device_, Base::tables_, Base::streams_, Base::step_;
 
   static const Spec& check_fit(const Spec& spec, int batch) {
+    detail::check_one_sequence(batch);
     std::string why;
-    if (batch != 1) why = "a batch has more than one sequence";
-    if (batch == 1 && fits(spec, why)) return spec;
+    if (fits(spec, why)) return spec;
     throw Error(Fault::usage,
                 "this network cannot be run by whole units: " + why + "; use another engine");
   }
@@ -204,6 +208,10 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     return static_cast<std::size_t>((step_ + 2 * detail::units::history - back) %
                                     detail::units::history);
   }
+  /// The index in `y_` at which y of step `step_` - `back` starts.
+  [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
+    return static_cast<std::size_t>((step_ + back) % 2) * layout_.outputs;
+  }
   /// Identifies the layout whose states this engine continues bit by bit. Each kind of step has a
   /// name of its own, because the kinds fold and add up in different orders.
   [[nodiscard]] std::string layout_name() const {
@@ -216,14 +224,14 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// y of the last step, all outputs in the order of the plan.
   [[nodiscard]] std::vector<float> last_outputs() {
-    const std::vector<float> y = this->download(y_);
-    const auto from = y.begin() + static_cast<std::ptrdiff_t>((step_ + 1) % 2 * layout_.outputs);
+    const std::vector<float> y = streams_.download(y_);
+    const auto from = y.begin() + static_cast<std::ptrdiff_t>(y_row(1));
     return {from, from + static_cast<std::ptrdiff_t>(layout_.outputs)};
   }
 
   /// Finds the sides of SMs, and shares the programs out to them.
   void find_sides() {
-    cache_.emplace(device_.multiprocessors, device_.shared_bytes, this->compute_.get());
+    cache_.emplace(device_.multiprocessors, device_.shared_bytes, streams_.compute());
     const auto programs = count(layout_.thread_blocks());
     if (cache_->known()) {
       sides_.deal_programs(programs, cache_->first_sms(), cache_->of_sms().size());
@@ -233,11 +241,11 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   }
   /// Gives each block a slot on its program's side of the L2 cache, if sides are known.
   void place_in_slots() {
-    this->clear(weights_);  // measuring its sides reads it
+    streams_.clear(weights_);  // measuring its sides reads it
     sides_.of_pairs = cache_->of_pairs(weights_.get(), layout_.slot_pairs(sides_).end);
     layout_.place_in_slots(sides_);
-    this->allocate_and_fill(order_, sides_.order());
-    if (sides_.known()) this->allocate_and_fill(sides_of_sms_, cache_->of_sms());
+    streams_.allocate(order_, sides_.order());
+    if (sides_.known()) streams_.allocate(sides_of_sms_, cache_->of_sms());
   }
 
   void allocate() {
@@ -246,14 +254,15 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
     if constexpr (Sizes::in_slots) place_in_slots();
-    this->allocate_and_fill(programs_, layout_.programs);
-    this->allocate_and_fill(program_start_, layout_.program_start);
+    streams_.allocate(programs_, layout_.programs);
+    streams_.allocate(program_start_, layout_.program_start);
     taken_ = Array<unsigned int>(2);
-    this->clear(taken_);
-    this->clear(weights_now_);  // no kernel writes the padding, which is downloaded with the rest
+    streams_.clear(taken_);
+    streams_.clear(
+        weights_now_);  // no kernel writes the padding, which is downloaded with the rest
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
-    this->clear(unit_areas_);  // writing factors reads some words behind a unit's last row
+    streams_.clear(unit_areas_);  // writing factors reads some words behind a unit's last row
     past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
@@ -319,12 +328,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
   void materialise() {
     this->write_tables_now();
     launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
-                          weights_now_.get(), this->compute_.get());
+                          weights_now_.get(), streams_.compute());
   }
   /// Makes W(step) the stored weights: all listed gradients are then in them.
   void fold_everything() {
     materialise();
-    this->copy(weights_, weights_now_);
+    streams_.copy(weights_, weights_now_);
   }
   /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
@@ -340,10 +349,12 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     Stored weights(layout_);
     layout_.visit_weights(
         [&](std::size_t at, std::size_t reference) { weights.put(at, folded[reference]); });
-    this->fill(weights_, std::move(weights).words(weights_.size()));
-    std::vector<std::uint32_t> past(past_.size());
+    streams_.write(weights_, std::move(weights).words(weights_.size()));
+    PastArrays own{std::vector<std::uint32_t>(past_.size()),
+                   std::vector<float>(hidden_.size(), 1.0F), std::vector<float>(d0_.size()),
+                   std::vector<float>(d1_.size()), std::vector<float>(y_.size(), 1.0F)};
     for (std::size_t row = 0; row < count(ring); ++row) {
-      std::uint32_t* words = past.data() + row * layout_.row_words;
+      std::uint32_t* words = own.past.data() + row * layout_.row_words;
       // Before step 0 all of x is 1, and so is every row of the past but the last: x(step_) itself
       // is made of c(h(step_ - 1)), with h = 1.
       const float value = row == ring_row(1) ? squeeze(1.0F) : 1.0F;
@@ -357,17 +368,15 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
         words[at] = static_cast<std::uint32_t>(step_ - back);
       }
     }
-    std::vector<float> hidden(hidden_.size(), 1.0F), d0(d0_.size()), d1(d1_.size()),
-        y(y_.size(), 1.0F);
-    if (state != nullptr) load_past(*state, past, hidden, d0, d1, y);
-    this->fill(past_, past);
-    this->fill(hidden_, hidden);
-    this->fill(d0_, d0);
-    this->fill(d1_, d1);
-    this->fill(y_, y);
+    if (state != nullptr) this->exchange_past(*state, own);
+    streams_.write(past_, own.past);
+    streams_.write(hidden_, own.hidden);
+    streams_.write(d0_, own.d0);
+    streams_.write(d1_, own.d1);
+    streams_.write(y_, own.y);
     this->set_cursor();
-    this->fill(begun_, begun_so_far());
-    launcher_.restore_products(arguments(0), step_, this->compute_.get());
+    streams_.write(begun_, begun_so_far());
+    launcher_.restore_products(arguments(0), step_, streams_.compute());
     this->synchronize();
   }
 
@@ -406,77 +415,41 @@ class CudaChipEngine : public detail::LaunchedEngine<CudaChipEngine<Precision, H
     }
   }
 
-  /// Downloads the past into `state`, newest step first: hidden and squeezed values and frames of
-  /// the last terms + 4 steps, d0 and d1 of the last `terms`, outputs of the last two.
-  void save_past(EngineState& state) {
-    const auto terms = count(plans_.w0.terms);
-    const std::vector<std::uint32_t> past = this->download(past_);
-    const std::vector<float> hidden = this->download(hidden_), d0 = this->download(d0_),
-                             d1 = this->download(d1_), y = this->download(y_);
-    const std::size_t values = hidden_row(), frame = spec_.frame_size();
-    state.hidden.resize((terms + 4) * values);
-    state.squeezed.resize((terms + 4) * values);
-    state.frames.resize((terms + 4) * frame);
-    for (std::size_t k = 0; k < terms + 4; ++k) {
-      const std::size_t row = ring_row(k + 1);
-      const std::uint32_t* words = past.data() + row * layout_.row_words;
-      std::copy_n(hidden.data() + row * values, values, state.hidden.data() + k * values);
-      visit_records([&](std::size_t at, std::size_t i) {
-        state.squeezed[k * values + i] = Words::unpack(words[at]);
-      });
-      visit_patches([&](std::size_t at, std::size_t i) {
-        state.frames[k * frame + i] = Words::unpack(words[at]);
-      });
-    }
-    state.hidden_gradients.resize(terms * values);
-    state.output_gradients.resize(terms * net_.outputs);
-    for (std::size_t k = 0; k < terms; ++k) {
-      const std::size_t row = history_row(k + 1);
-      std::copy_n(d0.data() + row * values, values, state.hidden_gradients.data() + k * values);
-      visit_outputs([&](std::size_t own, std::size_t i) {
-        state.output_gradients[k * net_.outputs + i] = d1[row * layout_.outputs + own];
-      });
-    }
-    state.outputs.resize(2 * net_.outputs);
-    for (std::uint64_t back = 1; back <= 2; ++back) {
-      visit_outputs([&](std::size_t own, std::size_t i) {
-        state.outputs[(back - 1) * net_.outputs + i] =
-            y[(step_ + back) % 2 * layout_.outputs + own];
-      });
+  /// The arrays that hold the past, on the host.
+  struct PastArrays {
+    std::vector<std::uint32_t> past;
+    std::vector<float> hidden, d0, d1, y;
+  };
+  /// Exchanges a row of a history with `own`, see detail::exchange_past.
+  template <class Row>
+  void exchange(PastArrays& own, detail::History which, std::uint64_t back, Row row) const {
+    using detail::History, detail::exchange_value, detail::exchange_values;
+    std::uint32_t* const words = own.past.data() + ring_row(back) * layout_.row_words;
+    const auto word = [&](std::size_t at, std::size_t i) {
+      exchange_value<PackedWords>(row[i], words[at]);
+    };
+    const auto outputs = [&](float* from) {
+      visit_outputs([&](std::size_t at, std::size_t i) { exchange_value(row[i], from[at]); });
+    };
+    switch (which) {
+      case History::hidden:
+        return exchange_values(row, own.hidden.data() + ring_row(back) * hidden_row());
+      case History::squeezed:
+        return visit_records(word);
+      case History::frames:
+        return visit_patches(word);
+      case History::outputs:
+        return outputs(own.y.data() + y_row(back));
+      case History::hidden_gradients:
+        return exchange_values(row, own.d0.data() + history_row(back) * hidden_row());
+      case History::output_gradients:
+        return outputs(own.d1.data() + history_row(back) * layout_.outputs);
     }
   }
-  /// The inverse: writes the past of `state` into the arrays to upload. If it was saved with
-  /// another number of listed gradients, the smaller number is taken over.
-  void load_past(const EngineState& state, std::vector<std::uint32_t>& past,
-                 std::vector<float>& hidden, std::vector<float>& d0, std::vector<float>& d1,
-                 std::vector<float>& y) const {
-    const auto terms = std::min(count(plans_.w0.terms), count(state.plan.terms));
-    const std::size_t values = hidden_row(), frame = spec_.frame_size();
-    for (std::size_t k = 0; k < terms + 4; ++k) {
-      const std::size_t row = ring_row(k + 1);
-      std::uint32_t* words = past.data() + row * layout_.row_words;
-      std::copy_n(state.hidden.data() + k * values, values, hidden.data() + row * values);
-      visit_records([&](std::size_t at, std::size_t i) {
-        words[at] = Words::pack(state.squeezed[k * values + i]);
-      });
-      visit_patches([&](std::size_t at, std::size_t i) {
-        words[at] = Words::pack(state.frames[k * frame + i]);
-      });
-    }
-    for (std::size_t k = 0; k < terms; ++k) {
-      const std::size_t row = history_row(k + 1);
-      std::copy_n(state.hidden_gradients.data() + k * values, values, d0.data() + row * values);
-      visit_outputs([&](std::size_t own, std::size_t i) {
-        d1[row * layout_.outputs + own] = state.output_gradients[k * net_.outputs + i];
-      });
-    }
-    for (std::uint64_t back = 1; back <= 2; ++back) {
-      visit_outputs([&](std::size_t own, std::size_t i) {
-        y[(step_ + back) % 2 * layout_.outputs + own] =
-            state.outputs[(back - 1) * net_.outputs + i];
-      });
-    }
-  }
+  struct PackedWords {
+    static std::uint32_t encode(float value) { return Words::pack(value); }
+    static float decode(std::uint32_t own) { return Words::unpack(own); }
+  };
 
   Plan layout_;
   detail::units::ChipLauncher<Precision, Hidden, home> launcher_;

@@ -91,7 +91,7 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   made.sum = d.allocate(static_cast<std::size_t>((shape_.parts + shape_.chunks) * shape_.padded));
   made.corrections = made.sum + u(static_cast<std::size_t>(shape_.parts * shape_.padded));
   if (made.patch != Slot::none) d.patches.push_back(made.patch);
-  made.q = d.allocate(static_cast<std::size_t>(shape_.list));
+  made.q = d.allocate(static_cast<std::size_t>(shape_.terms));
   made.squeezed_h = d.allocate(static_cast<std::size_t>(2 * shape_.padded));
   made.first_task = u(d.slot_tasks.size());
   return made;
@@ -126,7 +126,7 @@ inline void Planner::add_slot_tasks(Draft& d, std::size_t slots, u32 layer) cons
   for (std::size_t slot = d.slots.size() - slots; slot < d.slots.size(); slot += slots_per_task) {
     const std::size_t count = std::min<std::size_t>(slots_per_task, d.slots.size() - slot);
     d.slot_tasks.push_back(
-        {u(slot), u(count), layer, d.allocate(static_cast<std::size_t>(shape_.list))});
+        {u(slot), u(count), layer, d.allocate(static_cast<std::size_t>(shape_.terms))});
   }
 }
 

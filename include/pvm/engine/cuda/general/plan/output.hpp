@@ -119,7 +119,7 @@ inline void Planner::add_history(Draft& d, const Item& columns) const {
   for (int slab = 0; slab < shape_.history_slabs; ++slab) {
     Item past = columns;
     past.weight = columns.column_vector;  // placed_phase1_items completes this and the next two
-    const int rows = shape_.history * shape_.batch + 1 - slab * shape_.padded;
+    const int rows = shape_.history + 1 - slab * shape_.padded;
     past.rows = u(static_cast<std::size_t>(std::min(rows, shape_.padded)));
     past.row_vector = u(static_cast<std::size_t>(slab) * padded());
     past.sum = u(d.blocks.size());  // index of the block

@@ -49,7 +49,7 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
 /// Takes room for the sums and completes the offsets in the output units.
 inline void Planner::place_sums(Draft& d, u32 r_at) const {
   for (RepresentationTask& task : d.representation_tasks)
-    task.out = d.allocate(static_cast<std::size_t>(shape_.list));
+    task.out = d.allocate(static_cast<std::size_t>(shape_.terms));
   for (OutputUnit& unit : d.output_units) {
     unit.sum = d.allocate((parts() + static_cast<std::size_t>(shape_.chunks)) * padded());
     unit.corrections = unit.sum + u(parts() * padded());

@@ -127,9 +127,8 @@ class Planner {
     std::vector<Job> all;
     for (u32 i = 0; i < net_.units.size(); ++i) {
       const Unit& unit = net_.units[i];
-      const double history = shape_.history * shape_.batch;
       all.push_back({i, false, 1.0 * net_.hidden * unit.inputs});
-      all.push_back({i, true, 1.1 * unit.outputs * (unit.representation + history)});
+      all.push_back({i, true, 1.1 * unit.outputs * (unit.representation + shape_.history)});
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const Job& a, const Job& b) { return a.cost > b.cost; });

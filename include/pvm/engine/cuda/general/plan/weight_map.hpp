@@ -98,7 +98,7 @@ class WeightMap {
   /// visit(index in past_d1, index in reference order) for the bias of every W1.
   template <class Visit>
   void for_each_bias(Visit visit) const {
-    const auto row = static_cast<std::size_t>(shape_.history * shape_.batch);
+    const auto row = static_cast<std::size_t>(shape_.history);
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       const Unit& unit = net_.units[u];
       for (std::size_t o = 0; o < static_cast<std::size_t>(unit.outputs); ++o) {
