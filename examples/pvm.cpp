@@ -662,7 +662,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   constexpr double forever = std::numeric_limits<double>::infinity();
   if (!a.quiet) progress.callback.emplace(interval, stdout, a.seconds > 0 ? a.seconds : forever);
 
-  pvm::log(pvm::Severity::info, plan.spec.name + ": " +
+  pvm::log(pvm::Severity::info, "spec " + pvm::quote(plan.spec.name) + ": " +
                                     std::to_string(trainer.connectome().weights) + " weights, " +
                                     std::to_string(trainer.batch()) + " x " +
                                     streams.front().name() + "; " + trainer.description());

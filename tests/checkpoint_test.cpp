@@ -130,6 +130,56 @@ TEST_CASE("Tensors start at multiples of their size", "[checkpoint]") {
   }
 }
 
+TEST_CASE("A checkpoint does not say where files go", "[checkpoint]") {
+  const TempDir dir;
+  write_trained(dir / "a.safetensors");
+  auto checkpoint = io::load_checkpoint(dir / "a.safetensors");
+  const auto read_as = [&](const std::string& name) {
+    checkpoint.spec.name = name;
+    io::save_checkpoint(dir / "b.safetensors", checkpoint);
+    return io::load_checkpoint(dir / "b.safetensors").spec.name;
+  };
+  {
+    const Messages messages;
+    for (const char* name : {"small", "my net (2)", "h\u00e9"}) CHECK(read_as(name) == name);
+    CHECK(messages.count("") == 0);
+  }
+  const std::vector<std::string> hostile = {"x/../../escaped/here",
+                                            "/tmp/absolute",
+                                            "..",
+                                            ".hidden",
+                                            "",
+                                            "a\nwarning: fake line",
+                                            "\x1b[31mRED\x07",
+                                            std::string("a\0b", 3),
+                                            "not utf-8 \xff",
+                                            "\u202egnp",
+                                            "a\\b",
+                                            std::string(10'000, 'n')};
+  for (const std::string& name : hostile) {
+    INFO(pvm::quote(name));
+    const Messages messages;
+    const std::string got = read_as(name);
+    CHECK(got == pvm::file_name_part(got));
+    CHECK(got.size() <= 100);
+    // Bytes that are no UTF-8 were replaced as the file was written, before anything was read.
+    CHECK(messages.count("no name for files") == (contains(name, "utf-8") ? 0 : 1));
+    CHECK(messages.count("\n") == 0);
+  }
+  // The weights are the same all the while.
+  CHECK(io::load_checkpoint(dir / "b.safetensors").state.weights == checkpoint.state.weights);
+}
+
+TEST_CASE("A spec's file name with anything in it makes a name for files", "[checkpoint]") {
+  const TempDir dir;
+  for (const std::string name : {"a\nb", "\x1b[31m", "..x", "caf\xe9"}) {
+    write_file(dir / (name + ".json"), pvm::to_json_text(tiny_spec()));
+    const std::string got = pvm::load_spec(dir / (name + ".json")).name;
+    CHECK(got == pvm::file_name_part(name));
+    CHECK(got == pvm::printable(got));
+  }
+}
+
 TEST_CASE("A file with only weights starts at step 0", "[checkpoint]") {
   const TempDir dir;
   const auto spec = tiny_spec();

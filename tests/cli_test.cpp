@@ -313,6 +313,56 @@ TEST_CASE("Closed streams do not end up in files", "[cli]") {
   }
 }
 
+TEST_CASE("A checkpoint decides neither where files go nor what is printed", "[cli][resume]") {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "inner");
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "5", "-o", "run"}).code == 0);
+  auto checkpoint = io::load_checkpoint(dir / "run_000000005.safetensors");
+  const std::vector<std::string> names = {"x/../../escaped/here",
+                                          "/tmp/pvm_absolute",
+                                          "..",
+                                          "\x1b[31mRED\x1b]0;owned\x07\nwarning: fake",
+                                          std::string("a\0b", 3),
+                                          "\xc2\x9b\u202e",
+                                          "",
+                                          std::string(10'000, 'n')};
+  const auto before = names_in(dir.path()).size();
+  for (const std::string& name : names) {
+    INFO(pvm::quote(name));
+    checkpoint.spec.name = name;
+    io::save_checkpoint(dir / "inner" / "hostile.safetensors", checkpoint);
+    const std::string command = "cd '" + (dir / "inner").string() + "' && '" + PVM_CLI +
+                                "' --backend host -L hostile.safetensors -n 9 >out 2>err";
+    CHECK(std::system(command.c_str()) == 0);
+    const std::string said = read_file(dir / "inner" / "out") + read_file(dir / "inner" / "err");
+    CHECK(std::none_of(said.begin(), said.end(), [](char c) {
+      return (static_cast<unsigned char>(c) < ' ' && c != '\n') || c == '\x7f';
+    }));
+    CHECK_FALSE(contains(said, "\nwarning: fake"));
+    CHECK_FALSE(contains(said, "\xc2\x9b"));
+    CHECK_FALSE(contains(said, "\u202e"));
+    CHECK_FALSE(contains(said, std::string(200, 'n')));
+    CHECK(contains(read_file(dir / "inner" / "err"), "no name for files"));
+    auto made = names_in(dir / "inner");
+    CHECK(made.size() == 4);
+    for (const std::string& file : made) {
+      if (file.starts_with("pvm_save_")) std::filesystem::remove(dir / "inner" / file);
+    }
+    CHECK(names_in(dir / "inner").size() == 3);
+  }
+  CHECK(names_in(dir.path()).size() == before);
+}
+
+TEST_CASE("One file for all checkpoints is not taken for an earlier run's", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const std::vector<std::string> arguments = {"-q", "-S", "spec.json",      "-n", "8", "-s",
+                                              "2",  "-o", "one.safetensors"};
+  CHECK(run(dir, arguments).err.empty());
+  CHECK(contains(run(dir, arguments).err, "replace those of an earlier run"));
+}
+
 TEST_CASE("A run that is cut short ends with a picture of its last step", "[cli]") {
   const TempDir dir;
   write_spec(dir);
