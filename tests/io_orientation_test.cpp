@@ -22,15 +22,9 @@ namespace {
 constexpr io::FrameShape shape{.height = 40, .width = 24, .channels = 3};
 
 std::string seen_of_picture(const Bytes& bytes) {
-  Frame frame{.pixels = Bytes(shape.size()), .starts = false, .label = {}};
+  Frame frame;
+  frame.pixels.resize(shape.size());
   return io::decode_image(bytes, shape, frame.pixels) ? corners(frame, shape) : "unreadable";
-}
-
-Bytes jpeg_with_exif(unsigned number, bool big) {
-  Bytes bytes = encoded(quarters());
-  const std::string content = std::string("Exif\0\0", 6) + exif(number, big);
-  insert(bytes, 2, "\xFF\xE1" + number_bytes(content.size() + 2, 2, true) + content);
-  return bytes;
 }
 
 /// The checksum of a PNG's chunk.

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include <pvm/io/deal.hpp>
@@ -16,6 +17,7 @@
 #include <pvm/io/zip.hpp>
 
 #include "io_helpers.hpp"
+#include "oriented_files.hpp"
 
 using namespace pvm_test;
 
@@ -534,4 +536,27 @@ TEST_CASE("JPEGs of all files go through one device in batches", "[io][pictures]
   FakeDevice::fails = false;
   failing.seek({0, 1, 0});
   CHECK(read(failing).pixels.size() == small_shape.size());
+}
+
+TEST_CASE("labels follow JPEGs that are turned, on a device, too", "[io][pictures]") {
+  const TempDir dir;
+  Entries entries;
+  std::string labels;
+  for (unsigned number = 1; number <= 8; ++number) {
+    entries.emplace_back(std::to_string(number) + ".jpg", jpeg_with_exif(number));
+    labels += "4,8,12,16\n";
+  }
+  entries.emplace_back("labels.txt", bytes_of(labels));
+  write_zip(dir / "a.zip", entries);
+  io::Zip plain(dir / "a.zip");
+  FakeGpu<io::ZipStore> gpu(dir / "a.zip");
+  for (unsigned number = 1; number <= 8; ++number) {
+    INFO("orientation " << number);
+    const Frame frame = read(plain);
+    CHECK(frame == read(gpu));
+    // The pictures are 48 x 32 as they are stored, and 32 x 48 as they are seen from number 5 on.
+    const float x = 4.0F * 16 / (number < 5 ? 48 : 32), y = 8.0F * 12 / (number < 5 ? 32 : 48);
+    CHECK(std::abs(frame.label.box.x - x) < 1e-5F);
+    CHECK(std::abs(frame.label.box.y - y) < 1e-5F);
+  }
 }

@@ -71,6 +71,13 @@ inline void insert(Bytes& bytes, std::size_t at, const std::string& text) {
   bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), text.begin(), text.end());
 }
 
+inline Bytes jpeg_with_exif(unsigned number, bool big = true) {
+  Bytes bytes = encoded(quarters());
+  const std::string content = std::string("Exif\0\0", 6) + exif(number, big);
+  insert(bytes, 2, "\xFF\xE1" + number_bytes(content.size() + 2, 2, true) + content);
+  return bytes;
+}
+
 /// The MP4 file with another matrix in its only track, which states an EXIF orientation.
 inline Bytes turned_mp4(Bytes file, unsigned number) {
   constexpr std::array<std::array<int, 4>, 8> matrices = {{{1, 0, 0, 1},

@@ -4,6 +4,7 @@
 /// Writes the inputs that fuzzing begins with, except those that it has found:
 ///     make_corpus tests/fuzz/corpus model_zoo/tiny.json
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -45,6 +46,11 @@ void write(const fs::path& name, const Bytes& bytes) {
   file.write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
   if (!file) throw std::runtime_error((root / name).string() + " cannot be written");
+}
+
+Bytes read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void write_specs(const std::string& tiny) {
@@ -167,6 +173,10 @@ void write_checkpoints(pvm::Spec spec) {
 
   write_zip("checkpoint/original.zip", {{"x/pvm/weight_memory_main.npy", raw}}, ZIP_CM_STORE);
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
+  Bytes claim = read(root / "checkpoint/original.zip");
+  const auto directory = std::search(claim.begin(), claim.end(), "PK\1\2", "PK\1\2" + 4);
+  std::copy_n("\xFF\xFF\xFF\x3F", 4, directory + 24);  // its size, once unpacked
+  write("checkpoint/claims_a_gigabyte.zip", claim);
   header = "\x93NUMPY\x01\0"s + static_cast<char>(header.size()) + '\0' + header;
   write_zip("checkpoint/original_npy.zip", {{"pvm/weight_memory_main.npy", with(raw, 0, header)}},
             ZIP_CM_DEFLATE);

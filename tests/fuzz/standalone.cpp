@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,13 +19,25 @@
 
 #include "fuzz.hpp"
 
+extern "C" void __sanitizer_set_death_callback(void (*callback)());
+
 namespace {
 
 using Input = std::vector<std::uint8_t>;
 
+Input at_hand;  // exactly as long as its content, so that overruns are seen
+
 void run(const Input& input) {
-  const Input copy(input.begin(), input.end());  // exactly as long, so that overruns are seen
-  LLVMFuzzerTestOneInput(copy.data(), copy.size());
+  at_hand = Input(input.begin(), input.end());
+  LLVMFuzzerTestOneInput(at_hand.data(), at_hand.size());
+}
+
+/// Keeps the input that has shown a fault.
+void save_input() {
+  std::ofstream("crash-input", std::ios::binary)
+      .write(reinterpret_cast<const char*>(at_hand.data()),
+             static_cast<std::streamsize>(at_hand.size()));
+  std::fprintf(stderr, "the input is in crash-input\n");
 }
 
 std::vector<std::filesystem::path> files_in(const std::filesystem::path& path) {
@@ -88,6 +101,8 @@ double number_in(const std::string& flag) { return std::atof(flag.c_str() + flag
 }  // namespace
 
 int main(int argc, char** argv) {
+  __sanitizer_set_death_callback(save_input);
+  std::signal(SIGABRT, [](int) { save_input(); });
   double seconds = 1;
   std::uint64_t seed = 1;
   std::vector<Input> corpus;

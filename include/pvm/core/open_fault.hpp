@@ -24,8 +24,8 @@ inline std::string open_fault(int code) {
     return "there are too many open files in this program; raise the limit (ulimit -n)";
   }
   if (code == ENFILE) return "there are too many open files on this machine; close some programs";
-  if (code == EACCES || code == EPERM) return "check its permissions";
-  return std::generic_category().message(code);
+  const std::string message = std::generic_category().message(code);
+  return code == EACCES || code == EPERM ? message + "; check its permissions" : message;
 }
 
 /// Why the file or directory `path` cannot be opened for reading; empty if it can.

@@ -252,8 +252,11 @@ class JpegBatches {
     std::copy_n(frame.data(), job.shape.size(), job.pixels.data());
     return size_of(job);
   }
+  /// As the picture is seen.
   static PictureSize size_of(const Job& job) noexcept {
-    return {.width = job.facts.width, .height = job.facts.height};
+    const PlainJpeg& jpeg = job.facts;
+    if (jpeg.orientation.transposed) return {.width = jpeg.height, .height = jpeg.width};
+    return {.width = jpeg.width, .height = jpeg.height};
   }
 
   /// A buffer of an earlier picture, or a new one. The caller holds mutex_.
