@@ -112,6 +112,7 @@ class Messages {
     return std::count_if(lines_.begin(), lines_.end(),
                          [&](const std::string& line) { return contains(line, part); });
   }
+  [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
 
  private:
   std::vector<std::string> lines_;
