@@ -665,7 +665,8 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::log(pvm::Severity::info, "spec " + pvm::quote(plan.spec.name) + ": " +
                                     std::to_string(trainer.connectome().weights) + " weights, " +
                                     std::to_string(trainer.batch()) + " x " +
-                                    pvm::quote(streams.front().name()) + "; " + trainer.description());
+                                    pvm::quote(streams.front().name()) + "; " +
+                                    trainer.description());
   StopOnSignals stop;
   const auto result =
       trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,

@@ -23,7 +23,7 @@
 namespace pvm::inline v0::io {
 
 namespace detail {
-inline constexpr float most_pixels = 1e6F;  // that a number of a label may be
+inline constexpr float most_in_label = 1e6F;  // that a number of a label may be
 }
 
 /// Parses `x,y,w,h`: four numbers separated by commas, semicolons or blanks. A line that begins
@@ -32,7 +32,7 @@ inline constexpr float most_pixels = 1e6F;  // that a number of a label may be
 /// `?,?,?,?` says that the frame is unlabelled. Returns nothing if the line is malformed: also if a
 /// number is not finite or beyond a million, which no picture's pixels are, or a side is negative.
 inline std::optional<Label> parse_label(std::string_view line) {
-  using detail::most_pixels;
+  using detail::most_in_label;
   constexpr std::string_view blanks = " \t\r,;";
   float values[4] = {};
   std::size_t count = 0;
@@ -48,7 +48,7 @@ inline std::optional<Label> parse_label(std::string_view line) {
     }
     const auto [end, fault] =
         std::from_chars(line.data(), line.data() + line.size(), values[count]);
-    if (fault != std::errc{} || !(std::abs(values[count]) <= most_pixels)) return std::nullopt;
+    if (fault != std::errc{} || !(std::abs(values[count]) <= most_in_label)) return std::nullopt;
     line.remove_prefix(static_cast<std::size_t>(end - line.data()));
     if (!line.empty() && blanks.find(line.front()) == std::string_view::npos) return std::nullopt;
     ++count;
@@ -102,7 +102,7 @@ inline std::string label_line(const Label& label) {
   if (label.state == LabelState::absent) return "-1,-1,-1,-1\n";
   if (label.state == LabelState::unlabelled || !numbers) return "?,?,?,?\n";
   const auto whole = [](float value) {
-    return std::lround(std::clamp(value, -most_pixels, most_pixels));
+    return std::lround(std::clamp(value, -most_in_label, most_in_label));
   };
   long x = whole(left);
   long width = std::max(1L, whole(across));
