@@ -32,7 +32,7 @@ constexpr Row rows[] = {
     {"lines \u2028\u2029 hidden \u200b\u2060\ufeff\U000e0041", "lines ?? hidden ????"},
     {"not utf-8 \xff\xfe\xc3 \xa9", "not utf-8 ??? ?"},
     {"overlong \xc0\xaf\xe0\x80\xaf", "overlong ?????"},
-    {"surrogate \xed\xa0\x80 beyond \xf4\x90\x80\x80", "surrogate ? beyond ????"},
+    {"surrogate \xed\xa0\x80 beyond \xf4\x90\x80\x80", "surrogate ? beyond ?"},
     {"cut off \xe4\xb8", "cut off ??"},
     {"no character \xef\xbf\xbf\xef\xbf\xbe", "no character ??"},
 };
