@@ -286,16 +286,16 @@ TEST_CASE("Another file of the same name is noticed when a run goes on", "[cli][
   const TempDir dir;
   write_spec(dir);
   write_sources(dir, 12);
-  REQUIRE(run(dir, {"-q", "--write-zip", "a.zip", "-f", "pictures"}).code == 0);
-  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "a.zip", "-n", "5", "-o", "run"}).code == 0);
+  REQUIRE(run(dir, {"-q", "--write-zip", "mine.zip", "-f", "pictures"}).code == 0);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "mine.zip", "-n", "5", "-o", "run"}).code == 0);
   const std::vector<std::string> resume = {
-      "-q", "-L", "run_000000005.safetensors", "-f", "a.zip", "-n", "8", "-o", "run"};
+      "-q", "-L", "run_000000005.safetensors", "-f", "mine.zip", "-n", "8", "-o", "run"};
   CHECK(run(dir, resume).err.empty());
-  REQUIRE(run(dir, {"-q", "--write-zip", "b.zip", "--seed", "5", "--frames", "12"}).code == 0);
-  std::filesystem::rename(dir / "b.zip", dir / "a.zip");
+  REQUIRE(run(dir, {"-q", "--write-zip", "other.zip", "--seed", "5", "--frames", "12"}).code == 0);
+  std::filesystem::rename(dir / "other.zip", dir / "mine.zip");
   const auto outcome = run(dir, resume);
   CHECK(outcome.code == 0);
-  CHECK(contains(outcome.err, "'a.zip' is not the file that the checkpoint's run read"));
+  CHECK(contains(outcome.err, "'mine.zip' is not the file that the checkpoint's run read"));
 }
 
 TEST_CASE("Closed streams do not end up in files", "[cli]") {
