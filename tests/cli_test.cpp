@@ -286,8 +286,7 @@ TEST_CASE("Another file of the same name is noticed when a run goes on", "[cli][
   const TempDir dir;
   write_spec(dir);
   write_sources(dir, 12);
-  REQUIRE(run(dir, {"-q", "--write-zip", "mine.zip", "-f", "pictures"}).code == 0);
-  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "mine.zip", "-n", "5", "-o", "run"}).code == 0);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "a.zip", "-n", "5", "-o", "run"}).code == 0);
   const std::vector<std::string> resume = {
       "-q", "-L", "run_000000005.safetensors", "-f", "mine.zip", "-n", "8", "-o", "run"};
   CHECK(run(dir, resume).err.empty());
