@@ -26,6 +26,7 @@
 #include <pvm/core/printable.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/model/json.hpp>
 #include <pvm/io/original.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/synthetic.hpp>
