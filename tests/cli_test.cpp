@@ -4,6 +4,7 @@
 /// Runs the command line program and checks its output. PVM_CLI is its path, set by the build.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <pvm/core/printable.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/zip.hpp>
@@ -357,6 +359,60 @@ TEST_CASE("A checkpoint decides neither where files go nor what is printed", "[c
     CHECK(names_in(dir / "inner").size() == 3);
   }
   CHECK(sorted_names(dir.path()).size() == before);
+}
+
+TEST_CASE("Names of files are shown as text, whatever they say", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "--write-zip", "frames.zip", "--frames", "4"}).code == 0);
+  const std::string spec = read_file(dir / "spec.json"), frames = read_file(dir / "frames.zip");
+  for (const std::string name : {"\x1b[31mRED\x1b]0;owned\x07", "a\nwarning: fake", "\u202egnp",
+                                 "not utf-8 \xff\xfe", "csi \xc2\x9b", "-rf"}) {
+    INFO(pvm::quote(name));
+    write_file(dir / (name + ".json"), spec);
+    write_file(dir / (name + ".zip"), frames);
+    write_file(dir / (name + ".avi"), "no video");
+    const auto check = [](const Outcome& outcome, int code) {
+      CHECK(outcome.code == code);
+      std::string said = outcome.out + outcome.err;
+      CHECK_FALSE(contains(said, "\nwarning: fake"));
+      std::erase(said, '\n');
+      CHECK(said == pvm::printable(said));
+    };
+    const std::string here = "./" + name;
+    check(run(dir, {"-S", here + ".json", "-f", here + ".zip", "-n", "5", "-o", here, "--preview",
+                    here + ".png", "--metrics", here + ".jsonl"}),
+          0);
+    check(run(dir, {"-L", here + "_000000005.safetensors", "--eval", here + ".zip"}), 0);
+    check(run(dir, {"-f", here + ".zip", "--write-zip", here + "_.zip"}), 0);
+    check(run(dir, {"-S", here + ".json", "-f", here + ".avi", "-n", "5"}), 1);
+    check(run(dir, {"-S", here, "-n", "5"}), 2);
+    check(run(dir, {"-L", here + ".zip", "-S", here + ".json"}), 1);
+    check(run(dir, {"-S", here + ".json", "-f", here, "-n", "5"}), 1);
+    check(run(dir, {"--" + name}), 2);
+  }
+}
+
+TEST_CASE("Boxes are written in pixels of the pictures that are written", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);  // of frames of 12 x 12
+  REQUIRE(run(dir, {"-q", "--write-zip", "a.zip", "--frames", "9"}).code == 0);
+  REQUIRE(run(dir, {"-q", "-f", "a.zip", "-S", "spec.json", "--write-zip", "b.zip"}).code == 0);
+  io::Zip a(dir / "a.zip"), b(dir / "b.zip");
+  constexpr io::FrameShape shape{.height = 12, .width = 12, .channels = 3};
+  std::vector<std::uint8_t> pixels(shape.size());
+  for (int i = 0; i < 9; ++i) {
+    INFO(i);
+    const io::FrameInfo from = a.next(shape, pixels), to = b.next(shape, pixels);
+    CHECK(from.picture.width > 12);
+    CHECK(to.picture == io::PictureSize{12, 12});
+    REQUIRE(from.label.state == io::LabelState::present);
+    REQUIRE(to.label.state == io::LabelState::present);
+    CHECK(std::abs(to.label.box.x - from.label.box.x) <= 0.5F);
+    CHECK(std::abs(to.label.box.y - from.label.box.y) <= 0.5F);
+    CHECK(std::abs(to.label.box.width - from.label.box.width) <= 0.5F);
+    CHECK(std::abs(to.label.box.height - from.label.box.height) <= 0.5F);
+  }
 }
 
 TEST_CASE("One file for all checkpoints is not taken for an earlier run's", "[cli]") {
