@@ -710,7 +710,7 @@ int evaluate(const Arguments& a, Plan& plan) {
   const auto number = [scored](double value) {
     return scored && std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
   };
-  const nlohmann::ordered_json line = {{"file", pvm::io::detail::as_saved(a.eval)},
+  const nlohmann::ordered_json line = {{"file", a.eval},
                                        {"spec", plan.spec.name},
                                        {"step", step},
                                        {"frames", result.step},
@@ -720,7 +720,8 @@ int evaluate(const Arguments& a, Plan& plan) {
                                        {"persistence_mse", number(repeating)},
                                        {"persistence_psnr", number(pvm::psnr(repeating))},
                                        {"relative", number(prediction / repeating)}};
-  std::printf("%s\n", line.dump(-1, ' ', true).c_str());  // a terminal may see it
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  std::printf("%s\n", line.dump(-1, ' ', true, replace).c_str());  // a terminal may see it
   return 0;
 }
 

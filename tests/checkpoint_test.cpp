@@ -26,7 +26,6 @@
 #include <pvm/core/printable.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/io/checkpoint.hpp>
-#include <pvm/model/json.hpp>
 #include <pvm/io/original.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/synthetic.hpp>
@@ -234,7 +233,9 @@ TEST_CASE("What is in a checkpoint is shown as text, in one short line", "[check
     checkpoint.streams.at(0).source = text;
     io::save_checkpoint(dir / "c.safetensors", checkpoint);
     const Messages messages;
-    pvm::Trainer<> trainer(io::load_checkpoint(dir / "c.safetensors"));
+    const auto read = io::load_checkpoint(dir / "c.safetensors");
+    CHECK(read.streams.at(0).source == pvm::printable(text));
+    pvm::Trainer<> trainer(read);
     io::Synthetic frames;
     trainer.fit(frames, pvm::Steps{41});
     CHECK(messages.mention("frames came from") == !text.empty());

@@ -290,13 +290,13 @@ TEST_CASE("Another file of the same name is noticed when a run goes on", "[cli][
   write_sources(dir, 12);
   REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "a.zip", "-n", "5", "-o", "run"}).code == 0);
   const std::vector<std::string> resume = {
-      "-q", "-L", "run_000000005.safetensors", "-f", "mine.zip", "-n", "8", "-o", "run"};
+      "-q", "-L", "run_000000005.safetensors", "-f", "a.zip", "-n", "8", "-o", "run"};
   CHECK(run(dir, resume).err.empty());
   REQUIRE(run(dir, {"-q", "--write-zip", "other.zip", "--seed", "5", "--frames", "12"}).code == 0);
-  std::filesystem::rename(dir / "other.zip", dir / "mine.zip");
+  std::filesystem::rename(dir / "other.zip", dir / "a.zip");
   const auto outcome = run(dir, resume);
   CHECK(outcome.code == 0);
-  CHECK(contains(outcome.err, "'mine.zip' is not the file that the checkpoint's run read"));
+  CHECK(contains(outcome.err, "'a.zip' is not the file that the checkpoint's run read"));
 }
 
 TEST_CASE("Closed streams do not end up in files", "[cli]") {
@@ -384,6 +384,10 @@ TEST_CASE("Names of files are shown as text, whatever they say", "[cli]") {
                     here + ".png", "--metrics", here + ".jsonl"}),
           0);
     check(run(dir, {"-L", here + "_000000005.safetensors", "--eval", here + ".zip"}), 0);
+    const auto resumed = run(
+        dir, {"-L", here + "_000000005.safetensors", "-f", here + ".zip", "-n", "8", "-o", here});
+    check(resumed, 0);
+    CHECK_FALSE(contains(resumed.err, "checkpoint's"));  // it is the file that it was
     check(run(dir, {"-f", here + ".zip", "--write-zip", here + "_.zip"}), 0);
     check(run(dir, {"-S", here + ".json", "-f", here + ".avi", "-n", "5"}), 1);
     check(run(dir, {"-S", here, "-n", "5"}), 2);

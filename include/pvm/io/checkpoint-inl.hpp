@@ -31,6 +31,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/core/open_fault.hpp>
+#include <pvm/core/printable.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
@@ -281,7 +282,7 @@ inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
   marks.resize(batch);
   for (std::size_t k = 0; k < batch; ++k) {
     const std::uint64_t* p = positions.data() + 3 * k;
-    checkpoint.streams.push_back({{p[0], p[1], p[2]}, since[k], names[k], marks[k]});
+    checkpoint.streams.push_back({{p[0], p[1], p[2]}, since[k], as_saved(names[k]), marks[k]});
   }
 }
 
@@ -392,10 +393,7 @@ inline std::vector<std::uint64_t> history_shape(std::size_t size, int rows, int 
   return {outer, inner, size / (outer * inner)};
 }
 
-PVM_INLINE std::string as_saved(const std::string& name) {
-  constexpr auto replace = nlohmann::json::error_handler_t::replace;
-  return nlohmann::json::parse(nlohmann::json(name).dump(-1, ' ', false, replace));
-}
+PVM_INLINE std::string as_saved(const std::string& name) { return printable(name); }
 
 inline Metadata metadata_of(const Checkpoint& checkpoint) {
   auto sources = nlohmann::json::array(), marks = nlohmann::json::array();

@@ -84,8 +84,8 @@ Spec agreed_spec(const std::string& where, const Spec* named, std::optional<Spec
 
 CheckpointKind kind_of(const std::filesystem::path& path);
 
-/// The name of a source as it will be read back from a checkpoint: bytes that are not valid UTF-8
-/// are replaced.
+/// The name of a source as it will be read back from a checkpoint: what cannot be printed is
+/// replaced.
 std::string as_saved(const std::string& name);
 
 /// The name of the published spec that has `weights` weights, or empty: to guess in an error
