@@ -33,6 +33,7 @@
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include <pvm/core/printable.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/pvm.hpp>
@@ -71,7 +72,7 @@ class Player {
     std::copy_n(memory_->pixels.data() + at_.frame * shape.size(), shape.size(), pixels.data());
     const bool starts = at_.frame == 0;
     if (++at_.frame == memory_->frames) at_ = {0, 0, at_.pass + 1};
-    return {starts, std::nullopt};
+    return {starts, {}};
   }
   [[nodiscard]] io::Position position() const { return at_; }
   void seek(const io::Position& position) { at_ = position; }
@@ -210,7 +211,7 @@ void run(Choices& c) {
   const pvm::Spec spec = pvm::load_spec(c.spec);
   if (c.file.empty()) c.file = generate(scratch.path());
   const auto memory = decoded(c.file, spec);
-  std::printf("%s: %zu frames\n", c.file.c_str(), memory->frames);
+  std::printf("%s: %zu frames\n", pvm::printable(c.file).c_str(), memory->frames);
   auto json = nlohmann::ordered_json::array();
   for (const std::string& precision : c.precisions) {
     for (const int b : c.batches) {

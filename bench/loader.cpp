@@ -27,6 +27,7 @@
 #include <opencv2/imgproc.hpp>
 #include <opencv2/videoio.hpp>
 
+#include <pvm/core/printable.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/prefetch.hpp>
 
@@ -214,7 +215,7 @@ nlohmann::ordered_json run(const std::string& path, const Options& options) {
     const double rate = measure(next, options.seconds);
     results.push_back({way.name, rate, frames > 0 ? rate / static_cast<double>(frames) : 0});
   }
-  std::printf("%s: %llu frames\n", fs::path(path).filename().string().c_str(),
+  std::printf("%s: %llu frames\n", pvm::printable(fs::path(path).filename().string()).c_str(),
               static_cast<unsigned long long>(frames));
   nlohmann::ordered_json json{{"file", path}, {"frames", frames}, {"side", options.side}};
   for (const Measured& m : results) {

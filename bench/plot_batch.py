@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: 2026 The pvm authors
 # SPDX-License-Identifier: Apache-2.0
 """Frames a second over the batch, each precision, against the bounds counted in
-docs/performance-batch.md.
+docs/performance.md and docs/log/batch.md.
     bench/plot_batch.py bench/results/h200_batch.json docs/images/batch_rates.png
 Needs matplotlib (Debian: python3-matplotlib)."""
 

@@ -29,6 +29,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <pvm/core/printable.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/pvm.hpp>
@@ -315,8 +316,8 @@ void run(const Choices& choices) {
   const auto clip = read_clip(choices.file, {side, side, cases.front().spec.input_channels});
   std::optional<std::ofstream> json;
   if (!choices.json.empty()) json.emplace(choices.json, std::ios::app);
-  std::printf("%s, %s: %zu frames\n", cases.front().spec.name.c_str(), clip->name.c_str(),
-              clip->frames);
+  std::printf("%s, %s: %zu frames\n", cases.front().spec.name.c_str(),
+              pvm::printable(clip->name).c_str(), clip->frames);
   std::printf("%-5s %5s %8s %11s %9s %9s %8s %7s %9s %7s  %s\n", "", "batch", "rate", "frames",
               "steps", "seconds", "psnr dB", "ratio", "|weight|", "error", "state");
   std::vector<std::string> summary;

@@ -28,7 +28,7 @@ class Bar {
       pixels[i] = i / channels % width == bar ? 230 : 40;
     }
     const bool starts_sequence = position_.frame++ == 0;
-    return {starts_sequence, std::nullopt};
+    return {starts_sequence, {}};
   }
   pvm::io::Position position() const { return position_; }
   void seek(const pvm::io::Position& position) { position_ = position; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,9 +16,11 @@
 #include <limits>
 #include <map>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -27,6 +30,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <pvm/core/printable.hpp>
+#include <pvm/core/standard_streams.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/open.hpp>
@@ -35,13 +40,18 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_readout.hpp"
+
 namespace {
 
 /// The values of the command line's options. Numbers are signed, so that an error message can name
 /// a negative one.
 struct Arguments {
-  std::string spec, load, file, dataset, path, out, metrics, preview, write_zip;
+  std::string spec, load, dataset, path, out, metrics, preview, write_zip;
+  std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
+  std::string eval, film;
+  std::vector<std::string> record;  ///< what, and the file
   std::string of_runs;  ///< the name of an option given that is for training runs only, if any
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
@@ -66,15 +76,58 @@ Examples:
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
-/// Accepts decimal digits only, and removes leading zeros, so that the number is not read as octal.
+/// Turns `1e4`, `10k`, `2.5M` and the like into decimal digits without leading zeros (which would
+/// be read as octal). Returns nothing if the text is no whole number; too large ones keep their
+/// digits.
+std::optional<std::string> whole_digits(std::string_view text) {
+  std::string digits;
+  if (!text.empty() && (text.front() == '-' || text.front() == '+')) {
+    if (text.front() == '-') digits = "-";
+    text.remove_prefix(1);
+  }
+  constexpr std::string_view decimal = "0123456789";
+  const auto take_digits = [&] {
+    const std::size_t n = std::min(text.find_first_not_of(decimal), text.size());
+    const std::string_view taken = text.substr(0, n);
+    text.remove_prefix(n);
+    return taken;
+  };
+  const std::string_view whole = take_digits();
+  std::string_view fraction;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    fraction = take_digits();
+  }
+  if (whole.empty() && fraction.empty()) return std::nullopt;
+  std::size_t exponent = 0;
+  const auto suffix = std::string_view("kMG").find(text.size() == 1 ? text.front() : ' ');
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(text.starts_with("e+") || text.starts_with("E+") ? 2 : 1);
+    const std::string_view power = take_digits();
+    if (power.empty() || power.size() > 2 || !text.empty()) return std::nullopt;
+    exponent = static_cast<std::size_t>(std::stoi(std::string(power)));
+  } else if (suffix != std::string_view::npos || text == "m" || text == "K") {
+    exponent = text == "m" ? 6 : text == "K" ? 3 : 3 * (suffix + 1);
+  } else if (!text.empty()) {
+    return std::nullopt;
+  }
+  std::string rest(fraction);
+  while (!rest.empty() && rest.back() == '0') rest.pop_back();
+  if (rest.size() > exponent) return std::nullopt;  // a fraction is left
+  std::string number = std::string(whole) + rest + std::string(exponent - rest.size(), '0');
+  number.erase(0, std::min(number.find_first_not_of('0'), number.size() - 1));
+  return digits + number;
+}
+
+/// Accepts whole numbers, also as `1e4`, `10k` or `2M`.
 CLI::Validator whole_number() {
   return CLI::Validator(
       [](std::string& text) {
-        const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-        const bool whole =
-            text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
-        if (!whole && !text.empty()) return pvm::quote(text) + " is not a whole number";
-        while (text.size() > sign + 1 && text[sign] == '0') text.erase(sign, 1);
+        if (text.empty()) return std::string();
+        const auto digits = whole_digits(text);
+        if (!digits)
+          return pvm::quote(text) + " is not a whole number; write 20000, 2e4, 20k or 2M";
+        text = *digits;
         return std::string();
       },
       "");
@@ -107,8 +160,11 @@ void describe(CLI::App& app, Arguments& a) {
       ->check(number())
       ->type_name("R");
   app.option_defaults()->group("Frames");
-  app.add_option("-f,--file", a.file,
-                 "a zip, a video, a directory of pictures, a camera, or synthetic (the default)")
+  app.add_option("-f,--file", a.files,
+                 "a zip, a video, a directory of pictures or videos, a camera, or synthetic (the "
+                 "default); more than one -f: that many files")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
       ->type_name("PATH");
   app.add_option("-d,--dataset", a.dataset,
                  "all sequences of DIR/NAME, or the zips in DIR whose names start with NAME")
@@ -161,9 +217,10 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_flag("-G,--no-graph", a.no_graph,
                "GPU: launch kernels one by one instead of replaying CUDA graphs");
   app.option_defaults()->group("Output");
-  app.add_option("-o,--out", a.out,
-                 "checkpoints are PREFIX_000100000.safetensors (default: "
-                 "pvm_save_NAME)")
+  app.add_option(
+         "-o,--out", a.out,
+         "checkpoints are PREFIX_000100000.safetensors (default: pvm_save_NAME), in a directory "
+         "that is named, or one file NAME.safetensors")
       ->type_name("PREFIX");
   app.add_option("-s,--save-every", a.save_every,
                  "steps between checkpoints (default 100000); one more is saved at the end")
@@ -179,9 +236,17 @@ void describe(CLI::App& app, Arguments& a) {
                  "steps between metrics, previews and progress lines (default 1000)")
       ->transform(whole_number())
       ->type_name("N");
+  app.add_option("--record", a.record,
+                 "write hidden, prediction and error (WHAT: a list with commas) of every step")
+      ->expected(2)
+      ->type_name("WHAT FILE.npy");
+  app.add_option("--export", a.film, "write a video of input, prediction and error")
+      ->type_name("FILE.mp4");
+  app.add_option("--eval", a.eval, "only run over PATH once, frozen, and print a score as JSON")
+      ->type_name("PATH");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
-  app.set_version_flag("--version", "pvm " + pvm::io::detail::version_text());
+  app.set_version_flag("--version", "pvm " + pvm::version_text());
   app.footer(examples);
 }
 
@@ -202,13 +267,19 @@ void check_range(const char* option, std::int64_t value, std::int64_t least, std
 }
 
 bool names_sources(const Arguments& a) {
-  return !(a.file.empty() && a.dataset.empty() && a.path.empty()) && a.file != "synthetic";
+  const bool generated = a.files.size() == 1 && a.files.front() == "synthetic";
+  return !(a.files.empty() && a.dataset.empty() && a.path.empty()) && !generated;
 }
 
 /// The paths named on the command line from which frames are read.
 std::vector<std::string> sources_of(const Arguments& a) {
   if (!names_sources(a)) return {};
-  if (!a.file.empty()) return {a.file};
+  std::vector<std::string> paths;
+  for (const std::string& file : a.files) {
+    const auto inside = pvm::io::sequences_in(file);
+    paths.insert(paths.end(), inside.begin(), inside.end());
+  }
+  if (!paths.empty()) return paths;
   return pvm::io::find_dataset(a.path.empty() ? "." : a.path, a.dataset);
 }
 
@@ -229,7 +300,9 @@ void check_outputs(const Arguments& a) {
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
   }
-  const std::array outputs = {std::pair{"--metrics ", &a.metrics},
+  const std::string record = a.record.empty() ? "" : a.record.back();
+  const std::array outputs = {std::pair{"--record ", &record}, std::pair{"--export ", &a.film},
+                              std::pair{"--metrics ", &a.metrics},
                               std::pair{"--preview ", &a.preview},
                               std::pair{"--write-zip ", &a.write_zip}};
   for (const auto& [option, output] : outputs) {
@@ -238,7 +311,9 @@ void check_outputs(const Arguments& a) {
       refuse(option + pvm::quote(*output) + " is a file that is read; choose another name");
     }
   }
-  for (const std::string& source : sources_of(a)) {
+  std::vector<std::string> sources = sources_of(a);
+  sources.insert(sources.end(), a.files.begin(), a.files.end());  // directories of videos, too
+  for (const std::string& source : sources) {
     for (const auto& [option, output] : outputs) {
       if (output->empty()) continue;
       if (same(*output, source)) {
@@ -279,14 +354,21 @@ void check(const Arguments& a) {
   if (!a.reduce.empty() && a.reduce != "mean" && a.reduce != "sum") {
     refuse("--reduce " + pvm::quote(a.reduce) + " is unknown; allowed: mean, sum");
   }
-  if (!a.file.empty() && !(a.dataset.empty() && a.path.empty())) {
-    refuse("-f names one source and -d or -p a data set; give one of them");
+  if (!a.files.empty() && !(a.dataset.empty() && a.path.empty())) {
+    refuse("-f names files and -d or -p a data set; give one of them");
   }
   if (a.frames_given && a.write_zip.empty()) {
     refuse("--frames is for --write-zip; a run's length is -n");
   }
   if (!a.write_zip.empty() && !a.of_runs.empty()) {
     refuse(a.of_runs + " is for runs, and --write-zip only writes frames; leave one of them out");
+  }
+  const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
+                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
+                      !a.dataset.empty() || a.steps_given || a.rate_given || a.freeze ||
+                      !a.write_zip.empty();
+  if (!a.eval.empty() && trains) {
+    refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
   check_outputs(a);
   if (a.spec.empty() && a.load.empty() && a.write_zip.empty()) {
@@ -295,6 +377,30 @@ void check(const Arguments& a) {
 }
 
 std::string generated_frames(std::uint64_t seed) { return "synthetic:" + std::to_string(seed); }
+
+/// The file that `-S name` means: the file of that name, else model_zoo/NAME.json beside the
+/// program, in a directory above it (the source tree), where the package is installed, or in the
+/// source tree that the program was built from.
+std::string find_spec(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(name, ignored) || name.find('/') != std::string::npos) return name;
+  const std::string file = name.ends_with(".json") ? name : name + ".json";
+  if (fs::exists("model_zoo/" + file, ignored)) return "model_zoo/" + file;
+  fs::path directory = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (int up = 0; up < 5 && !directory.empty(); ++up, directory = directory.parent_path()) {
+    for (const char* zoo : {"model_zoo", "share/pvm/model_zoo"}) {
+      const fs::path found = directory / zoo / file;
+      if (fs::exists(found, ignored)) return found.string();
+    }
+    if (directory == directory.root_path()) break;
+  }
+#if defined(PVM_SOURCE_ZOO)  // the program may have been built anywhere
+  const fs::path source = fs::path(PVM_SOURCE_ZOO) / file;
+  if (fs::exists(source, ignored)) return source.string();
+#endif
+  return name;
+}
 
 /// Where to decode `path`, which `streams` streams read. Each stream of a video needs decoders of
 /// its own, of which a GPU has few, so many streams of a video are decoded on the CPU. Streams of
@@ -313,7 +419,8 @@ std::vector<pvm::io::Opener> find_sources(const Arguments& a, const std::string&
   if (!names_sources(a)) return {pvm::io::opener(otherwise)};
   std::vector<pvm::io::Opener> openers;
   for (const auto& path : sources_of(a)) {
-    openers.push_back(pvm::io::opener(path, decoding(a, path, streams)));
+    const std::string& source = path == "synthetic" ? otherwise : path;
+    openers.push_back(pvm::io::opener(source, decoding(a, source, streams)));
   }
   return openers;
 }
@@ -328,9 +435,16 @@ extern "C" void on_signal(int) {
 }
 
 /// Installs signal handlers: the first signal stops the run, a second one ends the program at once.
+/// As a callback it does so when a run begins: what is to be read up to the run's place may take
+/// long, and nothing is lost if a signal ends the program before.
 class StopOnSignals {
  public:
-  explicit StopOnSignals(pvm::TrainerBase* trainer = nullptr) {
+  StopOnSignals() = default;
+  void begin(const pvm::Moment& moment) { install(&moment.trainer); }
+  std::uint64_t next(std::uint64_t) { return pvm::never; }
+  void at(const pvm::Moment&) {}
+
+  void install(pvm::TrainerBase* trainer) {
     running = trainer;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
       struct sigaction action {};
@@ -347,10 +461,24 @@ class StopOnSignals {
   StopOnSignals& operator=(const StopOnSignals&) = delete;
 };
 
+/// Ends the program with `code` if it has not ended by itself within a second: everything is saved
+/// and said, but a thread may still wait for a decoder, which cannot be interrupted.
+void end_soon(int code) {
+  static int exit_code = 0;
+  exit_code = code;
+  std::fflush(stdout);
+  struct sigaction action {};
+  action.sa_handler = [](int) { ::_exit(exit_code); };
+  sigaction(SIGALRM, &action, nullptr);
+  ::alarm(1);
+}
+
+int fail(const std::string& sentence, int code);
+
 int write_zip(const Arguments& a) {
   pvm::io::FrameShape shape{256, 256, 3};
   if (!a.spec.empty()) {
-    const pvm::Spec spec = pvm::load_spec(a.spec);
+    const pvm::Spec spec = pvm::load_spec(find_spec(a.spec));
     shape = {spec.frame_side(), spec.frame_side(), spec.input_channels};
   }
   auto streams =
@@ -362,18 +490,27 @@ int write_zip(const Arguments& a) {
     frames = a.frames_given ? static_cast<std::uint64_t>(a.frames) : 1000;
   }
   const std::string of_all = frames ? " of " + std::to_string(*frames) : "";
-  const StopOnSignals stop;
-  const std::uint64_t written = pvm::io::write_published_zip(
-      a.write_zip, streams.front(), shape, frames, [&](std::uint64_t done) {
-        const std::string so_far = std::to_string(done) + of_all;
-        if (stop_asked) {
-          throw pvm::Error(pvm::Fault::source, "stopped after " + so_far + " frames; " +
-                                                   pvm::quote(a.write_zip) + " was not written");
-        }
-        if (!a.quiet && done > 0 && done % 1000 == 0) std::printf("%s frames\n", so_far.c_str());
-      });
+  StopOnSignals stop;
+  stop.install(nullptr);
+  pvm::io::stop_when(streams.front(), &stop_asked);
+  std::string so_far;
+  std::uint64_t written = 0;
+  try {
+    written = pvm::io::write_published_zip(a.write_zip, streams.front(), shape, frames,
+                                           [&](std::uint64_t done) {
+                                             so_far = std::to_string(done) + of_all;
+                                             if (stop_asked) throw pvm::io::Stopped{};
+                                             if (!a.quiet && done > 0 && done % 1000 == 0)
+                                               std::printf("%s frames\n", so_far.c_str());
+                                           });
+  } catch (const pvm::io::Stopped&) {
+    end_soon(fail(
+        "stopped after " + so_far + " frames; " + pvm::quote(a.write_zip) + " was not written", 1));
+    return 1;
+  }
   if (!a.quiet)
-    std::printf("%s: %llu frames\n", a.write_zip.c_str(), static_cast<unsigned long long>(written));
+    std::printf("%s: %llu frames\n", pvm::printable(a.write_zip).c_str(),
+                static_cast<unsigned long long>(written));
   return 0;
 }
 
@@ -399,7 +536,7 @@ void set_rate(Plan& plan, double rate) {
 
 Plan make_plan(const Arguments& a) {
   Plan plan;
-  if (!a.spec.empty()) plan.spec = pvm::load_spec(a.spec);
+  if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
   if (!a.load.empty()) {
     plan.checkpoint = pvm::io::load_any_checkpoint(a.load, a.spec.empty() ? nullptr : &plan.spec);
     plan.spec = plan.checkpoint->spec;
@@ -431,7 +568,7 @@ Plan make_plan(const Arguments& a) {
   options.backend = backends.at(a.backend);
 
   plan.generated = generated_frames(options.seed);
-  if (resumes && a.file.empty() && !names_sources(a)) {
+  if (resumes && a.eval.empty() && a.files.empty() && !names_sources(a)) {
     const std::string& source = plan.checkpoint->streams.front().source;
     const bool has_seen_none = source.empty();
     if (!has_seen_none && !source.starts_with("synthetic:")) {
@@ -442,6 +579,11 @@ Plan make_plan(const Arguments& a) {
     if (!has_seen_none) plan.generated = source;
   }
   return plan;
+}
+
+/// A line of the summary. It stays one line, whatever is in the name.
+void print_path(const char* what, const std::string& path) {
+  std::printf("%s %s\n", what, pvm::printable(path).c_str());
 }
 
 void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::LastPass& last,
@@ -458,11 +600,40 @@ void summarise(const Arguments& a, const pvm::FitResult& result, const pvm::Last
     std::printf("skipped:    %llu unreadable frames\n",
                 static_cast<unsigned long long>(result.skipped));
   }
-  if (preview != nullptr && preview->drawn()) std::printf("preview:    %s\n", a.preview.c_str());
-  if (!a.metrics.empty()) std::printf("metrics:    %s\n", a.metrics.c_str());
+  if (preview != nullptr && preview->drawn()) print_path("preview:   ", a.preview);
+  if (!a.metrics.empty()) print_path("metrics:   ", a.metrics);
   if (checkpoints != nullptr && !checkpoints->latest().empty()) {
-    std::printf("checkpoint: %s\n", checkpoints->latest().c_str());
+    print_path("checkpoint:", checkpoints->latest());
   }
+}
+
+/// What `--record` names: `hidden`, `prediction` and `error`, with commas between.
+pvm::RecordKinds record_kinds(const std::string& list) {
+  pvm::RecordKinds kinds;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string word = list.substr(begin, end - begin);
+    bool* const kind = word == "hidden"       ? &kinds.hidden
+                       : word == "prediction" ? &kinds.prediction
+                       : word == "error"      ? &kinds.error
+                                              : nullptr;
+    if (kind == nullptr) {
+      refuse("--record " + pvm::quote(word) + " is unknown; allowed: hidden, prediction, error");
+    }
+    *kind = true;
+    begin = end + 1;
+  }
+  return kinds;
+}
+
+/// The prefix of the checkpoints' names, or the name of the one checkpoint if `out` ends in
+/// .safetensors. A directory gets checkpoints of the usual name.
+std::string checkpoint_prefix(const std::string& out, const pvm::Spec& spec) {
+  const std::string usual = "pvm_save_" + pvm::file_name_part(spec.name);
+  if (out.empty()) return usual;
+  std::error_code ignored;
+  const bool directory = out.ends_with('/') || std::filesystem::is_directory(out, ignored);
+  return directory ? (std::filesystem::path(out) / usual).string() : out;
 }
 
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
@@ -477,28 +648,80 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::Optionally<pvm::io::Preview> preview;
   pvm::Optionally<pvm::Progress> progress;
   if (!a.freeze || !a.out.empty()) {
-    checkpoints.callback.emplace(a.out.empty() ? "pvm_save_" + plan.spec.name : a.out,
+    checkpoints.callback.emplace(checkpoint_prefix(a.out, plan.spec),
                                  static_cast<std::uint64_t>(a.save_every));
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
   if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
   pvm::Optionally<pvm::TimeLimit> limit;
   if (a.seconds > 0) limit.callback.emplace(a.seconds);
+  pvm::Optionally<pvm::Record> record;
+  pvm::Optionally<pvm::io::FilmRun> film;
+  if (!a.record.empty()) record.callback.emplace(a.record.back(), record_kinds(a.record.front()));
+  if (!a.film.empty()) film.callback.emplace(a.film);
   constexpr double forever = std::numeric_limits<double>::infinity();
   if (!a.quiet) progress.callback.emplace(interval, stdout, a.seconds > 0 ? a.seconds : forever);
 
-  pvm::log(pvm::Severity::info, plan.spec.name + ": " +
+  pvm::log(pvm::Severity::info, "spec " + pvm::quote(plan.spec.name) + ": " +
                                     std::to_string(trainer.connectome().weights) + " weights, " +
                                     std::to_string(trainer.batch()) + " x " +
-                                    streams.front().name() + "; " + trainer.description());
-  const StopOnSignals stop(&trainer);
-  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview,
-                                  last, progress, limit, pvm::DivergenceWarning{});
+                                    pvm::quote(streams.front().name()) + "; " +
+                                    trainer.description());
+  StopOnSignals stop;
+  const auto result =
+      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
+                  limit, record, film, pvm::DivergenceWarning{}, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
   if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
+  end_soon(0);
+  return 0;
+}
+
+/// One frozen pass over the frames of `--eval`, with the weights of the checkpoint and the past of
+/// a new run, so that the score depends on nothing else. Prints it as one JSON object.
+int evaluate(const Arguments& a, Plan& plan) {
+  const std::uint64_t step = plan.checkpoint ? plan.checkpoint->state.step : 0;
+  plan.options.mode = pvm::Mode::freeze;
+  std::optional<pvm::Trainer<>> trainer;
+  if (plan.checkpoint) {
+    pvm::EngineState start;
+    start.weights = std::move(plan.checkpoint->state.weights);
+    plan.checkpoint->state = std::move(start);
+    plan.checkpoint->streams.clear();
+    trainer.emplace(*plan.checkpoint, plan.options);
+  } else {
+    trainer.emplace(plan.spec, plan.options);
+  }
+  Streams streams;
+  streams.push_back(pvm::io::open_source(a.eval, decoding(a, a.eval, 1)));
+  const auto frames = streams.front().count_frames();
+  if (!frames) refuse("--eval " + pvm::quote(a.eval) + " never ends; name a file or a directory");
+  pvm::LastPass all{*frames};
+  StopOnSignals stop;
+  const auto result = trainer->fit(streams, pvm::Steps{*frames}, all, stop);
+  if (result.cut_short) throw pvm::Error(pvm::Fault::source, "stopped before the end of the pass");
+  const pvm::Score& score = all.score();
+  const auto scored = score.pixels > 0;
+  const double prediction = scored ? pvm::prediction_mse(score) : 0;
+  const double repeating = scored ? pvm::persistence_mse(score) : 0;
+  const auto number = [scored](double value) {
+    return scored && std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+  };
+  const nlohmann::ordered_json line = {{"file", a.eval},
+                                       {"spec", plan.spec.name},
+                                       {"step", step},
+                                       {"frames", result.step},
+                                       {"skipped", result.skipped},
+                                       {"mse", number(prediction)},
+                                       {"psnr", number(pvm::psnr(prediction))},
+                                       {"persistence_mse", number(repeating)},
+                                       {"persistence_psnr", number(pvm::psnr(repeating))},
+                                       {"relative", number(prediction / repeating)}};
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  std::printf("%s\n", line.dump(-1, ' ', true, replace).c_str());  // a terminal may see it
   return 0;
 }
 
@@ -518,6 +741,7 @@ int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
   Plan plan = make_plan(a);
+  if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
     if (a.steps_given && plan.checkpoint->state.step > plan.target) {
       refuse("-n is " + std::to_string(plan.target) + " but the checkpoint is at step " +
@@ -547,11 +771,66 @@ bool is_of_runs(const CLI::Option* option) {
          name == "--cache-mb";
 }
 
-/// Prints the first line of a failure and returns `code`.
+/// Prints the first line of a failure, as text that a terminal may be given, and returns `code`.
 int fail(const std::string& sentence, int code) {
-  std::string line = sentence.substr(0, sentence.find('\n'));
-  std::cerr << "pvm: " << line << '\n';
+  std::cerr << "pvm: " + pvm::printable(sentence.substr(0, sentence.find('\n'))) + '\n';
   return code;
+}
+
+/// The number of letters that have to be changed, added or left out to make `b` of `a`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t before = std::exchange(row[0], i + 1);
+    for (std::size_t k = 0; k < b.size(); ++k) {
+      const std::size_t same = before + (a[i] == b[k] ? 0 : 1);
+      before = row[k + 1];
+      row[k + 1] = std::min({same, before + 1, row[k] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The sentence about arguments that are none of the program's: names the option that was probably
+/// meant.
+std::string unexpected(const CLI::App& app, const std::vector<std::string>& arguments,
+                       const std::string& otherwise) {
+  static const std::map<std::string, std::string> others = {
+      {"lr", "rate"},          {"learning-rate", "rate"}, {"learning_rate", "rate"},
+      {"epochs", "steps"},     {"iterations", "steps"},   {"iters", "steps"},
+      {"batch-size", "batch"}, {"batch_size", "batch"},   {"bs", "batch"},
+      {"input", "file"},       {"video", "file"},         {"source", "file"},
+      {"model", "spec"},       {"config", "spec"},        {"resume", "load"},
+      {"checkpoint", "load"},  {"weights", "load"},       {"output", "out"},
+      {"save", "out"},         {"device", "backend"},     {"gpu", "backend"},
+      {"cpu", "backend"},      {"dtype", "precision"},    {"workers", "threads"},
+      {"jobs", "threads"},     {"log", "metrics"},        {"frozen", "freeze"},
+      {"eval", "freeze"},      {"silent", "quiet"},       {"time", "seconds"}};
+  const auto option = std::find_if(arguments.begin(), arguments.end(),
+                                   [](const auto& text) { return text.starts_with('-'); });
+  if (option == arguments.end()) {
+    if (arguments.empty()) return otherwise;
+    return pvm::quote(arguments.front()) + " was not expected; a file is named with -f";
+  }
+  const std::string given = option->substr(0, option->find('='));
+  const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+  std::string nearest;
+  if (const auto known = others.find(name); known != others.end()) {
+    nearest = "--" + known->second;
+  } else {
+    std::size_t least = name.size() / 2 + 1;
+    for (const CLI::Option* candidate : app.get_options()) {
+      for (const std::string& of_this : candidate->get_lnames()) {
+        const std::size_t letters = distance(name, of_this);
+        if (letters < least || (of_this.starts_with(name) && name.size() > 2 && letters == least)) {
+          least = letters;
+          nearest = "--" + of_this;
+        }
+      }
+    }
+  }
+  return "there is no option " + given + (nearest.empty() ? "" : "; do you mean " + nearest + "?");
 }
 
 /// The log sink. Prints each warning only once, even if several sequences read the same damaged
@@ -564,9 +843,55 @@ void log_line(pvm::Severity severity, const std::string& message) {
   pvm::log_to_stderr(severity, message);
 }
 
+/// Runs `work` and returns its exit code, or that of its failure.
+template <class Work>
+int guarded(const Work& work) {
+  try {
+    return work();
+  } catch (const pvm::Error& error) {
+    const bool usage = error.fault() == pvm::Fault::usage || error.fault() == pvm::Fault::spec;
+    return fail(error.what(), usage ? 2 : 1);
+  } catch (const std::bad_alloc&) {
+    return fail("there is not enough memory for this; use a smaller spec or batch", 1);
+  } catch (const std::exception& error) {
+    return fail(error.what(), 1);
+  }
+}
+
+/// Runs `command` with its own options: `pvm NAME ...`.
+int run_command(int argc, char** argv, const char* what,
+                void (*describe_command)(CLI::App&, readout_commands::Options&),
+                int (*command)(const readout_commands::Options&)) {
+  readout_commands::Options options;
+  const std::string name = std::string("pvm ") + argv[1];
+  CLI::App app{what, name};
+  describe_command(app, options);
+  try {
+    app.parse(argc - 1, argv + 1);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see " + name + " --help)", 2);
+  }
+  pvm::set_log_sink([quiet = options.quiet](pvm::Severity severity, const std::string& message) {
+    if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
+  });
+  return guarded([&] { return command(options); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (!pvm::open_standard_streams()) return 1;
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "track") {
+    return run_command(argc, argv, "Finds a labelled object in a clip.",
+                       readout_commands::describe_track, readout_commands::track);
+  }
+  if (first == "evaluate") {
+    return run_command(argc, argv, "Compares trackers on labelled clips.",
+                       readout_commands::describe_evaluate, readout_commands::evaluate);
+  }
   Arguments a;
   CLI::App app{"Trains a Predictive Vision Model: a network that learns to predict its own input.",
                "pvm"};
@@ -575,8 +900,15 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
+  } catch (const CLI::ExtrasError& error) {
+    return fail(unexpected(app, app.remaining(), error.what()) + " (see pvm --help)", 2);
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see pvm --help)", 2);
+  }
+  for (const char* once : {"--spec", "--load", "--steps"}) {
+    if (app.count(once) > 1) {
+      return fail(app.get_option(once)->get_name(false, true) + " is given twice; give it once", 2);
+    }
   }
   // An empty value is most likely an unset variable in a script.
   for (const CLI::Option* option : app.get_options()) {
@@ -597,14 +929,5 @@ int main(int argc, char** argv) {
   pvm::set_log_sink([quiet = a.quiet](pvm::Severity severity, const std::string& message) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });
-  try {
-    return run(a);
-  } catch (const pvm::Error& error) {
-    const bool usage = error.fault() == pvm::Fault::usage || error.fault() == pvm::Fault::spec;
-    return fail(error.what(), usage ? 2 : 1);
-  } catch (const std::bad_alloc&) {
-    return fail("there is not enough memory for this; use a smaller spec or batch", 1);
-  } catch (const std::exception& error) {
-    return fail(error.what(), 1);
-  }
+  return guarded([&] { return run(a); });
 }

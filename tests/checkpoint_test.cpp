@@ -22,10 +22,14 @@
 
 #include <zip.h>
 
+#include <nlohmann/json.hpp>
+#include <pvm/core/printable.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/original.hpp>
+#include <pvm/io/safetensors.hpp>
 #include <pvm/io/synthetic.hpp>
+#include <pvm/model/json.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/trainer.hpp>
 
@@ -129,6 +133,127 @@ TEST_CASE("Tensors start at multiples of their size", "[checkpoint]") {
   }
 }
 
+TEST_CASE("A checkpoint does not say where files go", "[checkpoint]") {
+  const TempDir dir;
+  write_trained(dir / "a.safetensors");
+  auto checkpoint = io::load_checkpoint(dir / "a.safetensors");
+  const auto read_as = [&](const std::string& name) {
+    checkpoint.spec.name = name;
+    io::save_checkpoint(dir / "b.safetensors", checkpoint);
+    return io::load_checkpoint(dir / "b.safetensors").spec.name;
+  };
+  {
+    const Messages messages;
+    for (const char* name : {"small", "my net (2)", "h\u00e9"}) CHECK(read_as(name) == name);
+    CHECK(messages.count("") == 0);
+  }
+  const std::vector<std::string> hostile = {"x/../../escaped/here",
+                                            "/tmp/absolute",
+                                            "..",
+                                            ".hidden",
+                                            "",
+                                            "a\nwarning: fake line",
+                                            "\x1b[31mRED\x07",
+                                            std::string("a\0b", 3),
+                                            "not utf-8 \xff",
+                                            "\u202egnp",
+                                            "a\\b",
+                                            std::string(10'000, 'n')};
+  for (const std::string& name : hostile) {
+    INFO(pvm::quote(name));
+    const Messages messages;
+    const std::string got = read_as(name);
+    CHECK(got == pvm::file_name_part(got));
+    CHECK(got.size() <= 100);
+    // Bytes that are no UTF-8 were replaced as the file was written, before anything was read.
+    CHECK(messages.count("no name for files") == (contains(name, "utf-8") ? 0 : 1));
+    CHECK(messages.count("\n") == 0);
+  }
+  // The weights are the same all the while.
+  CHECK(io::load_checkpoint(dir / "b.safetensors").state.weights == checkpoint.state.weights);
+}
+
+TEST_CASE("What is in a checkpoint is shown as text, in one short line", "[checkpoint]") {
+  const TempDir dir;
+  write_trained(dir / "a.safetensors");
+  const io::SafetensorsReader whole(dir / "a.safetensors");
+  const auto good = io::load_checkpoint(dir / "a.safetensors");
+  const std::vector<std::string> hostile = {"../../up",
+                                            "/tmp/absolute",
+                                            "a\nwarning: fake",
+                                            "\x1b[31mRED\x1b]0;owned\x07",
+                                            std::string("a\0b", 3),
+                                            "\u202egnp\u2066",
+                                            "\xc2\x9b",
+                                            "",
+                                            std::string(10'000, 'n'),
+                                            std::string(10'000, '\x1b')};
+  const auto check_line = [](const std::string& line) {
+    CHECK(line == pvm::printable(line));
+    CHECK(line.size() < 600);
+    CHECK_FALSE(contains(line, std::string(121, 'n')));
+  };
+  // A file with other metadata: the tensors are left as they are.
+  const std::string bytes = read_file(dir / "a.safetensors");
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const auto header = nlohmann::ordered_json::parse(bytes.substr(8, length));
+  const auto load = [&](const nlohmann::ordered_json& other) {
+    write_file(dir / "b.safetensors",
+               raw_safetensors(other.dump(), bytes.substr(8 + static_cast<std::size_t>(length))));
+    const Messages messages;
+    check_line(error_of([&] { (void)io::load_checkpoint(dir / "b.safetensors"); }));
+    for (const std::string& line : messages.lines()) check_line(line);
+  };
+  for (const std::string& text : hostile) {
+    INFO(pvm::quote(text));
+    for (const auto& [key, value] : whole.metadata()) {
+      auto other = header;
+      other["__metadata__"][key] = text;
+      load(other);
+      other["__metadata__"][key] = nlohmann::json::array({text}).dump();
+      load(other);
+      other["__metadata__"][key] = nlohmann::json::object({{text, text}}).dump();
+      load(other);
+    }
+    auto other = header;
+    other["__metadata__"][text] = 1;
+    load(other);
+    other = header;
+    other[text] = text;
+    load(other);
+    other[text] = {{"dtype", text}, {"shape", {1}}, {"data_offsets", {0, 4}}};
+    load(other);
+    other = header;
+    other["weights"]["dtype"] = text;
+    load(other);
+
+    // The names of the sources: a run that goes on with others says so.
+    auto checkpoint = good;
+    checkpoint.streams.at(0).source = text;
+    io::save_checkpoint(dir / "c.safetensors", checkpoint);
+    const Messages messages;
+    const auto read = io::load_checkpoint(dir / "c.safetensors");
+    CHECK(read.streams.at(0).source == pvm::printable(text));
+    pvm::Trainer<> trainer(read);
+    io::Synthetic frames;
+    trainer.fit(frames, pvm::Steps{41});
+    CHECK(messages.mention("frames came from") == !text.empty());
+    for (const std::string& line : messages.lines()) check_line(line);
+  }
+  CHECK(names_in(dir.path()).size() == 3);
+}
+
+TEST_CASE("A spec's file name with anything in it makes a name for files", "[checkpoint]") {
+  const TempDir dir;
+  for (const std::string name : {"a\nb", "\x1b[31m", "..x", "caf\xe9"}) {
+    write_file(dir / (name + ".json"), pvm::to_json_text(tiny_spec()));
+    const std::string got = pvm::load_spec(dir / (name + ".json")).name;
+    CHECK(got == pvm::file_name_part(name));
+    CHECK(got == pvm::printable(got));
+  }
+}
+
 TEST_CASE("A file with only weights starts at step 0", "[checkpoint]") {
   const TempDir dir;
   const auto spec = tiny_spec();
@@ -228,7 +353,9 @@ TEST_CASE("A checkpoint whose tensors are empty is not one of weights alone", "[
                            "hidden_gradients", "output_gradients"}) {
     tensors.push_back({name, {0}, std::span<const float>(none)});
   }
-  io::write_safetensors(path, io::detail::metadata_of(checkpoint), tensors);
+  io::save_checkpoint(dir / "whole.safetensors", checkpoint);
+  const io::SafetensorsReader whole(dir / "whole.safetensors");
+  io::write_safetensors(path, whole.metadata(), tensors);
   CHECK(contains(error_of([&] { io::load_checkpoint(path); }), "'folded' is empty"));
 }
 

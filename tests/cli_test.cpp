@@ -4,6 +4,7 @@
 /// Runs the command line program and checks its output. PVM_CLI is its path, set by the build.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <pvm/core/printable.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/zip.hpp>
@@ -106,6 +108,12 @@ void write_spec(const TempDir& dir) {
   write_file(dir / "spec.json", pvm::to_json_text(tiny_spec(), 2));
 }
 
+std::vector<std::string> sorted_names(const std::filesystem::path& directory) {
+  auto names = names_in(directory);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace
 
 TEST_CASE("Help, version, and nothing at all", "[cli]") {
@@ -139,7 +147,12 @@ TEST_CASE("Wrong usage: one sentence, exit code 2, no files", "[cli]") {
                                                        {"--rate", "-1"},
                                                        {"--rate", "1001"},
                                                        {"--rate", "fast"},
-                                                       {"-n", "1e5"},
+                                                       {"-n", "1.5"},
+                                                       {"-n", "1e"},
+                                                       {"-n", "1.2345k"},
+                                                       {"-n", "1e99"},
+                                                       {"-n", "10", "-n", "20"},
+                                                       {"-S", "spec.json"},
                                                        {"-n"},
                                                        {"-f", ""},
                                                        {"--interval", "0"},
@@ -176,6 +189,254 @@ TEST_CASE("Numbers are decimal, whatever they begin with", "[cli]") {
   write_spec(dir);
   REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "010", "-o", "run"}).code == 0);
   CHECK(names_in(dir.path()) == std::vector<std::string>{"run_000000010.safetensors", "spec.json"});
+}
+
+TEST_CASE("Numbers may be written as people write them", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (const auto& [text, step] : {std::pair{"2e1", "20"}, {"0.02k", "20"}, {"3E+1", "30"}}) {
+    INFO(text);
+    REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", text, "-o", "run"}).code == 0);
+    CHECK(
+        sorted_names(dir.path()) ==
+        std::vector<std::string>{"run_0000000" + std::string(step) + ".safetensors", "spec.json"});
+    std::filesystem::remove(dir / ("run_0000000" + std::string(step) + ".safetensors"));
+  }
+}
+
+TEST_CASE("An option that does not exist names the one that was meant", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  for (const auto& [given, meant] : {std::pair{"--lr=0.1", "--rate"},
+                                     {"--stepps", "--steps"},
+                                     {"--batch-size", "--batch"},
+                                     {"--previw=x.png", "--preview"},
+                                     {"--learning-rate", "--rate"}}) {
+    INFO(given);
+    const auto outcome = run(dir, {"-S", "spec.json", given});
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, std::string("do you mean ") + meant + "?"));
+  }
+  CHECK(contains(run(dir, {"-S", "spec.json", "-n", "1", "-n", "2"}).err, "given twice"));
+}
+
+TEST_CASE("Specs are found by their name, beside the program or above it", "[cli]") {
+  const TempDir dir;
+  CHECK(run(dir, {"-q", "-S", "tiny", "-n", "5", "-o", "run"}).code == 0);
+  CHECK(sorted_names(dir.path()) == std::vector<std::string>{"run_000000005.safetensors"});
+  CHECK(run(dir, {"-q", "-S", "no_such_spec", "-n", "5"}).code == 2);
+}
+
+TEST_CASE("Several files, and a directory of them, are dealt to the sequences", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_sources(dir, 12);
+  std::filesystem::create_directory(dir / "several");
+  for (const char* name : {"a", "b"}) {
+    const auto to = dir / "several" / (std::string(name) + ".zip");
+    REQUIRE(run(dir, {"--write-zip", to.string(), "-f", "pictures"}).code == 0);
+  }
+  const auto saved_sources = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"-q", "-S", "spec.json", "-n", "5", "-b", "2", "-o", "run"});
+    const auto outcome = run(dir, arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return io::SafetensorsReader(dir / "run_000000005.safetensors").metadata().at("sources");
+  };
+  const std::string both = R"(["a.zip","b.zip"])";
+  CHECK(saved_sources({"-f", "several/a.zip", "-f", "several/b.zip"}) == both);
+  CHECK(saved_sources({"-f", "several"}) == both);
+}
+
+TEST_CASE("Checkpoints go where a person means", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(
+      run(dir, {"-q", "-S", "spec.json", "-n", "4", "-s", "2", "-o", "model.safetensors"}).code ==
+      0);
+  CHECK(sorted_names(dir.path()) == std::vector<std::string>{"model.safetensors", "spec.json"});
+  REQUIRE(run(dir, {"-q", "-L", "model.safetensors", "-n", "6", "-o", "made/"}).code == 0);
+  CHECK(names_in(dir / "made") == std::vector<std::string>{"pvm_save_spec_000000006.safetensors"});
+
+  // What is no checkpoint of pvm is not overwritten.
+  for (const std::string name : {"notes.safetensors", "run_000000004.safetensors"}) {
+    write_file(dir / name, "mine");
+    const std::string out = name.starts_with("run") ? "run" : name;
+    const auto outcome = run(dir, {"-q", "-S", "spec.json", "-n", "4", "-o", out});
+    CHECK(outcome.code == 1);
+    CHECK(contains(outcome.err, "is no checkpoint of pvm"));
+    CHECK(read_file(dir / name) == "mine");
+  }
+}
+
+TEST_CASE("A checkpoint that cannot be saved during a run does not end it", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  std::filesystem::create_directory(dir / "run_000000004.safetensors");
+  const auto outcome = run(dir, {"-q", "-S", "spec.json", "-n", "8", "-s", "2", "-o", "run"});
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.err, "is tried again"));
+  for (const char* step : {"2", "6", "8"}) {
+    CHECK(io::is_checkpoint(dir / ("run_00000000" + std::string(step) + ".safetensors")));
+  }
+  std::filesystem::create_directory(dir / "end_000000008.safetensors");
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "8", "-o", "end"}).code == 1);
+}
+
+TEST_CASE("Another file of the same name is noticed when a run goes on", "[cli][resume]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_sources(dir, 12);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-f", "a.zip", "-n", "5", "-o", "run"}).code == 0);
+  const std::vector<std::string> resume = {
+      "-q", "-L", "run_000000005.safetensors", "-f", "a.zip", "-n", "8", "-o", "run"};
+  CHECK(run(dir, resume).err.empty());
+  REQUIRE(run(dir, {"-q", "--write-zip", "other.zip", "--seed", "5", "--frames", "12"}).code == 0);
+  std::filesystem::rename(dir / "other.zip", dir / "a.zip");
+  const auto outcome = run(dir, resume);
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.err, "'a.zip' is not the file that the checkpoint's run read"));
+}
+
+TEST_CASE("Closed streams do not end up in files", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto run_closed = [&](const char* closed, const char* out) {
+    const std::string command = "cd '" + dir.path().string() + "' && '" + PVM_CLI +
+                                "' --backend host -S spec.json -n 20 --interval 5 --metrics " +
+                                out + ".jsonl --preview " + out + ".png -o " + out + " " + closed;
+    return std::system(command.c_str());
+  };
+  CHECK(run_closed(">/dev/null 2>&1", "open") == 0);
+  CHECK(run_closed("<&- >&- 2>&-", "closed") == 0);
+  CHECK(run_closed(">&-", "half") == 0);
+  for (const char* out : {"closed", "half"}) {
+    CHECK(read_file(dir / (std::string(out) + "_000000020.safetensors")) ==
+          read_file(dir / "open_000000020.safetensors"));
+    const std::string metrics = read_file(dir / (std::string(out) + ".jsonl"));
+    CHECK(std::count(metrics.begin(), metrics.end(), '\n') == 4);
+    CHECK(metrics.starts_with("{\"step\":5"));
+  }
+}
+
+TEST_CASE("A checkpoint decides neither where files go nor what is printed", "[cli][resume]") {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "inner");
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "5", "-o", "run"}).code == 0);
+  auto checkpoint = io::load_checkpoint(dir / "run_000000005.safetensors");
+  const std::vector<std::string> names = {"x/../../escaped/here",
+                                          "/tmp/pvm_absolute",
+                                          "..",
+                                          "\x1b[31mRED\x1b]0;owned\x07\nwarning: fake",
+                                          std::string("a\0b", 3),
+                                          "\xc2\x9b\u202e",
+                                          "",
+                                          std::string(10'000, 'n')};
+  const auto before = sorted_names(dir.path()).size();
+  for (const std::string& name : names) {
+    INFO(pvm::quote(name));
+    checkpoint.spec.name = name;
+    io::save_checkpoint(dir / "inner" / "hostile.safetensors", checkpoint);
+    const std::string command = "cd '" + (dir / "inner").string() + "' && '" + PVM_CLI +
+                                "' --backend host -L hostile.safetensors -n 9 >out 2>err";
+    CHECK(std::system(command.c_str()) == 0);
+    const std::string said = read_file(dir / "inner" / "out") + read_file(dir / "inner" / "err");
+    CHECK(std::none_of(said.begin(), said.end(), [](char c) {
+      return (static_cast<unsigned char>(c) < ' ' && c != '\n') || c == '\x7f';
+    }));
+    CHECK_FALSE(contains(said, "\nwarning: fake"));
+    CHECK_FALSE(contains(said, "\xc2\x9b"));
+    CHECK_FALSE(contains(said, "\u202e"));
+    CHECK_FALSE(contains(said, std::string(200, 'n')));
+    CHECK(contains(read_file(dir / "inner" / "err"), "no name for files"));
+    auto made = names_in(dir / "inner");
+    CHECK(made.size() == 4);
+    for (const std::string& file : made) {
+      if (file.starts_with("pvm_save_")) std::filesystem::remove(dir / "inner" / file);
+    }
+    CHECK(names_in(dir / "inner").size() == 3);
+  }
+  CHECK(sorted_names(dir.path()).size() == before);
+}
+
+TEST_CASE("Names of files are shown as text, whatever they say", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "--write-zip", "frames.zip", "--frames", "4"}).code == 0);
+  const std::string spec = read_file(dir / "spec.json"), frames = read_file(dir / "frames.zip");
+  for (const std::string name : {"\x1b[31mRED\x1b]0;owned\x07", "a\nwarning: fake", "\u202egnp",
+                                 "not utf-8 \xff\xfe", "csi \xc2\x9b", "-rf"}) {
+    INFO(pvm::quote(name));
+    write_file(dir / (name + ".json"), spec);
+    write_file(dir / (name + ".zip"), frames);
+    write_file(dir / (name + ".avi"), "no video");
+    const auto check = [](const Outcome& outcome, int code) {
+      CHECK(outcome.code == code);
+      std::string said = outcome.out + outcome.err;
+      CHECK_FALSE(contains(said, "\nwarning: fake"));
+      std::erase(said, '\n');
+      CHECK(said == pvm::printable(said));
+    };
+    const std::string here = "./" + name;
+    check(run(dir, {"-S", here + ".json", "-f", here + ".zip", "-n", "5", "-o", here, "--preview",
+                    here + ".png", "--metrics", here + ".jsonl"}),
+          0);
+    check(run(dir, {"-L", here + "_000000005.safetensors", "--eval", here + ".zip"}), 0);
+    const auto resumed = run(
+        dir, {"-L", here + "_000000005.safetensors", "-f", here + ".zip", "-n", "8", "-o", here});
+    check(resumed, 0);
+    CHECK_FALSE(contains(resumed.err, "checkpoint's"));  // it is the file that it was
+    check(run(dir, {"-f", here + ".zip", "--write-zip", here + "_.zip"}), 0);
+    check(run(dir, {"-S", here + ".json", "-f", here + ".avi", "-n", "5"}), 1);
+    check(run(dir, {"-S", here, "-n", "5"}), 2);
+    check(run(dir, {"-L", here + ".zip", "-S", here + ".json"}), 1);
+    check(run(dir, {"-S", here + ".json", "-f", here, "-n", "5"}), 1);
+    check(run(dir, {"--" + name}), 2);
+  }
+}
+
+TEST_CASE("Boxes are written in pixels of the pictures that are written", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);  // of frames of 12 x 12
+  REQUIRE(run(dir, {"-q", "--write-zip", "a.zip", "--frames", "9"}).code == 0);
+  REQUIRE(run(dir, {"-q", "-f", "a.zip", "-S", "spec.json", "--write-zip", "b.zip"}).code == 0);
+  io::Zip a(dir / "a.zip"), b(dir / "b.zip");
+  constexpr io::FrameShape shape{.height = 12, .width = 12, .channels = 3};
+  std::vector<std::uint8_t> pixels(shape.size());
+  for (int i = 0; i < 9; ++i) {
+    INFO(i);
+    const io::FrameInfo from = a.next(shape, pixels), to = b.next(shape, pixels);
+    CHECK(from.picture.width > 12);
+    CHECK(to.picture == io::PictureSize{12, 12});
+    REQUIRE(from.label.state == io::LabelState::present);
+    REQUIRE(to.label.state == io::LabelState::present);
+    CHECK(std::abs(to.label.box.x - from.label.box.x) <= 0.5F);
+    CHECK(std::abs(to.label.box.y - from.label.box.y) <= 0.5F);
+    CHECK(std::abs(to.label.box.width - from.label.box.width) <= 0.5F);
+    CHECK(std::abs(to.label.box.height - from.label.box.height) <= 0.5F);
+  }
+}
+
+TEST_CASE("One file for all checkpoints is not taken for an earlier run's", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const std::vector<std::string> arguments = {"-q", "-S", "spec.json",      "-n", "8", "-s",
+                                              "2",  "-o", "one.safetensors"};
+  CHECK(run(dir, arguments).err.empty());
+  CHECK(contains(run(dir, arguments).err, "replace those of an earlier run"));
+}
+
+TEST_CASE("A run that is cut short ends with a picture of its last step", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto outcome = run(dir, {"-S", "spec.json", "--seconds", "0.3", "--interval", "1M", "-o",
+                                 "run", "--metrics", "run.jsonl", "--preview", "run.png"});
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.out, "stopped at step"));
+  CHECK(contains(outcome.out, "preview:    run.png"));
+  CHECK(std::filesystem::exists(dir / "run.png"));
 }
 
 TEST_CASE("Failures: one sentence, exit code 1, no files", "[cli]") {

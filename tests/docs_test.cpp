@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +26,7 @@
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/spec_keys.hpp>
 
 #include "catch.hpp"
 
@@ -52,7 +54,7 @@ std::string text_of(const fs::path& path) {
 std::vector<fs::path> documents() {
   std::vector<fs::path> paths = {root / "README.md", root / "CONTRIBUTING.md",
                                  root / "CHANGELOG.md"};
-  for (const auto& entry : fs::directory_iterator(root / "docs")) {
+  for (const auto& entry : fs::recursive_directory_iterator(root / "docs")) {
     if (entry.path().extension() == ".md") paths.push_back(entry.path());
   }
   return paths;
@@ -134,6 +136,28 @@ std::set<std::string> as_set(const Keys& keys) {
   return {keys.begin(), keys.end()};
 }
 
+/// The anchors of a document's headings, as GitHub makes them.
+std::set<std::string> anchors(const fs::path& path) {
+  std::set<std::string> found;
+  std::map<std::string, int> times;
+  bool code = false;
+  for (const auto& line : lines_of(path)) {
+    if (line.starts_with("```")) code = !code;
+    const std::size_t text = line.find_first_not_of('#');
+    if (code || text == 0 || text == std::string::npos || line[text] != ' ') continue;
+    std::string anchor;
+    for (const char c : line.substr(text + 1)) {
+      if (c == ' ') anchor += '-';
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_') {
+        anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      }
+    }
+    const int before = times[anchor]++;
+    found.insert(before == 0 ? anchor : anchor + "-" + std::to_string(before));
+  }
+  return found;
+}
+
 std::set<std::string> keys_of(const std::map<std::string, Lines>& table) {
   std::set<std::string> keys;
   for (const auto& [key, cells] : table) keys.insert(key);
@@ -187,20 +211,24 @@ TEST_CASE("docs/spec.md's defaults are the program's", "[docs]") {
   }
 }
 
-TEST_CASE("README.md names the directories and the flags there are", "[docs]") {
-  const auto readme = root / "README.md";
+TEST_CASE("docs/design.md names exactly the directories there are, README.md some of them",
+          "[docs]") {
   std::set<std::string> directories;
   for (const auto& entry : fs::recursive_directory_iterator(root / "include/pvm")) {
     if (entry.is_directory()) {
       directories.insert(fs::relative(entry.path(), root / "include/pvm").string() + "/");
     }
   }
-  const auto map = keys_of(rows(readme, "The map"));
-  for (const auto& directory : directories) {
+  CHECK(keys_of(rows(root / "docs/design.md", "Directories")) == directories);
+  const auto map = keys_of(rows(root / "README.md", "The map"));
+  CHECK(map.size() > 5);
+  for (const auto& directory : map) {
     INFO(directory);
-    CHECK((directory == "engine/" || map.count(directory) == 1));
+    CHECK(directories.count(directory) == 1);
   }
+}
 
+TEST_CASE("docs/cli.md names exactly the flags there are", "[docs]") {
   const std::string source = text_of(root / "examples/pvm.cpp");
   std::set<std::string> flags;
   const std::regex declared(R"rx(a(?:dd_option|dd_flag)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
@@ -208,20 +236,112 @@ TEST_CASE("README.md names the directories and the flags there are", "[docs]") {
     flags.insert((*i)[1]);
   }
   std::set<std::string> described;
-  for (const auto& [flag, cells] : rows(readme, "The flags of `pvm`")) {
+  for (const auto& [flag, cells] : rows(root / "docs/cli.md", "Flags")) {
     described.insert(
         std::regex_replace(flag.substr(0, flag.find(' ', flag.find("--"))), std::regex(" "), ""));
   }
   CHECK(described == flags);
 }
 
-TEST_CASE("Links between the documents lead somewhere", "[docs]") {
-  const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");
+TEST_CASE("docs/trainer.md names exactly the members and the options there are", "[docs]") {
+  // A member is declared on a line with two spaces before it, in the public part of the class.
+  std::set<std::string> members, described;
+  const std::regex member(R"(  (?:\[\[nodiscard\]\] )?[A-Za-z_:][\w:<>, ]*[ &]+(\w+)\(.*)");
+  std::string part;
+  for (const auto& line : lines_of(root / "include/pvm/train/trainer_base.hpp")) {
+    if (line.starts_with("class TrainerBase")) part = "class";
+    if (part == "class" && line == " public:") part = "public";
+    if (part == "public" && line == " protected:") break;
+    std::smatch name;
+    if (part == "public" && std::regex_match(line, name, member)) members.insert(name[1]);
+  }
+  const std::regex call(R"((\w+)\()");
+  for (const auto& [cell, cells] : rows(root / "docs/trainer.md", "Members")) {
+    for (std::sregex_iterator i(cell.begin(), cell.end(), call), end; i != end; ++i) {
+      described.insert((*i)[1]);
+    }
+  }
+  CHECK(members.size() > 10);
+  CHECK(described == members);
+
+  std::set<std::string> options;
+  bool inside = false;
+  const std::regex option(R"(  [\w:]+ (\w+) = .*)");
+  for (const auto& header : fs::recursive_directory_iterator(root / "include/pvm")) {
+    if (!header.is_regular_file()) continue;
+    for (const auto& line : lines_of(header.path())) {
+      inside = line == "struct TrainerOptions {" || (inside && line != "};");
+      std::smatch name;
+      if (inside && std::regex_match(line, name, option)) options.insert(name[1]);
+    }
+  }
+  CHECK(keys_of(rows(root / "docs/trainer.md", "TrainerOptions")) == options);
+}
+
+TEST_CASE("No include runs upwards", "[docs]") {
+  // The rooms, each using only those before it. The three engines for GPUs do not know each other.
+  const std::vector<std::string> rooms = {"core",
+                                          "unit",
+                                          "model",
+                                          "engine",
+                                          "engine/host",
+                                          "engine/cuda/instructions",
+                                          "engine/cuda/device",
+                                          "engine/cuda/numbers",
+                                          "engine/cuda/run",
+                                          "engine/cuda/general",
+                                          "engine/cuda/units",
+                                          "engine/cuda/batch",
+                                          "engine/cuda",
+                                          "io",
+                                          "io/gpu",
+                                          "readout",
+                                          "train",
+                                          ""};
+  const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
+                                          "engine/cuda/batch"};
+  // They choose at run time what is further up.
+  const std::vector<std::string> choosers = {"engine/choose.hpp", "engine/choose-inl.hpp",
+                                             "io/open.hpp"};
+  const auto has = [](const auto& list, const std::string& what) {
+    return std::find(list.begin(), list.end(), what) != list.end();
+  };
+  const fs::path include = root / "include/pvm";
+  const auto room_of = [&](const std::string& file) {
+    std::string room = fs::path(file).parent_path().string();
+    while (!has(rooms, room)) room = fs::path(room).parent_path().string();
+    return std::find(rooms.begin(), rooms.end(), room) - rooms.begin();
+  };
+  const std::regex included(R"rx(#include <pvm/([^>]+)>)rx");
+  int arrows = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(include)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string file = fs::relative(entry.path(), include).string();
+    if (has(choosers, file)) continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator i(text.begin(), text.end(), included), end; i != end; ++i) {
+      const auto from = room_of(file), to = room_of((*i)[1]);
+      INFO(file << " includes " << (*i)[1]);
+      CHECK(to <= from);
+      const bool both = has(peers, rooms[static_cast<std::size_t>(from)]) &&
+                        has(peers, rooms[static_cast<std::size_t>(to)]);
+      CHECK((from == to || !both));
+      ++arrows;
+    }
+  }
+  CHECK(arrows > 500);
+}
+
+TEST_CASE("Links between the documents lead somewhere, to a heading too", "[docs]") {
+  const std::regex link(R"(\]\(([^)#:]*)(#[^)]*)?\))");
   for (const auto& document : documents()) {
     const std::string text = text_of(document);
     for (std::sregex_iterator i(text.begin(), text.end(), link), end; i != end; ++i) {
-      INFO(document << ": " << (*i)[1]);
-      CHECK(fs::exists(document.parent_path() / (*i)[1].str()));
+      INFO(document << ": " << (*i)[0]);
+      const std::string path = (*i)[1], heading = (*i)[2];
+      const fs::path to = path.empty() ? document : document.parent_path() / path;
+      REQUIRE(fs::exists(to));
+      if (!heading.empty()) CHECK(anchors(to).count(heading.substr(1)) == 1);
     }
   }
 }
@@ -284,9 +404,9 @@ std::vector<pvm::detail::units::ProgramUnit> streamed_units(const char* name) {
   return units;
 }
 
-TEST_CASE("docs/performance-chip.md counts the units whose past is in shared memory", "[docs]") {
+TEST_CASE("docs/engines.md counts the units whose past is in shared memory", "[docs]") {
   namespace units_engine = pvm::detail::units;
-  const std::string text = text_of(root / "docs/performance-chip.md");
+  const std::string text = text_of(root / "docs/engines.md");
   const auto count = []<class Precision>(const char* name) {
     const auto units = streamed_units<Precision>(name);
     const auto there =
@@ -306,7 +426,7 @@ TEST_CASE("docs/performance-chip.md counts the units whose past is in shared mem
   }
 }
 
-TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[docs]") {
+TEST_CASE("docs/engines.md counts in how many steps a unit folds", "[docs]") {
   namespace units_engine = pvm::detail::units;
   const auto units = streamed_units<pvm::bf16>("large.json");
   double phases = 0;
@@ -317,10 +437,10 @@ TEST_CASE("docs/performance-chip.md counts in how many steps a unit folds", "[do
            << " of " << units_engine::Sizes<pvm::bf16, 49, units_engine::Home::streamed>::period
            << " steps.";
   INFO(sentence.str());
-  CHECK(text_of(root / "docs/performance-chip.md").find(sentence.str()) != std::string::npos);
+  CHECK(text_of(root / "docs/engines.md").find(sentence.str()) != std::string::npos);
 }
 
-TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
+TEST_CASE("docs/engines.md counts small.json right", "[docs]") {
   namespace units_engine = pvm::detail::units;
   const auto spec = pvm::load_spec(root / "model_zoo/small.json");
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
@@ -328,7 +448,7 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   const auto net = pvm::make_connectome(spec);
   const units_engine::Plan<pvm::bf16, 49> plan(net, 132, shared);
   const units_engine::Plan<pvm::fp32, 49> whole(net, 132, shared);
-  const std::string text = text_of(root / "docs/performance-chip.md");
+  const std::string text = text_of(root / "docs/engines.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);
     if (digits.size() > 3) digits.insert(digits.size() - 3, ",");
@@ -354,11 +474,11 @@ TEST_CASE("docs/performance-chip.md counts small.json right", "[docs]") {
   CHECK(text.find(moved.str()) != std::string::npos);
 }
 
-TEST_CASE("The picture of batches is drawn from the rows of docs/performance-batch.md", "[docs]") {
+TEST_CASE("The picture of batches is drawn from the rows of docs/performance.md", "[docs]") {
   std::multiset<std::string> rows;
   const std::regex row(
-      R"(\| (\w+)(, eager)? \| (\w+) \| (\d+) \| ([\d,]+) \| (\d+) \| [^|]* \| ([\d,]+) MB \|.*)");
-  for (const auto& line : lines_of(root / "docs/performance-batch.md")) {
+      R"(\| (\w+)(, eager)? \| (\w+) \| (\d+) \| ([\d,]+) \| (\d+) \| ([\d,]+) MB \|)");
+  for (const auto& line : lines_of(root / "docs/performance.md")) {
     std::smatch cell;
     if (!std::regex_match(line, cell, row)) continue;
     std::string text;

@@ -45,9 +45,10 @@ struct SameMomentum {
 /// Counts its updates and learns nothing.
 struct Count {
   static constexpr int state = 1;
+  static void begin_step(pvm::RuleStep& s) { s.own[3] += static_cast<float>(s.step + 1); }
   static float apply(float, float* state, float, pvm::RuleStep s) {
     state[0] += 1;
-    return state[0] == static_cast<float>(s.step + 1) ? state[0] : -1.0F;
+    return state[0] == s.own[3] ? state[0] : -1.0F;
   }
 };
 
@@ -156,7 +157,7 @@ TEST_CASE("Adam is Adam", "[extend]") {
   double v = 0.5, mean = 0, square = 0;
   for (unsigned long long t = 0; t < 3000; ++t) {
     const float g = std::sin(0.1F * static_cast<float>(t)) + 0.3F;
-    w = pvm::Adam::apply(w, state, g, {1e-3F, 0.9F, t});
+    w = pvm::Adam::apply(w, state, g, pvm::rule_step<pvm::Adam>({1e-3F, 0.9F, t}));
     mean = 0.9 * mean + 0.1 * double{g};
     square = 0.999 * square + 0.001 * double{g} * double{g};
     const double age = static_cast<double>(t) + 1;

@@ -31,7 +31,8 @@ TEST_CASE("a directory plays its pictures in natural order, with labels", "[io]"
   for (std::size_t i = 0; i < 22; ++i) {
     CHECK(number_of(frames[i], 11) == static_cast<int>(i % 11));
     CHECK(frames[i].starts == (i % 11 == 0));
-    CHECK(frames[i].box == io::Box{static_cast<float>(i % 11), 1, 2, 2});
+    // Pictures of 32 x 24 pixels as frames of 16 x 12.
+    CHECK(frames[i].label == io::Label::present({static_cast<float>(i % 11) / 2, 0.5F, 1, 1}));
   }
   CHECK(messages.count() == 0);
   check_resume([&] { return io::ImageDirectory(dir.path()); }, 13);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include <pvm/io/deal.hpp>
@@ -16,6 +17,7 @@
 #include <pvm/io/zip.hpp>
 
 #include "io_helpers.hpp"
+#include "oriented_files.hpp"
 
 using namespace pvm_test;
 
@@ -82,7 +84,8 @@ class FailingDecoder : public io::CpuPictureDecoder {
   void decode(Bytes& bytes, const io::FrameShape& shape, std::span<std::uint8_t> pixels,
               const Done& done) noexcept {
     if (bytes.size() != fails_at) return CpuPictureDecoder::decode(bytes, shape, pixels, done);
-    done(false, std::make_exception_ptr(pvm::Error(pvm::Fault::device, "the device is gone")), 0.0);
+    done(io::PictureSize{},
+         std::make_exception_ptr(pvm::Error(pvm::Fault::device, "the device is gone")), 0.0);
   }
 };
 
@@ -118,7 +121,7 @@ class FakeDevice {
     std::this_thread::sleep_for(pause);
     for (std::size_t i = 0; i < items.size() && !refused; ++i) {
       const auto frame = std::span(frames).subspan(i * shape.size(), shape.size());
-      readable = readable && io::decode_image(items[i].bytes, shape, frame);
+      if (!io::decode_image(items[i].bytes, shape, frame)) readable = false;
     }
     return !refused;
   }
@@ -460,9 +463,9 @@ TEST_CASE("threads do not read far ahead of a slow device", "[io][pictures]") {
         if (most.compare_exchange_weak(seen, now)) break;
       }
       batches.decode(bytes, small_shape, *pixels,
-                     [&begun, &made, pixels](bool readable, std::exception_ptr, double) {
+                     [&begun, &made, pixels](io::PictureSize size, std::exception_ptr, double) {
                        --begun;
-                       made += readable ? 1 : 0;
+                       made += size ? 1 : 0;
                      });
     }
   };
@@ -533,4 +536,27 @@ TEST_CASE("JPEGs of all files go through one device in batches", "[io][pictures]
   FakeDevice::fails = false;
   failing.seek({0, 1, 0});
   CHECK(read(failing).pixels.size() == small_shape.size());
+}
+
+TEST_CASE("labels follow JPEGs that are turned, on a device, too", "[io][pictures]") {
+  const TempDir dir;
+  Entries entries;
+  std::string labels;
+  for (unsigned number = 1; number <= 8; ++number) {
+    entries.emplace_back(std::to_string(number) + ".jpg", jpeg_with_exif(number));
+    labels += "4,8,12,16\n";
+  }
+  entries.emplace_back("labels.txt", bytes_of(labels));
+  write_zip(dir / "a.zip", entries);
+  io::Zip plain(dir / "a.zip");
+  FakeGpu<io::ZipStore> gpu(dir / "a.zip");
+  for (unsigned number = 1; number <= 8; ++number) {
+    INFO("orientation " << number);
+    const Frame frame = read(plain);
+    CHECK(frame == read(gpu));
+    // The pictures are 48 x 32 as they are stored, and 32 x 48 as they are seen from number 5 on.
+    const float x = 4.0F * 16 / (number < 5 ? 48 : 32), y = 8.0F * 12 / (number < 5 ? 32 : 48);
+    CHECK(std::abs(frame.label.box.x - x) < 1e-5F);
+    CHECK(std::abs(frame.label.box.y - y) < 1e-5F);
+  }
 }

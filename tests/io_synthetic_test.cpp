@@ -52,11 +52,11 @@ TEST_CASE("the ball moves one to two pixels a frame and lies in its box", "[io]"
   io::Synthetic source;
   const auto frames = read_many(source, 1001, square);
   for (std::size_t i = 0; i < 1000; ++i) {
-    REQUIRE(frames[i].box);
-    const io::Box& box = *frames[i].box;
+    REQUIRE(frames[i].label.state == io::LabelState::present);
+    const io::Box& box = frames[i].label.box;
     CHECK(box.width == 15.0F);
     CHECK((box.x >= 0 && box.y >= 0 && box.x + box.width <= 60 && box.y + box.height <= 60));
-    const io::Box& next = *frames[i + 1].box;
+    const io::Box& next = frames[i + 1].label.box;
     const float moved = std::hypot(next.x - box.x, next.y - box.y);
     CHECK(moved < 2.0F);
     CHECK(moved > 0.1F);
@@ -72,7 +72,8 @@ TEST_CASE("what the ball did last predicts what it does next", "[io]") {
   int even = 0;
   double repeated = 0;
   for (std::size_t i = 0; i + 2 < 200; ++i) {
-    const io::Box &a = *frames[i].box, &b = *frames[i + 1].box, &c = *frames[i + 2].box;
+    const io::Box &a = frames[i].label.box, &b = frames[i + 1].label.box,
+                  &c = frames[i + 2].label.box;
     even += std::hypot(c.x - 2 * b.x + a.x, c.y - 2 * b.y + a.y) < 0.05F ? 1 : 0;
     repeated += squared_error(frames[i].pixels, frames[i + 2].pixels) / 198;
   }

@@ -3,7 +3,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
 
+#include <pvm/io/deal.hpp>
+#include <pvm/io/image_dir.hpp>
+#include <pvm/io/open.hpp>
+#include <pvm/io/prefetch.hpp>
+#include <pvm/io/sequences.hpp>
 #include <pvm/io/zip.hpp>
 
 #include "io_helpers.hpp"
@@ -29,7 +38,7 @@ TEST_CASE("a zip plays its pictures in natural order, for ever", "[io]") {
     for (std::size_t i = 0; i < 24; ++i) {
       CHECK(numbers[i] == static_cast<int>(i % 12));
       CHECK(frames[i].starts == (i % 12 == 0));
-      CHECK_FALSE(frames[i].box);
+      CHECK(frames[i].label == io::Label{});
     }
     CHECK(zip.position() == io::Position{0, 0, 2});
     CHECK(zip.skipped() == 0);
@@ -72,10 +81,42 @@ TEST_CASE("labels come with their frames", "[io]") {
   write_zip(dir / "a.zip", entries);
   io::Zip zip(dir / "a.zip");
   const auto frames = read_many(zip, 4);
-  CHECK(frames[0].box == io::Box{1, 2, 3, 4});
-  CHECK_FALSE(frames[1].box);
-  CHECK(frames[2].box == io::Box{5, 6, 7, 8});
-  CHECK(frames[3].box == frames[0].box);
+  // In pixels of the frame, which has half of the picture's columns and rows.
+  CHECK(frames[0].label == io::Label::present({0.5F, 1, 1.5F, 2}));
+  CHECK(frames[1].label == io::Label::absent());
+  CHECK(frames[2].label == io::Label::present({2.5F, 3, 3.5F, 4}));
+  CHECK(frames[3].label == frames[0].label);
+}
+
+TEST_CASE("a label keeps its state whatever the frames come through", "[io]") {
+  const TempDir dir;
+  Entries entries = numbered(5);  // 32 x 24 pixels
+  entries.emplace_back("labels.txt",
+                       bytes_of("4,6,8,12\n-1,-1,-1,-1\n?,?,?,?\n1e38,1,1,1\n0,0,32,24\n"));
+  write_zip(dir / "a.zip", entries);
+  std::filesystem::create_directory(dir / "a");
+  for (const auto& [name, bytes] : entries) write_file(dir / "a" / name, bytes);
+  constexpr io::FrameShape shape{.height = 48, .width = 16, .channels = 3};
+  const std::vector<io::Label> wanted = {io::Label::present({2, 12, 4, 24}), io::Label::absent(),
+                                         io::Label{}, io::Label{},
+                                         io::Label::present({0, 0, 16, 48})};
+  const auto check_labels = [&](auto&& source) {
+    for (std::size_t i = 0; i < 2 * wanted.size(); ++i) {
+      INFO(i);
+      CHECK(read(source, shape).label == wanted[i % wanted.size()]);
+    }
+  };
+  const std::string zip = (dir / "a.zip").string(), directory = (dir / "a").string();
+  for (const std::string& path : {zip, directory}) {
+    INFO(path);
+    check_labels(io::open_source(path));
+    check_labels(io::Prefetch(io::open_source(path), 3));
+    check_labels(io::Sequences({io::opener(path), io::opener(zip)}));
+    check_labels(io::deal({io::opener(path)}, 1)[0]);
+  }
+  check_labels(io::Zip(zip));
+  check_labels(io::ImageDirectory(directory));
+  check_labels(io::Prefetch(io::Zip(zip), 3));
 }
 
 TEST_CASE("labels that do not fit cost one message and the labels only", "[io]") {
@@ -86,14 +127,14 @@ TEST_CASE("labels that do not fit cost one message and the labels only", "[io]")
   write_zip(dir / "short.zip", entries);
   io::Zip short_labels(dir / "short.zip");
   const auto frames = read_many(short_labels, 6);
-  CHECK(frames[0].box);
-  CHECK_FALSE(frames[2].box);
+  CHECK(frames[0].label.state == io::LabelState::present);
+  CHECK(frames[2].label == io::Label{});
   CHECK(messages.count() == 1);
 
   entries.emplace_back("other.txt", bytes_of("1,2,3,4\n"));
   write_zip(dir / "two.zip", entries);
   io::Zip two(dir / "two.zip");
-  CHECK_FALSE(read(two).box);
+  CHECK(read(two).label == io::Label{});
   CHECK(messages.count("2 text files") == 1);
 }
 

@@ -8,22 +8,20 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 .ci/install-packages
-# Built to test, not to be fast: only the engines of the host are optimised, and compiled once.
-# Kernels take minutes to compile: one example has those of all GPU architectures, other programs
-# those for the GPU that is here, if one is. Tests labelled slow are left to `ctest -L slow`.
-# cuda_batch_test, which compiles longest, only where it can run; and kernels that cannot run are
-# compiled to see that they compile: those of that example to the end, others to PTX, the
-# assembler's language, which takes half as long.
-gpu=OFF hello=(-DCMAKE_CUDA_ARCHITECTURES="80-real;90a-real") architectures=90-virtual
-kernels="-O0 -DNDEBUG -Xcicc -O0 -Xptxas -O0"
+# Built to test, not to be fast: only the engines of the host are optimised. The kernels of all engines
+# are in pvm::compiled, once, for all GPU architectures, or only for the GPU that is here, if one is.
+# Tests that have kernels of their own compile them to PTX, the assembler's language, where they cannot
+# run, and the slowest not at all. Tests labelled slow are left to `ctest -L slow`.
+gpu=OFF library="80-virtual;90a-real" programs=90-virtual kernels="-O3 -DNDEBUG"
 if nvidia-smi >/dev/null 2>&1; then
-  gpu=ON hello=() architectures=native kernels="-O3 -DNDEBUG"
+  gpu=ON library=native kernels="-O3 -DNDEBUG"
   # Hopper's own instructions are tested where they can run: nvcc takes the GPU for a plain 90.
-  if nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -qx 9.0; then architectures=90a-real; fi
+  if nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -qx 9.0; then library=90a-real; fi
+  programs=$library
 fi
 cmake -S . -B build/tests -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG" \
-      -DCMAKE_CUDA_FLAGS_RELEASE="$kernels" "${hello[@]}" \
-      -DPVM_PROGRAM_ARCHITECTURES="$architectures" -DPVM_WERROR=ON -DPVM_COMPILED=ON \
+      -DCMAKE_CUDA_FLAGS_RELEASE="$kernels" -DCMAKE_CUDA_ARCHITECTURES="$library" \
+      -DPVM_PROGRAM_ARCHITECTURES="$programs" -DPVM_WERROR=ON \
       -DPVM_COMPILED_OPTIONS=-O2 -DPVM_SLOW_GPU_TESTS="$gpu"
 cmake --build build/tests
 ctest --test-dir build/tests --output-on-failure --no-tests=error -LE slow -j "$(nproc)" "$@"

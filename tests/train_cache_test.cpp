@@ -359,3 +359,35 @@ TEST_CASE("The last frame is known wherever it lies", "[train][cache]") {
     CHECK(std::equal(last.begin(), last.end(), wanted.begin(), wanted.end()));
   }
 }
+
+TEST_CASE("Labels come with the frames of the cache as with those of the source",
+          "[train][cache]") {
+  const TempDir dir;
+  write_sources(dir, 6);
+  const auto labels = [&](std::size_t cache) {
+    auto streams = io::deal({io::opener((dir / "a.zip").string())}, 1);
+    Trainer trainer(tiny_spec(), {.batch = 1, .cache_bytes = cache});
+    std::vector<io::Label> seen;
+    for (std::uint64_t step = 1; step <= 15; ++step) {
+      trainer.fit(streams, pvm::Steps{step});
+      seen.push_back(trainer.last_label());
+    }
+    return seen;
+  };
+  const auto seen = labels(0);
+  CHECK(seen == labels(all));
+  CHECK(seen[0].state == io::LabelState::present);
+  CHECK_FALSE(seen[0] == seen[3]);
+  for (std::size_t i = 6; i < seen.size(); ++i) CHECK(seen[i] == seen[i - 6]);
+
+  auto streams = io::deal({io::opener((dir / "a.zip").string())}, 1);
+  Trainer trainer(tiny_spec(), {.batch = 1});
+  std::vector<io::Label> replayed;
+  struct Note {
+    std::vector<io::Label>& labels;
+    static std::uint64_t next(std::uint64_t step) { return step + 1; }
+    void at(const pvm::Moment& moment) const { labels.push_back(moment.trainer.last_label()); }
+  };
+  trainer.fit(streams, pvm::Steps{15}, Note{replayed});
+  CHECK(replayed == seen);
+}

@@ -453,6 +453,46 @@ TEST_CASE("The preview shows the moment it is of", "[train][preview]") {
   CHECK(contains(error_of([&] { trainer.fit(frames, io::Preview{"/proc/no/p.png"}); }), "preview"));
 }
 
+TEST_CASE("A run that is cut short is shown at its last step", "[train][preview]") {
+  for (const std::uint64_t stop : {1, 2, 7, 39, 40, 41, 1'997, 1'998, 1'999}) {
+    INFO(stop);
+    const TempDir dir;
+    io::Synthetic frames;
+    pvm::Trainer<> trainer(tiny_spec());
+    io::Preview preview{dir / "p.png", 40};
+    pvm::Checkpoints checkpoints((dir / "run").string());
+    const auto result = trainer.fit(frames, pvm::Steps{2'000}, StopAt{stop}, preview, checkpoints,
+                                    pvm::Metrics{dir / "m.jsonl"});
+    CHECK(result.step <= stop + 2);
+    CHECK(steps_of(dir / "m.jsonl").back() == result.step);
+    CHECK(io::load_checkpoint(checkpoints.latest()).state.step == result.step);
+    REQUIRE(preview.drawn());
+    const cv::Mat picture = cv::imread((dir / "p.png").string());
+    const auto last = trainer.last_frame();
+    for (int y = 0; y < 12; ++y) {
+      for (int x = 0; x < 12; ++x) {  // the input's panel: each pixel is a square of 16
+        const auto at = static_cast<std::size_t>(12 * y + x) * 3;
+        CHECK(picture.at<cv::Vec3b>(32 + 40 + 16 * y + 8, 12 + 16 * x + 8) ==
+              cv::Vec3b(last[at], last[at + 1], last[at + 2]));
+      }
+    }
+  }
+}
+
+TEST_CASE("If one callback cannot end, the others do", "[train]") {
+  const TempDir dir;
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  std::filesystem::create_directory(dir / "run_000000006.safetensors");
+  const auto failed = error_of([&] {
+    trainer.fit(frames, pvm::Steps{9}, StopAt{6}, pvm::Checkpoints{(dir / "run").string(), 3},
+                pvm::Metrics{dir / "m.jsonl"});
+  });
+  CHECK(contains(failed, "run_000000006.safetensors"));
+  CHECK(steps_of(dir / "m.jsonl") == std::vector<std::uint64_t>{6});
+  CHECK(io::is_checkpoint(dir / "run_000000003.safetensors"));
+}
+
 TEST_CASE("Outputs are tried before a run starts", "[train]") {
   io::Synthetic frames;
   pvm::Trainer<> trainer(tiny_spec());

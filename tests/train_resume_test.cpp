@@ -171,6 +171,52 @@ TEST_CASE("A data set of other files is not taken for the checkpoint's", "[train
   CHECK(warnings(checkpoint, {path("a.zip"), path("a.avi")}) == 1);
 }
 
+TEST_CASE("Of several files, and of a directory, one that was replaced is named",
+          "[train][resume]") {
+  const TempDir dir;
+  write_sources(dir, 20);
+  const auto path = [&](const char* name) { return (dir / name).string(); };
+  std::filesystem::copy(dir / "a.zip", dir / "b.zip");
+  io::Synthetic others({.seed = 9});
+  io::write_published_zip(dir / "other.zip", others, shape, 20);
+  const auto trained = [&](const std::vector<std::string>& paths, std::size_t batch) {
+    auto streams = io::deal(openers_of(paths), batch);
+    Trainer trainer(tiny_spec(), {.batch = static_cast<int>(batch)});
+    trainer.fit(streams, pvm::Steps{5});
+    io::save_checkpoint(dir / "run.safetensors", trainer.checkpoint());
+  };
+  const auto said = [&](const std::vector<std::string>& paths, std::size_t batch,
+                        const std::string& file) {
+    const Messages messages;
+    auto streams = io::deal(openers_of(paths), batch);
+    Trainer resumed(io::load_checkpoint(dir / "run.safetensors"),
+                    {.batch = static_cast<int>(batch)});
+    resumed.fit(streams, pvm::Steps{9});
+    CHECK(messages.count("is not the file") == messages.count("'" + file + "' is not the file"));
+    return messages.count("is not the file");
+  };
+  const std::vector<std::string> set = {path("a.zip"), path("b.zip"), path("a.avi")};
+  trained(set, 1);
+  CHECK(said(set, 1, "") == 0);
+  std::filesystem::rename(dir / "b.zip", dir / "kept.zip");
+  CHECK(said(set, 1, "") == 0);  // one that is not there now is another matter
+  std::filesystem::copy(dir / "other.zip", dir / "b.zip");
+  CHECK(said(set, 1, "b.zip") == 1);
+  trained({path("b.zip")}, 3);  // three streams of one file: one warning
+  std::filesystem::rename(dir / "kept.zip", dir / "b.zip");
+  CHECK(said({path("b.zip")}, 3, "b.zip") == 1);
+
+  trained({path("pictures")}, 1);
+  CHECK(said({path("pictures")}, 1, "") == 0);
+  std::filesystem::copy(dir / "pictures" / "3.png", dir / "pictures" / "21.png");
+  CHECK(said({path("pictures")}, 1, "pictures") == 1);
+
+  auto old = io::load_checkpoint(dir / "run.safetensors");  // as versions before wrote it
+  for (io::StreamState& stream : old.streams) stream.mark.clear();
+  io::save_checkpoint(dir / "run.safetensors", old);
+  CHECK(said({path("pictures")}, 1, "") == 0);
+}
+
 TEST_CASE("What does not fit together is refused", "[train]") {
   io::Synthetic frames;
   Trainer two(tiny_spec(), {.batch = 2});
@@ -262,7 +308,7 @@ TEST_CASE("Another network's checkpoint is refused, and changes nothing", "[trai
   CHECK(contains(error_of([&] { trainer.restore(checkpoint); }), "'polynomial'"));
   checkpoint.spec = other;
   checkpoint.state.hidden.pop_back();
-  CHECK(contains(error_of([&] { trainer.restore(checkpoint); }), "'hidden'"));
+  CHECK(contains(error_of([&] { trainer.restore(checkpoint); }), "hidden values"));
   CHECK(trainer.step() == 0);
   CHECK(trainer.weights() == before);
 }

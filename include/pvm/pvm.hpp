@@ -21,6 +21,8 @@
 #include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
+#include <pvm/readout/ridge.hpp>
+#include <pvm/readout/tracker.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/divergence.hpp>
@@ -28,6 +30,7 @@
 #include <pvm/train/metric.hpp>
 #include <pvm/train/metrics.hpp>
 #include <pvm/train/progress.hpp>
+#include <pvm/train/record.hpp>
 #include <pvm/train/report.hpp>
 #include <pvm/train/time_limit.hpp>
 #include <pvm/train/trainer.hpp>

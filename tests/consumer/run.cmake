@@ -3,6 +3,7 @@
 
 # Builds and runs a consumer project. -DWAY= -DSOURCE= -DBUILD= -DWORK= -DGENERATOR= -DCOMPILER=
 #   find_package      the installed tree, with pvm::io
+#   compiled          the installed tree, with pvm::io and pvm::compiled, without nvcc
 #   plain             the installed tree, headers alone, no CUDA and no other package
 #   cuda              the installed tree, headers alone, by nvcc
 #   pkg-config        as plain, by pkg-config, without CMake
@@ -19,7 +20,7 @@ file(REMOVE_RECURSE ${WORK})
 set(project ${SOURCE}/tests/consumer)
 set(arguments -DWAY=${WAY} -DPVM_SOURCE=${SOURCE} -DCMAKE_BUILD_TYPE=Release
               -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DCMAKE_CXX_COMPILER=${COMPILER})  # sooner there
-if(WAY MATCHES "find_package|plain|cuda|pkg-config")
+if(WAY MATCHES "find_package|compiled|plain|cuda|pkg-config")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
   list(APPEND arguments -DCMAKE_PREFIX_PATH=${WORK}/installed)
 endif()
@@ -38,6 +39,10 @@ if(WAY STREQUAL "pkg-config")
   run(${COMPILER} -O1 ${project}/plain/main.cpp ${flags} -o ${WORK}/consumer)
   run(${WORK}/consumer)
   return()
+endif()
+
+if(WAY STREQUAL "fetch")
+  list(APPEND arguments -DPVM_CUDA=OFF)  # kernels take minutes
 endif()
 
 run(${CMAKE_COMMAND} -S ${project} -B ${WORK}/build -G ${GENERATOR} ${arguments})

@@ -22,9 +22,9 @@ void make_frame_emulated(const VideoPicture& picture, const pvm::io::FrameShape&
   };
   const auto luma = up(picture.luma), chroma = up(picture.chroma);
   const detail::DeviceArray<std::uint8_t> frame(pixels.size());
-  const pvm::io::detail::Nv12 planes{luma.get(),        chroma.get(),  picture.width,
-                                     picture.width,     picture.width, picture.height,
-                                     picture.full_range};
+  const pvm::io::detail::Nv12 planes{luma.get(),         chroma.get(),       picture.width,
+                                     picture.width,      picture.width,      picture.height,
+                                     picture.full_range, picture.orientation};
   detail::cuda_check(pvm::io::detail::launch_frame(planes, frame.get(), shape, nullptr),
                      "making a frame");
   detail::cuda_check(

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm_test {
@@ -18,6 +19,7 @@ struct VideoPicture {
   std::span<const std::uint8_t> luma, chroma;
   int width = 0, height = 0;
   bool full_range = false;
+  pvm::io::Orientation orientation{};
 };
 
 /// Makes the frame of `picture` at `shape`, in `pixels` (`shape.size()` bytes).

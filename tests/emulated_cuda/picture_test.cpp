@@ -20,6 +20,7 @@ extern "C" {
 #include <pvm/io/video.hpp>
 
 #include "../io_helpers.hpp"
+#include "../oriented_files.hpp"
 #include "picture.hpp"
 
 using namespace pvm_test;
@@ -80,7 +81,7 @@ struct Planes {
         chroma.push_back(plane(2, x, y));
       }
     }
-    picture = {luma, chroma, frame.width, frame.height, frame.format == AV_PIX_FMT_YUVJ420P};
+    picture = {luma, chroma, frame.width, frame.height, frame.format == AV_PIX_FMT_YUVJ420P, {}};
   }
 };
 
@@ -103,6 +104,33 @@ TEST_CASE("the kernel makes OpenCV's frames of a video's pictures, within a grey
     });
     INFO(clip << ", " << shape.channels << " channels");
     CHECK(frames > 10);
+    CHECK(most <= 1);
+  }
+}
+
+TEST_CASE("the kernel turns a video's pictures as the CPU does") {
+  const TempDir dir;
+  const std::filesystem::path path = dir / "turned.mp4";
+  for (unsigned number = 1; number <= 8; ++number) {
+    write_file(path,
+               turned_mp4(read_file(std::filesystem::path(PVM_CLIPS) / "closed.mp4"), number));
+    io::Video video(path);
+    REQUIRE(video.orientation() == io::orientation_of_exif(number));
+    const io::FrameShape shape{60, 40, 3};
+    int frames = 0, most = 0;
+    decode(path, [&](const AVFrame& picture) {
+      if (++frames > 2) return;
+      Bytes pixels(shape.size());
+      Planes planes(picture);
+      planes.picture.orientation = video.orientation();
+      make_frame_emulated(planes.picture, shape, pixels);
+      const Frame expected = read(video, shape);
+      for (std::size_t i = 0; i < pixels.size(); ++i) {
+        most = std::max(most, std::abs(pixels[i] - expected.pixels[i]));
+      }
+    });
+    INFO("orientation " << number);
+    CHECK(frames > 2);
     CHECK(most <= 1);
   }
 }

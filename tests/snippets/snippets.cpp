@@ -18,6 +18,8 @@
 #include <pvm/io/prefetch.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/pvm.hpp>
+#include <pvm/readout/clips.hpp>
+#include <pvm/readout/compare.hpp>
 
 #include "../catch.hpp"
 #include "../temp_dir.hpp"
@@ -33,7 +35,7 @@ class Noise {
       pixels[i] = static_cast<std::uint8_t>(256 * pvm::uniform(position_.frame, i));
     }
     const bool starts_sequence = position_.frame++ == 0;
-    return {starts_sequence, std::nullopt};  // no label
+    return {starts_sequence, {}};  // no label
   }
   pvm::io::Position position() const { return position_; }
   void seek(const pvm::io::Position& position) { position_ = position; }
@@ -81,6 +83,64 @@ static_assert(Eye::hidden == 36);
 
 pvm::Spec tiny() { return pvm::load_spec(PVM_MODEL_ZOO "/tiny.json"); }
 
+void own_loop(const pvm::Spec& spec, const std::vector<std::vector<std::uint8_t>>& frames) {
+  const pvm_test::TempDir dir;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  // [own_loop]
+  pvm::Trainer<> trainer{spec};
+  pvm::Score all;
+  for (const auto& frame : frames) {      // [side][side][channels], 8 bits
+    auto stepped = trainer.step(frame);   // learns
+    all += stepped.score();               // since it was asked for last
+    const auto& h = trainer.hidden();     // [units][hidden]
+    const auto y = stepped.prediction();  // of the frame two steps ahead, in [0, 1]
+    if (trainer.step() % 100 != 0) continue;
+    std::printf("%.3f %.3f\n", static_cast<double>(h[0]), static_cast<double>(y[0]));
+  }
+  trainer.save("own.safetensors");
+  // [/own_loop]
+  CHECK(std::filesystem::exists("own.safetensors"));
+  CHECK(all.pixels > 0);
+  std::filesystem::current_path(before);
+}
+
+void own_tracker(const pvm::io::Checkpoint& network, const pvm::readout::Clip& clip,
+                 std::span<const std::uint8_t> frame) {
+  const pvm_test::TempDir dir;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  // [tracker]
+  pvm::Tracker tracker{network};
+  for (std::size_t i = 0; i < clip.size(); ++i) tracker.learn(clip.frame(i), clip.labels[i]);
+  tracker.save("ball.safetensors");
+  pvm::Tracker ball = pvm::Tracker::load("ball.safetensors");
+  const pvm::Found found = ball.track(frame);  // present, confidence, box
+  // [/tracker]
+  CHECK(found.present);
+  std::filesystem::current_path(before);
+}
+
+void train_and_read(const pvm::Spec& spec, const std::string& path) {
+  // [trainer]
+  pvm::Trainer<> trainer{spec};                              // one sequence, in fp32
+  auto frames = pvm::io::open_source("synthetic:3");         // or the path of a zip, a video, ...
+  const auto result = trainer.fit(frames, pvm::Steps{500});  // until the step counter is 500
+
+  const std::vector<float> weights = trainer.weights();       // in reference order
+  const std::vector<float> seen_next = trainer.prediction();  // [batch][side][side][channels]
+  pvm::io::save_checkpoint(path, trainer.checkpoint());
+
+  pvm::Trainer<pvm::fp32, pvm::dynamic> three{spec, {.batch = 3, .seed = 7, .threads = 2}};
+  pvm::Trainer<> again{pvm::io::load_checkpoint(path)};  // at step 500, with these weights
+  // [/trainer]
+  CHECK(result.step == 500);
+  CHECK(seen_next.size() == spec.frame_size());
+  CHECK(three.batch() == 3);
+  CHECK(again.step() == 500);
+  CHECK(again.weights() == weights);
+}
+
 void train_on_own_source(const pvm::Spec& spec) {
   // [own]
   pvm::Trainer<> trainer{spec};
@@ -126,8 +186,11 @@ void measure(const pvm::Spec& spec, const std::string& path) {
 void run_engine(const pvm::Spec& spec) {
   // [engine]
   pvm::HostEngine<> engine{spec, 1};
-  pvm::EngineState start;
-  start.weights.assign(engine.connectome().weights, 0.01F);
+  pvm::EngineState start;  // weights as a new Trainer has them: small, and no two alike
+  start.weights.resize(engine.connectome().weights);
+  for (std::size_t i = 0; i < start.weights.size(); ++i) {
+    start.weights[i] = 0.03F * (pvm::uniform(0, i) - 0.5F);
+  }
   engine.restore(start);
 
   pvm::FrameBlock block = engine.stage(1);  // room for one frame
@@ -144,9 +207,21 @@ void run_engine(const pvm::Spec& spec) {
 
 TEST_CASE("The documents' C++ runs", "[docs]") {
   const pvm_test::TempDir dir;
+  train_and_read(tiny(), (dir / "trained.safetensors").string());
   train_on_own_source(tiny());
   train_batch(tiny());
   resume(tiny(), (dir / "run").string());
   measure(tiny(), (dir / "m.jsonl").string());
   run_engine(tiny());
+
+  pvm::io::Synthetic ball;
+  pvm::readout::Clip clip{"ball", {tiny().frame_side(), tiny().frame_side(), 3}, {}, {}};
+  std::vector<std::vector<std::uint8_t>> frames;
+  for (int i = 0; i < 200; ++i) {
+    frames.emplace_back(clip.shape.size());
+    clip.labels.push_back(ball.next(clip.shape, frames.back()).label);
+    clip.pixels.insert(clip.pixels.end(), frames.back().begin(), frames.back().end());
+  }
+  own_loop(tiny(), frames);
+  own_tracker(pvm::readout::untrained(tiny(), 1), clip, clip.frame(100));
 }

@@ -6,9 +6,9 @@
 
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/printable.hpp>
 
 namespace pvm::inline v0 {
 
@@ -22,26 +22,17 @@ enum class Fault : int {
   memory = 6,      ///< not enough memory for what was asked
 };
 
-/// Thrown for every failure that the library reports. `what()` is one sentence: what went wrong,
-/// where, and what to do.
+/// Thrown for every failure that the library reports. `what()` is one sentence on one line: what
+/// went wrong, where, and what to do. Whatever text from outside is in it, it is `printable`.
 class Error : public std::runtime_error {
  public:
-  Error(Fault fault, const std::string& sentence) : std::runtime_error(sentence), fault_(fault) {}
+  Error(Fault fault, const std::string& sentence)
+      : std::runtime_error(printable(sentence)), fault_(fault) {}
 
   [[nodiscard]] Fault fault() const noexcept { return fault_; }
 
  private:
   Fault fault_;
 };
-
-/// Quotes a text from outside (a file name, a key, a value) for a message: replaces control
-/// characters by `?` and cuts it after `most` bytes, so that a message stays one readable line.
-inline std::string quote(std::string_view text, std::size_t most = 120) {
-  std::string out = "'";
-  for (const char c : text.substr(0, most)) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return out + (text.size() > most ? "...'" : "'");
-}
 
 }  // namespace pvm::inline v0

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Logging. The library never prints; it passes its messages to the sink that the program has set.
+/// Logging. The library passes its messages to the sink that the program has set. Until one is set,
+/// warnings go to standard error, so that no program loses them, and other messages are dropped.
 
 #include <functional>
 #include <iostream>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/printable.hpp>
 
 namespace pvm::inline v0 {
 
@@ -18,10 +20,20 @@ enum class Severity { info, warning };
 
 using LogSink = std::function<void(Severity, const std::string&)>;
 
+/// A sink for programs: one line per message on standard error.
+inline void log_to_stderr(Severity severity, const std::string& message) {
+  std::cerr << (severity == Severity::warning ? "warning: " : "") + message + '\n';
+}
+
+/// The sink until another one is set: only warnings, on standard error.
+inline void log_warnings_to_stderr(Severity severity, const std::string& message) {
+  if (severity == Severity::warning) log_to_stderr(severity, message);
+}
+
 namespace detail {
 struct LogState {
   std::mutex mutex;
-  LogSink sink;
+  LogSink sink = log_warnings_to_stderr;
 };
 inline LogState& log_state() {
   static LogState state;
@@ -30,20 +42,17 @@ inline LogState& log_state() {
 }  // namespace detail
 
 /// Sends all messages to `sink` from now on. It may be called from any thread, but only one call at
-/// a time. Without a sink (the default) messages are dropped. Messages logged by a sink itself are
-/// dropped too; a sink must not call set_log_sink.
+/// a time. With an empty sink, set_log_sink({}), all messages are dropped; log_to_stderr shows all
+/// of them, log_warnings_to_stderr (the default) the warnings. Messages logged by a sink itself are
+/// dropped; a sink must not call set_log_sink.
 inline void set_log_sink(LogSink sink) {
   auto& state = detail::log_state();
   const std::lock_guard lock(state.mutex);
   state.sink = std::move(sink);
 }
 
-/// A sink for programs: one line per message on standard error.
-inline void log_to_stderr(Severity severity, const std::string& message) {
-  std::cerr << (severity == Severity::warning ? "warning: " : "") << message << '\n';
-}
-
-/// Passes a message to the sink, if there is one. May be called from any thread.
+/// Passes a message to the sink, if there is one. A message is one line: whatever text from outside
+/// is in it, it is made `printable`. May be called from any thread.
 inline void log(Severity severity, const std::string& message) {
   thread_local bool in_sink = false;
   if (in_sink) return;
@@ -53,7 +62,7 @@ inline void log(Severity severity, const std::string& message) {
     Inside() { in_sink = true; }
     ~Inside() { in_sink = false; }
   } inside;
-  if (state.sink) state.sink(severity, message);
+  if (state.sink) state.sink(severity, printable(message));
 }
 
 }  // namespace pvm::inline v0

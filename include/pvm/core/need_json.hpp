@@ -6,5 +6,6 @@
 /// a sentence that says what to do.
 
 #if !__has_include(<nlohmann/json.hpp>)
-#error "pvm reads specs and checkpoints with nlohmann_json, which is not found: install it (Debian: nlohmann-json3-dev), and link the CMake target pvm::io"
+#error \
+    "pvm reads specs and checkpoints with nlohmann_json, which is not found: install it (Debian: nlohmann-json3-dev), and link the CMake target pvm::io"
 #endif

@@ -6,5 +6,6 @@
 /// sentence that says what to do.
 
 #if !__has_include(<zip.h>)
-#error "pvm reads zips with libzip, which is not found: install it (Debian: libzip-dev), and link the CMake target pvm::io or compile with pkg-config --cflags --libs libzip"
+#error \
+    "pvm reads zips with libzip, which is not found: install it (Debian: libzip-dev), and link the CMake target pvm::io or compile with pkg-config --cflags --libs libzip"
 #endif

@@ -6,5 +6,6 @@
 /// sentence that says what to do.
 
 #if !__has_include(<opencv2/core.hpp>)
-#error "pvm reads pictures and videos with OpenCV, which is not found: install it (Debian: libopencv-dev), and link the CMake target pvm::io or compile with pkg-config --cflags --libs opencv4"
+#error \
+    "pvm reads pictures and videos with OpenCV, which is not found: install it (Debian: libopencv-dev), and link the CMake target pvm::io or compile with pkg-config --cflags --libs opencv4"
 #endif

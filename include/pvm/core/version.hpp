@@ -6,3 +6,15 @@
 #define PVM_VERSION_MAJOR 0
 #define PVM_VERSION_MINOR 1
 #define PVM_VERSION_PATCH 0
+
+#include <string>
+
+namespace pvm::inline v0 {
+
+/// The library's version, as `0.1.0`.
+inline std::string version_text() {
+  return std::to_string(PVM_VERSION_MAJOR) + "." + std::to_string(PVM_VERSION_MINOR) + "." +
+         std::to_string(PVM_VERSION_PATCH);
+}
+
+}  // namespace pvm::inline v0

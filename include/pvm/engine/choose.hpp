@@ -3,11 +3,16 @@
 #pragma once
 
 /// Chooses the engine of a run: the only file that knows all engines.
+///
+/// The library pvm::compiled holds the engines for specs, on the host and (if nvcc was there) on
+/// the GPU, the loop of `fit`, specs and checkpoints as files, and metrics. A program that links it
+/// compiles in seconds, and trains on the GPU even if no file of it is compiled by nvcc. Networks
+/// as types are compiled with the program as ever. What links pvm::compiled is set up by CMake
+/// (PVM_COMPILED is defined); nothing else changes.
 
 #include <concepts>
 #include <string>
 
-#include <pvm/compiled.hpp>
 #include <pvm/core/config.hpp>
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
@@ -23,6 +28,15 @@
 #endif
 
 namespace pvm::inline v0 {
+
+#if defined(PVM_COMPILED)
+extern template class HostEngine<1, fp32, RuntimeNetwork>;
+extern template class HostEngine<1, bf16, RuntimeNetwork>;
+extern template class HostEngine<1, fp16, RuntimeNetwork>;
+extern template class HostEngine<dynamic, fp32, RuntimeNetwork>;
+extern template class HostEngine<dynamic, bf16, RuntimeNetwork>;
+extern template class HostEngine<dynamic, fp16, RuntimeNetwork>;
+#endif
 
 /// Backends as values, for programs that choose at run time. `automatic`: the GPU if one can be
 /// used, else the CPU.

@@ -4,6 +4,7 @@
 
 /// A type-erased frame source, for programs that choose the source at run time.
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,7 @@ class AnySource {
   [[nodiscard]] std::uint64_t skipped() const { return held_->skipped(); }
   [[nodiscard]] std::string name() const { return held_->name(); }
   [[nodiscard]] std::string replay_id() const { return held_->replay_id(); }
+  [[nodiscard]] std::vector<std::string> files() const { return held_->files(); }
   void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
     held_->seek_ahead(position, frames);
   }
@@ -56,6 +58,7 @@ class AnySource {
   /// Whether the source reads ahead by itself: see `io::read_ahead`.
   bool read_ahead(std::size_t frames) { return held_->read_ahead(frames); }
   void expect_once(bool once) { held_->expect_once(once); }
+  void stop_when(const std::atomic<bool>* asked) { held_->stop_when(asked); }
 
   /// Another reader of the same file, at its first frame, which shares the decoder and the decoded
   /// frames; nothing if the source does not offer `share`.
@@ -78,11 +81,13 @@ class AnySource {
     virtual std::uint64_t skipped() const = 0;
     virtual std::string name() const = 0;
     virtual std::string replay_id() const = 0;
+    virtual std::vector<std::string> files() const = 0;
     virtual void seek_ahead(const Position& position, std::uint64_t frames) = 0;
     virtual void prepare(const FrameShape& shape) = 0;
     virtual std::vector<StageUsage> usage() const = 0;
     virtual bool read_ahead(std::size_t frames) = 0;
     virtual void expect_once(bool once) = 0;
+    virtual void stop_when(const std::atomic<bool>* asked) = 0;
     virtual std::optional<AnySource> share() = 0;
     virtual std::optional<std::uint64_t> count_frames() = 0;
     virtual Unreadable* unreadable() = 0;
@@ -102,6 +107,7 @@ class AnySource {
     std::uint64_t skipped() const override { return source.skipped(); }
     std::string name() const override { return source.name(); }
     std::string replay_id() const override { return io::replay_id(source); }
+    std::vector<std::string> files() const override { return io::files(source); }
     void seek_ahead(const Position& position, std::uint64_t frames) override {
       io::seek_ahead(source, position, frames);
     }
@@ -109,6 +115,7 @@ class AnySource {
     std::vector<StageUsage> usage() const override { return io::usage(source); }
     bool read_ahead(std::size_t frames) override { return io::read_ahead(source, frames); }
     void expect_once(bool once) override { io::expect_once(source, once); }
+    void stop_when(const std::atomic<bool>* asked) override { io::stop_when(source, asked); }
     std::optional<AnySource> share() override {
       if constexpr (requires { source.share(); }) {
         return source.share();

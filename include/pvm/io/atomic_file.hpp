@@ -147,6 +147,11 @@ class AtomicFile {
     }
   }
 
+  /// Replaces the first `bytes` bytes, which must have been written. Throws as `write` does.
+  void rewrite(const void* data, std::size_t bytes) {
+    if (::pwrite(handle_, data, bytes, 0) != static_cast<::ssize_t>(bytes)) fail(errno);
+  }
+
   /// Gives the file its name. `durable`: flushes the file and its directory, so that both are on
   /// the disk when this returns. Throws Error (Fault::checkpoint) if that fails; then an existing
   /// file of that name is untouched.

@@ -21,6 +21,7 @@
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/unreadable.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -58,10 +59,12 @@ class Camera {
     check_request(shape, pixels);
     for (int failures = 0; failures < most_failures; ++failures) {
       const std::uint64_t frame = position_.frame++;
-      if (read(shape, pixels)) return {std::exchange(starting_, false), std::nullopt};
-      ++skipped_;
-      log(Severity::warning, "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +
-                                 " cannot be read; it is skipped");
+      if (read(shape, pixels)) return {std::exchange(starting_, false), {}};
+      if (++skipped_ > Unreadable::most_named) continue;
+      log(Severity::warning,
+          "frame " + std::to_string(frame) + " of " + pvm::quote(name_) +
+              " cannot be read; it is skipped" +
+              (skipped_ < Unreadable::most_named ? "" : ", and further ones are only counted"));
     }
     throw Error(Fault::source, pvm::quote(name_) + " has stopped giving frames; was it unplugged?");
   }

@@ -30,6 +30,8 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
+#include <pvm/core/printable.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
@@ -37,7 +39,8 @@
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
-#include <pvm/model/json-inl.hpp>
+#include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -47,16 +50,6 @@ namespace detail {
 
 inline constexpr std::string_view checkpoint_format = "pvm-checkpoint";
 inline constexpr std::string_view checkpoint_version = "1";
-
-inline std::string version_text() {
-  return std::to_string(PVM_VERSION_MAJOR) + "." + std::to_string(PVM_VERSION_MINOR) + "." +
-         std::to_string(PVM_VERSION_PATCH);
-}
-
-template <class T>
-bool all_finite(const std::vector<T>& values) {
-  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
-}
 
 /// The arrays that every resumable state has, with their names in the file.
 template <class State>  // an EngineState, const or not
@@ -114,7 +107,7 @@ PVM_INLINE void check_weight_count(const std::string& where, std::size_t weights
                                   : "it looks like one of spec " + quote(theirs) + ": name that"));
 }
 
-[[noreturn]] inline void refuse_not_finite(const std::string& where, const std::string& what) {
+PVM_INLINE void refuse_not_finite(const std::string& where, const std::string& what) {
   throw Error(Fault::checkpoint, where + ": its " + what +
                                      " hold values that are not numbers (NaN or infinite); " +
                                      "continue from an earlier checkpoint");
@@ -194,22 +187,30 @@ inline std::string text_or(const Metadata& metadata, const char* key, std::strin
   return found == metadata.end() ? std::move(absent) : found->second;
 }
 
-inline std::vector<std::string> source_names(const SafetensorsReader& file) {
-  const auto json = pvm::detail::parse_shallow(text_or(file.metadata(), "sources", "[]"),
-                                               file.where() + ": sources", Fault::checkpoint);
-  std::vector<std::string> names;
-  for (const auto& name : json) {
-    if (!name.is_string()) file.refuse("its metadata 'sources' is not a list of names");
-    names.push_back(name.get<std::string>());
+/// The list of texts under `key` in the file's metadata; empty if there is none.
+inline std::vector<std::string> texts(const SafetensorsReader& file, const char* key) {
+  const auto json =
+      pvm::detail::parse_shallow(text_or(file.metadata(), key, "[]"),
+                                 file.where() + ": " + std::string(key), Fault::checkpoint);
+  std::vector<std::string> all;
+  for (const auto& text : json) {
+    if (!text.is_string())
+      file.refuse("its metadata '" + std::string(key) + "' is no list of texts");
+    all.push_back(text.get<std::string>());
   }
-  return names;
+  return all;
 }
 
 inline std::optional<Spec> stored_spec(const SafetensorsReader& file) {
   const auto found = file.metadata().find("spec");
   if (found == file.metadata().end()) return std::nullopt;
   Spec spec = parse_spec(found->second, file.where() + ": its spec");
-  spec.name = text_or(file.metadata(), "name", spec.name);
+  const std::string name = text_or(file.metadata(), "name", spec.name);
+  spec.name = file_name_part(name);  // the file must not say where files go
+  if (spec.name != name) {
+    log(Severity::warning, file.where() + ": the name of its spec is " + quote(name) +
+                               ", which is no name for files; it is called " + quote(spec.name));
+  }
   return spec;
 }
 
@@ -247,10 +248,29 @@ inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
   if (const auto what = not_finite_in(state); !what.empty()) refuse_not_finite(file.where(), what);
 }
 
+inline constexpr std::string_view extras_prefix = "readout";
+
+inline Extras read_extras(SafetensorsReader& file) {
+  Extras extras;
+  for (const auto& [key, text] : file.metadata()) {
+    if (key.starts_with(extras_prefix)) extras.texts[key] = text;
+  }
+  for (const auto& [name, info] : file.tensors()) {
+    if (!name.starts_with(extras_prefix)) continue;
+    if (info.dtype == "F64") {
+      extras.doubles[name] = file.read<double>(name);
+    } else {
+      extras.floats[name] = file.read<float>(name);
+    }
+  }
+  return extras;
+}
+
 inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
   const auto positions = file.read<std::uint64_t>("positions");
   const auto since = file.read<std::uint64_t>("frames_since_start");
-  const auto names = source_names(file);
+  const auto names = texts(file, "sources");
+  auto marks = texts(file, "source_marks");  // files of earlier versions have none
   const auto batch = static_cast<std::size_t>(std::max(checkpoint.state.batch, 0));
   if (batch == 0 || positions.size() != 3 * batch || since.size() != batch ||
       names.size() != batch) {
@@ -259,9 +279,10 @@ inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
                 std::to_string(since.size()) + " counts of frames and " +
                 std::to_string(names.size()) + " names of sources");
   }
+  marks.resize(batch);
   for (std::size_t k = 0; k < batch; ++k) {
     const std::uint64_t* p = positions.data() + 3 * k;
-    checkpoint.streams.push_back({{p[0], p[1], p[2]}, since[k], names[k]});
+    checkpoint.streams.push_back({{p[0], p[1], p[2]}, since[k], as_saved(names[k]), marks[k]});
   }
 }
 
@@ -289,6 +310,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                      stored ? stored->name : "");
   checkpoint.state.weights = read_weights(file);
   if (!all_finite(checkpoint.state.weights)) refuse_not_finite(file.where(), "weights");
+  checkpoint.extras = read_extras(file);
   if (!file.has("folded") && !file.has("hidden")) return checkpoint;  // the file has only weights
 
   if (text_or(file.metadata(), "format_version", "") != checkpoint_version) {
@@ -350,6 +372,10 @@ PVM_INLINE CheckpointKind kind_of(const std::filesystem::path& path) {
   std::array<char, 4> start{};
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) {
+    if (const std::string why = why_not_readable(path); !why.empty()) {
+      throw Error(Fault::checkpoint,
+                  "checkpoint " + quote(path.string()) + ": cannot be read: " + why);
+    }
     std::ifstream(path, std::ios::binary).read(start.data(), start.size());
   }
   if (std::bit_cast<std::uint32_t>(start) == native_magic) return CheckpointKind::native;
@@ -367,14 +393,14 @@ inline std::vector<std::uint64_t> history_shape(std::size_t size, int rows, int 
   return {outer, inner, size / (outer * inner)};
 }
 
-PVM_INLINE std::string as_saved(const std::string& name) {
-  constexpr auto replace = nlohmann::json::error_handler_t::replace;
-  return nlohmann::json::parse(nlohmann::json(name).dump(-1, ' ', false, replace));
-}
+PVM_INLINE std::string as_saved(const std::string& name) { return printable(name); }
 
 inline Metadata metadata_of(const Checkpoint& checkpoint) {
-  auto sources = nlohmann::json::array();
-  for (const StreamState& stream : checkpoint.streams) sources.push_back(stream.source);
+  auto sources = nlohmann::json::array(), marks = nlohmann::json::array();
+  for (const StreamState& stream : checkpoint.streams) {
+    sources.push_back(stream.source);
+    marks.push_back(stream.mark);
+  }
   constexpr auto replace = nlohmann::json::error_handler_t::replace;
   const EngineState& state = checkpoint.state;
   Metadata all = {{"format", std::string(checkpoint_format)},
@@ -390,7 +416,9 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
                   {"engine", state.layout},
                   {"period", std::to_string(state.plan.period)},
                   {"terms", std::to_string(state.plan.terms)},
-                  {"sources", sources.dump(-1, ' ', false, replace)}};
+                  {"sources", sources.dump(-1, ' ', false, replace)},
+                  {"source_marks", marks.dump(-1, ' ', false, replace)}};
+  for (const auto& [key, text] : checkpoint.extras.texts) all[key] = text;
   if (state.plan1) {
     all["period1"] = std::to_string(state.plan1->period);
     all["terms1"] = std::to_string(state.plan1->terms);
@@ -400,13 +428,27 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
 
 }  // namespace detail
 
-PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+PVM_INLINE void require_finite(const Checkpoint& checkpoint) {
   const EngineState& state = checkpoint.state;
   if (const auto what = detail::not_finite_in(state); !what.empty()) {
     throw Error(Fault::checkpoint, "at step " + std::to_string(state.step) + " " + what +
                                        " have become infinite: the rates are too high for these " +
                                        "frames; earlier checkpoints are untouched");
   }
+}
+
+PVM_INLINE bool is_checkpoint(const std::filesystem::path& path) {
+  try {
+    const SafetensorsReader file(path);
+    return detail::text_or(file.metadata(), "format", "") == detail::checkpoint_format;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  const EngineState& state = checkpoint.state;
+  require_finite(checkpoint);
   const int ring = state.plan.terms + 4;  // rows of a history, see EngineState
   std::vector<std::uint64_t> positions, since;
   for (const StreamState& stream : checkpoint.streams) {
@@ -427,6 +469,9 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
       {"positions", {since.size(), 3}, whole(positions)},
       {"frames_since_start", {since.size()}, whole(since)},
       {"weights", {state.weights.size()}, whole(state.weights)}};
+  for (const auto& [name, values] : checkpoint.extras.doubles) {  // 8-byte values come first
+    tensors.insert(tensors.begin(), {name, {values.size()}, whole(values)});
+  }
   if (state.plan1) {
     tensors.push_back({"coefficients1", {state.coefficients1.size()}, whole(state.coefficients1)});
   }
@@ -442,6 +487,9 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
     tensors.push_back(history("outputs", state.outputs, 2));
     tensors.push_back(history("hidden_gradients", state.hidden_gradients, state.plan.terms));
     tensors.push_back(history("output_gradients", state.output_gradients, state.plan.terms));
+  }
+  for (const auto& [name, values] : checkpoint.extras.floats) {
+    tensors.push_back({name, {values.size()}, whole(values)});
   }
   write_safetensors(path, detail::metadata_of(checkpoint), tensors);
 }

@@ -5,9 +5,12 @@
 /// Checkpoints: everything a run needs to continue with bit-identical results, saved in a
 /// safetensors file. docs/checkpoints.md describes the format.
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,7 +29,19 @@ struct StreamState {
   Position position;                     ///< of the next frame to be used
   std::uint64_t frames_since_start = 0;  ///< frames used since the current sequence began
   std::string source;                    ///< the source's name without directories
+  std::string mark{};                    ///< of the source's files (see `join_marks`), if known
   bool operator==(const StreamState&) const = default;
+};
+
+/// What a checkpoint carries besides the run, for a readout: texts and arrays by name. Names begin
+/// with `readout`.
+struct Extras {
+  std::map<std::string, std::string> texts;
+  std::map<std::string, std::vector<float>> floats;
+  std::map<std::string, std::vector<double>> doubles;
+  [[nodiscard]] bool empty() const noexcept {
+    return texts.empty() && floats.empty() && doubles.empty();
+  }
 };
 
 /// A run between two steps. A checkpoint that holds only weights has no streams, and its state is
@@ -38,9 +53,15 @@ struct Checkpoint {
   std::string precision = "fp32";    ///< fp32, tf32, bf16 or fp16
   Reduce reduce = Reduce::mean;      ///< how the updates of the sequences are combined
   std::uint64_t seed = 0;            ///< of the initial weights
+  Extras extras{};                   ///< of a readout, if there is one
 };
 
 namespace detail {
+
+template <class T>
+bool all_finite(const std::vector<T>& values) {
+  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
+}
 
 enum class CheckpointKind { safetensors, native, zip };
 
@@ -63,13 +84,16 @@ Spec agreed_spec(const std::string& where, const Spec* named, std::optional<Spec
 
 CheckpointKind kind_of(const std::filesystem::path& path);
 
-/// The name of a source as it will be read back from a checkpoint: bytes that are not valid UTF-8
-/// are replaced.
+/// The name of a source as it will be read back from a checkpoint: what cannot be printed is
+/// replaced.
 std::string as_saved(const std::string& name);
 
 /// The name of the published spec that has `weights` weights, or empty: to guess in an error
 /// message which spec a file belongs to.
 std::string_view published_spec_with(std::size_t weights);
+
+/// Throws Fault::checkpoint: `what` of the file have values that are not finite.
+[[noreturn]] void refuse_not_finite(const std::string& where, const std::string& what);
 
 }  // namespace detail
 
@@ -85,6 +109,12 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 /// Throws Error with Fault::checkpoint if the file cannot be read, is damaged, or belongs to
 /// another spec, Fault::usage if a spec is needed and none was given.
 Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr);
+
+/// Throws Error (Fault::checkpoint) if a value is not finite: the run has diverged.
+void require_finite(const Checkpoint& checkpoint);
+
+/// Whether the file is a checkpoint that pvm has saved, whole as far as its header tells.
+bool is_checkpoint(const std::filesystem::path& path);
 
 }  // namespace pvm::inline v0::io
 

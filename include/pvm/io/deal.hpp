@@ -5,6 +5,7 @@
 /// Makes the streams of a batch (one source for each of its sequences) from one file or several.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -56,6 +57,7 @@ class StartingAt {
   [[nodiscard]] std::uint64_t skipped() const { return source_.skipped(); }
   [[nodiscard]] std::string name() const { return source_.name(); }
   [[nodiscard]] std::string replay_id() const { return source_.replay_id(); }
+  [[nodiscard]] std::vector<std::string> files() const { return source_.files(); }
   [[nodiscard]] std::vector<StageUsage> usage() const { return source_.usage(); }
   void seek_ahead(const Position& position, std::uint64_t frames = unlimited) {
     source_.seek_ahead(position, frames);
@@ -67,6 +69,7 @@ class StartingAt {
   }
   bool read_ahead(std::size_t frames) { return source_.read_ahead(frames); }
   void expect_once(bool once) { source_.expect_once(once); }
+  void stop_when(const std::atomic<bool>* asked) { source_.stop_when(asked); }
 
  private:
   void begin() {

@@ -18,10 +18,13 @@ namespace pvm::inline v0::io {
 
 namespace detail {
 
+/// What separates the components of a path. Some programs on Windows write backslashes into zips.
+inline constexpr std::string_view separators = "/\\";
+
 /// The extension of a file name in lower case, without the dot; empty if there is none.
 inline std::string extension(std::string_view name) {
   const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos) return {};
+  if (dot == std::string_view::npos || name.find_first_of(separators, dot) != name.npos) return {};
   std::string lower(name.substr(dot + 1));
   std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -50,7 +53,7 @@ inline std::string path_for_ffmpeg(const std::string& name) {
 /// count.
 inline bool is_litter(std::string_view path) {
   for (;;) {
-    const std::size_t slash = path.find('/');
+    const std::size_t slash = path.find_first_of(detail::separators);
     const std::string_view name = path.substr(0, slash);
     if (name.starts_with('.') && name != "." && name != "..") return true;
     if (slash == std::string_view::npos) return false;

@@ -39,7 +39,8 @@ struct StoredFile {
 };
 
 /// Read access to a collection of files, opened from a path. `files` lists the files in any order.
-/// `read` replaces `bytes` by the content of a file; false if it cannot be read.
+/// `read` replaces `bytes` by the content of a file; false if it cannot be read. A store may offer
+/// `size`, the number of these bytes, so that many threads do not read too many together.
 template <class S>
 concept FileStore = std::movable<S> && std::constructible_from<S, std::filesystem::path> &&
     requires(S store, const S constant, const StoredFile& file, std::vector<std::uint8_t>& bytes) {
@@ -49,9 +50,10 @@ concept FileStore = std::movable<S> && std::constructible_from<S, std::filesyste
 
 /// The content of a store: its pictures, and the labels of the one text file beside them.
 struct PictureList {
-  std::string name;                          ///< the path of the store, as it was given
-  std::vector<StoredFile> pictures{};        ///< in natural order of their names
-  std::vector<std::optional<Box>> labels{};  ///< one for each picture; empty if unlabelled
+  std::string name;                    ///< the path of the store, as it was given
+  std::vector<StoredFile> pictures{};  ///< in natural order of their names
+  std::vector<Label>
+      labels{};  ///< one for each picture, in its own pixels; empty if there are none
 };
 
 namespace detail {
@@ -118,10 +120,10 @@ class PictureCursor {
   /// The index of the next picture.
   [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(position_.frame); }
 
-  /// Moves on to the next picture. `readable`: whether the picture at `index()` was. Returns what
-  /// is known about its frame, or nothing if it was not readable. Throws Fault::source if as many
-  /// pictures in a row as there are were unreadable.
-  std::optional<FrameInfo> settle(bool readable) {
+  /// Moves on to the next picture. `size`: of the picture at `index()`, false if it was not
+  /// readable. Returns what is known about its frame of `shape`, or nothing if it was not readable.
+  /// Throws Fault::source if as many pictures in a row as there are were unreadable.
+  std::optional<FrameInfo> settle(const PictureSize& size, const FrameShape& shape) {
     const auto& pictures = list_->pictures;
     const std::size_t index = this->index();
     if (index == 0) starting_ = true;
@@ -129,12 +131,13 @@ class PictureCursor {
       position_.frame = 0;
       ++position_.pass;
     }
-    if (readable) {
+    if (size) {
       failures_ = 0;
+      const Label label = list_->labels.empty() ? Label{} : list_->labels[index];
       return FrameInfo{std::exchange(starting_, false),
-                       list_->labels.empty() ? std::nullopt : list_->labels[index]};
+                       label.resized(size, {shape.width, shape.height}), size};
     }
-    unreadable_.note(index, pvm::quote(pictures[index].name) + " in " + pvm::quote(list_->name));
+    unreadable_.note(index, pvm::quote(pictures[index].name) + " in ", list_->name);
     if (++failures_ < pictures.size()) return std::nullopt;
     failures_ = 0;
     throw Error(Fault::source, "none of the " + std::to_string(pictures.size()) + " pictures in " +
@@ -175,8 +178,9 @@ class ImageList {
     check_request(shape, pixels);
     for (;;) {
       const StoredFile& picture = cursor_.list().pictures[cursor_.index()];
-      const bool readable = store_.read(picture, bytes_) && decode_image(bytes_, shape, pixels);
-      if (const auto info = cursor_.settle(readable)) return *info;
+      PictureSize size;
+      if (store_.read(picture, bytes_)) size = decode_image(bytes_, shape, pixels);
+      if (const auto info = cursor_.settle(size, shape)) return *info;
     }
   }
 
@@ -186,6 +190,7 @@ class ImageList {
   [[nodiscard]] std::uint64_t skipped() const { return cursor_.unreadable().count(); }
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
   [[nodiscard]] std::string replay_id() const { return "file " + name(); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
 
   /// The pictures found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }

@@ -42,8 +42,8 @@ struct JpegItem {
 /// and one of them may already stage the next batch. Pictures that are no plain JPEGs
 /// (`plain_jpeg`), and those that the device refuses, are decoded on the CPU. The resulting frames
 /// do not depend on how pictures are grouped into batches. Memory: the bytes of up to 4 batches
-/// that wait (if threads read faster than the device decodes), of three more that are in the three
-/// stages, and of one picture for each thread.
+/// that wait (if threads read faster than the device decodes; 256 MiB at most), of three more that
+/// are in the three stages (128 MiB each), and of one picture for each thread.
 ///
 /// `Device` has two places, 0 and 1, that each hold one batch. `stage(items, place)` may copy the
 /// bytes of the items to memory of the device's choice, and then changes the items to refer to it.
@@ -57,9 +57,10 @@ class JpegBatches {
   static constexpr std::size_t batch = 64;  ///< most pictures of a batch
   static constexpr std::size_t most_pixels = batch
                                              << 20;  ///< most pixels, unless it is one picture
-  /// Called once for each picture: `readable` says whether its frame was made, `failure` is set if
-  /// the decoder failed, and `seconds` is the picture's share of the time spent decoding.
-  using Done = std::function<void(bool readable, std::exception_ptr failure, double seconds)>;
+  /// Called once for each picture: `size` is the picture's, false if no frame was made of it,
+  /// `failure` is set if the decoder failed, and `seconds` is the picture's share of the time spent
+  /// decoding.
+  using Done = std::function<void(PictureSize size, std::exception_ptr failure, double seconds)>;
 
   template <class... Arguments>
   explicit JpegBatches(Arguments&&... arguments) : device_(std::forward<Arguments>(arguments)...) {}
@@ -81,12 +82,15 @@ class JpegBatches {
     if (!facts) CpuPictureDecoder().decode(bytes, shape, pixels, done);
     {
       std::unique_lock lock(mutex_);
-      taken_.wait(lock, [this] { return may_stage() || ready_.size() < most_ready; });
+      taken_.wait(lock, [this] {
+        return may_stage() || (ready_.size() < most_ready && ready_bytes_ < most_ready_bytes);
+      });
       --expected_;
       ++arrived_;
       if (facts) {
         ready_.push_back({spare(), *facts, shape, pixels, std::move(done)});
         std::swap(ready_.back().bytes, bytes);
+        ready_bytes_ += ready_.back().bytes.size();
       }
       if (!may_stage() || !batch_is_due()) return;
     }
@@ -130,7 +134,7 @@ class JpegBatches {
     for (std::size_t i = 0; i < count; ++i) expect();
     for (std::size_t i = 0; i < count; ++i) {
       decode(bytes[i], shape, std::span(frames).subspan(i * shape.size(), shape.size()),
-             [&, i](bool, std::exception_ptr failure, double) {
+             [&, i](PictureSize, std::exception_ptr failure, double) {
                failures[i] = std::move(failure);
                working.count_down();
              });
@@ -145,7 +149,8 @@ class JpegBatches {
   /// `batch` pictures of any kind have arrived since the last batch was taken, so waiting for the
   /// rest would take too long.
   [[nodiscard]] bool batch_is_due() const {
-    return !ready_.empty() && (ready_.size() >= batch || arrived_ >= batch || expected_ == 0);
+    return !ready_.empty() && (ready_.size() >= batch || arrived_ >= batch || expected_ == 0 ||
+                               ready_bytes_ >= most_batch_bytes);
   }
 
   /// Whether this thread may take the next batch: no other batch is being staged, the next place is
@@ -161,7 +166,7 @@ class JpegBatches {
       const FrameShape& shape = jobs.front().shape;
       std::vector<JpegItem> items;
       for (const Job& job : jobs) items.push_back({job.bytes, job.facts});
-      std::vector<std::uint8_t> readable(jobs.size(), 0);
+      std::vector<PictureSize> sizes(jobs.size());
       Stopwatch watch;
       std::exception_ptr failure = caught([&] { device_.stage(items, batch.place); });
       double seconds = watch.lap();
@@ -172,7 +177,7 @@ class JpegBatches {
         failure = caught([&] {
           whole = device_.start(items, batch.place, shape);
           for (std::size_t i = 0; i < jobs.size() && !whole; ++i) {
-            readable[i] = run_alone(jobs[i], items[i], batch.place);
+            sizes[i] = run_alone(jobs[i], items[i], batch.place);
           }
         });
       }
@@ -180,13 +185,12 @@ class JpegBatches {
       if (whole) {
         failure = caught([&] {
           hand_out(device_.wait(batch.place), jobs);
-          readable.assign(jobs.size(), 1);
+          for (std::size_t i = 0; i < jobs.size(); ++i) sizes[i] = size_of(jobs[i]);
         });
       }
       release_place(batch);
       seconds = (seconds + watch.lap()) / static_cast<double>(jobs.size());
-      for (std::size_t i = 0; i < jobs.size(); ++i)
-        jobs[i].done(readable[i] != 0, failure, seconds);
+      for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].done(sizes[i], failure, seconds);
       finish_delivery();
     }
   }
@@ -211,13 +215,17 @@ class JpegBatches {
     next_place_ = 1 - next_place_;
     taken_places_[next.place] = true;
     ++under_way_;
-    std::size_t pixels = 0;
+    std::size_t pixels = 0, bytes = 0;
     while (!ready_.empty() && next.jobs.size() < batch) {
       const Job& job = ready_.front();
+      bytes += job.bytes.size();
       pixels +=
           static_cast<std::size_t>(job.facts.width) * static_cast<std::size_t>(job.facts.height);
-      if (!next.jobs.empty() && (pixels > most_pixels || job.shape != next.jobs.front().shape))
+      if (!next.jobs.empty() && (pixels > most_pixels || bytes > most_batch_bytes ||
+                                 job.shape != next.jobs.front().shape)) {
         break;
+      }
+      ready_bytes_ -= job.bytes.size();
       next.jobs.push_back(std::move(ready_.front()));
       ready_.pop_front();
     }
@@ -236,13 +244,19 @@ class JpegBatches {
 
   /// Decodes a picture of a refused batch by itself, on the CPU if the device refuses it again:
   /// whether a picture is decoded on the device must not depend on the rest of its batch.
-  bool run_alone(const Job& job, const JpegItem& item, std::size_t place) {
+  PictureSize run_alone(const Job& job, const JpegItem& item, std::size_t place) {
     if (!device_.start({&item, 1}, place, job.shape)) {
       return decode_image(job.bytes, job.shape, job.pixels);
     }
     const std::span<const std::uint8_t> frame = device_.wait(place);
     std::copy_n(frame.data(), job.shape.size(), job.pixels.data());
-    return true;
+    return size_of(job);
+  }
+  /// As the picture is seen.
+  static PictureSize size_of(const Job& job) noexcept {
+    const PlainJpeg& jpeg = job.facts;
+    if (jpeg.orientation.transposed) return {.width = jpeg.height, .height = jpeg.width};
+    return {.width = jpeg.width, .height = jpeg.height};
   }
 
   /// A buffer of an earlier picture, or a new one. The caller holds mutex_.
@@ -273,7 +287,9 @@ class JpegBatches {
     taken_places_[done.place] = false;
     taken_.notify_all();
     for (Job& job : done.jobs) {
-      if (spare_.size() < batch) spare_.push_back(std::move(job.bytes));
+      constexpr std::size_t most_kept = 8 << 20;
+      if (spare_.size() < batch && job.bytes.capacity() <= most_kept)
+        spare_.push_back(std::move(job.bytes));
     }
   }
 
@@ -284,13 +300,16 @@ class JpegBatches {
     taken_.notify_all();
   }
 
-  static constexpr std::size_t most_ready = 4 * batch;  // `decode` waits while so many wait
+  static constexpr std::size_t most_ready = 4 * batch;        // `decode` waits while so many wait
+  static constexpr std::size_t most_batch_bytes = 128 << 20;  // unless it is one picture
+  static constexpr std::size_t most_ready_bytes = 256 << 20;  // `decode` waits while so many wait
   static constexpr std::size_t places = 2;
 
   Device device_;
   std::atomic<bool> warmed_up_ = false;
   std::mutex mutex_;                         // guards the members below
   std::deque<Job> ready_;                    // pictures that wait for a batch
+  std::size_t ready_bytes_ = 0;              // of the files of these pictures
   std::size_t expected_ = 0;                 // announced pictures that have not arrived yet
   std::size_t arrived_ = 0;                  // pictures that arrived since the last batch was taken
   bool staging_ = false, decoding_ = false;  // a thread is in that stage

@@ -11,18 +11,21 @@
 #include <span>
 #include <string_view>
 
-#include <pvm/io/image_check.hpp>
+#include <pvm/io/file_bytes.hpp>
+#include <pvm/io/jpeg_check.hpp>
+#include <pvm/io/orientation.hpp>
 
 namespace pvm::inline v0::io {
 
 /// The header of a baseline JPEG: grey, or YCbCr with full chroma resolution (4:4:4), half the
 /// columns (4:2:2), or half the columns and rows (4:2:0).
 struct PlainJpeg {
-  int width = 0;       ///< in pixels
-  int height = 0;      ///< in pixels
-  int components = 3;  ///< 1 (grey) or 3 (YCbCr)
-  int halved_x = 0;    ///< 1 if chroma has half the columns, else 0
-  int halved_y = 0;    ///< 1 if chroma has half the rows, else 0
+  int width = 0;              ///< in pixels
+  int height = 0;             ///< in pixels
+  int components = 3;         ///< 1 (grey) or 3 (YCbCr)
+  int halved_x = 0;           ///< 1 if chroma has half the columns, else 0
+  int halved_y = 0;           ///< 1 if chroma has half the rows, else 0
+  Orientation orientation{};  ///< how its pixels must be turned
 };
 
 namespace detail {
@@ -47,10 +50,8 @@ inline std::optional<PlainJpeg> plain_frame(Bytes bytes, std::size_t at, std::si
   return jpeg;
 }
 
-/// Whether a segment may say that the picture is rotated (EXIF), or says that its colours are not
-/// YCbCr (Adobe).
+/// Whether a segment says that the colours are not YCbCr (Adobe).
 inline bool unusual_segment(Bytes bytes, std::uint8_t code, std::size_t at, std::size_t length) {
-  if (code == 0xE1) return starts_with(bytes, "Exif", at + 2);
   return code == 0xEE && length >= 14 && starts_with(bytes, "Adobe", at + 2) && bytes[at + 13] != 1;
 }
 
@@ -59,18 +60,21 @@ inline bool unusual_segment(Bytes bytes, std::uint8_t code, std::size_t at, std:
 /// The header of a complete, plain JPEG; nothing for anything else, which the CPU must decode.
 inline std::optional<PlainJpeg> plain_jpeg(std::span<const std::uint8_t> bytes) {
   using namespace std::string_view_literals;
-  if (!detail::starts_with(bytes, "\xFF\xD8\xFF"sv) || !whole_image(bytes)) return std::nullopt;
+  if (!detail::starts_with(bytes, "\xFF\xD8\xFF"sv)) return std::nullopt;
+  const auto facts = detail::jpeg_facts(bytes);
+  if (!facts) return std::nullopt;
   std::optional<PlainJpeg> jpeg;
   for (std::size_t at = 2; detail::next_jpeg_marker(bytes, at);) {
     const std::uint8_t code = bytes[at++];
     const std::size_t length = detail::big_endian(bytes, at, 2);  // exists: the JPEG is complete
     if (code == 0xDA) return jpeg;
     if (detail::unusual_segment(bytes, code, at, length)) return std::nullopt;
-    const bool frame = code >= 0xC0 && code <= 0xCF && code != 0xC4 && code != 0xC8 && code != 0xCC;
+    const bool frame = detail::is_jpeg_frame(code);
     if (frame && (code != 0xC0 || jpeg)) return std::nullopt;
     if (frame) {
       jpeg = detail::plain_frame(bytes, at, length);
       if (!jpeg) return std::nullopt;
+      jpeg->orientation = facts->orientation;
     }
     at += length;
   }

@@ -17,6 +17,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/camera.hpp>
 #include <pvm/io/file_names.hpp>
@@ -210,11 +211,25 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
     throw Error(Fault::source, pvm::quote(path) + " is a pipe, which cannot be played again; " +
                                    "write what comes from it to a file first");
   }
+  if (const std::string why = why_not_readable(path); !why.empty()) {
+    throw Error(Fault::source, pvm::quote(path) + " cannot be opened: " + why);
+  }
   if (std::filesystem::is_directory(path, ignored)) {
     return detail::open_pictures<DirectoryStore, Gpu>(path, decode);
   }
   if (holds_pictures(path)) return detail::open_pictures<ZipStore, Gpu>(path, decode);
   return detail::open_video_source<Gpu>(path, decode);
+}
+
+/// The paths that `path` stands for: a directory without pictures in it for the zips, videos and
+/// directories of pictures in it, in natural order; anything else, and a directory with none of
+/// these, for itself.
+inline std::vector<std::string> sequences_in(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored) || detail::has_images(path)) return {path};
+  auto paths = detail::paths_in(path, detail::is_sequence);
+  if (paths.empty()) paths.push_back(path);
+  return paths;
 }
 
 /// An opener that calls `open_source(path, decode)`, for `deal` and `Sequences`.

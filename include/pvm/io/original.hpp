@@ -22,7 +22,10 @@
 #include <zip.h>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -40,32 +43,37 @@ class OriginalArchive {
     if (!archive_) {
       zip_error_t error;
       zip_error_init_with_code(&error, code);
-      const std::string why = zip_error_strerror(&error);
+      std::string why = why_not_readable(path);
+      if (why.empty()) why = zip_error_strerror(&error);
       zip_error_fini(&error);
       refuse("the zip cannot be opened: " + why);
     }
   }
 
-  /// The bytes of the entry with the weights. Throws Fault::checkpoint if there is none, if it is
-  /// damaged, or if it claims to be larger than `most_bytes`.
-  [[nodiscard]] std::vector<std::uint8_t> read_weights(std::uint64_t most_bytes) const {
+  /// The bytes of the entry with the weights. Throws Fault::checkpoint if there is none or if it is
+  /// damaged. The size that the entry claims is never allocated in advance: whenever the memory has
+  /// to grow, check(bytes so far, claimed size) may throw.
+  template <class Check>
+  [[nodiscard]] std::vector<std::uint8_t> read_weights(const Check& check) const {
     zip_stat_t status;
     const zip_uint64_t index = find_weights();
     if (zip_stat_index(archive_.get(), index, 0, &status) != 0 ||
         (status.valid & ZIP_STAT_SIZE) == 0) {
       refuse("its weights cannot be found in the zip");
     }
-    if (status.size > most_bytes) {
-      refuse("it has " + std::to_string(status.size / sizeof(float)) +
-             " weights, more than the spec's " + std::to_string(most_bytes / sizeof(float)));
-    }
     struct Close {
       void operator()(zip_file_t* entry) const noexcept { zip_fclose(entry); }
     };
     const std::unique_ptr<zip_file_t, Close> entry(zip_fopen_index(archive_.get(), index, 0));
     if (!entry) refuse("its weights cannot be read: " + message());
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(status.size));
-    for (std::size_t done = 0; done < bytes.size();) {
+    constexpr std::size_t room_for_header = 1 << 17;
+    const auto size = static_cast<std::size_t>(status.size);
+    std::vector<std::uint8_t> bytes;
+    for (std::size_t done = 0; done < size;) {
+      if (done == bytes.size()) {
+        if (done > 0) check(std::span<const std::uint8_t>(bytes), size);
+        bytes.resize(std::min(size, std::max(2 * done, room_for_header)));
+      }
       const zip_int64_t got = zip_fread(entry.get(), bytes.data() + done, bytes.size() - done);
       if (got <= 0) refuse("its weights are damaged or cut off");
       done += static_cast<std::size_t>(got);
@@ -129,12 +137,11 @@ inline std::size_t skip_npy_header(const std::string& where, std::span<const std
 /// Error (Fault::checkpoint) if the archive is damaged or belongs to another spec.
 inline Checkpoint load_original(const std::filesystem::path& path, const Spec& spec) {
   const detail::OriginalArchive archive(path);
-  constexpr std::uint64_t room_for_header = 1 << 16;
-  // Allow more weights than `spec` has (any published spec fits), so that check_weight_count sees
-  // the real number and can name the spec that the file belongs to.
-  const std::uint64_t most_weights =
-      std::max<std::uint64_t>(make_connectome(spec).weights, 1 << 28);
-  const auto bytes = archive.read_weights(most_weights * sizeof(float) + room_for_header);
+  const auto bytes =
+      archive.read_weights([&](std::span<const std::uint8_t> begun, std::size_t size) {
+        const std::size_t header = detail::skip_npy_header(archive.where(), begun);
+        detail::check_weight_count(archive.where(), (size - header) / sizeof(float), spec);
+      });
   const std::size_t begin = detail::skip_npy_header(archive.where(), bytes);
   const std::size_t count = (bytes.size() - begin) / sizeof(float);
   if (begin + count * sizeof(float) != bytes.size()) {

@@ -5,6 +5,7 @@
 /// The pictures of a zip or a directory, decoded ahead on many threads, for one reader or several.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -46,8 +47,8 @@ class PictureReader {
     check_request(shape, pixels);
     shape_ = shape;
     for (;;) {
-      const auto frame = registration_->service->take(registration_->reader, shape);
-      const auto info = cursor_.settle(frame->readable);
+      const auto frame = registration_->service->take(registration_->reader, shape, asked_);
+      const auto info = cursor_.settle(frame->size, shape);
       if (!info) continue;
       std::copy(frame->pixels.begin(), frame->pixels.end(), pixels.begin());
       return *info;
@@ -64,6 +65,7 @@ class PictureReader {
   [[nodiscard]] const std::string& name() const { return cursor_.list().name; }
   /// Contains the decoder's id, because the frames of different decoders differ.
   [[nodiscard]] std::string replay_id() const { return Decoder::id + ("file " + name()); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
   [[nodiscard]] Unreadable& unreadable() { return cursor_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     return registration_->service->usage(*registration_->reader);
@@ -85,6 +87,8 @@ class PictureReader {
     registration_->service->read_ahead(*registration_->reader, frames);
     return true;
   }
+  /// See `io::stop_when`.
+  void stop_when(const std::atomic<bool>* asked) { asked_ = asked; }
   /// See `io::expect_once`.
   void expect_once(bool once) { registration_->service->expect_once(*registration_->reader, once); }
 
@@ -117,7 +121,8 @@ class PictureReader {
 
   std::unique_ptr<Registration> registration_;
   PictureCursor cursor_;
-  std::optional<FrameShape> shape_;  // of the latest `next` or `prepare`
+  std::optional<FrameShape> shape_;           // of the latest `next` or `prepare`
+  const std::atomic<bool>* asked_ = nullptr;  // see `io::stop_when`
 };
 
 }  // namespace pvm::inline v0::io

@@ -12,6 +12,7 @@
 /// in their queues is one shared Frame object and is decoded once.
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,10 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/decode_pool.hpp>
 #include <pvm/io/image_list.hpp>
+#include <pvm/io/memory_gate.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/stoppable_wait.hpp>
 #include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
@@ -40,8 +43,9 @@ namespace pvm::inline v0::io {
 ///
 /// It is also the reference for the interface of a picture decoder: `expect` announces that a
 /// picture is about to be read. One call of `decode` follows each `expect`; it turns the picture's
-/// bytes (empty if the picture could not be read) into a frame and then calls `done(readable,
-/// failure, seconds)`, immediately or later, on any thread. `seconds` is the time spent decoding.
+/// bytes (empty if the picture could not be read) into a frame and then calls `done(size, failure,
+/// seconds)`, immediately or later, on any thread. `size` is that of the picture, false if it is
+/// not readable; `seconds` is the time spent decoding.
 class CpuPictureDecoder {
  public:
   /// Prefix of `replay_id`, different for decoders whose frames differ.
@@ -61,14 +65,14 @@ class CpuPictureDecoder {
   void decode(std::vector<std::uint8_t>& bytes, const FrameShape& shape,
               std::span<std::uint8_t> pixels, const Done& done) noexcept {
     Stopwatch watch;
-    bool readable = false;
+    PictureSize size;
     std::exception_ptr failure;
     try {
-      readable = decode_image(bytes, shape, pixels);
+      size = decode_image(bytes, shape, pixels);
     } catch (...) {
       failure = std::current_exception();
     }
-    done(readable, failure, watch.lap());
+    done(size, failure, watch.lap());
   }
 };
 
@@ -98,10 +102,17 @@ class StoreHandles {
     while (open_ < most_) open_another();
   }
 
-  /// Replaces `bytes` by the content of `file`, or clears it if the file cannot be read.
-  void read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
+  /// Replaces `bytes` by the content of `file`, or clears it if the file cannot be read. Waits if
+  /// other threads hold too many bytes; the result must be kept as long as these ones are.
+  MemoryGate::Hold read(const StoredFile& file, std::vector<std::uint8_t>& bytes) {
     const Borrowed store(*this);
+    MemoryGate::Hold hold;
+    if constexpr (requires { store.handle->size(file); }) {
+      hold = MemoryGate::reading().enter(
+          std::min<std::uint64_t>(store.handle->size(file), most_frame_bytes));
+    }
     if (!store.handle->read(file, bytes)) bytes.clear();
+    return hold;
   }
 
  private:
@@ -175,7 +186,7 @@ class PictureService {
     std::size_t index = 0;  ///< of its picture in `list()`
     FrameShape shape{};
     std::vector<std::uint8_t> pixels{};
-    bool readable = false;
+    PictureSize size{};            ///< of the picture, false if it is not readable
     std::exception_ptr failure{};  ///< set if making the frame failed; `take` throws it
 
     std::size_t queues = 0;  // number of readers' queues that hold it
@@ -229,9 +240,9 @@ class PictureService {
 
   /// Returns the frame of the picture at which the reader stands and moves the reader on by one.
   /// Waits until the frame is decoded. If making the frame failed, throws that failure, and throws
-  /// it again on every call until `seek`.
-  std::shared_ptr<const Frame> take(const std::shared_ptr<Reader>& shared,
-                                    const FrameShape& shape) {
+  /// it again on every call until `seek`. Throws Stopped if `asked` tells so while it waits.
+  std::shared_ptr<const Frame> take(const std::shared_ptr<Reader>& shared, const FrameShape& shape,
+                                    const std::atomic<bool>* asked) {
     Reader& reader = *shared;
     std::unique_lock lock(mutex_);
     drop_other_shape(reader, shape);
@@ -242,7 +253,7 @@ class PictureService {
     if (!frame->done) {
       Stopwatch watch;
       frame->awaited = true;
-      ready_.wait(lock, [&frame] { return frame->done; });
+      wait_unless_stopped(ready_, lock, asked, [&frame] { return frame->done; });
       reader.decoding.waiting += watch.lap();
     }
     if (frame->failure) std::rethrow_exception(frame->failure);
@@ -307,7 +318,7 @@ class PictureService {
         delivered_(list_->pictures.size()) {
     decoder_.prepare(list_->pictures.size(), [this](std::size_t i) {
       std::vector<std::uint8_t> bytes;
-      handles_.read(list_->pictures[i], bytes);
+      static_cast<void>(handles_.read(list_->pictures[i], bytes));
       return bytes;
     });
   }
@@ -406,24 +417,27 @@ class PictureService {
   /// `decode` returns, so nothing may be accessed after it.
   void make(const Wanted& wanted) noexcept {
     thread_local std::vector<std::uint8_t> bytes;
+    constexpr std::size_t most_kept = 8 << 20;
+    MemoryGate::Hold hold;
     Stopwatch watch;
     std::exception_ptr unread;
     Frame& frame = *wanted.frame;
     try {
       frame.pixels.resize(frame.shape.size());
-      handles_.read(list_->pictures[frame.index], bytes);
+      hold = handles_.read(list_->pictures[frame.index], bytes);
     } catch (...) {
       unread = std::current_exception();
       bytes.clear();
     }
     const double reading = watch.lap();
     decoder_.decode(bytes, frame.shape, frame.pixels,
-                    [this, wanted, unread, reading](bool readable, std::exception_ptr failure,
+                    [this, wanted, unread, reading](PictureSize size, std::exception_ptr failure,
                                                     double decoding) {
-                      wanted.frame->readable = readable;
+                      wanted.frame->size = size;
                       wanted.frame->failure = unread ? unread : failure;
                       finish(wanted, reading, decoding);
                     });
+    if (bytes.capacity() > most_kept) std::vector<std::uint8_t>().swap(bytes);
   }
 
   void finish(const Wanted& wanted, double reading, double decoding) noexcept {
@@ -449,7 +463,7 @@ class PictureService {
   StoreHandles<Store> handles_;
   Decoder decoder_;
   // Guards the members below, the Readers, and Frames that are not done. The fields `pixels`,
-  // `readable` and `failure` are written without it by the thread that makes the frame.
+  // `size` and `failure` are written without it by the thread that makes the frame.
   mutable std::mutex mutex_;
   std::vector<std::uint32_t> readers_at_;  // for each picture: number of readers at it
   // For each picture: it was delivered by a reader with `delivers_once`.

@@ -5,6 +5,8 @@
 /// Reads any source ahead of its consumer, on a thread of its own.
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +24,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/io/stoppable_wait.hpp>
 #include <pvm/io/usage.hpp>
 
 namespace pvm::inline v0::io {
@@ -57,6 +60,7 @@ class Prefetch {
   [[nodiscard]] std::uint64_t skipped() const { return worker_->place().skipped; }
   [[nodiscard]] const std::string& name() const { return worker_->name(); }
   [[nodiscard]] std::string replay_id() const { return worker_->replay_id(); }
+  [[nodiscard]] const std::vector<std::string>& files() const { return worker_->files(); }
 
   /// The source's stages, followed by the stage "ahead" for the queue of this object.
   [[nodiscard]] std::vector<StageUsage> usage() const { return worker_->usage(); }
@@ -74,6 +78,8 @@ class Prefetch {
     check_shape(shape);
     worker_->prepare(shape);
   }
+  /// See `io::stop_when`.
+  void stop_when(const std::atomic<bool>* asked) { worker_->stop_when(asked); }
 
  private:
   /// The state of the source between two frames.
@@ -98,6 +104,7 @@ class Prefetch {
         : source_(std::move(source)),
           name_(source_.name()),
           replay_id_(io::replay_id(source_)),
+          files_(io::files(source_)),
           place_(place_of_source()) {
       if (capacity == 0) {
         throw Error(Fault::usage, "frames cannot be read 0 ahead; ask for a capacity of 1 or more");
@@ -146,13 +153,17 @@ class Prefetch {
       place_ = place_of_source();
     }
 
+    void stop_when(const std::atomic<bool>* asked) { asked_ = asked; }
+
     [[nodiscard]] const Place& place() const noexcept { return place_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] const std::string& replay_id() const noexcept { return replay_id_; }
+    [[nodiscard]] const std::vector<std::string>& files() const noexcept { return files_; }
     [[nodiscard]] std::vector<StageUsage> usage() const {
       std::vector<StageUsage> stages;
-      {
-        const std::lock_guard lock(source_mutex_);
+      // While the source is busy it cannot be asked. That is over soon, unless its decoder hangs.
+      constexpr std::chrono::milliseconds soon(200);
+      if (const std::unique_lock lock(source_mutex_, soon); lock.owns_lock()) {
         stages = io::usage(source_);
         if (stages.empty()) stages.push_back(source_usage_);
       }
@@ -248,7 +259,7 @@ class Prefetch {
           freed_.notify_one();
         }
         Stopwatch watch;
-        filled_.wait(lock, [this] { return filled_count_ > 0; });
+        detail::wait_unless_stopped(filled_, lock, asked_, [this] { return filled_count_ > 0; });
         usage_.waiting += watch.lap();
       }
       return slots_[first_];
@@ -270,7 +281,9 @@ class Prefetch {
         sought_;  // the thread seeks there first; used by it only, while it runs
     const std::string name_;
     const std::string replay_id_;
-    Place place_;  // the consumer's place
+    const std::vector<std::string> files_;
+    Place place_;                               // the consumer's place
+    const std::atomic<bool>* asked_ = nullptr;  // see `io::stop_when`
     FrameShape shape_{};
     std::vector<Slot> slots_;  // ring buffer: filled_count_ slots from first_ on hold frames
     std::size_t first_ = 0;
@@ -278,8 +291,8 @@ class Prefetch {
     std::uint64_t to_read_ = unlimited;  // frames the thread may still read
     bool stopping_ = false;
     StageUsage usage_{.name = "ahead"};
-    mutable std::mutex mutex_;         // guards first_ to usage_
-    mutable std::mutex source_mutex_;  // guards source_ and source_usage_, for `usage`
+    mutable std::mutex mutex_;               // guards first_ to usage_
+    mutable std::timed_mutex source_mutex_;  // guards source_ and source_usage_, for `usage`
     std::condition_variable filled_;
     std::condition_variable freed_;
     std::thread thread_;

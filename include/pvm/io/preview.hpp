@@ -28,6 +28,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -185,8 +186,8 @@ inline cv::Mat draw_preview(const Spec& spec, const Connectome& net,
 }
 
 /// A callback (see train/callback.hpp) that draws the first sequence of the batch into a PNG file
-/// at every multiple of `every` steps (at least 2) and at the end of the run. The file is replaced
-/// atomically. A run of fewer than 2 steps draws nothing.
+/// at every multiple of `every` steps (at least 2) and at the end of the run, also of one that is
+/// cut short. The file is replaced atomically. A run of fewer than 2 steps draws nothing.
 class Preview {
  public:
   explicit Preview(std::filesystem::path path, std::uint64_t every = 1000)
@@ -225,6 +226,21 @@ class Preview {
     foresee(moment);
   }
 
+  /// The run is cut short: two more steps make a picture of the last one possible, unless that has
+  /// been drawn.
+  template <class Moment>
+  bool before_last(const Moment& moment) {
+    if (drawn_step_ == moment.step || moment.step == moment.begin) return false;
+    const bool one_to_go = moment.step + 1 == moment.target;  // foreseen already
+    if (!one_to_go) keep(moment);
+    return true;
+  }
+  template <class Moment>
+  void end(const Moment& moment) {
+    const bool foreseen = !foreseen_.empty() && foreseen_step_ + 2 == moment.step;
+    if (foreseen && drawn_step_ != moment.step) draw(moment);
+  }
+
   /// Whether a picture has been written.
   [[nodiscard]] bool drawn() const noexcept { return drawn_; }
 
@@ -239,7 +255,10 @@ class Preview {
   /// Two steps before a picture, keeps the prediction and the frame that it will show.
   template <class Moment>
   void foresee(const Moment& moment) {
-    if (next_picture(moment.step) - moment.step != 2) return;
+    if (next_picture(moment.step) - moment.step == 2) keep(moment);
+  }
+  template <class Moment>
+  void keep(const Moment& moment) {
     foreseen_ = moment.trainer.prediction();
     const auto frame = moment.trainer.last_frame();
     before_.assign(frame.begin(), frame.end());
@@ -256,6 +275,7 @@ class Preview {
                        {frame, prediction, before_, hidden,
                         spec.name + ", step " + std::to_string(moment.step) +
                             "   (activity: 0 is blue, 1 is yellow)"}));
+    drawn_step_ = moment.step;
   }
 
   /// Writes the PNG. A failure does not end the run: it is logged once.
@@ -280,7 +300,7 @@ class Preview {
     constexpr std::string_view png = "\x89PNG\r\n\x1a\n";
     constexpr std::size_t width_at = 16;  // offset of the width: four bytes, big-endian
     std::ifstream file(path_, std::ios::binary);
-    if (!file) refuse("it exists and cannot be read; choose another name");
+    if (!file) refuse("it exists and cannot be read (" + why_not_readable(path_) + ")");
     std::array<char, width_at + 4> start{};
     file.read(start.data(), start.size());
     if (file.gcount() == 0) return true;
@@ -303,6 +323,7 @@ class Preview {
   std::vector<std::uint8_t> before_;  // the newest frame at foreseen_step_
   std::uint64_t foreseen_step_ = 0;
   bool drawn_ = false;
+  std::uint64_t drawn_step_ = none;  // of the latest picture
   bool failed_ = false;
 };
 

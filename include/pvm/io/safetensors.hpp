@@ -29,8 +29,9 @@
 #include <nlohmann/json.hpp>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
-#include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -115,7 +116,10 @@ class SafetensorsReader {
     if (!std::filesystem::is_regular_file(status)) refuse("not a file");
     file_.open(path, std::ios::binary);
     file_bytes_ = std::filesystem::file_size(path, fault);
-    if (!file_ || fault) refuse("cannot be read");
+    if (!file_ || fault) {
+      const std::string why = why_not_readable(path);
+      refuse("cannot be read" + (why.empty() ? "" : ": " + why));
+    }
     parse(read_header());
     check_overlaps();
   }

@@ -94,6 +94,12 @@ class Sequences {
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Different for every object, because only the openers know which files these are.
   [[nodiscard]] const std::string& replay_id() const { return replay_id_; }
+  /// The names of the openers.
+  [[nodiscard]] std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const File& file : files_) names.push_back(file.open.name());
+    return names;
+  }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     auto sum = usage_;
     if (source_) add_usage(sum, source_->usage());

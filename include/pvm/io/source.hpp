@@ -5,6 +5,7 @@
 /// The concept of a frame source, and the optional functions a source may offer. Needs neither
 /// OpenCV nor libzip; the headers of the sources that do include them.
 
+#include <atomic>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <pvm/core/config.hpp>
 
@@ -33,11 +35,50 @@ struct FrameShape {
   bool operator==(const FrameShape&) const = default;
 };
 
-/// The bounding box of the labelled object, in pixels of the original picture (before resizing). x
-/// and y are the left and upper edge.
+/// The sides of a picture in pixels; both 0, which is false, if there is no picture.
+struct PictureSize {
+  int width = 0, height = 0;
+  explicit constexpr operator bool() const noexcept { return width > 0 && height > 0; }
+  bool operator==(const PictureSize&) const = default;
+};
+
+/// The bounding box of the labelled object, in pixels of the frame that was asked for: it is scaled
+/// with the picture. x and y are the left and upper edge.
 struct Box {
   float x = 0, y = 0, width = 0, height = 0;
   bool operator==(const Box&) const = default;
+};
+
+/// What is known about the object in a frame.
+enum class LabelState : std::uint8_t {
+  unlabelled,  ///< nothing: there is no label, or none that can be read
+  absent,      ///< the label says that the object is not there
+  present,     ///< the label says where it is
+};
+
+/// The label of a frame. Absent and unlabelled are different things: only an absent object tells a
+/// readout that nothing is there.
+struct Label {
+  LabelState state = LabelState::unlabelled;
+  Box box{};  ///< of the object, if it is present; else of zeros
+
+  [[nodiscard]] static constexpr Label present(const Box& box) noexcept {
+    return {LabelState::present, box};
+  }
+  [[nodiscard]] static constexpr Label absent() noexcept { return {LabelState::absent, {}}; }
+
+  /// The label of the same picture after its sides `from` (width, height, in pixels) were resized
+  /// to `to`.
+  [[nodiscard]] Label resized(const PictureSize& from, const PictureSize& to) const noexcept {
+    if (state != LabelState::present) return *this;
+    const auto scaled = [](float value, int now, int before) {
+      return static_cast<float>(static_cast<double>(value) * now / before);
+    };
+    return present({scaled(box.x, to.width, from.width), scaled(box.y, to.height, from.height),
+                    scaled(box.width, to.width, from.width),
+                    scaled(box.height, to.height, from.height)});
+  }
+  bool operator==(const Label&) const = default;
 };
 
 /// The position of a source: the next frame to be read. `seek` to it continues with that frame.
@@ -51,7 +92,8 @@ struct Position {
 /// What a source says about a frame besides its pixels.
 struct FrameInfo {
   bool starts_sequence = false;  ///< the frame does not continue the one delivered before it
-  std::optional<Box> box;        ///< the label, if there is one
+  Label label{};                 ///< what is known about the object in it
+  PictureSize picture{};         ///< of the picture before it was resized, if the source says
 };
 
 /// An endless sequence of frames: a source starts over when it reaches its end.
@@ -89,6 +131,18 @@ template <FrameSource S>
 std::string replay_id(const S& source) {
   if constexpr (requires { source.replay_id(); }) {
     return source.replay_id();
+  } else {
+    return {};
+  }
+}
+
+/// The paths of the files that the source plays, in the order of their numbers
+/// (`Position::sequence`), or none if it does not offer `files()`: so that a checkpoint can tell
+/// whether a file has been replaced by another one of the same name.
+template <FrameSource S>
+std::vector<std::string> files(const S& source) {
+  if constexpr (requires { source.files(); }) {
+    return source.files();
   } else {
     return {};
   }
@@ -138,5 +192,21 @@ template <FrameSource S>
 void expect_once(S& source, bool once) {
   if constexpr (requires { source.expect_once(once); }) source.expect_once(once);
 }
+
+/// Thrown by the `next` of a source that has been told to stop while it waits for a frame (see
+/// `stop_when`). Nothing has failed: the source stands where it stood.
+struct Stopped {};
+
+/// Tells a source that reads ahead on other threads to wait for frames only as long as `*asked` is
+/// false: when it becomes true, by a signal handler for example, `next` throws Stopped within
+/// `stop_seconds`, whatever decoders are doing. `asked` must live until another is given, or null,
+/// which means to wait for ever. Does nothing for sources that do not offer `stop_when`.
+template <FrameSource S>
+void stop_when(S& source, const std::atomic<bool>* asked) {
+  if constexpr (requires { source.stop_when(asked); }) source.stop_when(asked);
+}
+
+/// How often a source that waits looks whether it is told to stop, in seconds.
+inline constexpr double stop_seconds = 0.05;
 
 }  // namespace pvm::inline v0::io

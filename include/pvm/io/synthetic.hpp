@@ -81,7 +81,7 @@ class Synthetic {
       position_.frame = 0;
       ++position_.pass;
     }
-    return {starts, box(ball)};
+    return {starts, Label::present(box(ball))};
   }
 
   [[nodiscard]] Position position() const { return position_; }

@@ -3,7 +3,8 @@
 #pragma once
 
 /// Keeps track of the frames of a source that could not be read. Each is reported once, however
-/// often the source starts over and however many readers share it.
+/// often the source starts over and however many readers share it. The first ones are named, the
+/// others only counted.
 
 #include <cstdint>
 #include <memory>
@@ -31,12 +32,19 @@ class Unreadable {
     return fresh;
   }
 
-  /// Remembers that `frame` cannot be read. If it was not reported yet, logs that it is skipped;
-  /// `what` is its name in that message.
-  void note(std::uint64_t frame, const std::string& what) {
-    if (frames_.insert(frame).second && reported_->add(frame)) {
-      log(Severity::warning, what + " cannot be read as a picture; it is skipped");
-    }
+  /// So many frames of a source are named. How many more there were is logged when its last reader
+  /// is closed.
+  static constexpr std::uint64_t most_named = 10;
+
+  /// Remembers that `frame` of `source` cannot be read. If it was not reported yet, logs that it is
+  /// skipped; `what` is the begin of that message, before the source's name.
+  void note(std::uint64_t frame, const std::string& what, const std::string& source) {
+    if (!frames_.insert(frame).second) return;
+    const std::uint64_t number = reported_->add(frame, source);
+    if (number == 0 || number > most_named) return;
+    log(Severity::warning, what + pvm::quote(source) +
+                               " cannot be read as a picture; it is skipped" +
+                               (number < most_named ? "" : ", and further ones are only counted"));
   }
 
   /// The number of different frames found unreadable.
@@ -55,15 +63,30 @@ class Unreadable {
   /// The frames reported by any of the readers, which may be used on different threads.
   class Reported {
    public:
-    /// Adds a frame; false if it was there already.
-    bool add(std::uint64_t frame) {
+    Reported() = default;
+    ~Reported() {
+      if (frames_.size() <= most_named) return;
+      try {
+        log(Severity::warning, std::to_string(frames_.size() - most_named) + " more frames of " +
+                                   pvm::quote(source_) + " cannot be read as pictures and are " +
+                                   "skipped, " + std::to_string(frames_.size()) + " in all");
+      } catch (...) {  // no memory for the message
+      }
+    }
+    Reported(const Reported&) = delete;
+    Reported& operator=(const Reported&) = delete;
+
+    /// Adds a frame of `source`; how many there are now, or 0 if it was there already.
+    std::uint64_t add(std::uint64_t frame, const std::string& source) {
       const std::lock_guard lock(mutex_);
-      return frames_.insert(frame).second;
+      source_ = source;
+      return frames_.insert(frame).second ? frames_.size() : 0;
     }
 
    private:
     std::mutex mutex_;
     std::set<std::uint64_t> frames_;
+    std::string source_;
   };
 
   std::set<std::uint64_t> frames_;

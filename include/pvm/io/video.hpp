@@ -6,12 +6,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <pvm/core/need_opencv.hpp>
 
@@ -20,12 +20,16 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
+#include <pvm/io/image_facts.hpp>
 #include <pvm/io/open_video.hpp>
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/resize.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
+#include <pvm/io/upright.hpp>
 #include <pvm/io/video_size.hpp>
 
 namespace pvm::inline v0::io {
@@ -48,9 +52,7 @@ class Video {
     if (std::filesystem::is_directory(path, ignored)) {
       throw Error(Fault::source, pvm::quote(name_) + " is a directory, not a video");
     }
-    if (!std::ifstream(path)) {
-      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened; check its permissions");
-    }
+    refuse_if_not_readable();
     reopen();
   }
 
@@ -67,7 +69,10 @@ class Video {
       advance();
       if (decoded && (size_check_is_due(index) || stuck)) check_size(index, stuck);
       const bool readable = decoded && make_frame(shape, pixels);
-      if (const auto info = settle(index, readable)) return *info;
+      if (auto info = settle(index, readable)) {
+        info->picture = {picture_.cols, picture_.rows};
+        return *info;
+      }
     }
   }
 
@@ -107,9 +112,10 @@ class Video {
   [[nodiscard]] std::uint64_t skipped() const { return unreadable_.count(); }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
 
-  /// Whether the file says that its pictures must be rotated, which OpenCV does.
-  [[nodiscard]] bool turned() const { return capture_.get(cv::CAP_PROP_ORIENTATION_META) != 0; }
+  /// How the stored pictures must be turned, which `next` does.
+  [[nodiscard]] const Orientation& orientation() const noexcept { return orientation_; }
 
   /// The frames found unreadable so far, for the next object that opens this file.
   [[nodiscard]] Unreadable& unreadable() { return unreadable_; }
@@ -124,19 +130,40 @@ class Video {
       throw Error(Fault::source,
                   pvm::quote(name_) + " does not exist any more; put it back to go on");
     }
+    if (!capture_.isOpened()) refuse_if_not_readable();
     if (!capture_.isOpened()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " is not a video that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    refuse_if_too_large();
     if (!capture_.grab()) {
       throw Error(Fault::source, pvm::quote(name_) +
                                      " has no video frames that can be decoded; is it whole, " +
                                      "and does a player show it?");
     }
+    orientation_ = video_orientation(name_, capture_);
     retrieve(picture_);  // OpenCV gives all later pictures the size of the first one retrieved
     taken_.frame = 0;
     ended_ = false;
+  }
+
+  void refuse_if_not_readable() const {
+    if (const std::string why = why_not_readable(name_); !why.empty()) {
+      throw Error(Fault::source, pvm::quote(name_) + " cannot be opened: " + why);
+    }
+  }
+
+  /// A small file may claim frames that take gigabytes.
+  void refuse_if_too_large() const {
+    const double width = capture_.get(cv::CAP_PROP_FRAME_WIDTH);
+    const double height = capture_.get(cv::CAP_PROP_FRAME_HEIGHT);
+    if (!(width * height > static_cast<double>(most_pixels))) return;
+    throw Error(Fault::source, pvm::quote(name_) + " has frames of " +
+                                   std::to_string(static_cast<std::int64_t>(width)) + " x " +
+                                   std::to_string(static_cast<std::int64_t>(height)) +
+                                   " pixels; allowed: " + std::to_string(most_pixels) +
+                                   " pixels, convert it to a smaller size");
   }
 
   /// Whether the size must be checked at frame `index`: on the first pass at frames 1024, 2048,
@@ -188,7 +215,7 @@ class Video {
   /// False if the picture is not 8-bit grey or colour.
   bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) const {
     try {
-      resize_picture(picture_, shape, pixels);
+      resize_picture(upright(picture_, orientation_), shape, pixels);
       return true;
     } catch (const cv::Exception&) {
       return false;
@@ -203,9 +230,9 @@ class Video {
     length_ = found_length_;
     if (readable) {
       failures_ = 0;
-      return FrameInfo{std::exchange(starting_, false), std::nullopt};
+      return FrameInfo{std::exchange(starting_, false), {}};
     }
-    unreadable_.note(index, "frame " + std::to_string(index) + " of " + pvm::quote(name_));
+    unreadable_.note(index, "frame " + std::to_string(index) + " of ", name_);
     ++failures_;
     if (!length_ || failures_ < *length_) return std::nullopt;
     failures_ = 0;
@@ -223,6 +250,7 @@ class Video {
 
   std::string name_;
   cv::VideoCapture capture_;
+  Orientation orientation_;
   StillPicture still_;
   Position taken_;        // the next frame to be retrieved
   Position position_;     // the next frame to be delivered; differs from taken_ only inside `next`

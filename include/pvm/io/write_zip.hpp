@@ -4,7 +4,6 @@
 
 /// Writes a sequence as a zip archive in the layout of the published PVM data sets.
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -33,6 +32,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/labels.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
@@ -69,13 +69,6 @@ inline std::vector<std::uint8_t> encode_jpeg(const FrameShape& shape,
   const cv::Mat picture(shape.height, shape.width, CV_8UC(shape.channels), pixels.data());
   cv::imencode(".jpg", picture, jpeg, {cv::IMWRITE_JPEG_QUALITY, 95});
   return jpeg;
-}
-
-inline std::string label_line(const std::optional<Box>& box) {
-  if (!box) return "-1,-1,-1,-1\n";
-  return std::to_string(std::lround(box->x)) + ',' + std::to_string(std::lround(box->y)) + ',' +
-         std::to_string(std::lround(box->width)) + ',' + std::to_string(std::lround(box->height)) +
-         '\n';
 }
 
 /// A zip archive being written. Nothing is on the disk before `close`. All functions throw
@@ -165,11 +158,13 @@ inline void flush_to_disk(const std::filesystem::path& path) {
 }  // namespace detail
 
 /// Writes frames of `source` at `shape` into a new zip archive: as 0000.jpg, 0001.jpg, ... (quality
-/// 95), and labels.txt with a line x,y,w,h for each frame, -1,-1,-1,-1 if it has no box. Boxes are
-/// written as the source gives them, rounded to whole pixels. `frames`: how many; without a value,
-/// all up to the end of the source's pass. The pictures are collected in a temporary file beside
-/// `path`, so their number is not limited by memory. `before(i)` is called before frame i, for
-/// showing progress; an exception it throws ends the writing. Returns the number of frames written.
+/// 95), and labels.txt with a line for each frame: x,y,w,h in whole pixels of the pictures written,
+/// -1,-1,-1,-1 if the object is absent, ?,?,?,? if the frame is unlabelled. If all frames are
+/// unlabelled there is no labels.txt. The zip reads back to the same labels. `frames`: how many;
+/// without a value, all up to the end of the source's pass. The pictures are collected in a
+/// temporary file beside `path`, so their number is not limited by memory. `before(i)` is called
+/// before frame i, for showing progress; an exception it throws ends the writing. Returns the
+/// number of frames written.
 ///
 /// Throws Fault::usage if `frames` is 0, `shape` is impossible, or `path` exists already;
 /// Fault::source if reading or writing fails. Then nothing is left behind.
@@ -191,6 +186,7 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
   std::vector<std::uint8_t> pixels(shape.size());
   std::vector<std::uint64_t> ends{0};
   std::string labels;
+  bool labelled = false;
 
   std::ofstream stream(pictures.path(), std::ios::binary | std::ios::trunc);
   const std::uint64_t pass = source.position().pass;
@@ -206,7 +202,8 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
     stream.write(reinterpret_cast<const char*>(jpeg.data()),
                  static_cast<std::streamsize>(jpeg.size()));
     ends.push_back(ends.back() + jpeg.size());
-    labels += detail::label_line(info.box);
+    labels += detail::label_line(info.label);
+    labelled = labelled || info.label.state != LabelState::unlabelled;
   }
   stream.close();
   if (!stream) detail::cannot_write(path, "is the directory there, writable, and not full?");
@@ -218,7 +215,7 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
     name.insert(0, name.size() < 8 ? 8 - name.size() : 0, '0');
     archive.add_part(name, pictures.path(), ends[i], ends[i + 1] - ends[i]);
   }
-  archive.add_text("labels.txt", labels);
+  if (labelled) archive.add_text("labels.txt", labels);
   archive.close();
   detail::flush_to_disk(whole.path());
   detail::publish(whole.path(), path);

@@ -20,6 +20,7 @@
 #include <zip.h>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/image_list.hpp>
 #include <pvm/io/source.hpp>
@@ -65,6 +66,14 @@ class ZipStore {
     }
     refuse_if_locked(files);
     return files;
+  }
+
+  /// The size of an entry in bytes, once it is unpacked, as the archive claims; 0 if it says none.
+  [[nodiscard]] std::uint64_t size(const StoredFile& file) const {
+    zip_stat_t facts;
+    const bool known = zip_stat_index(archive_.get(), file.id, 0, &facts) == 0 &&
+                       (facts.valid & ZIP_STAT_SIZE) != 0;
+    return known ? facts.size : 0;
   }
 
   /// Replaces `bytes` by the content of an entry. False if it is encrypted, damaged (its checksum
@@ -140,6 +149,9 @@ class ZipStore {
       return name + " is a damaged zip archive, perhaps cut off; copy or download it again";
     }
     if (damaged) return name + " is not a zip archive";
+    if (const std::string why = why_not_readable(path); !why.empty()) {
+      return name + " cannot be opened: " + why;
+    }
     zip_error_t error;
     zip_error_init_with_code(&error, code);
     const std::string reason = zip_error_strerror(&error);

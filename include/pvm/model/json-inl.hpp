@@ -25,76 +25,15 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 #include <pvm/model/spec.hpp>
+#include <pvm/model/spec_keys.hpp>
 
 namespace pvm::inline v0 {
 
 namespace detail {
-
-/// The keys of a spec that have an effect.
-inline constexpr std::array effective_keys = {"layer_shapes",
-                                              "input_block_size",
-                                              "input_channels",
-                                              "hidden_block_size",
-                                              "fan_in_square_size",
-                                              "fan_in_radius",
-                                              "lateral_radius",
-                                              "context_exclude_self",
-                                              "send_context_two_layers_back",
-                                              "last_layer_context_to_all",
-                                              "feed_context_in_complex_layer",
-                                              "polynomial",
-                                              "true_derivative",
-                                              "opt_abs_diff",
-                                              "own_activation",
-                                              "learning_rule",
-                                              "initial_learning_rate",
-                                              "momentum",
-                                              "delay_each_layer_learning",
-                                              "delay_final_learning_rate",
-                                              "final_learning_rate",
-                                              "delay_intermediate_learning_rate",
-                                              "intermediate_learning_rate",
-                                              "steps"};
-
-/// Keys that occur in the published specs but have no effect in the GPU implementations. They are
-/// ignored without a warning.
-inline constexpr std::array ignored_keys = {"autoencoder",
-                                            "backpropagate_readout_error",
-                                            "bias_free",
-                                            "bias_free_readout",
-                                            "dataset",
-                                            "disable_feedback",
-                                            "disable_lateral",
-                                            "enable_feedback_at",
-                                            "enable_lateral_at",
-                                            "enable_readout",
-                                            "ex_module",
-                                            "model_type",
-                                            "new_name",
-                                            "normalize_output",
-                                            "only_one_channel",
-                                            "predict_two_steps",
-                                            "readout_block_size",
-                                            "readout_depth",
-                                            "reverse",
-                                            "save_source_files",
-                                            "stereo",
-                                            "supervised",
-                                            "supervised_rate",
-                                            "tau",
-                                            "unit_type",
-                                            "use_derivative",
-                                            "use_error",
-                                            "use_global_backprop",
-                                            "use_integral",
-                                            "use_t_minus_2_block",
-                                            "version_major",
-                                            "version_minor",
-                                            "4_layer_readout",
-                                            "readout_multiplier",
-                                            "description"};
 
 /// Levenshtein distance.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -163,10 +102,11 @@ class SpecReader {
     if (!has(key)) return absent;
     const auto& value = object_.at(key);
     constexpr std::size_t longest = 64;
-    if (!value.is_string() || value.get_ref<const std::string&>().size() > longest) {
-      refuse(key, value, "a name of at most 64 characters");
+    const auto* text = value.get_ptr<const std::string*>();
+    if (text == nullptr || text->size() > longest || printable(*text) != *text) {
+      refuse(key, value, "a name of at most 64 letters, digits and signs");
     }
-    return value.get<std::string>();
+    return *text;
   }
 
   [[nodiscard]] std::vector<int> numbers(const char* key) const {
@@ -180,12 +120,18 @@ class SpecReader {
   }
 
   void warn_about_unknown_keys() const {
+    std::size_t unknown = 0;
     for (const auto& [key, value] : object_.items()) {
       if (is_one_of(key, effective_keys) || is_one_of(key, ignored_keys)) continue;
+      if (++unknown > most_warnings) continue;
       std::string sentence = where_ + ": unknown key " + quote(key) + " is ignored";
       const std::string near = nearest_key(key, effective_keys);
       if (edit_distance(near, key) <= most_slips) sentence += "; is '" + near + "' meant?";
       log(Severity::warning, sentence);
+    }
+    if (unknown > most_warnings) {
+      log(Severity::warning, where_ + ": " + std::to_string(unknown - most_warnings) +
+                                 " more unknown keys are ignored");
     }
   }
 
@@ -259,33 +205,6 @@ class SpecReader {
   std::string where_;
 };
 
-/// Parses JSON of limited depth, so that a small file of brackets does not become a gigabyte of
-/// arrays. Throws `fault` if the text is not such JSON. Logs a warning for a repeated key of the
-/// outermost object; the last one counts. `where` begins the messages.
-inline nlohmann::json parse_shallow(std::string_view text, const std::string& where, Fault fault) {
-  constexpr int most_depth = 8;
-  using Event = nlohmann::json::parse_event_t;
-  std::set<std::string> keys;
-  const auto bounded = [&](int depth, Event event, nlohmann::json& value) {
-    if (depth > most_depth) throw Error(fault, where + ": brackets nested too deep for a spec");
-    if (event == Event::key && depth == 1 && !keys.insert(value.get<std::string>()).second) {
-      log(Severity::warning, where + ": key " + quote(value.get<std::string>()) +
-                                 " is there more than once; the last one counts");
-    }
-    return true;
-  };
-  try {
-    return nlohmann::json::parse(text, bounded, true, true);
-  } catch (const nlohmann::json::exception& error) {
-    std::string why = error.what();
-    if (const auto end = why.find("] "); end != std::string::npos) why.erase(0, end + 2);
-    if (why.size() > 160) why = why.substr(0, 160) + "...";
-    std::replace_if(
-        why.begin(), why.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
-    throw Error(fault, where + ": not JSON: " + why);
-  }
-}
-
 }  // namespace detail
 
 PVM_INLINE Spec parse_spec(std::string_view text, const std::string& where) {
@@ -346,10 +265,12 @@ PVM_INLINE Spec load_spec(const std::filesystem::path& path) {
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    throw Error(Fault::spec, where + ": cannot be read; check its permissions");
+  if (!file || !(text << file.rdbuf())) {
+    const std::string why = why_not_readable(path);
+    throw Error(Fault::spec, where + ": cannot be read" + (why.empty() ? "" : ": " + why));
+  }
   Spec spec = parse_spec(text.str(), where);
-  spec.name = path.stem().string();
+  spec.name = file_name_part(path.stem().string());
   return spec;
 }
 

@@ -31,8 +31,10 @@ struct Moment {
 /// `never` (anything not after `step` is refused with Fault::usage); `at(moment)` is that call.
 /// Blocks of steps are cut there, which changes no result. Two functions are optional:
 /// `begin(moment)` is called before the first step, and `end(moment)` after the last one, with the
-/// score of the steps since the last call of `at`. Callbacks are called in the order given to
-/// `fit`.
+/// score of the steps since the last call of `at`. A callback that shows the prediction of the last
+/// step has `bool before_last(moment)`, which is called when a run is cut short: if it returns
+/// true, two more steps are run before `end`, unless their frames do not come. Callbacks are called
+/// in the order given to `fit`.
 template <class C>
 concept Callback = requires(C callback, std::uint64_t step, const Moment& moment) {
   { callback.next(step) } -> std::same_as<std::uint64_t>;
@@ -76,6 +78,13 @@ struct Optionally {
     return callback ? callback->next(step) : never;
   }
   void at(const Moment& moment) { callback->at(moment); }
+  bool before_last(const Moment& moment) {
+    if constexpr (requires { callback->before_last(moment); }) {
+      return callback && callback->before_last(moment);
+    } else {
+      return false;
+    }
+  }
   void end(const Moment& moment) {
     if constexpr (requires { callback->end(moment); }) {
       if (callback) callback->end(moment);

@@ -21,8 +21,11 @@
 namespace pvm::inline v0 {
 
 /// A callback that saves PREFIX_000100000.safetensors (the step, with at least 9 digits) at every
-/// multiple of `every` steps (0: never) and where a run ends. A file of the same name is replaced
-/// atomically. Missing directories are created.
+/// multiple of `every` steps (0: never) and where a run ends. A prefix that ends in .safetensors is
+/// the name of one file, which is replaced each time. A checkpoint of the same name is replaced
+/// atomically, any other file is left alone. Missing directories are created. If a checkpoint
+/// cannot be saved during the run, on a full disk for example, a warning is logged and the run goes
+/// on to the next one; only at the end is it a failure.
 class Checkpoints {
  public:
   explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000)
@@ -30,6 +33,7 @@ class Checkpoints {
 
   /// The path of the checkpoint at `step`.
   [[nodiscard]] static std::string path_at(const std::string& prefix, std::uint64_t step) {
+    if (prefix.ends_with(".safetensors")) return prefix;
     char digits[24];
     std::snprintf(digits, sizeof digits, "%09llu", static_cast<unsigned long long>(step));
     return prefix + "_" + digits + ".safetensors";
@@ -42,14 +46,25 @@ class Checkpoints {
                                          quote(path_at(prefix_, moment.target)) + ": " + why +
                                          "; choose another place");
     }
-    io::remove_abandoned_temporaries(prefix_ + "_");
+    refuse_other_files(path_at(prefix_, moment.target));
+    const bool one_file = path_at(prefix_, 0) == prefix_;
+    io::remove_abandoned_temporaries(prefix_ + (one_file ? "." : "_"));
     saved_step_ = moment.begin;  // there is nothing new to save yet
   }
 
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }
-  void at(const Moment& moment) { save(moment); }
+  void at(const Moment& moment) {
+    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
+    io::require_finite(checkpoint);
+    try {
+      save(moment, checkpoint);
+    } catch (const Error& error) {
+      log(Severity::warning, std::string(error.what()) + "; the run goes on, and the next " +
+                                 "checkpoint is tried again");
+    }
+  }
   void end(const Moment& moment) {
-    if (moment.step != saved_step_) save(moment);
+    if (moment.step != saved_step_) save(moment, moment.trainer.checkpoint());
   }
 
   /// The path of the latest checkpoint saved; empty before the first.
@@ -57,11 +72,12 @@ class Checkpoints {
 
  private:
   /// Throws Error (Fault::checkpoint) if it cannot be written or a value is not finite.
-  void save(const Moment& moment) {
+  void save(const Moment& moment, const io::Checkpoint& checkpoint) {
     const std::filesystem::path path = path_at(prefix_, moment.step);
-    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
+    refuse_other_files(path);
     std::error_code ignored;
-    const bool replaces = std::filesystem::exists(path, ignored);
+    const bool own = path.string() == latest_;  // one file for all checkpoints
+    const bool replaces = !own && std::filesystem::exists(path, ignored);
     io::make_directories_of(path);
     io::save_checkpoint(path, checkpoint);
     saved_step_ = moment.step;
@@ -72,6 +88,15 @@ class Checkpoints {
       log(Severity::warning, "checkpoints replace those of an earlier run: " + latest_ +
                                  " is the first; another name keeps both");
     }
+  }
+
+  /// Throws Error (Fault::checkpoint) if `path` exists and is not a checkpoint of pvm.
+  static void refuse_other_files(const std::filesystem::path& path) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored) || io::is_checkpoint(path)) return;
+    throw Error(Fault::checkpoint,
+                "no checkpoint can be written as " + quote(path.string()) +
+                    ": it exists and is no checkpoint of pvm; choose another name");
   }
 
   std::string prefix_;

@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -65,23 +66,19 @@ class Feed {
   /// Fills `block`, and moves `states`, one for each stream, behind the frames used. Returns the
   /// number of steps filled: at least 1, and fewer than the block has room for if sources are slow,
   /// like a camera: so the run learns from the frames that are there, and can be stopped, before
-  /// further frames arrive. Seeks in a source whose position is not the run's place. Throws what
+  /// further frames arrive. 0 steps, or the whole ones among them, if the sources are told to stop
+  /// (`io::stop_when`). Seeks in a source whose position is not the run's place. Throws what
   /// sources throw.
   int fill(const FrameBlock& block, StreamStates& states) {
     if (!std::exchange(begun_, true)) {
       for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
     }
     decoded_ = 0;
+    labels_.clear();
     const double too_long = waiting_ + patience;
     int steps = 0;
     do {
-      for (std::size_t b = 0; b < streams_.size(); ++b) {
-        const std::size_t row = static_cast<std::size_t>(steps) * streams_.size() + b;
-        std::uint64_t& since = states[b].frames_since_start;
-        if (take(streams_[b], block, row, states[b].position, since == 0)) since = 0;
-        block.scored[row] = since >= 2 ? 1 : 0;
-        ++since;
-      }
+      if (!take_step(block, steps, states)) break;
       ++steps;
     } while (steps < block.steps && waiting_ < too_long);
     store(block);
@@ -89,6 +86,9 @@ class Feed {
     if (!logged_) log_once();
     return steps;
   }
+
+  /// The labels of the frames of the latest block, [step][stream].
+  [[nodiscard]] std::span<const io::Label> labels() const noexcept { return labels_; }
 
   /// Adds the times and counts since construction to `report`.
   void add_to(Report& report) const {
@@ -131,12 +131,38 @@ class Feed {
     std::uint32_t slot;  ///< in the store
   };
 
+  /// Supplies the frames for step `step` of `block`. False if a source is told to stop before all
+  /// of them are there; `states` are those before the step then.
+  bool take_step(const FrameBlock& block, int step, StreamStates& states) {
+    for (std::size_t b = 0; b < streams_.size(); ++b) {
+      const std::size_t row = static_cast<std::size_t>(step) * streams_.size() + b;
+      io::StreamState& state = states[b];
+      if (b == 0) step_began_.clear();
+      step_began_.emplace_back(state.position, state.frames_since_start);
+      std::uint64_t& since = state.frames_since_start;
+      try {
+        const io::FrameInfo info = take(streams_[b], block, row, state.position, since == 0);
+        if (info.starts_sequence) since = 0;
+        labels_.push_back(info.label);
+      } catch (const io::Stopped&) {
+        in_source_ = false;
+        for (std::size_t i = 0; i <= b; ++i)
+          std::tie(states[i].position, states[i].frames_since_start) = step_began_[i];
+        labels_.resize(labels_.size() - b);
+        return false;
+      }
+      block.scored[row] = since >= 2 ? 1 : 0;
+      ++since;
+    }
+    return true;
+  }
+
   // `take`, `replay` and `decode` supply the frame for `row` of `block`, move `position` behind it
-  // and return whether it starts a sequence. `first`: the run has used no frame of this stream yet.
+  // and return what is known about it. `first`: the run has used no frame of this stream yet.
 
   /// From the store if the frame is there, else from the source.
-  bool take(Stream& stream, const FrameBlock& block, std::size_t row, io::Position& position,
-            bool first) {
+  io::FrameInfo take(Stream& stream, const FrameBlock& block, std::size_t row,
+                     io::Position& position, bool first) {
     if (stream.table == nullptr) return decode(stream, block, row, position, first);
     const bool replaying = stream.entry != FrameTable::none;
     if (!replaying) stream.entry = stream.table->find(position);
@@ -145,18 +171,19 @@ class Feed {
     return replay(stream, block, row, position);
   }
 
-  bool replay(Stream& stream, const FrameBlock& block, std::size_t row, io::Position& position) {
+  io::FrameInfo replay(Stream& stream, const FrameBlock& block, std::size_t row,
+                       io::Position& position) {
     const FrameTable::Entry& entry = (*stream.table)[stream.entry];
     block.stored[row] = entry.slot;
     ++replayed_;
     position = {entry.after.sequence, entry.after.frame, position.pass + entry.after.pass};
-    const bool starts = entry.starts;
+    const io::FrameInfo info{entry.starts, entry.label};
     stream.entry = stream.table->next(stream.entry);
-    return starts;
+    return info;
   }
 
-  bool decode(Stream& stream, const FrameBlock& block, std::size_t row, io::Position& position,
-              bool first) {
+  io::FrameInfo decode(Stream& stream, const FrameBlock& block, std::size_t row,
+                       io::Position& position, bool first) {
     const auto pixels = block.pixels.subspan(row * shape_.size(), shape_.size());
     io::Stopwatch watch;
     in_source_ = true;
@@ -167,15 +194,15 @@ class Feed {
     stream.at = stream.source->position();
     ++decoded_;
     const io::Position before = std::exchange(position, stream.at);
-    remember(stream, row, before, info.starts_sequence, first);
+    remember(stream, row, before, info, first);
     if (stream.unreadable != nullptr) note_unreadable(stream, before);
-    return info.starts_sequence;
+    return info;
   }
 
   /// Allocates a slot in the store for the frame in `row`, which was read at `before`, unless it is
   /// stored already or must not be kept.
-  void remember(Stream& stream, std::size_t row, const io::Position& before, bool starts,
-                bool first) {
+  void remember(Stream& stream, std::size_t row, const io::Position& before,
+                const io::FrameInfo& info, bool first) {
     if (stream.table == nullptr || stream.table->find(before) != FrameTable::none) return;
     const io::Position& after = stream.at;
     const bool at_start =
@@ -186,7 +213,7 @@ class Feed {
     if (first && before.frame != 0 && at_start) return;
     const auto slot = cache_.take_slot();
     if (!slot) return;
-    stream.table->add(before, after, *slot, starts && at_start);
+    stream.table->add(before, after, *slot, info.starts_sequence && at_start, info.label);
     new_.push_back({row, *slot});
   }
 
@@ -270,14 +297,16 @@ class Feed {
   FrameCache cache_;
   std::map<std::string, Unreadable> unreadable_;  // by replay_id
   std::vector<Stream> streams_;
-  std::vector<Stored> new_;     // frames of the current block that go into the store
-  std::uint64_t decoded_ = 0;   // frames of the current block that came from sources
-  bool begun_ = false;          // `fill` has been called
-  bool in_source_ = false;      // a call of a source is in progress, or has thrown
-  bool logged_ = false;         // the log line was written, or there is nothing to say
-  bool keeping_ = false;        // the store has room for new frames
-  double waiting_ = 0;          // seconds spent in sources
-  std::uint64_t replayed_ = 0;  // frames taken from the store
+  std::vector<std::pair<io::Position, std::uint64_t>> step_began_;  // the states before this step
+  std::vector<io::Label> labels_;  // of the frames of the current block
+  std::vector<Stored> new_;        // frames of the current block that go into the store
+  std::uint64_t decoded_ = 0;      // frames of the current block that came from sources
+  bool begun_ = false;             // `fill` has been called
+  bool in_source_ = false;         // a call of a source is in progress, or has thrown
+  bool logged_ = false;            // the log line was written, or there is nothing to say
+  bool keeping_ = false;           // the store has room for new frames
+  double waiting_ = 0;             // seconds spent in sources
+  std::uint64_t replayed_ = 0;     // frames taken from the store
   std::vector<io::StageUsage> usage_before_;
 };
 

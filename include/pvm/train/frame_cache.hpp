@@ -34,6 +34,7 @@ class FrameTable {
     io::Position after;         ///< position behind it; `pass` is 1 if the source has started over
     std::uint32_t slot = 0;     ///< index in the engine's store
     bool starts = false;        ///< the frame starts a sequence
+    io::Label label{};          ///< of the frame
     std::uint32_t next = none;  ///< number of the entry at `after`, or `none` if not known yet
   };
 
@@ -55,12 +56,14 @@ class FrameTable {
 
   /// Adds the frame in `slot`, which the source delivered at position `at`, moving on to `after`.
   /// There must be no entry at `at`.
-  void add(const io::Position& at, const io::Position& after, std::uint32_t slot, bool starts) {
+  void add(const io::Position& at, const io::Position& after, std::uint32_t slot, bool starts,
+           const io::Label& label) {
     index_.emplace(Key{at.sequence, at.frame}, static_cast<std::uint32_t>(entries_.size()));
     entries_.push_back({{at.sequence, at.frame, 0},
                         {after.sequence, after.frame, after.pass - at.pass},
                         slot,
-                        starts});
+                        starts,
+                        label});
   }
 
   /// The first position behind `entry` whose frame is not stored (`pass` counts from that of

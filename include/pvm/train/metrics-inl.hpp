@@ -24,6 +24,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/metrics.hpp>
@@ -76,7 +77,7 @@ PVM_INLINE void Metrics::check_name(const std::string& name) const {
 
 PVM_INLINE bool Metrics::holds_metrics() const {
   std::ifstream file(path_);
-  if (!file) refuse("it exists and cannot be read; choose another name");
+  if (!file) refuse("it exists and cannot be read (" + why_not_readable(path_) + ")");
   std::string line;
   return !std::getline(file, line) || detail::parse_metrics(line).has_value();
 }

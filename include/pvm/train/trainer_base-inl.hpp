@@ -7,11 +7,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +25,9 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/io/file_mark.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
 #include <pvm/train/callback.hpp>
@@ -66,12 +74,19 @@ inline void call(std::span<ScheduledCallback> callbacks, Moment moment, const Sc
   }
 }
 
+/// Ends all callbacks, also if one of them fails: then throws the first failure.
 inline void end(std::span<ScheduledCallback> callbacks, Moment moment, const Score& score) {
+  std::exception_ptr failure;
   for (ScheduledCallback& scheduled : callbacks) {
     moment.score = scheduled.score;
     moment.score += score;
-    scheduled.callback->end(moment);
+    try {
+      scheduled.callback->end(moment);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 /// The first step at which a callback is due, at most `target`.
@@ -97,6 +112,47 @@ struct RecordPositions {
   }
 };
 
+/// Lets sources stop waiting for frames during a `fit`, when it is asked to stop.
+struct StopWaiting {
+  StopWaiting(std::span<io::AnySource> sources, const std::atomic<bool>& asked) : streams(sources) {
+    for (io::AnySource& source : streams) io::stop_when(source, &asked);
+  }
+  ~StopWaiting() {
+    for (io::AnySource& source : streams) io::stop_when(source, nullptr);
+  }
+  StopWaiting(const StopWaiting&) = delete;
+  StopWaiting& operator=(const StopWaiting&) = delete;
+
+  std::span<io::AnySource> streams;
+};
+
+/// Sets a flag after some seconds, unless this object has been destroyed by then.
+class SetLater {
+ public:
+  SetLater(std::atomic<bool>& flag, double seconds)
+      : thread_([this, &flag, seconds] {
+          std::unique_lock lock(mutex_);
+          const auto wait = std::chrono::duration<double>(seconds);
+          if (!over_.wait_for(lock, wait, [this] { return is_over_; })) flag.store(true);
+        }) {}
+  ~SetLater() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+  SetLater(const SetLater&) = delete;
+  SetLater& operator=(const SetLater&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;  // last, because it uses the others
+};
+
 /// Clears the stop request at the end of a `fit`, however it ends, so that it does not stop the
 /// next one.
 struct ClearStopRequest {
@@ -118,7 +174,9 @@ PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::str
 PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   auto streams = streams_;
   streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
-  return {spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+  io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
+  if (readout_ != nullptr) readout_->save(all.extras);
+  return all;
 }
 
 PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
@@ -134,10 +192,72 @@ PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
                                        " and this run has " + std::to_string(batch()) +
                                        "; continue with a batch of " + std::to_string(state.batch));
   }
+  if (readout_ != nullptr && !checkpoint.extras.empty()) readout_->restore(checkpoint.extras);
   engine_.restore(state);
   streams_ = checkpoint.streams;
   resumed_ = state.resumable();
   if (resumed_) seed_ = checkpoint.seed;
+}
+
+PVM_INLINE void TrainerBase::save(const std::filesystem::path& path) {
+  io::make_directories_of(path);
+  io::save_checkpoint(path, checkpoint());
+}
+
+PVM_INLINE std::span<const float> TrainerBase::Stepped::prediction() {
+  std::vector<float>& predicted = trainer_->predicted_;
+  if (!std::exchange(read_, true)) {
+    predicted.resize(trainer_->frame_shape().size() * static_cast<std::size_t>(trainer_->batch()));
+    trainer_->engine_.read_prediction(predicted);
+  }
+  return predicted;
+}
+
+PVM_INLINE Score TrainerBase::Stepped::score() { return trainer_->engine_.take_score(); }
+
+PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> frames,
+                                                  const io::Label& label) {
+  const std::size_t size = frame_shape().size();
+  const auto each = size * static_cast<std::size_t>(batch());
+  if (frames.empty() || frames.size() % each != 0) {
+    throw Error(Fault::usage, "step was given " + std::to_string(frames.size()) +
+                                  " bytes, and a step takes " + std::to_string(each) + ": " +
+                                  std::to_string(batch()) + " x " +
+                                  std::to_string(spec_.frame_side()) + " x " +
+                                  std::to_string(spec_.frame_side()) + " x " +
+                                  std::to_string(spec_.input_channels));
+  }
+  const bool labelled = label.state != io::LabelState::unlabelled;
+  if (labelled && readout_ == nullptr) {
+    throw Error(Fault::usage,
+                "step was given a label and nothing learns from it; attach a readout first");
+  }
+  // Frames of the program's own have no source. The first ones after those of a source, or of a
+  // checkpoint with a source, begin a sequence.
+  streams_.resize(static_cast<std::size_t>(batch()));
+  for (StreamState& stream : streams_) {
+    if (starts_sequence_ || !stream.source.empty()) stream = {};
+  }
+  starts_sequence_ = false;
+  resumed_ = false;
+  end_positions_.clear();
+  for (std::size_t done = 0; done < frames.size();) {
+    const std::size_t left = (frames.size() - done) / each;
+    const auto most = static_cast<std::size_t>(engine_.block_steps());
+    const FrameBlock block = engine_.stage(static_cast<int>(std::min(left, most)));
+    std::copy_n(frames.begin() + static_cast<std::ptrdiff_t>(done), block.pixels.size(),
+                block.pixels.begin());
+    for (std::size_t row = 0; row < block.scored.size(); ++row) {
+      StreamState& stream = streams_[row % streams_.size()];
+      block.scored[row] = stream.frames_since_start++ >= 2 ? 1 : 0;
+    }
+    note_last_frame(block);
+    done += block.pixels.size();
+    engine_.run(block, options_.mode);
+  }
+  last_label_ = label;
+  if (labelled) teach(label);
+  return Stepped(*this);
 }
 
 PVM_INLINE void TrainerBase::start_new() {
@@ -160,6 +280,7 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   const detail::ClearStopRequest clear_stop_request{stop_};
   find_places(streams);
   const detail::RecordPositions record_positions{streams, end_positions_};
+  const detail::StopWaiting stop_waiting{streams, stop_};
   keep_last_frame();  // because Feed empties the store
   Feed feed(streams, frame_shape(), engine_, options_.cache_bytes);
   const auto started = std::chrono::steady_clock::now();
@@ -183,6 +304,7 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
         detail::call(callbacks, moment, score);
       }
     }
+    if (moment.step < target) run_last_steps(feed, callbacks, moment, 0.5);
   } catch (...) {
     // If a source has failed, end the run properly first, so that callbacks can save what has
     // been learned.
@@ -199,6 +321,23 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   moment.cut_short = moment.step < target;
   detail::end(callbacks, moment, score);
   return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+}
+
+PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment,
+                                            double patience) {
+  bool wanted = false;
+  for (detail::ScheduledCallback& scheduled : callbacks) {
+    if (scheduled.callback->before_last(moment)) wanted = true;
+  }
+  if (!wanted) return;
+  stop_.store(false);  // else sources would not wait at all
+  const detail::SetLater ask_again(stop_, patience);
+  const std::uint64_t end = std::min(moment.target, moment.step + 2);
+  while (moment.step < end && !stop_.load()) {
+    run_block(feed, end - moment.step);
+    moment.step = step();
+  }
+  stop_.store(true);
 }
 
 PVM_INLINE Score TrainerBase::take_score() {
@@ -220,16 +359,36 @@ PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment)
 
 PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
   streams_.resize(streams.size());
+  std::map<std::string, std::string> marks;  // many streams may read one file
+  std::set<std::string> said;                // files whose change has been logged
+  const auto marks_of = [&marks](const std::vector<std::string>& files) {
+    std::vector<std::string> all;
+    for (const std::string& file : files) {
+      const auto [mark, is_new] = marks.try_emplace(file);
+      if (is_new) mark->second = io::file_mark(file);
+      all.push_back(mark->second);
+    }
+    return io::join_marks(all);
+  };
   for (std::size_t b = 0; b < streams.size(); ++b) {
     StreamState& state = streams_[b];
     const auto source = io::detail::as_saved(detail::file_name_of(streams[b].name()));
+    const std::vector<std::string> files = io::files(streams[b]);
+    const std::string mark = marks_of(files);
     if (state.source != source) {
       if (resumed_ && !state.source.empty()) {  // empty: the checkpoint's run had no frames yet
         log(Severity::warning, "the checkpoint's frames came from " + quote(state.source) + "; " +
                                    quote(source) + " is read from its beginning");
       }
-      state = {streams[b].position(), 0, source};
+      state = {streams[b].position(), 0, source, mark};
     } else if (resumed_) {
+      for (const std::size_t i : io::differing_marks(state.mark, mark)) {
+        if (!said.insert(files[i]).second) continue;
+        log(Severity::warning,
+            quote(detail::file_name_of(files[i])) + " is not the file that the checkpoint's run " +
+                "read, though it has its name; the run goes on at the same place in it");
+      }
+      state.mark = mark;
       streams[b].seek(state.position);
     } else if (b >= end_positions_.size() || streams[b].position() != end_positions_[b]) {
       state.position = streams[b].position();  // the program has moved the source
@@ -242,15 +401,30 @@ PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
 PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
   io::Stopwatch watch;
-  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, limit)));
+  const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
+  const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
-  const FrameBlock block = part(room, 0, feed.fill(room, states));
+  const int steps = feed.fill(room, states);
+  if (steps == 0) return;  // asked to stop
+  const FrameBlock block = part(room, 0, steps);
   note_last_frame(block);
+  last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();
   engine_.run(block, options_.mode);
   engine_seconds_ += watch.lap();
   streams_ = std::move(states);
+  if (readout_ != nullptr) teach(last_label_);
+}
+
+PVM_INLINE void TrainerBase::teach(const io::Label& label) {
+  if (label.state == io::LabelState::unlabelled) return;
+  if (batch() != 1) {
+    throw Error(Fault::usage, "there is a label and a batch of " + std::to_string(batch()) +
+                                  "; a readout learns from a batch of 1");
+  }
+  readout_->at_step(step() - 1);
+  readout_->observe(hidden(), last_frame(), label);
 }
 
 PVM_INLINE void TrainerBase::note_last_frame(const FrameBlock& block) {

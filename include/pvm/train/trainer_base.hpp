@@ -26,11 +26,13 @@
 #include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/any_source.hpp>
+#include <pvm/io/as_frame.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
+#include <pvm/readout/readout.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/report.hpp>
 
@@ -62,6 +64,7 @@ class AnyCallback {
   virtual void begin(const Moment& moment) = 0;
   virtual std::uint64_t next(std::uint64_t step) = 0;
   virtual void at(const Moment& moment) = 0;
+  virtual bool before_last(const Moment& moment) = 0;
   virtual void end(const Moment& moment) = 0;
 
  protected:
@@ -78,6 +81,13 @@ class CallbackOf final : public AnyCallback {
   }
   std::uint64_t next(std::uint64_t step) override { return callback_.next(step); }
   void at(const Moment& moment) override { callback_.at(moment); }
+  bool before_last(const Moment& moment) override {
+    if constexpr (requires { callback_.before_last(moment); }) {
+      return callback_.before_last(moment);
+    } else {
+      return false;
+    }
+  }
   void end(const Moment& moment) override {
     if constexpr (requires { callback_.end(moment); }) callback_.end(moment);
   }
@@ -104,6 +114,22 @@ class Feed;
 /// running.
 class TrainerBase {
  public:
+  /// What a `step` of the program's own has given. Valid until the next step.
+  class Stepped {
+   public:
+    /// The frames predicted for two steps ahead, [batch][side][side][channels] in [0, 1]. Waits for
+    /// the step, and copies them when first asked for.
+    [[nodiscard]] std::span<const float> prediction();
+    /// The score since it was last asked for, or taken by a `fit`. Waits for the step.
+    [[nodiscard]] Score score();
+
+   private:
+    friend class TrainerBase;
+    explicit Stepped(TrainerBase& trainer) : trainer_(&trainer) {}
+    TrainerBase* trainer_;
+    bool read_ = false;
+  };
+
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
 
@@ -152,6 +178,11 @@ class TrainerBase {
     }
     return last_frame_;
   }
+  /// The label of that frame.
+  [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
+
+  /// The run's place in each stream: the frames that come next. Empty before the first `fit`.
+  [[nodiscard]] const std::vector<io::StreamState>& places() const noexcept { return streams_; }
 
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
@@ -165,6 +196,39 @@ class TrainerBase {
   /// of another network or batch.
   void restore(const io::Checkpoint& checkpoint);
 
+  /// Saves a checkpoint to `path`, of which missing directories are created. Throws Error
+  /// (Fault::checkpoint) if that fails.
+  void save(const std::filesystem::path& path);
+
+  // A loop of the program's own, instead of `fit`.
+
+  /// Runs the next steps on frames that the program has: [steps][batch][side][side][channels]. Many
+  /// frames at a time cost less, above all on a GPU, where results are waited for; the bits are the
+  /// same. `label`: of the last frame (of a batch of 1), for the attached readout.
+  ///
+  /// Throws Error (Fault::usage) if the frames are not a whole number of steps, or if there is a
+  /// label and nothing that learns from it.
+  Stepped step(std::span<const std::uint8_t> frames, const io::Label& label = {});
+  /// The same for a picture of any size, which is resized, with its label in its own pixels: a
+  /// cv::Mat with pvm/io/mat.hpp. Needs a batch of 1.
+  template <class Picture>
+  requires io::IsPicture<Picture> Stepped step(const Picture& picture, io::Label label = {}) {
+    picture_.resize(frame_shape().size());
+    const io::PictureSize size =
+        io::AsFrame<Picture>::write(picture, frame_shape(), std::span(picture_));
+    return step(std::span<const std::uint8_t>(picture_),
+                label.resized(size, {frame_shape().width, frame_shape().height}));
+  }
+  /// The next `step` begins a new sequence: its frame does not follow the one before, so that the
+  /// predictions made for it are not scored.
+  void start_sequence() noexcept { starts_sequence_ = true; }
+
+  /// Lets `readout` learn beside the network (or on a frozen one): from the labels of `step`, and
+  /// in a `fit` from those of the source, where steps then run one by one. It goes into
+  /// checkpoints, and `restore` continues it if the checkpoint has one. Needs a batch of 1. Null:
+  /// none.
+  void attach(readout::Readout* readout) noexcept { readout_ = readout; }
+
   /// Makes the current `fit` return after the current block of steps; if none is running, the next
   /// one returns without a step. It only sets a flag, so it may be called from a signal handler and
   /// from any thread.
@@ -177,6 +241,7 @@ class TrainerBase {
   /// Throws Error: Fault::usage if the number of sources is not the batch or a callback asks for a
   /// step that is not ahead; what the source, the engine and the callbacks throw. If a source fails
   /// in the middle of a run, the callbacks' `end` is called first, so that a checkpoint is saved.
+  /// If the `end` of one callback fails, the others' are called all the same.
   template <detail::Source S, detail::CallbackArgument... C>
   FitResult fit(S&& source, C&&... callbacks) {
     return fit_streams(std::span<std::remove_cvref_t<S>>(&source, 1), callbacks...);
@@ -228,6 +293,9 @@ class TrainerBase {
 
   /// Runs blocks of steps up to the next step at which a callback is due, and calls it there.
   FitResult loop(std::span<io::AnySource> streams, std::uint64_t target, Callbacks callbacks);
+  /// Runs two more steps when a run is cut short, if a callback wants to show their prediction.
+  /// Frames that are not there within `patience` seconds are not waited for.
+  void run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment, double patience);
   /// Waits for the engine, and takes the score since the previous call.
   Score take_score();
   void make_report(const Feed& feed, const Moment& moment);
@@ -239,6 +307,9 @@ class TrainerBase {
   /// Runs a block of 1 to `most` steps, limited by the engine's `block_steps` and by the frames
   /// that the sources deliver in time (see `Feed::fill`).
   void run_block(Feed& feed, std::uint64_t most);
+  /// Lets the attached readout learn from the last frame. Throws Error (Fault::usage) if the batch
+  /// is not 1.
+  void teach(const io::Label& label);
   /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
   void note_last_frame(const FrameBlock& block);
   /// Copies the last frame from the store to last_frame_, if it is there.
@@ -255,7 +326,12 @@ class TrainerBase {
   std::vector<StreamState> streams_;         // the run's places, one for each sequence
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
   std::vector<std::uint8_t> last_frame_;     // see `last_frame`
+  std::vector<std::uint8_t> picture_;        // of a `step`, resized
+  std::vector<float> predicted_;             // see `Stepped::prediction`
+  bool starts_sequence_ = false;             // see `start_sequence`
+  readout::Readout* readout_ = nullptr;      // see `attach`
   std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  io::Label last_label_;
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
   std::optional<double> gpu_before_;  // seconds that the GPU had computed before it

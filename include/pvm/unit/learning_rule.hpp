@@ -18,6 +18,7 @@ struct RuleStep {
   float rate = 0;
   float momentum = 0;
   unsigned long long step = 0;
+  float own[4] = {};  ///< what the rule's `begin_step` has computed for this step
 };
 
 /// A learning rule is a type with `static constexpr int state`, the number of floats that it keeps
@@ -29,12 +30,24 @@ struct RuleStep {
 /// padding, and on copies when weights are read. It may use nothing but its arguments, and must not
 /// throw. An optional `static constexpr const char* name` is stored in checkpoints. For GPUs, mark
 /// `apply` PVM_HOST_DEVICE and declare `static constexpr bool on_gpu = true` (RunsOnGpu).
+/// What is the same for all weights of a step (powers of its number, say), a rule computes in an
+/// optional
+///     static void begin_step(RuleStep& step)
+/// which the engines call before the weights of a layer are updated, and keeps in `step.own`, which
+/// is 0 before. It has the same duties as `apply`, except for the vectors.
 template <class R>
 concept LearningRuleType = requires(float w, float* state, RuleStep step) {
   { R::state } -> std::convertible_to<int>;
   { R::apply(w, state, w, step) } -> std::same_as<float>;
 }
 &&R::state >= 0 && R::state <= 4;
+
+/// `step` as `apply` gets it: after the rule's `begin_step`, if it has one.
+template <class Rule>
+PVM_HOST_DEVICE inline RuleStep rule_step(RuleStep step) {
+  if constexpr (requires { Rule::begin_step(step); }) Rule::begin_step(step);
+  return step;
+}
 
 /// The model's own rule: dW = m dW + lr g, W += dW. The engines defer it (unit/deferred.hpp).
 struct Momentum {
@@ -55,10 +68,8 @@ struct Sgd {
   }
 };
 
-namespace detail {
-
-/// base^n for |base| < 1. Code without branches, so that the compiler moves it out of an engine's
-/// loop over weights. n is clamped to 65,535.
+/// base^n for |base| < 1, to correct the bias of running means: 1 - base^n is the share of the
+/// gradients in a mean that began at 0, n updates ago. n is clamped to 65,535.
 PVM_HOST_DEVICE inline float fading_power(float base, unsigned long long n) {
   const auto most = n < 65535 ? static_cast<unsigned>(n) : 65535U;
   float power = 1.0F;
@@ -69,8 +80,6 @@ PVM_HOST_DEVICE inline float fading_power(float base, unsigned long long n) {
   return power;
 }
 
-}  // namespace detail
-
 /// Adam (Kingma and Ba, 2014) with its published constants: bias-corrected running means of the
 /// gradient and of its square, W += lr mean / (sqrt(mean square) + 1e-8). The spec's momentum has
 /// no effect. A weight moves by about lr per step whatever the size of its gradient, so suitable
@@ -78,12 +87,16 @@ PVM_HOST_DEVICE inline float fading_power(float base, unsigned long long n) {
 struct Adam {
   static constexpr const char* name = "adam";
   static constexpr int state = 2;
+  static constexpr float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
+  PVM_HOST_DEVICE static void begin_step(RuleStep& s) {
+    s.own[0] = 1.0F - fading_power(beta1, s.step + 1);
+    s.own[1] = 1.0F - fading_power(beta2, s.step + 1);
+  }
   PVM_HOST_DEVICE static float apply(float w, float* state, float gradient, RuleStep s) {
-    constexpr float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
     state[0] = beta1 * state[0] + (1.0F - beta1) * gradient;
     state[1] = beta2 * state[1] + (1.0F - beta2) * gradient * gradient;
-    const float mean = state[0] / (1.0F - detail::fading_power(beta1, s.step + 1));
-    const float square = state[1] / (1.0F - detail::fading_power(beta2, s.step + 1));
+    const float mean = state[0] / s.own[0];
+    const float square = state[1] / s.own[1];
     return w + s.rate * mean / (std::sqrt(square) + epsilon);
   }
 };

@@ -77,7 +77,7 @@ class HostEngine {
         net_(make_network(spec)),
         layout_(net_, Weights::group),
         scheme_(UpdateScheme::of<Precision>(spec_, batch_, options.reduce)),
-        rates_(spec_, scheme_),
+        rates_(spec_, scheme_, rule_),
         store_(spec.frame_size()),
         team_(options.threads > 0
                   ? options.threads
@@ -92,9 +92,11 @@ class HostEngine {
     const std::size_t units = net_.units.size();
     const std::size_t terms = past_->terms();
     const std::size_t b = past_->batch();
-    squeezed_products_ = InnerProducts(units, terms, b);
-    raw_products_ = InnerProducts(units, terms, b);
-    patch_products_ = InnerProducts(past_->patches(), terms, b);
+    if (!scheme_.immediate) {  // only listed gradients need them; they grow with the batch's square
+      squeezed_products_ = InnerProducts(units, terms, b);
+      raw_products_ = InnerProducts(units, terms, b);
+      patch_products_ = InnerProducts(past_->patches(), terms, b);
+    }
     score_.resize(units);
     network_ = std::make_unique<HostNetwork>(
         HostNetwork{spec_, net_, layout_, *past_, squeezed_products_, raw_products_,
@@ -259,13 +261,26 @@ class HostEngine {
         rows * (3 * net_.units.size() * simd::padded(static_cast<std::size_t>(net_.hidden)) +
                 2 * net_.outputs + 2 * spec_.frame_size());
     const std::size_t products =
-        static_cast<std::size_t>(scheme_.plan.terms) * static_cast<std::size_t>(batch_) *
-        static_cast<std::size_t>(batch_) * 9 * net_.units.size() * sizeof(float);
+        scheme_.immediate
+            ? 0
+            : static_cast<std::size_t>(scheme_.plan.terms) * static_cast<std::size_t>(batch_) *
+                  static_cast<std::size_t>(batch_) * 9 * net_.units.size() * sizeof(float);
     constexpr std::size_t each = std::same_as<Precision, fp16> ? 6 : 4;
-    return layout_.size() * (each + sizeof(float) * state_arrays()) + past + products;
+    return layout_.size() * (each + sizeof(float) * state_arrays()) + past + products +
+           static_cast<std::size_t>(team_.size()) * scratch_needed();
   }
 
  private:
+  /// Bytes of a thread's scratch memory, approximately: some three rows of each kind for every
+  /// sequence.
+  [[nodiscard]] std::size_t scratch_needed() const {
+    int row = 0;
+    for (const Unit& unit : net_.units)
+      row = std::max(row, unit.inputs + unit.outputs + unit.representation);
+    return 3 * static_cast<std::size_t>(row) * sizeof(float) * static_cast<std::size_t>(batch_) *
+           static_cast<std::size_t>(scheme_.plan.terms);
+  }
+
   /// The hidden size of a Network is a constant in the code, so the spec must have the same.
   static Connectome make_network(const Spec& spec) {
     detail::check_hidden<Net::hidden == dynamic ? 0 : Net::hidden>(spec);
@@ -405,7 +420,7 @@ class HostEngine {
 };
 
 // Defined outside the class and so not inline: pvm::compiled then holds the code of the engine's
-// large part (pvm/compiled.hpp).
+// large part (pvm::compiled).
 template <int Batch, class Precision, class Net>
 void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode mode) {
   const auto steps = static_cast<std::size_t>(block.steps);

@@ -24,6 +24,7 @@ namespace pvm::inline v0 {
 /// `stride` floats behind.
 struct HostRule {
   int state = 0;
+  RuleStep (*begin_step)(RuleStep step) = nullptr;  ///< see rule_step: once for each layer and step
   void (*apply)(float* w, float* state, std::size_t stride, const float* gradient, std::size_t n,
                 RuleStep step) = nullptr;
 };
@@ -49,12 +50,24 @@ struct ApplyRule {
   }
 };
 
+template <class Rule>
+struct BeginRuleStep {
+  RuleStep& step;
+
+  [[gnu::always_inline]] inline void operator()() const { step = rule_step<Rule>(step); }
+};
+
 }  // namespace detail
 
 template <LearningRuleType Rule>
 inline constexpr HostRule host_rule = {
-    Rule::state, [](float* w, float* state, std::size_t stride, const float* gradient,
-                    std::size_t n, RuleStep step) {
+    Rule::state,
+    [](RuleStep step) {
+      simd::for_best_isa(detail::BeginRuleStep<Rule>{step});
+      return step;
+    },
+    [](float* w, float* state, std::size_t stride, const float* gradient, std::size_t n,
+       RuleStep step) {
       simd::for_best_isa(detail::ApplyRule<Rule>{w, state, stride, gradient, n, step});
     }};
 

@@ -12,6 +12,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/host/host_rule.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/update_scheme.hpp>
 #include <pvm/engine/settled_weights.hpp>
@@ -25,9 +26,10 @@ namespace pvm::inline v0 {
 /// `scheme` must outlive it.
 class LayerRates {
  public:
-  LayerRates(const Spec& spec, const UpdateScheme& scheme)
+  LayerRates(const Spec& spec, const UpdateScheme& scheme, const HostRule& rule)
       : spec_(spec),
         scheme_(scheme),
+        rule_(rule),
         schedule_(spec),
         deferred_(spec.layer_shapes.size(), DeferredRates(scheme.plan)),
         updates_(spec.layer_shapes.size()) {}
@@ -94,7 +96,9 @@ class LayerRates {
     gradient_pending_ = true;
     for_each_layer_of(state, [&](std::size_t l, std::vector<double>& saved) {
       if (scheme_.by_rule) {
-        updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
+        constexpr double most = 1ULL << 62;  // of a file, which may say anything
+        updates_[l] =
+            static_cast<std::uint64_t>(std::clamp(std::exchange(saved.front(), 0.0), 0.0, most));
       }
       return deferred_[l].restore(saved);
     });
@@ -133,7 +137,7 @@ class LayerRates {
     const Rates last = schedule_.layers()[l];
     const bool is_on = schedule_.is_on(l);
     if (scheme_.by_rule) {
-      out.rule[l] = {last.learning_rate, last.momentum, updates_[l]};
+      out.rule[l] = rule_.begin_step({last.learning_rate, last.momentum, updates_[l]});
       out.fold[l] = scheme_.sequence_weight;
       out.folds[l] = is_on && gradient_pending_;
     } else {
@@ -171,6 +175,7 @@ class LayerRates {
 
   Spec spec_;
   const UpdateScheme& scheme_;
+  HostRule rule_;
   RateSchedule schedule_;
   std::vector<DeferredRates> deferred_;  // [layer]
   std::vector<std::uint64_t> updates_;   // [layer]: how many updates a rule has made

@@ -47,8 +47,10 @@ PVM_ONE_COPY inline void compute_products(const RowProducts& products) {
 /// The products of the unit's hidden values of step `step` - `back`. They are stored under the
 /// number of the step after that (see HostNetwork). The unit itself reads the raw ones at once; the
 /// units that it feeds read them in the next step and, for the B half of x, in the one after it.
+/// Does nothing if no gradients are listed, which alone need the products.
 inline void compute_hidden_products(const HostNetwork& n, std::uint64_t step, std::size_t back,
                                     std::size_t u, simd::Prefetcher& prefetcher) {
+  if (n.updates_immediately()) return;
   Past& past = n.past;
   const std::uint64_t reader = step + 4 - back;  // that is step + 1 - back, kept positive
   const std::size_t now = past.slot(step, back);
@@ -61,6 +63,7 @@ inline void compute_hidden_products(const HostNetwork& n, std::uint64_t step, st
 /// read.
 inline void compute_patch_products(const HostNetwork& n, std::uint64_t step, std::size_t back,
                                    std::size_t u, simd::Prefetcher& prefetcher) {
+  if (n.updates_immediately()) return;
   Past& past = n.past;
   compute_products({past, past.patch_ring(u), past.slot(step, back),
                     n.patch_products.at(step + 3 - back, u), prefetcher});

@@ -39,8 +39,10 @@ class Scratch {
     products = HugeArray(n.squeezed_products.size());
     term_inputs = HugeArray(listed * std::max(inputs, representation) + slack);
     factors = HugeArray(std::max(n.past.stride(), representation) * listed);
-    term_q = HugeArray(batch * listed);
-    term_dot = HugeArray(batch * listed);
+    if (!n.updates_immediately()) {
+      term_q = HugeArray(batch * listed);
+      term_dot = HugeArray(batch * listed);
+    }
     term_row.reserve(listed);
     row.reserve(std::max(representation, listed));
   }

@@ -140,6 +140,7 @@ class GpuJpegDecoder {
       p.components = jpeg.components;
       p.halved_x = jpeg.halved_x;
       p.halved_y = jpeg.halved_y;
+      p.orientation = jpeg.orientation;
       p.chroma_width = (jpeg.width + jpeg.halved_x) >> jpeg.halved_x;
       p.chroma_height = (jpeg.height + jpeg.halved_y) >> jpeg.halved_y;
       for (int c = 0; c < jpeg.components; ++c) {

@@ -29,6 +29,7 @@ extern "C" {
 #include <pvm/io/gpu/device_bytes.hpp>
 #include <pvm/io/gpu/picture_kernel.cuh>
 #include <pvm/io/nal_units.hpp>
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm::inline v0::io {
@@ -158,10 +159,14 @@ class NvdecSession {
  public:
   enum class Got { frame, nothing, trouble };
 
-  /// Decodes on CUDA device `device` and makes frames of `shape`. Throws Fault::device if that is
-  /// not possible, Fault::memory.
-  NvdecSession(const AVCodecParameters& parameters, int device, const FrameShape& shape)
-      : width_(parameters.width), height_(parameters.height), shape_(shape) {
+  /// Decodes on CUDA device `device` and makes frames of `shape` from pictures that must be turned
+  /// by `orientation`. Throws Fault::device if that is not possible, Fault::memory.
+  NvdecSession(const AVCodecParameters& parameters, int device, const FrameShape& shape,
+               const Orientation& orientation)
+      : width_(parameters.width),
+        height_(parameters.height),
+        shape_(shape),
+        orientation_(orientation) {
     detail::check_decoding(cudaSetDevice(device), "choosing the GPU");
     stream_ = detail::make_decoding_stream();
     try {
@@ -249,7 +254,8 @@ class NvdecSession {
                                f.linesize[1],
                                width_,
                                height_,
-                               codec_->sw_pix_fmt == AV_PIX_FMT_YUVJ420P};
+                               codec_->sw_pix_fmt == AV_PIX_FMT_YUVJ420P,
+                               orientation_};
     const std::size_t bytes = shape_.size();
     std::uint8_t* const made = made_.at_least(bytes);
     std::uint8_t* const pinned = pinned_.at_least(bytes);
@@ -263,6 +269,7 @@ class NvdecSession {
 
   const int width_, height_;
   const FrameShape shape_;
+  const Orientation orientation_;
   cudaStream_t stream_ = nullptr;
   detail::Ffmpeg<AVBufferRef> device_;
   detail::Ffmpeg<AVCodecContext> codec_;

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/device/launch.hpp>
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm::inline v0::io::detail {
@@ -26,8 +27,9 @@ struct Planes {
   int pitch[3];                  ///< bytes from one row to the next
   int width, height;             ///< of Y, in pixels
   int chroma_width, chroma_height;
-  int halved_x, halved_y;  ///< see PlainJpeg
-  int components;          ///< 1 or 3 planes
+  int halved_x, halved_y;   ///< see PlainJpeg
+  int components;           ///< 1 or 3 planes
+  Orientation orientation;  ///< how the pixels must be turned
 };
 
 /// The chroma of plane `c` (1 or 2) at pixel (x, y), interpolated as libjpeg does ("fancy
@@ -79,6 +81,7 @@ struct Nv12 {
   int luma_pitch, chroma_pitch;  ///< bytes from one row to the next
   int width, height;             ///< of Y, in pixels; both even
   bool full_range;               ///< values are 0 to 255, not 16 to 235
+  Orientation orientation;       ///< how the pixels must be turned
 };
 
 /// The factors of BT.601, scaled by 8192 and rounded as swscale does; `black` is the luma of black.
@@ -137,11 +140,30 @@ __device__ inline Cubic cubic(int index, int from, int to) {
   return out;
 }
 
+/// A picture seen upright.
+template <class Picture>
+struct Upright {
+  const Picture& stored;
+  int width, height;  ///< in pixels
+
+  __device__ explicit Upright(const Picture& picture)
+      : stored(picture),
+        width(picture.orientation.transposed ? picture.height : picture.width),
+        height(picture.orientation.transposed ? picture.width : picture.height) {}
+
+  __device__ Bgr at(int x, int y) const {
+    if (stored.orientation.mirrored_x) x = width - 1 - x;
+    if (stored.orientation.mirrored_y) y = height - 1 - y;
+    return stored.orientation.transposed ? colour_at(stored, y, x) : colour_at(stored, x, y);
+  }
+};
+
 /// Computes pixel `pixel` (row * width + column) of a frame of `height` x `width` pixels and writes
 /// its `Channels` bytes to `out`.
 template <int Channels, class Picture>
-__device__ void make_pixel(const Picture& picture, int pixel, int height, int width,
+__device__ void make_pixel(const Picture& stored, int pixel, int height, int width,
                            std::uint8_t* out) {
+  const Upright<Picture> picture(stored);
   const Cubic across = cubic(pixel % width, picture.width, width);
   const Cubic down = cubic(pixel / width, picture.height, height);
   int sums[Channels] = {};
@@ -150,7 +172,7 @@ __device__ void make_pixel(const Picture& picture, int pixel, int height, int wi
     int row[Channels] = {};
     for (int i = 0; i < 4; ++i) {
       const int x = min(max(across.first + i, 0), picture.width - 1);
-      const Bgr colour = colour_at(picture, x, y);
+      const Bgr colour = picture.at(x, y);
       if constexpr (Channels == 1) {  // OpenCV's COLOR_BGR2GRAY
         const int grey = (3735 * colour.b + 19235 * colour.g + 9798 * colour.r + (1 << 14)) >> 15;
         row[0] += across.weight[i] * grey;

@@ -40,8 +40,8 @@ class GpuVideo {
   /// if the GPU cannot or should not decode this file.
   explicit GpuVideo(const std::filesystem::path& path, std::size_t decoders = 0)
       : decoders_(decoders), cpu_(path) {
-    if (cpu_.turned()) detail::refuse_video("its pictures are to be turned");
-    GpuVideoReader first(cpu_.name(), {.height = 16, .width = 16, .channels = 1}, 1);
+    GpuVideoReader first(cpu_.name(), {.height = 16, .width = 16, .channels = 1},
+                         cpu_.orientation(), 1);
     if (first.next().kind != GpuVideoReader::Kind::frame) {
       detail::refuse_video("NVDEC does not take " + pvm::quote(cpu_.name()));
     }
@@ -59,7 +59,7 @@ class GpuVideo {
     advance();
     usage_.waiting += watch.lap();
     ++usage_.frames;
-    return {starts, std::nullopt};
+    return {starts, {}};
   }
 
   [[nodiscard]] Position position() const { return position_; }
@@ -83,6 +83,7 @@ class GpuVideo {
   [[nodiscard]] const std::string& name() const { return cpu_.name(); }
   /// Differs from Video's, because the frames differ by a grey level or two.
   [[nodiscard]] std::string replay_id() const { return "GPU " + cpu_.replay_id(); }
+  [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
   [[nodiscard]] Unreadable& unreadable() { return cpu_.unreadable(); }
   [[nodiscard]] std::vector<StageUsage> usage() const {
     StageUsage now = usage_;
@@ -145,7 +146,8 @@ class GpuVideo {
     ready_frame_ = 0;
     try {
       usage_.threads = decoders();
-      reader_ = std::make_unique<GpuVideoReader>(cpu_.name(), shape_, usage_.threads);
+      reader_ =
+          std::make_unique<GpuVideoReader>(cpu_.name(), shape_, cpu_.orientation(), usage_.threads);
     } catch (const Error& error) {  // the file is gone, or no GPU memory is left
       if (error.fault() == Fault::source) throw;
       ready_.push_back({Kind::trouble});

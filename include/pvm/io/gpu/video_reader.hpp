@@ -19,6 +19,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/io/byte_queue.hpp>
 #include <pvm/io/gpu/nvdec.hpp>
+#include <pvm/io/orientation.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
 
@@ -42,14 +43,16 @@ class GpuVideoReader {
     std::vector<std::uint8_t> pixels{};  ///< for Kind::frame: `shape.size()` bytes
   };
 
-  /// `decoders`: how many to use, at least 1; a file that cannot be cut gets one. Throws
-  /// Fault::device if the GPU cannot or should not decode this file, Fault::memory.
-  GpuVideoReader(std::string path, const FrameShape& shape, std::size_t decoders)
+  /// `orientation`: how the stored pictures must be turned. `decoders`: how many to use, at least
+  /// 1; a file that cannot be cut gets one. Throws Fault::device if the GPU cannot or should not
+  /// decode this file, Fault::memory.
+  GpuVideoReader(std::string path, const FrameShape& shape, const Orientation& orientation,
+                 std::size_t decoders)
       : path_(std::move(path)), packets_(path_), shape_(shape) {
     detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
     const std::size_t used = packets_.segments() ? decoders : 1;
     for (std::size_t i = 0; i < used; ++i) {
-      lanes_.push_back(std::make_unique<Lane>(packets_.parameters(), device_, shape));
+      lanes_.push_back(std::make_unique<Lane>(packets_.parameters(), device_, shape, orientation));
     }
     try {
       for (auto& lane : lanes_) lane->thread = std::thread([this, &lane] { decode(*lane); });
@@ -90,8 +93,9 @@ class GpuVideoReader {
   };
 
   struct Lane {
-    Lane(const AVCodecParameters& parameters, int device, const FrameShape& shape)
-        : session(parameters, device, shape) {}
+    Lane(const AVCodecParameters& parameters, int device, const FrameShape& shape,
+         const Orientation& orientation)
+        : session(parameters, device, shape, orientation) {}
     NvdecSession session;
     ByteQueue<Work> work{std::size_t{32} << 20};
     ByteQueue<Item> frames{std::size_t{16} << 20};

@@ -105,7 +105,9 @@ class RateTables {
       const auto from = coefficients.begin() + static_cast<std::ptrdiff_t>(l * of_a_layer);
       std::vector<double> saved(from, from + static_cast<std::ptrdiff_t>(of_a_layer));
       if (kind_ == RateKind::counted) {
-        updates_[l] = static_cast<std::uint64_t>(std::max(0.0, std::exchange(saved.front(), 0.0)));
+        constexpr double most = 1ULL << 62;  // of a file, which may say anything
+        updates_[l] =
+            static_cast<std::uint64_t>(std::clamp(std::exchange(saved.front(), 0.0), 0.0, most));
       }
       if (!deferred_[l].restore(saved)) return false;
     }

@@ -89,7 +89,7 @@ struct Sizes {
   static constexpr bool specialised = !streams && !fp32_weights;
   static constexpr bool pipelined = streams && !fp32_weights;
   /// Whether blocks have slots in device memory on the side of the L2 cache that reads them
-  /// (sides.cuh). In `specialised` this gains nothing (row 117 of docs/performance-chip.md).
+  /// (sides.cuh). In `specialised` this gains nothing (row 117 of docs/log/units.md).
   static constexpr bool in_slots = !specialised;
   /// Whether a block's tiles take 12 bits a weight in device memory (packed.hpp).
   static constexpr bool packed = pipelined && std::same_as<Precision, bf16>;

@@ -323,6 +323,7 @@ class Updater {
                                float sequence_weight) {
     if constexpr (counted) {
       if (rule.step-- == 0) return;
+      rule = rule_step<Rule>(rule);
     }
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {
