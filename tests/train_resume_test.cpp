@@ -225,11 +225,19 @@ TEST_CASE("What does not fit together is refused", "[train]") {
   one.fit(frames, pvm::Steps{5});
   CHECK(contains(error_of([&] { two.restore(one.checkpoint()); }), "a batch of 1"));
   CHECK_FALSE(error_of([] { pvm::Trainer<>{pvm::Spec{}}; }).empty());
-#if !defined(__CUDACC__)
-  CHECK(
-      contains(error_of([] { pvm::Trainer<>(tiny_spec(), {.backend = pvm::BackendChoice::cuda}); }),
-               "without CUDA"));
-#endif
+
+  // A GPU that is asked for: not in a Trainer of the host, nor where there is none.
+  const pvm::TrainerOptions cuda{.backend = pvm::BackendChoice::cuda};
+  using OnHost = pvm::Trainer<pvm::fp32, 1, pvm::RuntimeNetwork, pvm::host>;
+  CHECK(contains(error_of([&] { OnHost(tiny_spec(), cuda); }), "without CUDA"));
+  using Default = pvm::DefaultBackend<pvm::RuntimeNetwork>;
+  const pvm::detail::GpuEngines* const gpu =
+      pvm::detail::gpu_engines<pvm::fp32, 1, pvm::RuntimeNetwork, Default>();
+  std::string why = "without CUDA";
+  if (gpu != nullptr && gpu->available(&why)) why.clear();
+  const std::string error = error_of([&] { pvm::Trainer<>(tiny_spec(), cuda); });
+  CHECK(error.empty() == why.empty());
+  CHECK(contains(error, why));
 }
 
 TEST_CASE("Freezing changes no weight", "[train]") {

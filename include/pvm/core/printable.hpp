@@ -109,9 +109,18 @@ inline std::string_view ending(std::string_view text, std::size_t most) noexcept
 /// and if it has more than `most` bytes its middle is left out, so that a message stays one
 /// readable line. Of a long path, its directory and its file name's end are kept.
 inline std::string quote(std::string_view text, std::size_t most = 120) {
-  if (text.size() <= most) return "'" + printable(text) + "'";
-  const std::string start = printable(beginning(text, most - most / 3));
-  return "'" + start + "..." + printable(ending(text, most / 3)) + "'";
+  // Appended piece by piece: GCC 12 warns of an overlap in "'" + std::string(...), where there is
+  // none.
+  std::string quoted = "'";
+  if (text.size() <= most) {
+    quoted += printable(text);
+  } else {
+    quoted += printable(beginning(text, most - most / 3));
+    quoted += "...";
+    quoted += printable(ending(text, most / 3));
+  }
+  quoted += '\'';
+  return quoted;
 }
 
 /// A name from outside as a name for files in one directory: `printable`, without slashes and
