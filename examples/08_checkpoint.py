@@ -27,7 +27,7 @@ def read(path):
     for name, about in header.items():
         begin, end = about["data_offsets"]
         if end > len(data):
-            sys.exit(f"08_checkpoint.py: '{path}' is cut off: '{name}' ends behind the file's end")
+            sys.exit(f"08_checkpoint.py: '{path}' is cut off: '{shown(name)}' ends behind the file's end")
         values = array.array(code[about["dtype"]])
         values.frombytes(data[begin:end])
         if sys.byteorder == "big":
@@ -36,14 +36,21 @@ def read(path):
     return metadata, tensors
 
 
+def shown(text, most=400):
+    """Text from a file as one line of letters: it may come from anybody."""
+    text = str(text)
+    line = "".join(c if c.isprintable() else "?" for c in text[:most])
+    return line + "..." if len(text) > most else line
+
+
 def main():
     if len(sys.argv) not in (2, 5):
         sys.exit(__doc__)
     metadata, tensors = read(sys.argv[1])
     for key in ("step", "batch", "precision", "engine", "spec"):
-        print(f"{key}: {metadata.get(key)}")
+        print(f"{key}: {shown(metadata.get(key), 2000)}")
     for name, (shape, _) in sorted(tensors.items()):
-        print(f"  {name} {shape}")
+        print(f"  {shown(name)} {shown(shape)}")
     weights = tensors["weights"][1]
     size = math.sqrt(sum(w * w for w in weights) / len(weights))
     print(f"{len(weights)} weights, root mean square {size:.5f}")
@@ -61,4 +68,4 @@ if __name__ == "__main__":
     try:
         main()
     except (OSError, ValueError, LookupError, subprocess.CalledProcessError) as error:
-        sys.exit(f"08_checkpoint.py: {error}")
+        sys.exit(f"08_checkpoint.py: {shown(error)}")

@@ -665,7 +665,8 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::log(pvm::Severity::info, "spec " + pvm::quote(plan.spec.name) + ": " +
                                     std::to_string(trainer.connectome().weights) + " weights, " +
                                     std::to_string(trainer.batch()) + " x " +
-                                    streams.front().name() + "; " + trainer.description());
+                                    pvm::quote(streams.front().name()) + "; " +
+                                    trainer.description());
   StopOnSignals stop;
   const auto result =
       trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
@@ -719,7 +720,7 @@ int evaluate(const Arguments& a, Plan& plan) {
                                        {"persistence_mse", number(repeating)},
                                        {"persistence_psnr", number(pvm::psnr(repeating))},
                                        {"relative", number(prediction / repeating)}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", line.dump(-1, ' ', true).c_str());  // a terminal may see it
   return 0;
 }
 

@@ -22,11 +22,15 @@
 
 #include <zip.h>
 
+#include <nlohmann/json.hpp>
+#include <pvm/core/printable.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/model/json.hpp>
 #include <pvm/io/original.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/synthetic.hpp>
+#include <pvm/model/json.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/trainer.hpp>
 
@@ -168,6 +172,75 @@ TEST_CASE("A checkpoint does not say where files go", "[checkpoint]") {
   }
   // The weights are the same all the while.
   CHECK(io::load_checkpoint(dir / "b.safetensors").state.weights == checkpoint.state.weights);
+}
+
+TEST_CASE("What is in a checkpoint is shown as text, in one short line", "[checkpoint]") {
+  const TempDir dir;
+  write_trained(dir / "a.safetensors");
+  const io::SafetensorsReader whole(dir / "a.safetensors");
+  const auto good = io::load_checkpoint(dir / "a.safetensors");
+  const std::vector<std::string> hostile = {"../../up",
+                                            "/tmp/absolute",
+                                            "a\nwarning: fake",
+                                            "\x1b[31mRED\x1b]0;owned\x07",
+                                            std::string("a\0b", 3),
+                                            "\u202egnp\u2066",
+                                            "\xc2\x9b",
+                                            "",
+                                            std::string(10'000, 'n'),
+                                            std::string(10'000, '\x1b')};
+  const auto check_line = [](const std::string& line) {
+    CHECK(line == pvm::printable(line));
+    CHECK(line.size() < 600);
+    CHECK_FALSE(contains(line, std::string(121, 'n')));
+  };
+  // A file with other metadata: the tensors are left as they are.
+  const std::string bytes = read_file(dir / "a.safetensors");
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const auto header = nlohmann::ordered_json::parse(bytes.substr(8, length));
+  const auto load = [&](const nlohmann::ordered_json& other) {
+    write_file(dir / "b.safetensors",
+               raw_safetensors(other.dump(), bytes.substr(8 + static_cast<std::size_t>(length))));
+    const Messages messages;
+    check_line(error_of([&] { (void)io::load_checkpoint(dir / "b.safetensors"); }));
+    for (const std::string& line : messages.lines()) check_line(line);
+  };
+  for (const std::string& text : hostile) {
+    INFO(pvm::quote(text));
+    for (const auto& [key, value] : whole.metadata()) {
+      auto other = header;
+      other["__metadata__"][key] = text;
+      load(other);
+      other["__metadata__"][key] = nlohmann::json::array({text}).dump();
+      load(other);
+      other["__metadata__"][key] = nlohmann::json::object({{text, text}}).dump();
+      load(other);
+    }
+    auto other = header;
+    other["__metadata__"][text] = 1;
+    load(other);
+    other = header;
+    other[text] = text;
+    load(other);
+    other[text] = {{"dtype", text}, {"shape", {1}}, {"data_offsets", {0, 4}}};
+    load(other);
+    other = header;
+    other["weights"]["dtype"] = text;
+    load(other);
+
+    // The names of the sources: a run that goes on with others says so.
+    auto checkpoint = good;
+    checkpoint.streams.at(0).source = text;
+    io::save_checkpoint(dir / "c.safetensors", checkpoint);
+    const Messages messages;
+    pvm::Trainer<> trainer(io::load_checkpoint(dir / "c.safetensors"));
+    io::Synthetic frames;
+    trainer.fit(frames, pvm::Steps{41});
+    CHECK(messages.mention("frames came from") == !text.empty());
+    for (const std::string& line : messages.lines()) check_line(line);
+  }
+  CHECK(names_in(dir.path()).size() == 3);
 }
 
 TEST_CASE("A spec's file name with anything in it makes a name for files", "[checkpoint]") {

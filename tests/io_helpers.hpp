@@ -5,10 +5,12 @@
 /// Helpers for the tests of frame sources: make pictures, archives and videos, and read from
 /// sources.
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -47,6 +49,12 @@ inline void write_file(const std::filesystem::path& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
+}
+
+/// How many files and directories there are in `directory`.
+inline std::size_t files_in(const std::filesystem::path& directory) {
+  const std::filesystem::directory_iterator entries(directory);
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
 }
 
 inline Bytes read_file(const std::filesystem::path& path) {
@@ -145,6 +153,7 @@ class Messages {
     for (const auto& text : texts_) found += text.find(part) != std::string::npos ? 1U : 0U;
     return found;
   }
+  [[nodiscard]] const std::vector<std::string>& texts() const { return texts_; }
 
  private:
   std::vector<std::string> texts_;

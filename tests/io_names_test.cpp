@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
 
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/labels.hpp>
@@ -96,6 +99,32 @@ TEST_CASE("a label is a box, absent, unlabelled, or malformed", "[io]") {
     CHECK_FALSE(io::parse_label(wrong));
   }
   CHECK_FALSE(io::parse_label(std::string_view("1,2,3,4\0", 8)));
+}
+
+TEST_CASE("a label is written so that it is read back to its state", "[io]") {
+  using io::Label;
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const auto written = [](const Label& label) {
+    std::string line = io::detail::label_line(label);
+    CHECK(line.ends_with('\n'));
+    line.pop_back();
+    return io::parse_label(line);
+  };
+  CHECK(written({}) == Label{});
+  CHECK(written(Label::absent()) == Label::absent());
+  CHECK(written(Label::present({5.4F, -2.6F, 7.5F, 0.2F})) == Label::present({5, -3, 8, 1}));
+  CHECK(written(Label::present({-1, 2, 9, 9})) == Label::present({0, 2, 8, 9}));
+  CHECK(written(Label::present({-1.2F, 2, 0.5F, 9})) == Label::present({0, 2, 1, 9}));
+  // A label of a million, in a picture that was enlarged.
+  const Label far = Label::present({1e6F, -1e6F, 1e6F, 3}).resized({4, 4}, {400, 400});
+  CHECK(written(far) == Label::present({1e6F, -1e6F, 1e6F, 300}));
+  CHECK(written(Label::present({3e38F, -3e38F, inf, 1})) == Label::present({1e6F, -1e6F, 1e6F, 1}));
+  for (std::size_t i = 0; i < 4; ++i) {
+    float box[4] = {1, 2, 3, 4};
+    box[i] = nan;
+    CHECK(written(Label::present({box[0], box[1], box[2], box[3]})) == Label{});
+  }
 }
 
 TEST_CASE("labels keep to their frames, and one message says what is wrong", "[io]") {

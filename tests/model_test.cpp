@@ -11,6 +11,7 @@
 #include <pvm/model/connectome.hpp>
 
 #include <pvm/core/log.hpp>
+#include <pvm/core/printable.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/model/schedule.hpp>
 
@@ -191,6 +192,55 @@ TEST_CASE("a key that is there twice is a warning", "[model]") {
   CHECK(twice == pvm::parse_spec(text, "s"));
   CHECK(messages ==
         std::vector<std::string>{"s: key 'momentum' is there more than once; the last one counts"});
+}
+
+TEST_CASE("what a spec says is shown as text, in short lines, and not too many", "[model]") {
+  const auto tiny = nlohmann::json::parse(pvm::to_json_text(pvm::load_spec(zoo / "tiny.json")));
+  std::vector<std::string> messages;
+  pvm::set_log_sink([&](pvm::Severity, const std::string& line) { messages.push_back(line); });
+  const auto check_line = [](const std::string& line) {
+    CHECK_FALSE(line.empty());
+    CHECK(line == pvm::printable(line));
+    CHECK(line.size() < 300);
+  };
+  for (const std::string& text :
+       {std::string("\x1b[31mRED\x07"), std::string("a\nwarning: fake"), std::string("a\0b", 3),
+        std::string("\u202egnp"), std::string("\xc2\x9b"), std::string("../../up\r"),
+        std::string(10'000, '\n'), std::string(10'000, 'n')}) {
+    INFO(pvm::quote(text));
+    auto unknown = tiny;
+    unknown[text] = 1;
+    messages.clear();
+    (void)pvm::parse_spec(unknown.dump(), "s");
+    REQUIRE(messages.size() == 1);
+    check_line(messages[0]);
+    auto missing = unknown;
+    missing.erase("momentum");
+    check_line(refusal(missing.dump()));
+    for (const char* key : {"momentum", "layer_shapes", "own_activation", "learning_rule"}) {
+      auto wrong = tiny;
+      wrong[key] = text + "\n";
+      check_line(refusal(wrong.dump()));
+      wrong[key] = {{text, text}};
+      check_line(refusal(wrong.dump()));
+    }
+    const std::string name = nlohmann::json(text).dump();
+    messages.clear();
+    (void)pvm::parse_spec("{" + name + ": 1, " + unknown.dump().substr(1), "s");
+    CHECK(messages.size() == 2);  // unknown, and there twice
+    for (const std::string& line : messages) check_line(line);
+    check_line(refusal("{" + name + ": " + text));
+    check_line(refusal("{\"" + text));
+  }
+  check_line(refusal("{\"momentum\": \"\xff\xfe\"}"));
+
+  std::string many = "{";
+  for (int i = 0; i < 2'000; ++i) many += "\"zzzzzzzzzzz" + std::to_string(i % 1'000) + "\": 1, ";
+  messages.clear();
+  (void)pvm::parse_spec(many + tiny.dump().substr(1), "s");
+  pvm::set_log_sink({});
+  CHECK(messages.size() == 21);
+  CHECK(messages.back() == "s: 990 more unknown keys are ignored");
 }
 
 TEST_CASE("rates switch as the original's do", "[model]") {

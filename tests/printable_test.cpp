@@ -30,9 +30,11 @@ constexpr Row rows[] = {
     {"csi \xc2\x9b nel \xc2\x85", "csi ? nel ?"},
     {"bidi \u202e\u2066\u200f\u061c.", "bidi ????."},
     {"lines \u2028\u2029 hidden \u200b\u2060\ufeff\U000e0041", "lines ?? hidden ????"},
+    {"soft \u00ad joined \u034f fillers \u115f\u3164\uffa0 vowel \u180e",
+     "soft ? joined ? fillers ??? vowel ?"},
     {"not utf-8 \xff\xfe\xc3 \xa9", "not utf-8 ??? ?"},
     {"overlong \xc0\xaf\xe0\x80\xaf", "overlong ?????"},
-    {"surrogate \xed\xa0\x80 beyond \xf4\x90\x80\x80", "surrogate ? beyond ????"},
+    {"surrogate \xed\xa0\x80 beyond \xf4\x90\x80\x80", "surrogate ? beyond ?"},
     {"cut off \xe4\xb8", "cut off ??"},
     {"no character \xef\xbf\xbf\xef\xbf\xbe", "no character ??"},
 };

@@ -454,7 +454,7 @@ TEST_CASE("The preview shows the moment it is of", "[train][preview]") {
 }
 
 TEST_CASE("A run that is cut short is shown at its last step", "[train][preview]") {
-  for (const std::uint64_t stop : {1, 2, 7, 39, 40, 41, 1'998}) {
+  for (const std::uint64_t stop : {1, 2, 7, 39, 40, 41, 1'997, 1'998, 1'999}) {
     INFO(stop);
     const TempDir dir;
     io::Synthetic frames;

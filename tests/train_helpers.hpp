@@ -93,6 +93,7 @@ inline std::vector<std::string> names_in(const std::filesystem::path& directory)
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     names.push_back(entry.path().filename().string());
   }
+  std::sort(names.begin(), names.end());  // directories have no order
   return names;
 }
 
@@ -111,6 +112,7 @@ class Messages {
     return std::count_if(lines_.begin(), lines_.end(),
                          [&](const std::string& line) { return contains(line, part); });
   }
+  [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
 
  private:
   std::vector<std::string> lines_;

@@ -28,15 +28,23 @@ constexpr bool is_printable(char32_t c) noexcept {
   struct Range {
     char32_t first, last;
   };
-  constexpr std::array<Range, 10> refused = {{{0x00, 0x1F},
+  constexpr std::array<Range, 18> refused = {{{0x00, 0x1F},
                                               {0x7F, 0x9F},
+                                              {0xAD, 0xAD},
+                                              {0x034F, 0x034F},
                                               {0x061C, 0x061C},
+                                              {0x115F, 0x1160},
+                                              {0x17B4, 0x17B5},
+                                              {0x180B, 0x180F},
                                               {0x200B, 0x200F},
                                               {0x2028, 0x202E},
                                               {0x2060, 0x206F},
+                                              {0x3164, 0x3164},
                                               {0xD800, 0xDFFF},
                                               {0xFEFF, 0xFEFF},
+                                              {0xFFA0, 0xFFA0},
                                               {0xFFF0, 0xFFFB},
+                                              {0x1D173, 0x1D17A},
                                               {0xE0000, 0xE0FFF}}};
   for (const Range& range : refused) {
     if (c >= range.first && c <= range.last) return false;

@@ -22,14 +22,18 @@
 
 namespace pvm::inline v0::io {
 
+namespace detail {
+inline constexpr float most_in_label = 1e6F;  // that a number of a label may be
+}
+
 /// Parses `x,y,w,h`: four numbers separated by commas, semicolons or blanks. A line that begins
 /// with -1 says that the object is absent, even if it has no more numbers, and so does an empty
 /// box.
 /// `?,?,?,?` says that the frame is unlabelled. Returns nothing if the line is malformed: also if a
 /// number is not finite or beyond a million, which no picture's pixels are, or a side is negative.
 inline std::optional<Label> parse_label(std::string_view line) {
+  using detail::most_in_label;
   constexpr std::string_view blanks = " \t\r,;";
-  constexpr float most_pixels = 1e6F;
   float values[4] = {};
   std::size_t count = 0;
   std::size_t unknown = 0;
@@ -44,7 +48,7 @@ inline std::optional<Label> parse_label(std::string_view line) {
     }
     const auto [end, fault] =
         std::from_chars(line.data(), line.data() + line.size(), values[count]);
-    if (fault != std::errc{} || !(std::abs(values[count]) <= most_pixels)) return std::nullopt;
+    if (fault != std::errc{} || !(std::abs(values[count]) <= most_in_label)) return std::nullopt;
     line.remove_prefix(static_cast<std::size_t>(end - line.data()));
     if (!line.empty() && blanks.find(line.front()) == std::string_view::npos) return std::nullopt;
     ++count;
@@ -88,19 +92,27 @@ namespace detail {
 
 /// The label as `parse_label` reads it back to the same state: in whole pixels, which is how the
 /// published sets have them. A box keeps a width and a height of 1, and its left edge is not put at
-/// -1, which means absent there; it is cut there at the edge of the frame.
+/// -1, which means absent there; it is cut there at the edge of the frame. Numbers that are too
+/// large for a label, as those of a box far outside of a frame that was enlarged, become the
+/// largest ones. A box of something that is not a number says nothing.
 inline std::string label_line(const Label& label) {
-  if (label.state == LabelState::unlabelled) return "?,?,?,?\n";
+  const auto& [left, top, across, down] = label.box;
+  const bool numbers =
+      !std::isnan(left) && !std::isnan(top) && !std::isnan(across) && !std::isnan(down);
   if (label.state == LabelState::absent) return "-1,-1,-1,-1\n";
-  long x = std::lround(label.box.x);
-  long width = std::max(1L, std::lround(label.box.width));
+  if (label.state == LabelState::unlabelled || !numbers) return "?,?,?,?\n";
+  const auto whole = [](float value) {
+    return std::lround(std::clamp(value, -most_in_label, most_in_label));
+  };
+  long x = whole(left);
+  long width = std::max(1L, whole(across));
   if (x == -1) {
     x = 0;
     width = std::max(1L, width - 1);
   }
-  const long height = std::max(1L, std::lround(label.box.height));
-  return std::to_string(x) + ',' + std::to_string(std::lround(label.box.y)) + ',' +
-         std::to_string(width) + ',' + std::to_string(height) + '\n';
+  const long height = std::max(1L, whole(down));
+  return std::to_string(x) + ',' + std::to_string(whole(top)) + ',' + std::to_string(width) + ',' +
+         std::to_string(height) + '\n';
 }
 
 }  // namespace detail

@@ -231,12 +231,14 @@ class Preview {
   template <class Moment>
   bool before_last(const Moment& moment) {
     if (drawn_step_ == moment.step || moment.step == moment.begin) return false;
-    keep(moment);
+    const bool one_to_go = moment.step + 1 == moment.target;  // foreseen already
+    if (!one_to_go) keep(moment);
     return true;
   }
   template <class Moment>
   void end(const Moment& moment) {
-    if (moment.cut_short && !foreseen_.empty() && foreseen_step_ + 2 == moment.step) draw(moment);
+    const bool foreseen = !foreseen_.empty() && foreseen_step_ + 2 == moment.step;
+    if (foreseen && drawn_step_ != moment.step) draw(moment);
   }
 
   /// Whether a picture has been written.

@@ -102,10 +102,11 @@ class SpecReader {
     if (!has(key)) return absent;
     const auto& value = object_.at(key);
     constexpr std::size_t longest = 64;
-    if (!value.is_string() || value.get_ref<const std::string&>().size() > longest) {
-      refuse(key, value, "a name of at most 64 characters");
+    const auto* text = value.get_ptr<const std::string*>();
+    if (text == nullptr || text->size() > longest || printable(*text) != *text) {
+      refuse(key, value, "a name of at most 64 letters, digits and signs");
     }
-    return value.get<std::string>();
+    return *text;
   }
 
   [[nodiscard]] std::vector<int> numbers(const char* key) const {
@@ -119,12 +120,18 @@ class SpecReader {
   }
 
   void warn_about_unknown_keys() const {
+    std::size_t unknown = 0;
     for (const auto& [key, value] : object_.items()) {
       if (is_one_of(key, effective_keys) || is_one_of(key, ignored_keys)) continue;
+      if (++unknown > most_warnings) continue;
       std::string sentence = where_ + ": unknown key " + quote(key) + " is ignored";
       const std::string near = nearest_key(key, effective_keys);
       if (edit_distance(near, key) <= most_slips) sentence += "; is '" + near + "' meant?";
       log(Severity::warning, sentence);
+    }
+    if (unknown > most_warnings) {
+      log(Severity::warning, where_ + ": " + std::to_string(unknown - most_warnings) +
+                                 " more unknown keys are ignored");
     }
   }
 

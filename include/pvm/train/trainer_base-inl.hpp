@@ -329,10 +329,11 @@ PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Mom
   for (detail::ScheduledCallback& scheduled : callbacks) {
     if (scheduled.callback->before_last(moment)) wanted = true;
   }
-  if (!wanted || moment.target - moment.step < 2) return;
+  if (!wanted) return;
   stop_.store(false);  // else sources would not wait at all
   const detail::SetLater ask_again(stop_, patience);
-  for (const std::uint64_t end = moment.step + 2; moment.step < end && !stop_.load();) {
+  const std::uint64_t end = std::min(moment.target, moment.step + 2);
+  while (moment.step < end && !stop_.load()) {
     run_block(feed, end - moment.step);
     moment.step = step();
   }
