@@ -66,7 +66,7 @@ kill_and_resume() {
   [ -e cut_000000120.safetensors ] || ends 0 train "${latest[@]}" -f a.zip -n 120 -s 3 -o cut
   cmp straight_000000120.safetensors cut_000000120.safetensors || fail "other bytes"
   for file in cut_*; do
-    case $file in *.safetensors | *.safetensors.*) ;; *) fail "it leaves $file" ;; esac
+    case $file in *.safetensors | *.safetensors.* | *.run.toml | *.run.toml.*) ;; *) fail "it leaves $file" ;; esac
   done
 }
 
