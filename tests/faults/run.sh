@@ -79,7 +79,7 @@ kill_and_resume() {
   ends 0 train -f a.zip -n $steps -o straight
   cmp "straight_$name" "cut_$name" || fail "other bytes"
   for file in cut_*; do
-    case $file in *.safetensors | *.safetensors.*) ;; *) fail "it leaves $file" ;; esac
+    case $file in *.safetensors | *.safetensors.* | *.run.toml | *.run.toml.*) ;; *) fail "it leaves $file" ;; esac
   done
 }
 
