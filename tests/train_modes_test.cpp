@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
+#include <span>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -246,8 +250,8 @@ TEST_CASE("A rate holds until the spec has its say again", "[train][modes]") {
   }
   // At 150 the spec changes the rate to 0.005: not while another is held.
   const auto held = watch({{20, "rate 0.01"}}, 220);
-  CHECK(held.weights[150] == plain.weights[150]);
-  CHECK(held.weights[160] != plain.weights[160]);
+  CHECK((held.weights[149] == plain.weights[149]));
+  CHECK((held.weights[150] != plain.weights[150]));
   CHECK(watch({{20, "rate 0.01"}, {150, "rate spec"}}, 220).weights == plain.weights);
 
   // With the momentum of 0 a layer without a rate stands still.
@@ -261,8 +265,16 @@ TEST_CASE("A rate holds until the spec has its say again", "[train][modes]") {
     };
     return std::vector<float>(at(layer), layer == 0 ? at(1) : at(2));
   };
-  CHECK(part(one.weights[41], 1) == part(one.weights[59], 1));
-  CHECK(part(one.weights[41], 0) != part(one.weights[59], 0));
+  const auto change = [&](std::size_t layer) {  // largest, of a weight in 18 steps
+    const auto before = part(one.weights[41], layer), after = part(one.weights[59], layer);
+    float most = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      most = std::max(most, std::abs(after[i] - before[i]));
+    }
+    return most;
+  };
+  CHECK(change(1) < 1e-8F);  // rounding: gradients from before that are folded later
+  CHECK(change(0) > 1e-5F);
 }
 
 TEST_CASE("Sequences have modes of their own", "[train][modes]") {
