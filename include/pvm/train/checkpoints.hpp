@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,10 @@ namespace pvm::inline v0 {
 /// atomically, any other file is left alone. Missing directories are created. If a checkpoint
 /// cannot be saved during the run, on a full disk for example, a warning is logged and the run goes
 /// on to the next one; only at the end is it a failure.
+///
+/// During a run the state is copied, and a thread writes the file while training goes on. One file
+/// is written at a time: where the next one is due before, training waits. At the end of a run all
+/// files are on the disk.
 class Checkpoints {
  public:
   explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000)
@@ -41,6 +47,7 @@ class Checkpoints {
 
   /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after.
   void begin(const Moment& moment) {
+    finish();
     if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
       throw Error(Fault::checkpoint, "no checkpoint can be written as " +
                                          quote(path_at(prefix_, moment.target)) + ": " + why +
@@ -53,41 +60,77 @@ class Checkpoints {
   }
 
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }
+  /// Throws Error (Fault::checkpoint) if a value is not finite.
   void at(const Moment& moment) {
-    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
-    io::require_finite(checkpoint);
+    finish();  // first, so that there are never two copies of the state
+    const auto checkpoint = std::make_shared<const io::Checkpoint>(moment.trainer.checkpoint());
+    io::require_finite(*checkpoint);
+    const auto write = [checkpoint, file = next_file(moment.step)] {
+      try {
+        return save(file, *checkpoint);
+      } catch (const Error& error) {
+        log(Severity::warning, std::string(error.what()) + "; the run goes on, and the next " +
+                                   "checkpoint is tried again");
+        return File{};
+      }
+    };
     try {
-      save(moment, checkpoint);
-    } catch (const Error& error) {
-      log(Severity::warning, std::string(error.what()) + "; the run goes on, and the next " +
-                                 "checkpoint is tried again");
+      writing_ = std::async(std::launch::async, write);
+    } catch (const std::system_error&) {  // no thread can be started
+      note(write());
     }
   }
   void end(const Moment& moment) {
-    if (moment.step != saved_step_) save(moment, moment.trainer.checkpoint());
+    finish();
+    if (moment.step == saved_step_) return;
+    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
+    io::require_finite(checkpoint);
+    note(save(next_file(moment.step), checkpoint));
   }
 
-  /// The path of the latest checkpoint saved; empty before the first.
+  /// The path of the latest checkpoint saved; empty before the first. During a run, a file that is
+  /// being written counts from the next call of this callback on.
   [[nodiscard]] const std::string& latest() const noexcept { return latest_; }
 
  private:
-  /// Throws Error (Fault::checkpoint) if it cannot be written or a value is not finite.
-  void save(const Moment& moment, const io::Checkpoint& checkpoint) {
-    const std::filesystem::path path = path_at(prefix_, moment.step);
-    refuse_other_files(path);
+  /// A checkpoint's file.
+  struct File {
+    std::string path;  ///< empty: it was not saved
+    std::uint64_t step = 0;
+    bool own = false;       ///< one file for all checkpoints, which this run has written before
+    bool replaced = false;  ///< this run has replaced a file of an earlier one
+  };
+
+  [[nodiscard]] File next_file(std::uint64_t step) const {
+    const std::string path = path_at(prefix_, step);
+    return {path, step, path == latest_, replaced_};
+  }
+  /// Waits until the file that is being written, if any, is on the disk.
+  void finish() {
+    if (writing_.valid()) note(writing_.get());
+  }
+  void note(const File& saved) {
+    if (saved.path.empty()) return;
+    saved_step_ = saved.step;
+    latest_ = saved.path;
+    replaced_ = saved.replaced;
+  }
+
+  /// Throws Error (Fault::checkpoint) if it cannot be written. It uses no member, because it may
+  /// run beside the training.
+  static File save(File file, const io::Checkpoint& checkpoint) {
+    refuse_other_files(file.path);
     std::error_code ignored;
-    const bool own = path.string() == latest_;  // one file for all checkpoints
-    const bool replaces = !own && std::filesystem::exists(path, ignored);
-    io::make_directories_of(path);
-    io::save_checkpoint(path, checkpoint);
-    saved_step_ = moment.step;
-    latest_ = path.string();
+    const bool replaces = !file.own && std::filesystem::exists(file.path, ignored);
+    io::make_directories_of(file.path);
+    io::detail::write_checkpoint(file.path, checkpoint);
     log(Severity::info,
-        "checkpoint saved: " + latest_ + (replaces ? " (it replaces an earlier file)" : ""));
-    if (replaces && !std::exchange(replaced_, true)) {  // once, for logs that show only warnings
-      log(Severity::warning, "checkpoints replace those of an earlier run: " + latest_ +
+        "checkpoint saved: " + file.path + (replaces ? " (it replaces an earlier file)" : ""));
+    if (replaces && !std::exchange(file.replaced, true)) {  // once, for logs of warnings only
+      log(Severity::warning, "checkpoints replace those of an earlier run: " + file.path +
                                  " is the first; another name keeps both");
     }
+    return file;
   }
 
   /// Throws Error (Fault::checkpoint) if `path` exists and is not a checkpoint of pvm.
@@ -104,6 +147,7 @@ class Checkpoints {
   std::uint64_t saved_step_ = 0;
   std::string latest_;
   bool replaced_ = false;
+  std::future<File> writing_;  // its destructor waits, too
 };
 
 static_assert(Callback<Checkpoints>);

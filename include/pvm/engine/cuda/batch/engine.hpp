@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/large_vector.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/batch/kernels.hpp>
@@ -83,7 +84,7 @@ class CudaBatchEngine : public detail::EngineRun {
     memory_.allocate(streams_);
     staging_.allocate(staging_sizes());
     kernels_.prepare();
-    start_state(0, nullptr);
+    if (!options.restored_next) start_state(0, nullptr);
     if (options_.graph) steps_.capture();
   }
   ~CudaBatchEngine() { streams_.stop(); }
@@ -146,7 +147,7 @@ class CudaBatchEngine : public detail::EngineRun {
     state.plan = scheme_.deferral();
     state.coefficients = rates_.save();
     export_weights(streams_.download(memory_.master.get(), plan_.master), state.folded);
-    state.dweights.resize(net_.weights * rule_floats());
+    detail::resize_large(state.dweights, net_.weights * rule_floats());
     for (std::size_t k = 0; k < rule_floats(); ++k) {
       export_weights(streams_.download(rule_state(k), plan_.master),
                      std::span(state.dweights).subspan(k * net_.weights, net_.weights));
@@ -259,7 +260,7 @@ class CudaBatchEngine : public detail::EngineRun {
         [&](std::size_t reference, std::size_t own) { out[reference] = master[own]; });
   }
   [[nodiscard]] std::vector<float> import_weights(std::span<const float> weights) const {
-    std::vector<float> master(plan_.master);
+    auto master = detail::large_vector<float>(plan_.master);
     plan_.for_each_weight(
         [&](std::size_t reference, std::size_t own) { master[own] = weights[reference]; });
     return master;
@@ -294,11 +295,11 @@ class CudaBatchEngine : public detail::EngineRun {
     if (state != nullptr) {
       streams_.write(memory_.master.get(), import_weights(same ? state->folded : state->weights));
     }
-    for (std::size_t k = 0; k < rule_floats(); ++k) {
+    if (!same && rule_floats() > 0) streams_.clear(memory_.states);
+    for (std::size_t k = 0; same && k < rule_floats(); ++k) {
       streams_.write(
           rule_state(k),
-          same ? import_weights(std::span(state->dweights).subspan(k * net_.weights, net_.weights))
-               : std::vector<float>(plan_.master));
+          import_weights(std::span(state->dweights).subspan(k * net_.weights, net_.weights)));
     }
     const detail::batch::Past<Math> past(memory_, streams_, step);
     past.start();
