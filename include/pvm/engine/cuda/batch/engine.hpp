@@ -25,6 +25,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/large_vector.hpp>
+#include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/batch/kernels.hpp>
@@ -86,6 +87,7 @@ class CudaBatchEngine : public detail::EngineRun {
     kernels_.prepare();
     if (!options.restored_next) start_state(0, nullptr);
     if (options_.graph) steps_.capture();
+    say_what_padding_costs();
   }
   ~CudaBatchEngine() { streams_.stop(); }
 
@@ -215,6 +217,17 @@ class CudaBatchEngine : public detail::EngineRun {
     return memory_.states.get() + k * plan_.master;
   }
   [[nodiscard]] detail::batch::Past<Math> past() const { return {memory_, streams_, step()}; }
+
+  /// Says so if more sequences would cost no time: tensor cores multiply by 16 of them at once, and
+  /// with fewer a step waits for the weights.
+  void say_what_padding_costs() const {
+    constexpr int least = 16;
+    if (batch_ >= least) return;
+    log(Severity::info, "on the GPU a step takes as long for " + std::to_string(batch_) +
+                            (batch_ == 1 ? " sequence of this network" : " sequences") +
+                            " as for " + std::to_string(least) + ": take " + std::to_string(least) +
+                            " or more" + (batch_ == 1 ? "" : ", or one sequence"));
+  }
 
   // -------------------------------------------------------------- steps
 
