@@ -4,6 +4,7 @@
 
 /// The Predictor: a frozen network that follows many streams of frames.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -137,6 +138,11 @@ class Predictor {
                                                      std::span<const std::uint8_t> frame,
                                                      Priority priority = Priority::normal) {
     return scheduler_->try_submit(work_of(stream), frame, priority);
+  }
+  /// Waits until there is room for a frame of the stream, `longest` at most; whether there is.
+  /// Throws as `submit`.
+  bool wait_for_room(Stream& stream, std::chrono::milliseconds longest) {
+    return scheduler_->wait_for_room(work_of(stream), longest);
   }
   /// The result of a frame. If nothing else is to be done, the calling thread does it, which saves
   /// the time of waking another.

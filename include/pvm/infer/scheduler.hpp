@@ -139,6 +139,11 @@ class Scheduler {
     return future;
   }
 
+  bool wait_for_room(StreamWork& work, std::chrono::milliseconds longest) {
+    std::unique_lock lock(mutex_);
+    return wait_for_room(lock, work, longest);
+  }
+
   FrameResult predict(StreamWork& work, std::span<const std::uint8_t> frame, Priority priority) {
     Waiting waiting = make_waiting(frame, priority);
     std::unique_lock lock(mutex_);
@@ -273,12 +278,16 @@ class Scheduler {
     if (work.broken) std::rethrow_exception(work.broken);
     if (work.closed) throw Error(Fault::usage, "the stream is closed; open another one");
   }
-  void wait_for_room(std::unique_lock<std::mutex>& lock, const StreamWork& work) {
+  bool wait_for_room(std::unique_lock<std::mutex>& lock, const StreamWork& work,
+                     std::optional<std::chrono::milliseconds> longest = std::nullopt) {
+    const auto over = [&] { return stopped_ || work.closed || work.broken || has_room(work); };
     ++inside_;
-    room_.wait(lock, [&] { return stopped_ || work.closed || work.broken || has_room(work); });
+    const bool ended =
+        longest ? room_.wait_for(lock, *longest, over) : (room_.wait(lock, over), true);
     --inside_;
     if (stopped_) room_.notify_all();
     refuse_impossible(work);
+    return ended;
   }
 
   /// Needs no lock. Throws Error (Fault::usage) if the frame is of another size.
