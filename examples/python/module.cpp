@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-/// The Python module `pvm`: what it offers is described in pvm/__init__.pyi.
+/// The Python module `pvm`: what it offers is described in src/pvm/__init__.pyi.
 
 #include <chrono>
 #include <cstdint>

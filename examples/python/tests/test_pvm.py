@@ -6,6 +6,8 @@ import ast
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -284,3 +286,13 @@ def test_the_stubs_have_what_the_module_has():
             continue
         public = {m for m in vars(getattr(pvm, name)) if not m.startswith("_")}
         assert public == {m for m in members if not m.startswith("_")}, name
+
+
+def test_the_example_runs(tmp_path):
+    script = pathlib.Path(__file__).parents[1] / "first_network.py"
+    command = [sys.executable, script, "--steps", "40", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("predictions.png", "curve.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    pvm.load_checkpoint(tmp_path / "network.safetensors")
