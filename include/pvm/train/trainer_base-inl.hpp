@@ -253,11 +253,25 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
     }
     note_last_frame(block);
     done += block.pixels.size();
-    engine_.run(block, options_.mode);
+    std::vector<io::Label> labels(block.scored.size());
+    if (done == frames.size()) labels[labels.size() - streams_.size()] = label;
+    run_labelled(block, labels);
   }
-  last_label_ = label;
-  if (labelled) teach(label);
   return Stepped(*this);
+}
+
+PVM_INLINE void TrainerBase::attach(readout::Readout* readout) {
+  if (readout_follows_) engine_.follow(nullptr);
+  readout_ = readout;
+  readout_follows_ = readout != nullptr && readout->follow(engine_);
+}
+
+PVM_INLINE void TrainerBase::run_labelled(const FrameBlock& block,
+                                          std::span<const io::Label> labels) {
+  if (readout_follows_) readout_->expect(step(), labels);
+  last_label_ = labels[labels.size() - static_cast<std::size_t>(batch())];
+  engine_.run(block, options_.mode);
+  if (readout_ != nullptr && !readout_follows_) teach(last_label_);
 }
 
 PVM_INLINE void TrainerBase::start_new() {
@@ -401,7 +415,8 @@ PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
 PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
   io::Stopwatch watch;
-  const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
+  const bool one_by_one = readout_ != nullptr && !readout_follows_;
+  const auto longest = one_by_one ? 1 : limit;  // it learns from every frame
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
@@ -409,12 +424,10 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   if (steps == 0) return;  // asked to stop
   const FrameBlock block = part(room, 0, steps);
   note_last_frame(block);
-  last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();
-  engine_.run(block, options_.mode);
+  run_labelled(block, feed.labels().first(block.scored.size()));
   engine_seconds_ += watch.lap();
   streams_ = std::move(states);
-  if (readout_ != nullptr) teach(last_label_);
 }
 
 PVM_INLINE void TrainerBase::teach(const io::Label& label) {

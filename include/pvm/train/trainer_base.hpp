@@ -224,10 +224,11 @@ class TrainerBase {
   void start_sequence() noexcept { starts_sequence_ = true; }
 
   /// Lets `readout` learn beside the network (or on a frozen one): from the labels of `step`, and
-  /// in a `fit` from those of the source, where steps then run one by one. It goes into
-  /// checkpoints, and `restore` continues it if the checkpoint has one. Needs a batch of 1. Null:
-  /// none.
-  void attach(readout::Readout* readout) noexcept { readout_ = readout; }
+  /// in a `fit` from those of the source, where steps then run one by one, unless the readout is on
+  /// the GPU on which an engine for one sequence runs. It goes into checkpoints, and `restore`
+  /// continues it if the checkpoint has one. Needs a batch of 1. Null: none, which must be said
+  /// before an attached readout is destroyed, if steps are to follow.
+  void attach(readout::Readout* readout);
 
   /// Makes the current `fit` return after the current block of steps; if none is running, the next
   /// one returns without a step. It only sets a flag, so it may be called from a signal handler and
@@ -307,6 +308,8 @@ class TrainerBase {
   /// Runs a block of 1 to `most` steps, limited by the engine's `block_steps` and by the frames
   /// that the sources deliver in time (see `Feed::fill`).
   void run_block(Feed& feed, std::uint64_t most);
+  /// Runs a block whose frames have these labels, and lets the attached readout learn from it.
+  void run_labelled(const FrameBlock& block, std::span<const io::Label> labels);
   /// Lets the attached readout learn from the last frame. Throws Error (Fault::usage) if the batch
   /// is not 1.
   void teach(const io::Label& label);
@@ -330,6 +333,7 @@ class TrainerBase {
   std::vector<float> predicted_;             // see `Stepped::prediction`
   bool starts_sequence_ = false;             // see `start_sequence`
   readout::Readout* readout_ = nullptr;      // see `attach`
+  bool readout_follows_ = false;             // it is told labels before the steps run
   std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
   io::Label last_label_;
   Report report_;
