@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The readouts on a GPU: they compute what those of the host do, follow an engine's steps, and go on
-// from a checkpoint bit by bit.
+// The readouts on a GPU: they compute what those of the host do, follow an engine's steps, and go
+// on from a checkpoint bit by bit.
 
 #include "catch.hpp"
 
@@ -91,8 +91,8 @@ struct Run {
 
   explicit Run(const pvm::Spec& of, bool graph = true)
       : spec(of),
-        engine(pvm::AnyEngine::make<pvm::CudaGeneralEngine<>>(
-            of, 1, pvm::EngineOptions{.graph = graph})) {
+        engine(pvm::AnyEngine::make<pvm::CudaGeneralEngine<>>(of, 1,
+                                                              pvm::EngineOptions{.graph = graph})) {
     pvm::EngineState start;
     start.weights.resize(pvm::make_connectome(spec).weights);
     for (std::size_t i = 0; i < start.weights.size(); ++i) {
@@ -108,8 +108,8 @@ struct Run {
     for (int i = 0; i < block.steps; ++i) {
       const auto frame = random_frame(spec, 100 + first + static_cast<std::uint64_t>(i));
       std::copy(frame.begin(), frame.end(),
-                block.pixels.begin() + static_cast<std::ptrdiff_t>(i) *
-                                           static_cast<std::ptrdiff_t>(frame.size()));
+                block.pixels.begin() +
+                    static_cast<std::ptrdiff_t>(i) * static_cast<std::ptrdiff_t>(frame.size()));
       block.scored[static_cast<std::size_t>(i)] = 0;
     }
   }
@@ -162,7 +162,9 @@ TEST_CASE("GPU readout: the original's follows numpy", "[cuda]") {
     spec.opt_abs_diff = name == "sign";
     const int layers = name == "four" ? 4 : 3;
     readout::CudaMlpReadout mlp(spec, pvm::make_connectome(spec), some_options(layers));
-    const auto part = [&](const std::string& what, int l) { return name + what + std::to_string(l); };
+    const auto part = [&](const std::string& what, int l) {
+      return name + what + std::to_string(l);
+    };
     for (int l = 0; l + 1 < layers; ++l) {
       auto start = golden.read<float>(part("_start", l));
       const std::size_t size = start.size();
@@ -178,8 +180,8 @@ TEST_CASE("GPU readout: the original's follows numpy", "[cuda]") {
       // The golden's boxes may have no width, and still fill one pixel.
       auto label = io::Label::absent();
       if (box[0] >= 0) {
-        label = io::Label::present(
-            {box[0], box[1], std::max(box[2], 0.5F), std::max(box[3], 0.5F)});
+        label =
+            io::Label::present({box[0], box[1], std::max(box[2], 0.5F), std::max(box[3], 0.5F)});
       }
       const auto now = std::span(hidden).subspan(40 * t, 40);
       mlp.observe(now, {}, label);
@@ -324,11 +326,10 @@ TEST_CASE("GPU readout: objects are found where the host finds them", "[cuda]") 
   const pvm::Spec spec = spec_of({6, 3, 1}, 2, 6);  // 36 pixels: a word and a bit
   const auto net = pvm::make_connectome(spec);
   const std::size_t hidden = net.units.size() * 4;
-  const std::vector<readout::RidgeOptions> all = {
-      {{.hidden = true, .pixels = true}, false, 0.1},
-      {{.colours = true}, true, 0.001},
-      {{.pixels = true, .colours = true}, true, 0.01},
-      {{.pixels = true}, false, 0.1}};
+  const std::vector<readout::RidgeOptions> all = {{{.hidden = true, .pixels = true}, false, 0.1},
+                                                  {{.colours = true}, true, 0.001},
+                                                  {{.pixels = true, .colours = true}, true, 0.01},
+                                                  {{.pixels = true}, false, 0.1}};
   for (const auto& options : all) {
     for (const int smoothing : {0, 1}) {
       readout::RidgeReadout one(spec, net, options), two(spec, net, options);

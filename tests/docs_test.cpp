@@ -296,6 +296,7 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io",
                                           "io/gpu",
                                           "readout",
+                                          "readout/gpu",
                                           "train",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",

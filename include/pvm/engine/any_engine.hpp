@@ -43,8 +43,8 @@ class AnyEngine {
   [[nodiscard]] std::string description() { return held_->description(); }
   /// The seconds for which a device has computed; nullopt if the engine uses none or does not say.
   [[nodiscard]] std::optional<double> device_seconds() { return held_->device_seconds(); }
-  /// Lets `follower` work behind the steps on the engine's device; null: nobody. False if the engine
-  /// has no place for it.
+  /// Lets `follower` work behind the steps on the engine's device; null: nobody. False if the
+  /// engine has no place for it.
   bool follow(StepFollower* follower) { return held_->follow(follower); }
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     return held_->reserve_frames(budget, frames);

@@ -81,6 +81,12 @@ class Decoder {
   /// Pixels per side.
   [[nodiscard]] int side() const noexcept { return side_; }
 
+  /// A heatmap, smoothed, at full size, [side][side]; valid until the next call.
+  std::span<const float> enlarged(std::span<const float> heat) {
+    enlarge(smoothed(heat));
+    return large_;
+  }
+
   Decoded decode(std::span<const float> given) {
     const std::span<const float> heat = smoothed(given);
     enlarge(heat);

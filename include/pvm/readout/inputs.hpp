@@ -136,9 +136,8 @@ class Inputs {
     const auto cells = static_cast<std::size_t>(cells_);
     std::vector<std::size_t> bytes;
     for (std::size_t i = 0; i < static_cast<std::size_t>(block_); ++i) {
-      const std::size_t from =
-          (position / cells * static_cast<std::size_t>(block_) + i) * stride +
-          position % cells * line;
+      const std::size_t from = (position / cells * static_cast<std::size_t>(block_) + i) * stride +
+                               position % cells * line;
       for (std::size_t k = 0; k < line; ++k) bytes.push_back(from + k);
     }
     return bytes;

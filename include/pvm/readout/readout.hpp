@@ -31,11 +31,11 @@ class Readout {
   Readout& operator=(Readout&&) = default;
   virtual ~Readout() = default;
 
-  // A readout on a GPU follows the steps of an engine there, and is told the labels before they run;
-  // it is not given frames one by one then.
+  // A readout on a GPU follows the steps of an engine there, and is told the labels before they
+  // run; it is not given frames one by one then.
 
-  /// Whether it follows the steps of `engine` from now on. One that does not is shown every frame by
-  /// `observe`.
+  /// Whether it follows the steps of `engine` from now on. One that does not is shown every frame
+  /// by `observe`.
   virtual bool follow(AnyEngine& /*engine*/) { return false; }
   /// The labels of the steps from `step` on that the engine runs next, as one block. Throws Error
   /// (Fault::usage) for labels that are not possible with this network.

@@ -42,8 +42,8 @@ inline void check_label(const io::Label& label, int side) {
 }
 
 /// Writes into `rows` and `columns` which share of each row and column of cells the box of `label`
-/// covers, where a frame of `side` pixels has rows.size() of either: 0 to 1, and all 0 if the object
-/// is absent. The share of a cell is the product of the two.
+/// covers, where a frame of `side` pixels has rows.size() of either: 0 to 1, and all 0 if the
+/// object is absent. The share of a cell is the product of the two.
 inline void cover_lines(const io::Label& label, int side, std::span<float> rows,
                         std::span<float> columns) {
   const auto shares = [&](float from, float length, std::span<float> share) {

@@ -171,13 +171,9 @@ class TrainerBase {
   }
   /// The newest frame of the batch's first sequence, [side][side][channels]; empty before the first
   /// step. Valid until the next step.
-  [[nodiscard]] std::span<const std::uint8_t> last_frame() {
-    if (last_stored_ != not_stored) {
-      last_frame_.resize(frame_shape().size());
-      engine_.read_frame(last_stored_, last_frame_);
-    }
-    return last_frame_;
-  }
+  [[nodiscard]] std::span<const std::uint8_t> last_frame() { return last_frames(1); }
+  /// The newest frame of every sequence, [batch][side][side][channels], likewise.
+  [[nodiscard]] std::span<const std::uint8_t> last_frames() { return last_frames(batch()); }
   /// The label of that frame.
   [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
 
@@ -313,10 +309,12 @@ class TrainerBase {
   /// Lets the attached readout learn from the last frame. Throws Error (Fault::usage) if the batch
   /// is not 1.
   void teach(const io::Label& label);
-  /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
-  void note_last_frame(const FrameBlock& block);
-  /// Copies the last frame from the store to last_frame_, if it is there.
-  void keep_last_frame();
+  /// The newest frames of the first `sequences` sequences, of which those in the store are read.
+  std::span<const std::uint8_t> last_frames(int sequences);
+  /// Keeps the frames of the last step of `block`, or their indices in the store.
+  void note_last_frames(const FrameBlock& block);
+  /// Copies the last frames from the store to last_frames_, as far as they are there.
+  void keep_last_frames();
 
   using StreamState = io::StreamState;
 
@@ -328,13 +326,13 @@ class TrainerBase {
   Options options_;
   std::vector<StreamState> streams_;         // the run's places, one for each sequence
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
-  std::vector<std::uint8_t> last_frame_;     // see `last_frame`
+  std::vector<std::uint8_t> last_frames_;    // see `last_frames`
   std::vector<std::uint8_t> picture_;        // of a `step`, resized
   std::vector<float> predicted_;             // see `Stepped::prediction`
   bool starts_sequence_ = false;             // see `start_sequence`
   readout::Readout* readout_ = nullptr;      // see `attach`
   bool readout_follows_ = false;             // it is told labels before the steps run
-  std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  std::vector<std::uint32_t> last_stored_;   // their indices in the store, or not_stored
   io::Label last_label_;
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One kernel from what a network sees to where the objects are: the heatmap of a ridge readout, its
-/// smoothing, its enlargement to the frame, the peak, the median, and the component of the peak.
+/// One kernel from what a network sees to where the objects are: the heatmap of a ridge readout,
+/// its smoothing, its enlargement to the frame, the peak, the median, and the component of the
+/// peak.
 
 #include <cuda_runtime.h>
 
@@ -27,9 +28,9 @@ inline constexpr int colour_levels = 32;  ///< as ColourBins::levels
 
 struct FindArguments {
   int cells, block, channels;
-  int hidden;      ///< values of a unit
-  int classes;     ///< objects, each with a readout of its own
-  int smoothing;   ///< radius in cells
+  int hidden;        ///< values of a unit
+  int classes;       ///< objects, each with a readout of its own
+  int smoothing;     ///< radius in cells
   double threshold;  ///< between the median (0) and the peak (1)
   // The fits as RidgeReadout::arranged has them, class by class.
   const float* linear;
@@ -39,8 +40,8 @@ struct FindArguments {
   std::size_t linear_each, biases_each, tables_each;
   const std::uint32_t* unit_start;  ///< by position; null: no hidden values
   const std::uint32_t* units;
-  int pixels;  ///< values of a patch that are read: 0, or all
-  const int4* tap_cells;      ///< as CubicTaps has them
+  int pixels;             ///< values of a patch that are read: 0, or all
+  const int4* tap_cells;  ///< as CubicTaps has them
   const float4* tap_weights;
   const float* given;  ///< heatmaps [step][class][cells][cells] instead of all these; or null
   Spot* spots;         ///< [slots][block_steps][classes]
@@ -62,9 +63,9 @@ struct FindArguments {
 struct Finder {
   const FindArguments& a;
   int thread, kind;
-  float4 *colours, *pooled;    // [cells][cells]: a value per radius
-  float *heat, *scratch;       // [cells][cells]
-  float* wide;                 // [cells][side]
+  float4 *colours, *pooled;        // [cells][cells]: a value per radius
+  float *heat, *scratch;           // [cells][cells]
+  float* wide;                     // [cells][side]
   std::uint32_t *above, *reached;  // [side][words]: a bit for each pixel
 
   __device__ Finder(const FindArguments& arguments, int kind_number, unsigned char* shared)
@@ -99,7 +100,8 @@ struct Finder {
           frame + (static_cast<std::size_t>(p / a.cells) * a.block * a.cells + p % a.cells) * line;
 #pragma unroll 4
       for (int k = lane; k < a.pixels; k += 32) {
-        const std::uint8_t byte = patch[static_cast<std::size_t>(k / line) * a.cells * line + k % line];
+        const std::uint8_t byte =
+            patch[static_cast<std::size_t>(k / line) * a.cells * line + k % line];
         sum = __fmaf_rn(weights[k], static_cast<float>(byte), sum);
       }
       for (int bits = 16; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, bits);
@@ -179,18 +181,20 @@ struct Finder {
       const float* const row = heat + k / a.side() * a.cells;
       const int4 cell = a.tap_cells[k % a.side()];
       const float4 w = a.tap_weights[k % a.side()];
-      wide[k] = __fadd_rn(
-          __fadd_rn(__fadd_rn(__fmul_rn(w.x, row[cell.x]), __fmul_rn(w.y, row[cell.y])),
-                    __fmul_rn(w.z, row[cell.z])),
-          __fmul_rn(w.w, row[cell.w]));
+      wide[k] =
+          __fadd_rn(__fadd_rn(__fadd_rn(__fmul_rn(w.x, row[cell.x]), __fmul_rn(w.y, row[cell.y])),
+                              __fmul_rn(w.z, row[cell.z])),
+                    __fmul_rn(w.w, row[cell.w]));
     }
   }
   __device__ float large(int pixel) const {
     const int side = a.side(), column = pixel % side;
     const int4 cell = a.tap_cells[pixel / side];
     const float4 w = a.tap_weights[pixel / side];
-    return __fmaf_rn(w.x, wide[cell.x * side + column], __fmul_rn(w.y, wide[cell.y * side + column])) +
-           __fmaf_rn(w.z, wide[cell.z * side + column], __fmul_rn(w.w, wide[cell.w * side + column]));
+    return __fmaf_rn(w.x, wide[cell.x * side + column],
+                     __fmul_rn(w.y, wide[cell.y * side + column])) +
+           __fmaf_rn(w.z, wide[cell.z * side + column],
+                     __fmul_rn(w.w, wide[cell.w * side + column]));
   }
 
   /// The largest pixel and the first one that has it; -1 if there is none. All threads get it.

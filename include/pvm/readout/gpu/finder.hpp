@@ -34,9 +34,9 @@ namespace pvm::inline v0::readout {
 /// objects and many frames at a time. It holds the fits as they are when it is constructed.
 class CudaFinder final : private StepFollower {
  public:
-  /// `readouts`: one for each object, all of the same network and with the same inputs. Throws Error
-  /// (usage) if they are not, or the frame is too large for the GPU's shared memory; Error (device,
-  /// memory).
+  /// `readouts`: one for each object, all of the same network and with the same inputs. Throws
+  /// Error (usage) if they are not, or the frame is too large for the GPU's shared memory; Error
+  /// (device, memory).
   CudaFinder(std::span<RidgeReadout* const> readouts, const DecoderOptions& options)
       : inputs_(check(readouts).inputs()),
         decoder_(inputs_.cells(), inputs_.frame_side() / inputs_.cells(), options),

@@ -100,12 +100,10 @@ std::vector<T> download(const T* from, std::size_t count) {
   return to;
 }
 /// Waits for everything that runs on the device.
-inline void wait_for_device() {
-  cuda_check(cudaDeviceSynchronize(), "waiting for a readout");
-}
+inline void wait_for_device() { cuda_check(cudaDeviceSynchronize(), "waiting for a readout"); }
 
-/// Steps that no engine on the device has made: their hidden values and frames are copied to it, and
-/// they are followed like others.
+/// Steps that no engine on the device has made: their hidden values and frames are copied to it,
+/// and they are followed like others.
 class OwnSteps {
  public:
   /// `hidden`, `frame`: values and bytes of a step, of which there are at most `most`.

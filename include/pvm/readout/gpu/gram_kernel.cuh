@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernels with which a ridge readout learns: one keeps the labelled steps in a buffer, one adds
-/// the products of a block of them to the Gram matrices of all positions.
+/// The kernels with which a ridge readout learns: one keeps the labelled steps in a buffer, one
+/// adds the products of a block of them to the Gram matrices of all positions.
 
 #include <cuda_runtime.h>
 
@@ -15,7 +15,7 @@
 
 namespace pvm::inline v0::readout::gpu {
 
-inline constexpr int gram_rows = 256;          ///< of a block, as Gram::block_rows
+inline constexpr int gram_rows = 256;            ///< of a block, as Gram::block_rows
 inline constexpr int kept_rows = 2 * gram_rows;  ///< of the buffer, a ring
 
 // What a column of a position's rows is, in two bits; the others are the index of the value.
@@ -25,16 +25,16 @@ inline constexpr std::uint32_t hidden_column = 0U << 30, pixel_column = 1U << 30
 
 struct GramArguments {
   int cells;
-  int hidden;       ///< values of a step
+  int hidden;  ///< values of a step
   int frame_bytes;
-  const float* steps;    ///< [slots][block_steps][1 + 2 cells]: row + 1 or 0, shares of the label
-  float* kept_hidden;    ///< [kept_rows][hidden]
-  float* kept_targets;   ///< [kept_rows][cells][cells]
-  std::uint8_t* kept_frames;           ///< [kept_rows][frame_bytes]
-  const std::uint32_t* columns;        ///< of all positions
-  const std::uint32_t* column_start;   ///< by position
-  const std::size_t* sum_start;        ///< by position: of its triangle
-  double* sums;                        ///< the lower triangles, row by row
+  const float* steps;   ///< [slots][block_steps][1 + 2 cells]: row + 1 or 0, shares of the label
+  float* kept_hidden;   ///< [kept_rows][hidden]
+  float* kept_targets;  ///< [kept_rows][cells][cells]
+  std::uint8_t* kept_frames;          ///< [kept_rows][frame_bytes]
+  const std::uint32_t* columns;       ///< of all positions
+  const std::uint32_t* column_start;  ///< by position
+  const std::size_t* sum_start;       ///< by position: of its triangle
+  double* sums;                       ///< the lower triangles, row by row
 };
 
 /// Keeps the steps that have a row in the buffer. Grid: one thread block for each step.

@@ -24,7 +24,7 @@ struct MlpStep {
 };
 
 inline constexpr int mlp_threads = 512;
-inline constexpr int together = 8;  ///< loads of a lane that are in flight at a time
+inline constexpr int together = 8;    ///< loads of a lane that are in flight at a time
 inline constexpr int mlp_layers = 3;  ///< of weights, at most
 
 struct MlpArguments {
@@ -32,17 +32,17 @@ struct MlpArguments {
   int middle;   ///< values of a hidden layer
   int outputs;  ///< of a position: block * block
   int cells, block;
-  int hidden;  ///< values of a unit
+  int hidden;   ///< values of a unit
   int longest;  ///< inputs of a position, at most
   int sign_error;
   float momentum;
   const std::uint32_t* unit_start;  ///< by position: of its units
   const std::uint32_t* units;
-  float* weights[mlp_layers];              ///< as MlpReadout has them
+  float* weights[mlp_layers];  ///< as MlpReadout has them
   float* changes[mlp_layers];
-  const std::size_t* start[mlp_layers];    ///< by position: of its matrix
-  const MlpStep* steps;                    ///< [slots][block_steps]
-  float* heat;                             ///< outputs of the last step, [side][side]
+  const std::size_t* start[mlp_layers];  ///< by position: of its matrix
+  const MlpStep* steps;                  ///< [slots][block_steps]
+  float* heat;                           ///< outputs of the last step, [side][side]
 };
 
 /// Floats of shared memory: the values of all layers with their 1, and two errors.

@@ -35,8 +35,8 @@ namespace pvm::inline v0::readout {
 /// it is given one step at a time. It is solved on the host when a heatmap is asked for.
 class CudaRidgeReadout final : public Readout, private StepFollower {
  public:
-  /// Throws Error (usage) if the options make no sense or the weights are shared, and Error (device,
-  /// memory).
+  /// Throws Error (usage) if the options make no sense or the weights are shared, and Error
+  /// (device, memory).
   CudaRidgeReadout(const Spec& spec, const Connectome& net, const RidgeOptions& options = {})
       : host_(spec, net, check(options)),
         hidden_values_(net.units.size() * static_cast<std::size_t>(net.hidden)),

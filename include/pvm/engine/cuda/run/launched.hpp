@@ -42,8 +42,9 @@ namespace pvm::inline v0::detail {
 ///     std::string layout_name()                   EngineState::layout: states of the same layout
 ///                                                 continue bit by bit
 ///     void read_weights(std::span<float>)
-///     void find_hidden(FollowedSteps&)            says where h of the last steps is, and of how many
-///     void exchange(own, History, back, row)      exchanges a row of a history with `own`, its
+///     void find_hidden(FollowedSteps&)            says where h of the last steps is, and of how
+///     many void exchange(own, History, back, row)      exchanges a row of a history with `own`,
+///     its
 ///                                                 arrays of the past on the host
 ///     void start_state(const std::vector<float>& folded, const EngineState* past)
 ///                                                 initialises device memory with Z in reference
@@ -73,8 +74,8 @@ class LaunchedEngine : public EngineRun {
 
   [[nodiscard]] Score take_score() { return EngineRun::take_score(score_); }
 
-  /// Lets `follower` work behind the steps; null: nobody. A launch then runs no more steps than h is
-  /// kept of, since a kernel that runs steps leaves no room for another one beside it.
+  /// Lets `follower` work behind the steps; null: nobody. A launch then runs no more steps than h
+  /// is kept of, since a kernel that runs steps leaves no room for another one beside it.
   void follow(StepFollower* follower) {
     synchronize();
     follower_ = follower;
