@@ -129,7 +129,7 @@ inline void learn_frame(pvm::Tracker& tracker, const pvm::readout::Clip& clip, s
   try {
     std::vector<pvm::io::Label> labels(object + 1);
     labels.back() = clip.labels[i];
-    tracker.learn(clip.frame(i), labels);
+    tracker.learn_all(clip.frame(i), labels);
   } catch (const pvm::Error& error) {
     throw pvm::Error(error.fault(),
                      pvm::quote(clip.name) + ", frame " + std::to_string(i) + ": " + error.what());

@@ -22,8 +22,10 @@
 #include <pvm/readout/gpu/finder.hpp>
 #include <pvm/readout/gpu/mlp.hpp>
 #include <pvm/readout/gpu/ridge.hpp>
+#include <pvm/readout/gpu/tracking.hpp>
 #include <pvm/readout/mlp.hpp>
 #include <pvm/readout/ridge.hpp>
+#include <pvm/readout/tracker.hpp>
 
 #include "train_helpers.hpp"
 
@@ -340,7 +342,8 @@ TEST_CASE("GPU readout: objects are found where the host finds them", "[cuda]") 
       readout::DecoderOptions decoding{.threshold = 0.3, .contrast = 0.05};
       decoding.smoothing = smoothing;
       readout::RidgeReadout* const both[] = {&one, &two};
-      readout::CudaFinder finder(both, decoding);
+      const readout::DecoderOptions same_for_both[] = {decoding, decoding};
+      readout::CudaFinder finder(both, same_for_both);
       readout::Decoder decoder(6, 6, decoding);
       std::vector<float> values;
       std::vector<std::uint8_t> frames;
@@ -377,7 +380,7 @@ TEST_CASE("GPU readout: objects are found where the host finds them", "[cuda]") 
   pixels.observe({}, random_frame(spec, 1), io::Label::absent());
   readout::DecoderOptions decoding{.threshold = 0.5, .growth = 1};
   readout::RidgeReadout* const single[] = {&pixels};
-  readout::CudaFinder finder(single, decoding);
+  readout::CudaFinder finder(single, std::span(&decoding, 1));
   std::vector<float> snake(36, 0.0F);
   for (const int p : {0, 1, 2, 3, 9, 15, 14, 13, 12, 18, 24, 25, 26, 27, 33}) {
     snake[static_cast<std::size_t>(p)] = 1;
@@ -399,7 +402,7 @@ TEST_CASE("GPU readout: objects are found behind captured steps", "[cuda]") {
   }
   const readout::DecoderOptions decoding{.threshold = 0.3, .contrast = 0.01};
   readout::RidgeReadout* const single[] = {&ridge};
-  readout::CudaFinder finder(single, decoding);
+  readout::CudaFinder finder(single, std::span(&decoding, 1));
   Run run(spec), plain(spec);
   REQUIRE(finder.follow(run.engine));
   readout::Decoder decoder(3, 6, decoding);
@@ -422,6 +425,62 @@ TEST_CASE("GPU readout: objects are found behind captured steps", "[cuda]") {
       CHECK(found[i].present == expected.present);
       CHECK(found[i].box == expected.box);
     }
+  }
+}
+
+TEST_CASE("GPU readout: many frames are tracked at a time as one by one", "[cuda]") {
+  if (skipped()) return;
+  const pvm::Spec spec = spec_of({6, 3}, 2, 4);
+  io::Checkpoint network;
+  network.spec = spec;
+  network.state.weights.resize(pvm::make_connectome(spec).weights);
+  for (std::size_t i = 0; i < network.state.weights.size(); ++i) {
+    network.state.weights[i] = 0.3F * (pvm::uniform(0, i) - 0.5F);
+  }
+  pvm::TrackerOptions options;
+  options.objects = {"one", "two"};
+  for (const std::string where : {"colours", "followed", "on the host"}) {
+    INFO(where);
+    const bool hidden = where != "colours";
+    if (hidden) options.ridge = {{.hidden = true, .pixels = true}, false, 0.1};
+    const auto engine = [&] {
+      const pvm::EngineOptions plain{};
+      return where == "followed" ? pvm::AnyEngine::make<pvm::CudaGeneralEngine<>>(spec, 1, plain)
+                                 : pvm::AnyEngine::make<pvm::HostEngine<1>>(spec, 1, plain);
+    };
+    pvm::Tracker tracker(network, engine(), options), plain(network, engine(), options);
+    std::vector<std::uint8_t> frames;
+    for (std::uint64_t t = 0; t < 50; ++t) {
+      const auto frame = random_frame(spec, t);
+      const std::span<const std::uint8_t> pixels = frame;
+      const io::Label labels[] = {random_label(spec, t), random_label(spec, 100 + t)};
+      tracker.learn_all(pixels, labels);
+      plain.learn_all(pixels, labels);
+      // Others are tracked: a learned one may be right at the threshold of presence.
+      const auto other = random_frame(spec, 500 + t);
+      frames.insert(frames.end(), other.begin(), other.end());
+    }
+    tracker.reset();
+    plain.reset();
+    pvm::CudaTracking tracking(tracker);
+    const std::span<const std::uint8_t> all = frames;
+    const std::size_t each = spec.frame_size();
+    std::vector<std::vector<pvm::Found>> found = tracking.track(all.first(33 * each));
+    for (const auto& more : tracking.track(all.subspan(33 * each))) found.push_back(more);
+    REQUIRE(found.size() == 50);
+    int present = 0;
+    for (std::size_t t = 0; t < 50; ++t) {
+      const auto expected = plain.track_all(all.subspan(t * each, each));
+      REQUIRE(found[t].size() == 2);
+      for (std::size_t k = 0; k < 2; ++k) {
+        present += expected[k].present ? 1 : 0;
+        CHECK(found[t][k].present == expected[k].present);
+        CHECK(std::abs(found[t][k].confidence - expected[k].confidence) < 1e-3);
+        CHECK(found[t][k].box == expected[k].box);
+      }
+    }
+    CHECK(present > 10);
+    CHECK(contains(error_of([&] { tracking.track(all.first(5)); }), "part of a frame"));
   }
 }
 

@@ -557,7 +557,7 @@ TEST_CASE("A tracker follows several objects, each as if it were alone", "[reado
                                   random_label(spec, 100 + t)};
       one.learn(pixels, labels[0]);
       two.learn(pixels, labels[1]);
-      both.learn(pixels, labels);
+      both.learn_all(pixels, labels);
     }
     CHECK(both.frames_with(0) == one.frames_with());
     CHECK(both.frames_with(1) == two.frames_with());
@@ -589,8 +589,8 @@ TEST_CASE("A tracker follows several objects, each as if it were alone", "[reado
     const auto frame = random_frame(spec, 900);
     const std::span<const std::uint8_t> pixels = frame;
     const io::Label labels[] = {random_label(spec, 7), random_label(spec, 8)};
-    both.learn(pixels, labels);
-    loaded.learn(pixels, labels);
+    both.learn_all(pixels, labels);
+    loaded.learn_all(pixels, labels);
     CHECK(both.track_all(pixels)[1].box == loaded.track_all(pixels)[1].box);
     one.save(dir / "one.safetensors");
     auto file = io::load_checkpoint(dir / "one.safetensors");
@@ -622,7 +622,7 @@ TEST_CASE("What a tracker of several objects refuses", "[readout]") {
   const auto frame = random_frame(spec, 1);
   const std::span<const std::uint8_t> pixels = frame;
   const std::vector<io::Label> three(3, io::Label::present({2, 2, 4, 4}));
-  CHECK(contains(error_of([&] { tracker.learn(pixels, three); }),
+  CHECK(contains(error_of([&] { tracker.learn_all(pixels, three); }),
                  "3 labels and the tracker follows 2 objects"));
   tracker.learn(pixels, three[0]);  // the first one only
   CHECK(contains(error_of([&] { tracker.track(pixels); }),

@@ -47,6 +47,7 @@ class ObjectReadout {
   [[nodiscard]] const RidgeReadout& readout() const noexcept { return readout_; }
   [[nodiscard]] RidgeReadout& readout() noexcept { return readout_; }
   [[nodiscard]] const Decoder& decoder() const noexcept { return decoder_; }
+  [[nodiscard]] const ObjectOptions& options() const noexcept { return options_; }
   [[nodiscard]] const Presence& presence() const noexcept { return presence_; }
   /// The number of frames learned that have the object, and of those that have not.
   [[nodiscard]] std::uint64_t frames_with() const noexcept { return with_; }

@@ -121,11 +121,11 @@ class Tracker {
   /// the network. Throws Error (Fault::usage) for a frame of another size, and for a box that is
   /// empty, not a number, or outside of the frame.
   void learn(std::span<const std::uint8_t> frame, const io::Label& label) {
-    learn(frame, std::span(&label, 1));
+    learn_all(frame, std::span(&label, 1));
   }
   /// The same for several objects: a label for each, in their order, or for the first ones only. An
   /// object whose label is unlabelled learns nothing.
-  void learn(std::span<const std::uint8_t> frame, std::span<const io::Label> labels) {
+  void learn_all(std::span<const std::uint8_t> frame, std::span<const io::Label> labels) {
     check(frame);
     if (labels.size() > objects_.size()) {
       throw Error(Fault::usage, "there are " + std::to_string(labels.size()) +
@@ -190,19 +190,30 @@ class Tracker {
 
   template <class Picture>
   requires io::IsPicture<Picture>
-  void learn(const Picture& picture, io::Label label) {
+  void learn(const Picture& picture, const io::Label& label) {
+    learn_all(picture, std::span(&label, 1));
+  }
+  template <class Picture>
+  requires io::IsPicture<Picture>
+  void learn_all(const Picture& picture, std::span<const io::Label> labels) {
     const io::PictureSize size = resize(picture);
-    learn(std::span<const std::uint8_t>(picture_),
-          label.resized(size, {spec_.frame_side(), spec_.frame_side()}));
+    std::vector<io::Label> own(labels.begin(), labels.end());
+    for (io::Label& label : own) label = label.resized(size, frame_size());
+    learn_all(std::span<const std::uint8_t>(picture_), own);
   }
   template <class Picture>
   requires io::IsPicture<Picture> Found track(const Picture& picture) {
+    return track_all(picture).front();
+  }
+  template <class Picture>
+  requires io::IsPicture<Picture> std::vector<Found> track_all(const Picture& picture) {
     const io::PictureSize size = resize(picture);
-    Found found = track(std::span<const std::uint8_t>(picture_));
-    if (!found.present) return found;
-    const io::Label label = io::Label::present(found.box);
-    found.box = label.resized({spec_.frame_side(), spec_.frame_side()}, size).box;
-    return found;
+    std::vector<Found> all = track_all(std::span<const std::uint8_t>(picture_));
+    for (Found& found : all) {
+      if (!found.present) continue;
+      found.box = io::Label::present(found.box).resized(frame_size(), size).box;
+    }
+    return all;
   }
   template <class Picture>
   requires io::IsPicture<Picture>
@@ -239,6 +250,14 @@ class Tracker {
                                              : "the tracker's object " + quote(objects()[k]));
     }
   }
+
+  // For what tracks many frames at a time, as CudaTracking does.
+
+  /// An object's readout and decoder, and the engine of the network.
+  [[nodiscard]] readout::ObjectReadout& object_readout(std::size_t object) {
+    return objects_.at(object);
+  }
+  [[nodiscard]] AnyEngine& engine() noexcept { return engine_; }
 
   /// Lets the network run even if the readout does not read its hidden values, for `prediction`.
   void run_network_always() noexcept { always_ = true; }
@@ -348,6 +367,9 @@ class Tracker {
     return options_.ridge.inputs.hidden || always_;
   }
 
+  [[nodiscard]] io::PictureSize frame_size() const {
+    return {spec_.frame_side(), spec_.frame_side()};
+  }
   template <class Picture>
   io::PictureSize resize(const Picture& picture) {
     picture_.resize(spec_.frame_size());

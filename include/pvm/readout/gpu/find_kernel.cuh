@@ -28,10 +28,10 @@ inline constexpr int colour_levels = 32;  ///< as ColourBins::levels
 
 struct FindArguments {
   int cells, block, channels;
-  int hidden;        ///< values of a unit
-  int classes;       ///< objects, each with a readout of its own
-  int smoothing;     ///< radius in cells
-  double threshold;  ///< between the median (0) and the peak (1)
+  int hidden;                ///< values of a unit
+  int classes;               ///< objects, each with a readout of its own
+  int smoothing;             ///< radius in cells
+  const double* thresholds;  ///< by class: between the median (0) and the peak (1)
   // The fits as RidgeReadout::arranged has them, class by class.
   const float* linear;
   const std::size_t* start;  ///< of each position in a class's `linear`
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(find_threads, 1)
   Spot spot{peak.value, f.find_median(), 0, 0, -1, -1};
   if (peak.pixel >= 0) {
     const double contrast = static_cast<double>(spot.peak) - static_cast<double>(spot.median);
-    f.mark_above(spot.median + static_cast<float>(a.threshold * contrast));
+    f.mark_above(spot.median + static_cast<float>(a.thresholds[kind] * contrast));
     __syncthreads();
     f.flood(peak.pixel);
     if (f.thread < 32) f.find_bounds(spot);

@@ -34,14 +34,19 @@ namespace pvm::inline v0::readout {
 /// objects and many frames at a time. It holds the fits as they are when it is constructed.
 class CudaFinder final : private StepFollower {
  public:
-  /// `readouts`: one for each object, all of the same network and with the same inputs. Throws
-  /// Error (usage) if they are not, or the frame is too large for the GPU's shared memory; Error
-  /// (device, memory).
-  CudaFinder(std::span<RidgeReadout* const> readouts, const DecoderOptions& options)
-      : inputs_(check(readouts).inputs()),
-        decoder_(inputs_.cells(), inputs_.frame_side() / inputs_.cells(), options),
+  /// `readouts`: one for each object, all of the same network and with the same inputs; `options`:
+  /// as many, with the same smoothing. Throws Error (usage) if that is not so, or the frame is too
+  /// large for the GPU's shared memory; Error (device, memory).
+  CudaFinder(std::span<RidgeReadout* const> readouts, std::span<const DecoderOptions> options)
+      : inputs_(check(readouts, options).inputs()),
         classes_(readouts.size()),
         frame_bytes_(inputs_.frame_bytes()) {
+    std::vector<double> thresholds;
+    for (const DecoderOptions& one : options) {
+      decoders_.emplace_back(inputs_.cells(), inputs_.frame_side() / inputs_.cells(), one);
+      thresholds.push_back(one.threshold);
+    }
+    thresholds_ = gpu::upload(std::span<const double>(thresholds));
     send_fits(readouts);
     send_taps();
     const std::size_t bytes = arguments().shared_bytes();
@@ -99,18 +104,24 @@ class CudaFinder final : private StepFollower {
     return run_own(steps, given.get());
   }
 
-  [[nodiscard]] const DecoderOptions& options() const noexcept { return decoder_.options(); }
-
  private:
-  static RidgeReadout& check(std::span<RidgeReadout* const> readouts) {
-    if (readouts.empty()) throw Error(Fault::usage, "a finder needs the readout of an object");
-    for (const RidgeReadout* one : readouts) {
-      if (one->options().inputs == readouts.front()->options().inputs &&
-          one->options().shared == readouts.front()->options().shared &&
-          one->weights() == readouts.front()->weights()) {
+  static RidgeReadout& check(std::span<RidgeReadout* const> readouts,
+                             std::span<const DecoderOptions> options) {
+    if (readouts.empty() || options.size() != readouts.size()) {
+      throw Error(Fault::usage,
+                  "a finder needs the readout of an object or more, and as many options");
+    }
+    for (std::size_t k = 0; k < readouts.size(); ++k) {
+      const RidgeReadout& one = *readouts[k];
+      const RidgeReadout& first = *readouts.front();
+      if (one.options().inputs == first.options().inputs &&
+          one.options().shared == first.options().shared && one.weights() == first.weights() &&
+          options[k].smoothing == options[0].smoothing) {
         continue;
       }
-      throw Error(Fault::usage, "the readouts of a finder's objects must read the same inputs");
+      throw Error(Fault::usage,
+                  "the readouts of a finder's objects must read the same inputs, and have the same "
+                  "smoothing");
     }
     return *readouts.front();
   }
@@ -145,11 +156,12 @@ class CudaFinder final : private StepFollower {
   [[nodiscard]] std::vector<Decoded> judged(const std::vector<gpu::Spot>& spots) const {
     std::vector<Decoded> all;
     all.reserve(spots.size());
-    for (const gpu::Spot& spot : spots) {
+    for (std::size_t i = 0; i < spots.size(); ++i) {
+      const gpu::Spot& spot = spots[i];
       const io::Box box{static_cast<float>(spot.left), static_cast<float>(spot.top),
                         static_cast<float>(spot.right - spot.left + 1),
                         static_cast<float>(spot.bottom - spot.top + 1)};
-      all.push_back(decoder_.judge(spot.peak, spot.median, box));
+      all.push_back(decoders_[i % classes_].judge(spot.peak, spot.median, box));
     }
     return all;
   }
@@ -175,8 +187,9 @@ class CudaFinder final : private StepFollower {
   void send_taps() {
     std::vector<int4> cells;
     std::vector<float4> weights;
-    for (const auto& c : decoder_.taps().cell) cells.push_back(make_int4(c[0], c[1], c[2], c[3]));
-    for (const auto& w : decoder_.taps().weight) {
+    for (const auto& c : decoders_.front().taps().cell)
+      cells.push_back(make_int4(c[0], c[1], c[2], c[3]));
+    for (const auto& w : decoders_.front().taps().weight) {
       weights.push_back(make_float4(w[0], w[1], w[2], w[3]));
     }
     tap_cells_ = gpu::upload(std::span<const int4>(cells));
@@ -188,8 +201,8 @@ class CudaFinder final : private StepFollower {
     a.block = inputs_.frame_side() / inputs_.cells();
     a.channels = inputs_.channels();
     a.classes = static_cast<int>(classes_);
-    a.smoothing = decoder_.options().smoothing;
-    a.threshold = decoder_.options().threshold;
+    a.smoothing = decoders_.front().options().smoothing;
+    a.thresholds = thresholds_.get();
     a.linear = linear_.get();
     a.start = start_.get();
     a.biases = biases_.get();
@@ -209,9 +222,10 @@ class CudaFinder final : private StepFollower {
   }
 
   Inputs inputs_;
-  Decoder decoder_;
+  std::vector<Decoder> decoders_;  // by object: each judges what the kernel has found
   std::size_t classes_, frame_bytes_;
   std::size_t linear_each_ = 0, biases_each_ = 0, tables_each_ = 0;
+  gpu::DeviceArray<double> thresholds_;
   gpu::DeviceArray<float> linear_, biases_, tables_;
   gpu::DeviceArray<std::size_t> start_;
   gpu::DeviceArray<std::uint32_t> units_, unit_start_;
