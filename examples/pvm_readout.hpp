@@ -4,20 +4,26 @@
 
 /// The commands `pvm track` and `pvm evaluate`.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "pvm_segments.hpp"
+#if defined(__CUDACC__)
+#include <pvm/readout/gpu/tracking.hpp>
+#endif
 
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/chart.hpp>
@@ -378,6 +384,50 @@ class TrackFilm {
   std::vector<float> predictions_[2], shown_;
 };
 
+/// Tracks many frames at a time, where a GPU can be used; else it takes none.
+class ManyFrames {
+ public:
+  using Use = std::function<void(const std::vector<pvm::Found>&, const pvm::io::FrameInfo&)>;
+
+  /// `use`: called for every frame that was taken, in order.
+#if defined(__CUDACC__)
+  ManyFrames(pvm::Tracker& tracker, pvm::BackendChoice backend, Use use) : use_(std::move(use)) {
+    std::string why;
+    if (backend == pvm::BackendChoice::host || !pvm::cuda_available(&why)) return;
+    try {
+      tracking_.emplace(tracker);
+    } catch (const pvm::Error& error) {  // a frame too large, or a GPU without memory
+      if (backend == pvm::BackendChoice::cuda) throw;
+      pvm::log(pvm::Severity::warning, std::string("the CPU is used: ") + error.what());
+    }
+  }
+  bool take(const std::vector<std::uint8_t>& frame, const pvm::io::FrameInfo& info) {
+    if (!tracking_) return false;
+    frames_.insert(frames_.end(), frame.begin(), frame.end());
+    infos_.push_back(info);
+    if (infos_.size() >= pvm::CudaTracking::frames()) flush();
+    return true;
+  }
+  void flush() {
+    if (infos_.empty()) return;
+    const auto found = tracking_->track(frames_);
+    for (std::size_t i = 0; i < found.size(); ++i) use_(found[i], infos_[i]);
+    frames_.clear();
+    infos_.clear();
+  }
+
+ private:
+  Use use_;
+  std::optional<pvm::CudaTracking> tracking_;
+  std::vector<std::uint8_t> frames_;
+  std::vector<pvm::io::FrameInfo> infos_;
+#else
+  ManyFrames(pvm::Tracker&, pvm::BackendChoice, const Use&) {}
+  bool take(const std::vector<std::uint8_t>&, const pvm::io::FrameInfo&) { return false; }
+  void flush() {}
+#endif
+};
+
 inline int track(const Options& o) {
   check_output("--out", o.out, inputs_of(o));
   check_output("--export", o.film, inputs_of(o));
@@ -418,23 +468,32 @@ inline int track(const Options& o) {
   }
   std::uint64_t seen = 0;
   std::vector<std::uint64_t> present(tracker.objects().size());
-  for (; seen < *length; ++seen) {
-    const auto info = source.next(tracker.frame_shape(), frame);
-    if (o.frames == 0 && info.starts_sequence && seen > 0)
-      break;  // unreadable frames were left out
-    if (info.starts_sequence) tracker.prime(std::span<const std::uint8_t>(frame));
-    const auto all = tracker.track_all(std::span<const std::uint8_t>(frame));
+  const auto use = [&](const std::vector<pvm::Found>& all, const pvm::io::FrameInfo& info) {
     for (std::size_t k = 0; k < all.size(); ++k) present[k] += all[k].present ? 1 : 0;
-    lines.add(seen, all, side, info.picture);
-    if (all.size() == 1) {
-      score.add(info.label, all[0].present ? std::optional(all[0].box) : std::nullopt, side);
+    lines.add(seen++, all, side, info.picture);
+    if (all.size() > 1) return;
+    score.add(info.label, all[0].present ? std::optional(all[0].box) : std::nullopt, side);
+  };
+  const bool one_by_one = film || classes || truth.side > 0;  // they show each frame's heatmaps
+  ManyFrames many(tracker, one_by_one ? pvm::BackendChoice::host : backend_of(o), use);
+  for (std::uint64_t i = 0; i < *length; ++i) {
+    const auto info = source.next(tracker.frame_shape(), frame);
+    if (o.frames == 0 && info.starts_sequence && i > 0) break;  // unreadable frames were left out
+    if (info.starts_sequence) {
+      many.flush();
+      tracker.prime(std::span<const std::uint8_t>(frame));
     }
+    if (many.take(frame, info)) continue;
+    const auto all = tracker.track_all(std::span<const std::uint8_t>(frame));
     if (film) film->add(tracker, frame, all, info.label);
-    if (!classes && truth.side == 0) continue;
-    const auto found = tracker.classes();
-    if (classes) classes->add(found);
-    if (truth.side > 0) class_score.add(found, truth.picture(static_cast<std::size_t>(seen)));
+    if (classes || truth.side > 0) {
+      const auto found = tracker.classes();
+      if (classes) classes->add(found);
+      if (truth.side > 0) class_score.add(found, truth.picture(static_cast<std::size_t>(i)));
+    }
+    use(all, info);
   }
+  many.flush();
   if (!o.out.empty()) lines.write(o.out);
   if (film) film->finish();
   if (classes) classes->finish();

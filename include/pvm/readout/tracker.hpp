@@ -321,12 +321,14 @@ class Tracker {
   }
 
  private:
-  /// The engine of the network, which runs on the host if its hidden values are not read.
+  /// The engine of the network. Where its hidden values are not read, a GPU is not tried for it
+  /// unless that is asked for.
   template <class Backend>
   static AnyEngine make_engine(const Spec& spec, const TrackerOptions& options) {
     const EngineOptions engine{.threads = options.threads};
+    const bool any = options.backend == BackendChoice::automatic && !options.ridge.inputs.hidden;
     return detail::make_engine<fp32, 1, RuntimeNetwork, Backend>(
-        spec, 1, engine, options.ridge.inputs.hidden ? options.backend : BackendChoice::host);
+        spec, 1, engine, any ? BackendChoice::host : options.backend);
   }
   static void check_names(const std::vector<std::string>& names) {
     if (names.empty() || names.size() > readout::most_classes) {
