@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <pvm/engine/cuda/general/engine.hpp>
+#include <pvm/engine/cuda/make_engine.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/readout/gpu/finder.hpp>
@@ -86,15 +86,19 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
+/// An engine of pvm::compiled, if that is linked.
+pvm::AnyEngine general_engine(const pvm::Spec& spec, bool graph) {
+  return pvm::detail::make_of<pvm::CudaGeneralEngine<pvm::RuntimeNetwork>>(
+      spec, 1, pvm::EngineOptions{.graph = graph});
+}
+
 /// A run of an engine on the GPU with a readout that follows it.
 struct Run {
   pvm::Spec spec;
   pvm::AnyEngine engine;
 
   explicit Run(const pvm::Spec& of, bool graph = true)
-      : spec(of),
-        engine(pvm::AnyEngine::make<pvm::CudaGeneralEngine<>>(of, 1,
-                                                              pvm::EngineOptions{.graph = graph})) {
+      : spec(of), engine(general_engine(of, graph)) {
     pvm::EngineState start;
     start.weights.resize(pvm::make_connectome(spec).weights);
     for (std::size_t i = 0; i < start.weights.size(); ++i) {
@@ -444,9 +448,9 @@ TEST_CASE("GPU readout: many frames are tracked at a time as one by one", "[cuda
     const bool hidden = where != "colours";
     if (hidden) options.ridge = {{.hidden = true, .pixels = true}, false, 0.1};
     const auto engine = [&] {
-      const pvm::EngineOptions plain{};
-      return where == "followed" ? pvm::AnyEngine::make<pvm::CudaGeneralEngine<>>(spec, 1, plain)
-                                 : pvm::AnyEngine::make<pvm::HostEngine<1>>(spec, 1, plain);
+      return where == "followed"
+                 ? general_engine(spec, true)
+                 : pvm::AnyEngine::make<pvm::HostEngine<1>>(spec, 1, pvm::EngineOptions{});
     };
     pvm::Tracker tracker(network, engine(), options), plain(network, engine(), options);
     std::vector<std::uint8_t> frames;

@@ -89,6 +89,11 @@ class CudaRidgeReadout final : public Readout, private StepFollower {
             std::span<float> out) override {
     solved().heat(hidden, frame, out);
   }
+  /// What it has learned.
+  [[nodiscard]] RidgeReadout::Sums sums() {
+    fetch();
+    return host_.sums();
+  }
   /// The same readout on the host, as it is now.
   RidgeReadout& solved() {
     fetch();
