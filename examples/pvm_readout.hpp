@@ -42,7 +42,7 @@ struct Options {
   std::string load, spec, file, out, save, film, readout = "colours", backend = "auto", json, plot;
   std::string names, classes, truth;
   std::vector<std::string> train, test, objects, segments;
-  std::int64_t frames = 0, seed = 0, threads = 0;
+  std::int64_t frames = 0, seed = 0, threads = 0, smoothing = 0;
   bool quiet = false;
 };
 
@@ -288,6 +288,10 @@ inline void describe_track(CLI::App& app, Options& o) {
   app.add_option("--classes", o.classes,
                  "write the class of each pixel of each frame as a NumPy file")
       ->type_name("FILE.npy");
+  app.add_option("--smoothing", o.smoothing,
+                 "for --classes and --truth, average heatmaps over patches so far away (default 0)")
+      ->check(CLI::Range(0, 64))
+      ->type_name("N");
   app.add_option("--truth", o.truth,
                  "a directory of pictures of class numbers of the clip of -f: print the overlap")
       ->type_name("PICTURES");
@@ -487,7 +491,7 @@ inline int track(const Options& o) {
     const auto all = tracker.track_all(std::span<const std::uint8_t>(frame));
     if (film) film->add(tracker, frame, all, info.label);
     if (classes || truth.side > 0) {
-      const auto found = tracker.classes();
+      const auto found = tracker.classes(static_cast<int>(o.smoothing));
       if (classes) classes->add(found);
       if (truth.side > 0) class_score.add(found, truth.picture(static_cast<std::size_t>(i)));
     }

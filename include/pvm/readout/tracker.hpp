@@ -173,7 +173,7 @@ class Tracker {
   /// The class of each pixel of the last frame that was tracked, [side][side]: 0 for none, else 1
   /// for the first object and so on, by the largest of the heatmaps, which are first averaged over
   /// the cells at most `smoothing` away.
-  [[nodiscard]] std::vector<std::uint8_t> classes(int smoothing = 1) const {
+  [[nodiscard]] std::vector<std::uint8_t> classes(int smoothing = 0) const {
     std::vector<std::vector<float>> heats;
     for (const readout::ObjectReadout& object : objects_) {
       heats.emplace_back(object.heat().begin(), object.heat().end());
