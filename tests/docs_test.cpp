@@ -296,7 +296,11 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io",
                                           "io/gpu",
                                           "readout",
+<<<<<<< HEAD
                                           "infer",
+=======
+                                          "readout/gpu",
+>>>>>>> gpu63
                                           "train",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",

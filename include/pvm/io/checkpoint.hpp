@@ -42,6 +42,7 @@ struct Extras {
   std::map<std::string, std::string> texts;
   std::map<std::string, std::vector<float>> floats;
   std::map<std::string, std::vector<double>> doubles;
+  bool operator==(const Extras&) const = default;
   [[nodiscard]] bool empty() const noexcept {
     return texts.empty() && floats.empty() && doubles.empty();
   }
