@@ -296,11 +296,8 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io",
                                           "io/gpu",
                                           "readout",
-<<<<<<< HEAD
-                                          "infer",
-=======
                                           "readout/gpu",
->>>>>>> gpu63
+                                          "infer",
                                           "train",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",

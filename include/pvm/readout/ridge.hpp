@@ -147,7 +147,6 @@ class RidgeReadout : public Readout {
     arrange();
   }
 
-<<<<<<< HEAD
   /// Releases what only learning needs, which is most of the memory. Solves first. Heatmaps stay
   /// what they were; it cannot learn or be saved any more (Fault::usage).
   void freeze() {
@@ -160,7 +159,6 @@ class RidgeReadout : public Readout {
     targets_ = {};
     frames_of_rows_ = {};
   }
-=======
   /// Everything that it has learned, for a readout that learns elsewhere in the same way.
   struct Sums {
     std::uint64_t frames = 0;
@@ -207,7 +205,6 @@ class RidgeReadout : public Readout {
     return {linear_, biases_, tables_, start_};
   }
   static constexpr std::size_t table_width = 4;  ///< a value per radius, and one to fill a vector
->>>>>>> gpu63
 
   /// Forgets everything.
   void clear() {
