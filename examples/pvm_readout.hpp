@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/chart.hpp>
 #include <pvm/io/film.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/original.hpp>
@@ -68,9 +69,11 @@ inline pvm::TrackerOptions tracker_options(const Options& o) {
 
 inline pvm::io::Checkpoint network_of(const Options& o) {
   if (o.load.empty()) refuse("there is no network; name a checkpoint with -L (see --help)");
-  if (o.spec.empty()) return pvm::io::load_any_checkpoint(o.load, nullptr);
-  const pvm::Spec spec = pvm::load_spec(o.spec);
-  return pvm::io::load_any_checkpoint(o.load, &spec);
+  pvm::Spec spec;
+  if (!o.spec.empty()) spec = pvm::load_spec(o.spec);
+  auto network = pvm::io::load_any_checkpoint(o.load, o.spec.empty() ? nullptr : &spec);
+  network.modes.clear();  // of the run: a tracker sees frames, whatever that did
+  return network;
 }
 
 /// Reads the clips of all paths; a directory that holds clips counts for all of them.
@@ -348,7 +351,7 @@ inline int evaluate(const Options& o) {
     file.commit(false);
   }
   if (!o.plot.empty()) {
-    pvm::readout::write_png(o.plot, pvm::readout::draw_success(rows, "success on the test clips"));
+    pvm::io::write_png(o.plot, pvm::readout::draw_success(rows, "success on the test clips"));
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <future>
+#include <limits>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/train/callback.hpp>
+#include <pvm/train/kept_checkpoints.hpp>
 #include <pvm/train/trainer_base.hpp>
 
 namespace pvm::inline v0 {
@@ -32,10 +34,15 @@ namespace pvm::inline v0 {
 /// During a run the state is copied, and a thread writes the file while training goes on. One file
 /// is written at a time: where the next one is due before, training waits. At the end of a run all
 /// files are on the disk.
+///
+/// With a `Keep`, each save removes the earlier checkpoints of the run that it does not name. The
+/// best are those with the lowest error of the predictions, divided by that of repeating the frame,
+/// over the steps since the save before; one that is saved after fewer than half of `every` steps
+/// is none of them.
 class Checkpoints {
  public:
-  explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000)
-      : prefix_(std::move(prefix)), every_(every) {}
+  explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000, const Keep& keep = {})
+      : prefix_(std::move(prefix)), every_(every), keep_(keep) {}
 
   /// The path of the checkpoint at `step`.
   [[nodiscard]] static std::string path_at(const std::string& prefix, std::uint64_t step) {
@@ -45,7 +52,8 @@ class Checkpoints {
     return prefix + "_" + digits + ".safetensors";
   }
 
-  /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after.
+  /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after;
+  /// Fault::usage if one file is to be several that are kept.
   void begin(const Moment& moment) {
     finish();
     if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
@@ -55,6 +63,15 @@ class Checkpoints {
     }
     refuse_other_files(path_at(prefix_, moment.target));
     const bool one_file = path_at(prefix_, 0) == prefix_;
+    if (keep_.last > 0 && one_file) {
+      throw Error(Fault::usage, quote(prefix_) + " is one checkpoint, which each save replaces; " +
+                                    "to keep some of several, choose a name without .safetensors");
+    }
+    if (keep_.last > 0) {
+      kept_ = std::make_shared<KeptCheckpoints>(
+          prefix_, keep_, [this](std::uint64_t step) { return path_at(prefix_, step); },
+          moment.begin);
+    }
     io::remove_abandoned_temporaries(prefix_ + (one_file ? "." : "_"));
     saved_step_ = moment.begin;  // there is nothing new to save yet
   }
@@ -65,7 +82,7 @@ class Checkpoints {
     finish();  // first, so that there are never two copies of the state
     const auto checkpoint = std::make_shared<const io::Checkpoint>(moment.trainer.checkpoint());
     io::require_finite(*checkpoint);
-    const auto write = [checkpoint, file = next_file(moment.step)] {
+    const auto write = [checkpoint, file = next_file(moment)] {
       try {
         return save(file, *checkpoint);
       } catch (const Error& error) {
@@ -85,7 +102,7 @@ class Checkpoints {
     if (moment.step == saved_step_) return;
     const io::Checkpoint checkpoint = moment.trainer.checkpoint();
     io::require_finite(checkpoint);
-    note(save(next_file(moment.step), checkpoint));
+    note(save(next_file(moment), checkpoint));
   }
 
   /// The path of the latest checkpoint saved; empty before the first. During a run, a file that is
@@ -99,11 +116,19 @@ class Checkpoints {
     std::uint64_t step = 0;
     bool own = false;       ///< one file for all checkpoints, which this run has written before
     bool replaced = false;  ///< this run has replaced a file of an earlier one
+    double relative = std::numeric_limits<double>::quiet_NaN();  ///< see Keep; NaN: too few steps
+    std::shared_ptr<KeptCheckpoints> kept{};
   };
 
-  [[nodiscard]] File next_file(std::uint64_t step) const {
-    const std::string path = path_at(prefix_, step);
-    return {path, step, path == latest_, replaced_};
+  [[nodiscard]] File next_file(const Moment& moment) const {
+    File file{path_at(prefix_, moment.step), moment.step};
+    file.own = file.path == latest_;
+    file.replaced = replaced_;
+    file.kept = kept_;
+    if (moment.step - saved_step_ >= every_ - every_ / 2) {
+      file.relative = prediction_mse(moment.score) / persistence_mse(moment.score);
+    }
+    return file;
   }
   /// Waits until the file that is being written, if any, is on the disk.
   void finish() {
@@ -130,6 +155,7 @@ class Checkpoints {
       log(Severity::warning, "checkpoints replace those of an earlier run: " + file.path +
                                  " is the first; another name keeps both");
     }
+    if (file.kept) file.kept->add(file.path, file.step, file.relative);
     return file;
   }
 
@@ -144,6 +170,8 @@ class Checkpoints {
 
   std::string prefix_;
   std::uint64_t every_;
+  Keep keep_;
+  std::shared_ptr<KeptCheckpoints> kept_;  // null: all stay
   std::uint64_t saved_step_ = 0;
   std::string latest_;
   bool replaced_ = false;
