@@ -184,7 +184,7 @@ std::optional<double> bandwidth(pvm::BackendChoice backend, std::size_t weight_b
   if (backend == pvm::BackendChoice::host) {
     constexpr std::size_t least = std::size_t{8} << 20;  // less is a matter of caches and threads
     if (weight_bytes < least) return std::nullopt;
-    return pvm_bench::read_bandwidth(weight_bytes / sizeof(float));
+    return pvm_bench::read_bandwidth(weight_bytes / sizeof(float), 4, 5);
   }
 #if defined(__CUDACC__)
   constexpr std::size_t bytes = std::size_t{1} << 30;
