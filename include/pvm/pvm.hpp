@@ -13,6 +13,7 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/engine.hpp>
+#include <pvm/infer/predictor.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>

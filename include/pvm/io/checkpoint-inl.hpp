@@ -298,7 +298,9 @@ inline std::string one_of(const SafetensorsReader& file, const char* key,
   return value;
 }
 
-inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec* spec) {
+/// `whole`: with the state that a run continues from, if the file has one.
+inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec* spec,
+                                   bool whole) {
   SafetensorsReader file(path);
   const auto stored = stored_spec(file);
   if (!file.has("weights")) file.refuse("it has no tensor 'weights'");
@@ -318,6 +320,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                 quote(text_or(file.metadata(), "format_version", "missing")) +
                 "; this program reads version " + std::string(checkpoint_version));
   }
+  if (!whole) return checkpoint;
   checkpoint.precision = one_of(file, "precision", {"fp32", "tf32", "bf16", "fp16"});
   checkpoint.reduce = one_of(file, "reduce", {"mean", "sum"}) == "sum" ? Reduce::sum : Reduce::mean;
   checkpoint.seed = parse_number<std::uint64_t>(file, "seed");
@@ -500,18 +503,29 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
   detail::write_checkpoint(path, checkpoint);
 }
 
-PVM_INLINE Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec) {
-  switch (detail::kind_of(path)) {
-    case detail::CheckpointKind::native:
-      return detail::load_native(path, spec);
-    case detail::CheckpointKind::zip:
+namespace detail {
+
+inline Checkpoint load(const std::filesystem::path& path, const Spec* spec, bool whole) {
+  switch (kind_of(path)) {
+    case CheckpointKind::native:
+      return load_native(path, spec);
+    case CheckpointKind::zip:
       throw Error(Fault::checkpoint,
                   "checkpoint " + quote(path.string()) +
                       " is a zip: use load_any_checkpoint of pvm/io/original.hpp");
-    case detail::CheckpointKind::safetensors:
+    case CheckpointKind::safetensors:
       break;
   }
-  return detail::load_safetensors(path, spec);
+  return load_safetensors(path, spec, whole);
+}
+
+}  // namespace detail
+
+PVM_INLINE Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec) {
+  return detail::load(path, spec, true);
+}
+PVM_INLINE Checkpoint load_network(const std::filesystem::path& path, const Spec* spec) {
+  return detail::load(path, spec, false);
 }
 
 }  // namespace pvm::inline v0::io

@@ -42,6 +42,7 @@ struct Extras {
   std::map<std::string, std::string> texts;
   std::map<std::string, std::vector<float>> floats;
   std::map<std::string, std::vector<double>> doubles;
+  bool operator==(const Extras&) const = default;
   [[nodiscard]] bool empty() const noexcept {
     return texts.empty() && floats.empty() && doubles.empty();
   }
@@ -123,6 +124,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 /// Throws Error with Fault::checkpoint if the file cannot be read, is damaged, or belongs to
 /// another spec, Fault::usage if a spec is needed and none was given.
 Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr);
+
+/// The same without what only learning needs: of a safetensors file, the spec, the weights and the
+/// readout are read, and nothing else.
+Checkpoint load_network(const std::filesystem::path& path, const Spec* spec = nullptr);
 
 /// Throws Error (Fault::checkpoint) if a value is not finite: the run has diverged.
 void require_finite(const Checkpoint& checkpoint);

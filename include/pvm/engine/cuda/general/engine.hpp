@@ -31,6 +31,7 @@
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/run/launched.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 #include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
@@ -254,6 +255,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     return a;
   }
 
+  /// Where h is that a follower may read.
+  void find_hidden(FollowedSteps& steps) const {
+    steps.hidden = past_.get() + shape_.raw(0);
+    steps.hidden_stride = shape_.row();
+    steps.hidden_rows = static_cast<int>(ring());
+  }
   void launch_steps(int most, cudaStream_t stream) const {
     launcher_.steps(arguments(most), stream);
   }

@@ -31,6 +31,7 @@
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/engine/cuda/units/weights/stored_weights.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 #include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -319,6 +320,12 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     a.d1 = d1_.get();
     a.y = y_.get();
     return a;
+  }
+  /// Where h is that a follower may read.
+  void find_hidden(FollowedSteps& steps) const {
+    steps.hidden = hidden_.get();
+    steps.hidden_stride = hidden_row();
+    steps.hidden_rows = detail::units::ring;
   }
   /// Launches up to `most` steps of the staged block of frames.
   void launch_steps(int most, cudaStream_t stream) const {
