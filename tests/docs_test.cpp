@@ -453,11 +453,12 @@ TEST_CASE("docs/engines.md counts small.json right", "[docs]") {
   constexpr std::size_t shared = std::size_t{227} << 10;
   const auto net = pvm::make_connectome(spec);
   std::string why;
-  const auto made_plan = units_engine::Plan<pvm::bf16, 49>::make(spec, net, 132, shared, why);
+  const auto made = units_engine::Plan<pvm::bf16, 49>::make(spec, net, 132, shared, why);
   const auto made_whole = units_engine::Plan<pvm::fp32, 49>::make(spec, net, 132, shared, why);
   INFO(why);
-  REQUIRE((made_plan && made_whole));
-  const auto& plan = *made_plan;
+  REQUIRE(made);
+  REQUIRE(made_whole);
+  const auto& plan = *made;
   const auto& whole = *made_whole;
   const std::string text = text_of(root / "docs/engines.md");
   const auto has = [&](std::size_t number) {
