@@ -155,6 +155,19 @@ TEST_CASE("A batch trains on the batched CUDA engine") {
                                                                train_test::tiny_spec());
 }
 
+TEST_CASE("A batch of fewer than 16 sequences is told that 16 take as long") {
+  const auto said = [](int batch) {
+    const train_test::Messages messages;
+    const pvm::TrainerOptions options{.batch = batch, .backend = pvm::BackendChoice::cuda};
+    const pvm::Trainer<pvm::bf16, pvm::dynamic> trainer(train_test::tiny_spec(), options);
+    return messages.count("as long for " + std::to_string(batch)) == 1 &&
+           messages.count("16 or more") == 1;
+  };
+  CHECK(said(2));
+  CHECK(said(15));
+  CHECK_FALSE(said(16));
+}
+
 TEST_CASE("A network that learns by Adam trains on the batched CUDA engine") {
   trains_as_on_the_host<pvm::Trainer<pvm::fp32, 2, ByAdam>>(2, "CUDA batch engine");
 }

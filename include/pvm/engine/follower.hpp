@@ -24,8 +24,8 @@ struct FollowedSteps {
   const detail::Cursor* begin = nullptr;  ///< the run's position before the steps
   const detail::Cursor* end = nullptr;    ///< and behind them
   int most_steps = 0;
-  const float* hidden =
-      nullptr;  ///< h of step t at (t % hidden_rows) * hidden_stride: [units][hidden]
+  /// h of step t at (t % hidden_rows) * hidden_stride: [units][hidden]
+  const float* hidden = nullptr;
   std::size_t hidden_stride = 0;  ///< in floats
   int hidden_rows = 0;
   /// [slots][block_steps]: the address of each frame. That of step begin->step + i is in slot

@@ -110,6 +110,7 @@ class RidgeReadout : public Readout {
   void learn(std::span<const float> hidden, std::span<const std::uint8_t> frame,
              std::span<const float> target) {
     check(hidden, frame);
+    refuse_frozen();
     options_.shared ? learn_shared(frame, target) : learn_each(hidden, frame, target);
     ++frames_;
     solved_ = false;
@@ -146,6 +147,18 @@ class RidgeReadout : public Readout {
     arrange();
   }
 
+  /// Releases what only learning needs, which is most of the memory. Solves first. Heatmaps stay
+  /// what they were; it cannot learn or be saved any more (Fault::usage).
+  void freeze() {
+    solve();
+    frozen_ = true;
+    grams_ = {};
+    fits_ = {};
+    rows_ = {};
+    hiddens_ = {};
+    targets_ = {};
+    frames_of_rows_ = {};
+  }
   /// Everything that it has learned, for a readout that learns elsewhere in the same way.
   struct Sums {
     std::uint64_t frames = 0;
@@ -195,6 +208,7 @@ class RidgeReadout : public Readout {
 
   /// Forgets everything.
   void clear() {
+    refuse_frozen();
     for (Gram& gram : grams_) gram.clear();
     buffered_ = 0;
     hiddens_.clear();
@@ -206,6 +220,7 @@ class RidgeReadout : public Readout {
 
   /// Adds everything to `extras`, so that learning can go on bit by bit. Solves first.
   void save(io::Extras& extras) override {
+    refuse_frozen();
     solve();
     const auto flag = [](bool value) { return std::string(value ? "1" : "0"); };
     extras.texts["readout"] = "ridge";
@@ -300,6 +315,10 @@ class RidgeReadout : public Readout {
  private:
   void check(std::span<const float> hidden, std::span<const std::uint8_t> frame) const {
     inputs_.check(hidden.size(), frame.size(), hidden_values_);
+  }
+
+  void refuse_frozen() const {
+    if (frozen_) throw Error(Fault::usage, "this readout is frozen: it only makes heatmaps");
   }
 
   // A row of a Gram matrix: the inputs, 1, the target, and zeros up to the stride.
@@ -515,6 +534,7 @@ class RidgeReadout : public Readout {
   std::vector<LinearFit> fits_;  // likewise
   std::uint64_t frames_ = 0;
   bool solved_ = false;
+  bool frozen_ = false;  // see `freeze`
 
   std::size_t buffered_ = 0;  // rows (shared) or frames that the Gram matrices lack
   std::vector<float> rows_;   // [rows][stride]

@@ -24,13 +24,13 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/file_mark.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/feed.hpp>
 #include <pvm/train/report.hpp>
@@ -299,10 +299,7 @@ PVM_INLINE void TrainerBase::attach(readout::Readout* readout) {
 PVM_INLINE void TrainerBase::start_new() {
   EngineState state;
   state.batch = batch();
-  state.weights.resize(net_.weights);
-  for (std::size_t i = 0; i < net_.weights; ++i) {
-    state.weights[i] = 0.03F * (uniform(seed_, i) - 0.5F);
-  }
+  state.weights = initial_weights(net_.weights, seed_);
   engine_.restore(state);
 }
 

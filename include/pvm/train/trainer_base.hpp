@@ -27,7 +27,6 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/as_frame.hpp>

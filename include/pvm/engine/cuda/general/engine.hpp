@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/large_vector.hpp>
 #include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
@@ -87,7 +88,6 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// The state, for a checkpoint. Does not change what the run computes afterwards.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
-    state.folded.resize(net_.weights);
     PastArrays past{streams_.download(past_), streams_.download(y_), streams_.download(past_d1_)};
     map().export_weights(streams_.download(arena_), past.d1, state.folded);
     this->exchange_past(state, past);
@@ -131,7 +131,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     check_sizes();
     this->require_memory(memory_needed());
     allocate();
-    start_state(std::vector<float>(net_.weights), nullptr);
+    if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
   }
 
@@ -285,7 +285,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// Initialises device memory for a run that continues at step_, with Z (reference order) and the
   /// past of `state`; null: of a new run.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
-    std::vector<float> arena(arena_.size());
+    auto arena = detail::large_vector<float>(arena_.size());
     PastArrays own{std::vector<float>(past_.size(), 1.0F), std::vector<float>(y_.size(), 1.0F),
                    std::vector<float>(past_d1_.size())};
     map().import_weights(folded, arena, own.d1);

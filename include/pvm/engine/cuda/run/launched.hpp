@@ -42,9 +42,8 @@ namespace pvm::inline v0::detail {
 ///     std::string layout_name()                   EngineState::layout: states of the same layout
 ///                                                 continue bit by bit
 ///     void read_weights(std::span<float>)
-///     void find_hidden(FollowedSteps&)            says where h of the last steps is, and of how
-///     many void exchange(own, History, back, row)      exchanges a row of a history with `own`,
-///     its
+///     void find_hidden(FollowedSteps&)            says where h of the last steps is
+///     void exchange(own, History, back, row)      exchanges a row of a history with `own`, its
 ///                                                 arrays of the past on the host
 ///     void start_state(const std::vector<float>& folded, const EngineState* past)
 ///                                                 initialises device memory with Z in reference

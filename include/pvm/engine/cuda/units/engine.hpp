@@ -83,7 +83,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     if constexpr (Sizes::in_slots) find_sides();
     this->require_memory(memory_needed());
     allocate();
-    start_state(std::vector<float>(net_.weights), nullptr);
+    if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
   }
 
@@ -117,7 +117,6 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// The whole state, for a checkpoint. It does not change how the run continues.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
-    state.folded.resize(net_.weights);
     to_reference(streams_.download(weights_), state.folded);
     PastArrays past{streams_.download(past_), streams_.download(hidden_), streams_.download(d0_),
                     streams_.download(d1_), streams_.download(y_)};
