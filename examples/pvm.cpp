@@ -54,7 +54,7 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, keep = "all";
+  std::string eval, film, keep = "all", trace, report_json;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
   std::function<std::string(const std::map<std::string, std::string>&)> settings;
@@ -262,6 +262,10 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--eval", a.eval, "only run over PATH once, frozen, and print a score as JSON")
       ->type_name("PATH");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
+  app.add_option("--report-json", a.report_json, "write that as JSON")->type_name("FILE.json");
+  app.add_option("--trace", a.trace,
+                 "write what every thread did when, for Perfetto's or Chrome's viewer")
+      ->type_name("FILE.json");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", run_file::version());
   app.footer(examples);
@@ -310,18 +314,26 @@ void check_outputs(const Arguments& a) {
            (fs::equivalent(x, y, ignored) ||
             fs::absolute(x).lexically_normal() == fs::absolute(y).lexically_normal());
   };
-  if (same(a.metrics, a.preview)) {
-    refuse("--metrics " + pvm::quote(a.metrics) + " and --preview " + pvm::quote(a.preview) +
-           " are one file; give them two names");
-  }
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
   }
   const std::string record = a.record.empty() ? "" : a.record.back();
-  const std::array outputs = {std::pair{"--record ", &record}, std::pair{"--export ", &a.film},
+  const std::array outputs = {std::pair{"--record ", &record},
+                              std::pair{"--export ", &a.film},
                               std::pair{"--metrics ", &a.metrics},
                               std::pair{"--preview ", &a.preview},
-                              std::pair{"--write-zip ", &a.write_zip}};
+                              std::pair{"--write-zip ", &a.write_zip},
+                              std::pair{"--trace ", &a.trace},
+                              std::pair{"--report-json ", &a.report_json}};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      const auto& [first, first_name] = outputs[k];
+      const auto& [second, second_name] = outputs[i];
+      if (!same(*first_name, *second_name)) continue;
+      refuse(first + pvm::quote(*first_name) + " and " + second + pvm::quote(*second_name) +
+             " are one file; give them two names");
+    }
+  }
   for (const auto& [option, output] : outputs) {
     for (const std::string* input : {&a.spec, &a.load}) {
       if (!same(*output, *input)) continue;
@@ -384,10 +396,10 @@ void check(const Arguments& a) {
     refuse("--keep is for checkpoints, and a frozen run saves them only with -o; add -o");
   }
   (void)pvm::parse_keep(a.keep, "--keep");
-  const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
-                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
-                      !a.dataset.empty() || a.steps_given || a.rate_given || a.freeze ||
-                      !a.write_zip.empty();
+  const bool trains = !a.trace.empty() || !a.report_json.empty() || !a.metrics.empty() ||
+                      !a.preview.empty() || !a.out.empty() || !a.record.empty() ||
+                      !a.film.empty() || !a.files.empty() || !a.dataset.empty() || a.steps_given ||
+                      a.rate_given || a.freeze || !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -682,7 +694,7 @@ std::string settings_of(const Arguments& a, const Plan& plan, const std::string&
 
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
 int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer,
-          const std::string& precision) {
+          const std::string& precision, const std::optional<pvm::TraceFile>& trace) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
   const std::uint64_t pass = streams.front().length().value_or(0);
   constexpr std::uint64_t longest_pass = 10'000;
@@ -692,7 +704,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::Optionally<pvm::Metrics> metrics;
   pvm::Optionally<pvm::io::Preview> preview;
   pvm::Optionally<pvm::Progress> progress;
-  pvm::Optionally<run_file::Writer> run_file;
+  pvm::Optionally<run_file::RunFile> run_file;
   if (!a.freeze || !a.out.empty()) {
     const std::string prefix = checkpoint_prefix(a.out, plan.spec);
     const auto every = static_cast<std::uint64_t>(a.save_every);
@@ -725,6 +737,14 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
               preview.callback ? &*preview.callback : nullptr);
   }
   if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
+  if (!a.report_json.empty()) {
+    const std::string text = pvm::report_json(trainer.report()) + "\n";
+    pvm::io::make_directories_of(a.report_json);
+    pvm::io::AtomicFile file(a.report_json);
+    file.write(text.data(), text.size());
+    file.commit(false);
+  }
+  if (trace) trace->write(trainer.report());
   end_soon(0);
   return 0;
 }
@@ -775,7 +795,8 @@ int evaluate(const Arguments& a, Plan& plan) {
 }
 
 template <class Precision>
-int train_in(const Arguments& a, Plan& plan, Streams& streams) {
+int train_in(const Arguments& a, Plan& plan, Streams& streams,
+             const std::optional<pvm::TraceFile>& trace) {
   std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
     trainer.emplace(*plan.checkpoint, plan.options);
@@ -783,12 +804,14 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams) {
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
-  return train(a, plan, streams, *trainer, std::string(Precision::name));
+  return train(a, plan, streams, *trainer, std::string(Precision::name), trace);
 }
 
 int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
+  std::optional<pvm::TraceFile> trace;
+  if (!a.trace.empty()) trace.emplace(a.trace);
   Plan plan = make_plan(a);
   if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
@@ -805,10 +828,10 @@ int run(const Arguments& a) {
                                   static_cast<std::size_t>(plan.options.batch));
   std::string precision = a.precision;
   if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;
-  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams);
-  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams);
-  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams);
-  return train_in<pvm::fp32>(a, plan, streams);
+  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams, trace);
+  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams, trace);
+  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams, trace);
+  return train_in<pvm::fp32>(a, plan, streams, trace);
 }
 
 /// Whether an option is for training runs only, so that it makes no sense with --write-zip.

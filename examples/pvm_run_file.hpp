@@ -70,12 +70,12 @@ inline std::string settings(const CLI::App& app) {
 /// Writes the run file when a run saves its first checkpoint. If there is one with other settings,
 /// a run that begins at step 0 renames it to FILE.old, or FILE.old2 and so on; one that goes on
 /// keeps it as comments behind its own.
-class Writer {
+class RunFile {
  public:
   /// `prefix`: of the checkpoints' names, or the one checkpoint's name. `settings`: the lines for
   /// --config. `checkpoints` must outlive this object.
-  Writer(const std::string& prefix, std::uint64_t every, std::string settings,
-         const pvm::Checkpoints& checkpoints)
+  RunFile(const std::string& prefix, std::uint64_t every, std::string settings,
+          const pvm::Checkpoints& checkpoints)
       : path_(path_for(prefix)),
         every_(every),
         settings_(std::move(settings)),
@@ -170,6 +170,6 @@ class Writer {
   bool written_ = false;  // or it was tried
 };
 
-static_assert(pvm::Callback<Writer>);
+static_assert(pvm::Callback<RunFile>);
 
 }  // namespace run_file

@@ -33,6 +33,7 @@
 #include <pvm/core/open_fault.hpp>
 #include <pvm/core/printable.hpp>
 #include <pvm/core/tags.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/io/checkpoint.hpp>
@@ -447,6 +448,7 @@ PVM_INLINE bool is_checkpoint(const std::filesystem::path& path) {
 }
 
 PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  const trace::Span span("write a checkpoint");
   const EngineState& state = checkpoint.state;
   require_finite(checkpoint);
   const int ring = state.plan.terms + 4;  // rows of a history, see EngineState
