@@ -41,6 +41,7 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
 #include "pvm_plot.hpp"
 #include "pvm_readout.hpp"
@@ -64,7 +65,7 @@ struct Arguments {
   double seconds = 0, rate = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
        save_given = false, frames_given = false, cache_given = false, keep_given = false;
-  bool no_graph = false, freeze = false, quiet = false, report = false;
+  bool no_graph = false, freeze = false, quiet = false, report = false, dry_run = false;
 };
 
 constexpr const char* examples = R"(
@@ -212,6 +213,9 @@ void describe(CLI::App& app, Arguments& a) {
                  "stop when the step counter reaches N (default: the spec's steps)")
       ->transform(whole_number())
       ->type_name("N");
+  app.add_flag("--dry-run", a.dry_run,
+               "say how much memory the run would take, how fast and how long it would be, and "
+               "write nothing");
   app.add_flag("--freeze", a.freeze,
                "forward only: no learning, and no checkpoints unless -o is given");
   app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
@@ -396,10 +400,11 @@ void check(const Arguments& a) {
     refuse("--keep is for checkpoints, and a frozen run saves them only with -o; add -o");
   }
   (void)pvm::parse_keep(a.keep, "--keep");
-  const bool trains = !a.trace.empty() || !a.report_json.empty() || !a.metrics.empty() ||
-                      !a.preview.empty() || !a.out.empty() || !a.record.empty() ||
-                      !a.film.empty() || !a.files.empty() || !a.dataset.empty() || a.steps_given ||
-                      a.rate_given || a.freeze || !a.write_zip.empty();
+  const bool trains = a.dry_run || !a.trace.empty() || !a.report_json.empty() ||
+                      !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
+                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
+                      !a.dataset.empty() || a.steps_given || a.rate_given || a.freeze ||
+                      !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -797,6 +802,10 @@ int evaluate(const Arguments& a, Plan& plan) {
 template <class Precision>
 int train_in(const Arguments& a, Plan& plan, Streams& streams,
              const std::optional<pvm::TraceFile>& trace) {
+  if (a.dry_run && dry_run::on_host<Precision>(plan.options.backend)) {
+    const bool goes_on = plan.checkpoint && plan.checkpoint->state.resumable();
+    dry_run::print_memory<Precision>(plan.spec, plan.options, streams, goes_on);
+  }
   std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
     trainer.emplace(*plan.checkpoint, plan.options);
@@ -804,14 +813,19 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams,
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
+  if (a.dry_run) {
+    dry_run::print_rate(*trainer, streams, plan.target, plan.options.cache_bytes > 0);
+    end_soon(0);
+    return 0;
+  }
   return train(a, plan, streams, *trainer, std::string(Precision::name), trace);
 }
 
 int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
-  std::optional<pvm::TraceFile> trace;
-  if (!a.trace.empty()) trace.emplace(a.trace);
+  std::optional<pvm::TraceFile> trace;  // from here on, so that opening files is in it
+  if (!a.trace.empty() && !a.dry_run) trace.emplace(a.trace);
   Plan plan = make_plan(a);
   if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {

@@ -30,4 +30,22 @@ inline std::size_t resident_bytes() {
 #endif
 }
 
+/// The most bytes of the program that have been in main memory at once; 0 if the system does not
+/// say.
+inline std::size_t peak_resident_bytes() {
+#if defined(__linux__)
+  std::FILE* const file = std::fopen("/proc/self/status", "re");
+  if (file == nullptr) return 0;
+  unsigned long long kilobytes = 0;
+  char line[256];
+  while (std::fgets(line, sizeof line, file) != nullptr &&
+         std::sscanf(line, "VmHWM: %llu", &kilobytes) != 1) {
+  }
+  std::fclose(file);
+  return static_cast<std::size_t>(kilobytes) * 1024;
+#else
+  return 0;
+#endif
+}
+
 }  // namespace pvm::inline v0

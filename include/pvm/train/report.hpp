@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -36,6 +37,7 @@ struct Report {
   double starting = 0;          ///< ... until the first step's frames were there
   double source_bound = 0;      ///< duration of the blocks that waited for a noticeable time
   double other = 0;             ///< spent in callbacks and copying frames into blocks
+  std::size_t peak_memory = 0;  ///< most bytes of the program in main memory at once
   std::uint64_t frames = 0;     ///< number of frames of all sequences
   std::uint64_t replayed = 0;   ///< how many of them came from the engine's store
   std::vector<io::StageUsage> stages{};    ///< the sources' stages, in the order frames pass them
@@ -225,6 +227,7 @@ inline std::string report_json(const Report& report) {
   number("starting", report.starting);
   number("source_bound", report.source_bound);
   number("other", report.other);
+  count("peak_memory", report.peak_memory);
   key("stages");
   text += '[';
   for (const io::StageUsage& stage : report.stages) {

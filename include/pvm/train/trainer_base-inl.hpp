@@ -401,6 +401,7 @@ PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment,
   report_.engine = engine_seconds_;
   if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
   report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
+  report_.peak_memory = peak_resident_bytes();
   report_.engine_start = std::max(0.0, first_block_);
   report_.source_bound = source_bound_;
   for (const detail::ScheduledCallback& scheduled : callbacks) {
