@@ -55,7 +55,7 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, keep = "all", trace, report_json;
+  std::string eval, film, script, keep = "all", trace, report_json;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
   std::function<std::string(const std::map<std::string, std::string>&)> settings;
@@ -216,6 +216,9 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_flag("--dry-run", a.dry_run,
                "say how much memory the run would take, how fast and how long it would be, and "
                "write nothing");
+  app.add_option("--script", a.script,
+                 "obey the commands in FILE, lines of a step and a command: 5000 dream")
+      ->type_name("FILE");
   app.add_flag("--freeze", a.freeze,
                "forward only: no learning, and no checkpoints unless -o is given");
   app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
@@ -339,7 +342,7 @@ void check_outputs(const Arguments& a) {
     }
   }
   for (const auto& [option, output] : outputs) {
-    for (const std::string* input : {&a.spec, &a.load}) {
+    for (const std::string* input : {&a.spec, &a.load, &a.script}) {
       if (!same(*output, *input)) continue;
       refuse(option + pvm::quote(*output) + " is a file that is read; choose another name");
     }
@@ -403,8 +406,8 @@ void check(const Arguments& a) {
   const bool trains = a.dry_run || !a.trace.empty() || !a.report_json.empty() ||
                       !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
                       !a.record.empty() || !a.film.empty() || !a.files.empty() ||
-                      !a.dataset.empty() || a.steps_given || a.rate_given || a.freeze ||
-                      !a.write_zip.empty();
+                      !a.dataset.empty() || !a.script.empty() || a.steps_given || a.rate_given ||
+                      a.freeze || !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -561,6 +564,7 @@ struct Plan {
   std::string generated;  ///< the source to use if none is named
   std::optional<pvm::io::Checkpoint> checkpoint;
   pvm::TrainerOptions options;
+  std::vector<pvm::ScriptLine> script;
 };
 
 void check_rate(double rate) {
@@ -594,6 +598,7 @@ Plan make_plan(const Arguments& a) {
     plan.spec = plan.checkpoint->spec;
   }
   if (a.rate_given) set_rate(plan, a.rate);
+  if (!a.script.empty()) plan.script = pvm::load_script(a.script);
   plan.target = a.steps_given ? static_cast<std::uint64_t>(a.steps) : plan.spec.steps;
   const bool resumes = plan.checkpoint && plan.checkpoint->state.resumable();
   pvm::TrainerOptions& options = plan.options;
@@ -733,6 +738,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     std::to_string(trainer.batch()) + " x " +
                                     pvm::quote(streams.front().name()) + "; " +
                                     trainer.description());
+  if (!a.script.empty()) pvm::follow_script(trainer, plan.script);
   StopOnSignals stop;
   const auto result =
       trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics, preview, last,

@@ -69,9 +69,11 @@ inline pvm::TrackerOptions tracker_options(const Options& o) {
 
 inline pvm::io::Checkpoint network_of(const Options& o) {
   if (o.load.empty()) refuse("there is no network; name a checkpoint with -L (see --help)");
-  if (o.spec.empty()) return pvm::io::load_any_checkpoint(o.load, nullptr);
-  const pvm::Spec spec = pvm::load_spec(o.spec);
-  return pvm::io::load_any_checkpoint(o.load, &spec);
+  pvm::Spec spec;
+  if (!o.spec.empty()) spec = pvm::load_spec(o.spec);
+  auto network = pvm::io::load_any_checkpoint(o.load, o.spec.empty() ? nullptr : &spec);
+  network.modes.clear();  // of the run: a tracker sees frames, whatever that did
+  return network;
 }
 
 /// Reads the clips of all paths; a directory that holds clips counts for all of them.

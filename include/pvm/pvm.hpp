@@ -24,14 +24,17 @@
 #include <pvm/readout/ridge.hpp>
 #include <pvm/readout/tracker.hpp>
 #include <pvm/train/callback.hpp>
+#include <pvm/train/command.hpp>
 #include <pvm/train/checkpoints.hpp>
 #include <pvm/train/divergence.hpp>
 #include <pvm/train/last_pass.hpp>
 #include <pvm/train/metric.hpp>
 #include <pvm/train/metrics.hpp>
+#include <pvm/train/modes.hpp>
 #include <pvm/train/progress.hpp>
 #include <pvm/train/record.hpp>
 #include <pvm/train/report.hpp>
+#include <pvm/train/script.hpp>
 #include <pvm/train/time_limit.hpp>
 #include <pvm/train/trace_file.hpp>
 #include <pvm/train/trainer.hpp>

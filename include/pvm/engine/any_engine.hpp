@@ -29,6 +29,7 @@ class AnyEngine {
   FrameBlock stage(int steps) { return held_->stage(steps); }
   [[nodiscard]] int block_steps() { return held_->block_steps(); }
   void run(const FrameBlock& block, Mode mode) { held_->run(block, mode); }
+  void hold_rate(std::size_t layer, std::optional<float> rate) { held_->hold_rate(layer, rate); }
   void synchronize() { held_->synchronize(); }
   [[nodiscard]] std::uint64_t step() { return held_->step(); }
   [[nodiscard]] int batch() { return held_->batch(); }
@@ -58,6 +59,7 @@ class AnyEngine {
     virtual FrameBlock stage(int steps) = 0;
     virtual int block_steps() = 0;
     virtual void run(const FrameBlock& block, Mode mode) = 0;
+    virtual void hold_rate(std::size_t layer, std::optional<float> rate) = 0;
     virtual void synchronize() = 0;
     virtual std::uint64_t step() = 0;
     virtual int batch() = 0;
@@ -83,6 +85,9 @@ class AnyEngine {
     FrameBlock stage(int steps) override { return engine.stage(steps); }
     int block_steps() override { return engine.block_steps(); }
     void run(const FrameBlock& block, Mode mode) override { engine.run(block, mode); }
+    void hold_rate(std::size_t layer, std::optional<float> rate) override {
+      engine.hold_rate(layer, rate);
+    }
     void synchronize() override { engine.synchronize(); }
     std::uint64_t step() override { return engine.step(); }
     int batch() override { return engine.batch(); }

@@ -126,10 +126,15 @@ struct EngineOptions {
 template <class E>
 concept Engine = requires(E engine, const EngineState& state, FrameBlock block, Mode mode,
                           int steps, std::span<float> out, std::size_t n,
-                          std::span<const std::uint8_t> pixels, std::span<std::uint8_t> frame) {
+                          std::span<const std::uint8_t> pixels, std::span<std::uint8_t> frame,
+                          std::optional<float> rate) {
   { engine.stage(steps) } -> std::same_as<FrameBlock>;  // steps: 1 to block_steps()
   { engine.block_steps() } -> std::same_as<int>;        // a sensible length of a block
   {engine.run(block, mode)};
+  // From the next step on, the layer learns at this rate, whatever the spec's schedule says;
+  // without a value, at the schedule's again. `restore` ends it. The momentum is always the
+  // schedule's.
+  {engine.hold_rate(n, rate)};
   {engine.synchronize()};
   { engine.step() } -> std::same_as<std::uint64_t>;
   { engine.batch() } -> std::same_as<int>;

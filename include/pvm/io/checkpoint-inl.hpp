@@ -322,6 +322,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
   checkpoint.precision = one_of(file, "precision", {"fp32", "tf32", "bf16", "fp16"});
   checkpoint.reduce = one_of(file, "reduce", {"mean", "sum"}) == "sum" ? Reduce::sum : Reduce::mean;
   checkpoint.seed = parse_number<std::uint64_t>(file, "seed");
+  checkpoint.modes = text_or(file.metadata(), "modes", "");
   read_state(file, checkpoint);
   read_streams(file, checkpoint);
   return checkpoint;
@@ -420,6 +421,7 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
                   {"sources", sources.dump(-1, ' ', false, replace)},
                   {"source_marks", marks.dump(-1, ' ', false, replace)}};
   for (const auto& [key, text] : checkpoint.extras.texts) all[key] = text;
+  if (!checkpoint.modes.empty()) all["modes"] = checkpoint.modes;
   if (state.plan1) {
     all["period1"] = std::to_string(state.plan1->period);
     all["terms1"] = std::to_string(state.plan1->terms);

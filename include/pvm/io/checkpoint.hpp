@@ -54,6 +54,7 @@ struct Checkpoint {
   Reduce reduce = Reduce::mean;      ///< how the updates of the sequences are combined
   std::uint64_t seed = 0;            ///< of the initial weights
   Extras extras{};                   ///< of a readout, if there is one
+  std::string modes{};               ///< `Modes::text()`; empty: none
 };
 
 namespace detail {

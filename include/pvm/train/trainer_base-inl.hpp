@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -42,6 +43,7 @@
 #include <pvm/train/feed.hpp>
 #include <pvm/train/report.hpp>
 #include <pvm/train/trainer_base.hpp>
+#include <pvm/train/trainer_modes-inl.hpp>
 
 namespace pvm::inline v0 {
 
@@ -167,6 +169,15 @@ struct StopWaiting {
   std::span<io::AnySource> streams;
 };
 
+/// The Feed of the current `fit`, as long as there is one.
+struct FeedOfFit {
+  Feed*& place;
+  FeedOfFit(Feed*& where, Feed& feed) : place(where) { place = &feed; }
+  ~FeedOfFit() { place = nullptr; }
+  FeedOfFit(const FeedOfFit&) = delete;
+  FeedOfFit& operator=(const FeedOfFit&) = delete;
+};
+
 /// Sets a flag after some seconds, unless this object has been destroyed by then.
 class SetLater {
  public:
@@ -210,7 +221,10 @@ PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::str
       engine_(std::move(engine)),
       precision_(std::move(precision)),
       seed_(seed),
-      options_(options) {}
+      options_(options) {
+  modes_.sequences.resize(static_cast<std::size_t>(engine_.batch()));
+  modes_.rates.resize(spec_.layer_shapes.size());
+}
 
 PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   const trace::Span span("read the engine's state");
@@ -218,6 +232,7 @@ PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
   io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
   if (readout_ != nullptr) readout_->save(all.extras);
+  all.modes = modes_.text();
   return all;
 }
 
@@ -235,7 +250,22 @@ PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
                                        "; continue with a batch of " + std::to_string(state.batch));
   }
   if (readout_ != nullptr && !checkpoint.extras.empty()) readout_->restore(checkpoint.extras);
+  Modes modes{.sequences = std::vector<SequenceMode>(modes_.sequences.size()),
+              .rates = std::vector<std::optional<float>>(modes_.rates.size())};
+  if (state.resumable() && !checkpoint.modes.empty()) {
+    try {
+      modes.obey_all(checkpoint.modes, spec_.frame_side());
+    } catch (const Error& error) {
+      throw Error(Fault::checkpoint,
+                  std::string("the checkpoint's modes are wrong: ") + error.what());
+    }
+    if (options_.mode == Mode::freeze) modes.frozen.reset();
+    log(Severity::info, "the checkpoint's run was in these modes, and this one goes on in them: " +
+                            checkpoint.modes);
+  }
   engine_.restore(state);
+  set_modes(std::move(modes));
+  for (Predicted& predicted : predicted_for_) predicted = {};
   streams_ = checkpoint.streams;
   resumed_ = state.resumable();
   if (resumed_) seed_ = checkpoint.seed;
@@ -285,17 +315,17 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
   end_positions_.clear();
   for (std::size_t done = 0; done < frames.size();) {
     const std::size_t left = (frames.size() - done) / each;
-    const auto most = static_cast<std::size_t>(engine_.block_steps());
-    const FrameBlock block = engine_.stage(static_cast<int>(std::min(left, most)));
+    const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+    const std::uint64_t most = obey_due(std::min<std::uint64_t>(left, limit));
+    const FrameBlock block = engine_.stage(static_cast<int>(most));
     std::copy_n(frames.begin() + static_cast<std::ptrdiff_t>(done), block.pixels.size(),
                 block.pixels.begin());
     for (std::size_t row = 0; row < block.scored.size(); ++row) {
       StreamState& stream = streams_[row % streams_.size()];
       block.scored[row] = stream.frames_since_start++ >= 2 ? 1 : 0;
     }
-    note_last_frame(block);
     done += block.pixels.size();
-    engine_.run(block, options_.mode);
+    run_filled(block, streams_);
   }
   last_label_ = label;
   if (labelled) teach(label);
@@ -325,6 +355,7 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   const detail::StopWaiting stop_waiting{streams, stop_};
   keep_last_frame();  // because Feed empties the store
   Feed feed(streams, frame_shape(), engine_, options_.cache_bytes);
+  const detail::FeedOfFit feed_of_fit(feed_, feed);
   const auto started = std::chrono::steady_clock::now();
   Moment moment{*this, step(), step(), target};
   const auto update_moment = [&] {
@@ -338,9 +369,14 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   gpu_before_ = engine_.device_seconds();
   try {
     while (moment.step < target && !stop_.load()) {
+      obey_posted();
+      wait_while_paused(callbacks, moment);
+      if (stop_.load()) break;
       const std::uint64_t event = detail::next_event(callbacks, target);
-      run_block(feed, event - moment.step);
+      const std::uint64_t before = moment.step;
+      run_block(feed, std::min(event - before, allowed_.value_or(never)));
       update_moment();
+      if (allowed_) *allowed_ -= std::min(*allowed_, moment.step - before);
       if (moment.step == event) {
         const Score score = take_score();
         update_moment();  // again, because take_score has waited for the engine
@@ -376,6 +412,7 @@ PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Mom
     if (scheduled.callback->before_last(moment)) wanted = true;
   }
   if (!wanted) return;
+  allowed_.reset();
   stop_.store(false);  // else sources would not wait at all
   const detail::SetLater ask_again(stop_, patience);
   const std::uint64_t end = std::min(moment.target, moment.step + 2);
@@ -454,6 +491,9 @@ PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
 
 PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+  const std::optional<BeforeCommands> before = before_commands();
+  most = obey_due(most);
+  if (paused()) return;
   trace::Span staging("wait for room");
   const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
@@ -463,13 +503,15 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   auto states = streams_;
   const double waited_before = first_block_ < 0 ? 0 : feed.waiting();
   const int steps = feed.fill(room, states);
-  if (steps == 0) return;  // asked to stop
+  if (steps == 0) {  // asked to stop
+    if (before) put_back(*before);
+    return;
+  }
   const FrameBlock block = part(room, 0, steps);
-  note_last_frame(block);
   last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   trace::Span running("steps", "steps", steps);
   for (const std::uint64_t flow : feed.flows()) trace::pass_flow(flow, true);
-  engine_.run(block, options_.mode);
+  run_filled(block, states);
   const double ran = running.end();
   engine_seconds_ += ran;
   const double waited = feed.waiting() - (first_block_ < 0 ? feed.starting() : waited_before);
@@ -492,7 +534,8 @@ PVM_INLINE void TrainerBase::count_for_trace(const Feed& feed) {
 }
 
 PVM_INLINE void TrainerBase::teach(const io::Label& label) {
-  if (label.state == io::LabelState::unlabelled) return;
+  const bool dreams = modes_.sequences.front().sight == Sight::dream;
+  if (label.state == io::LabelState::unlabelled || dreams) return;
   if (batch() != 1) {
     throw Error(Fault::usage, "there is a label and a batch of " + std::to_string(batch()) +
                                   "; a readout learns from a batch of 1");

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -150,6 +151,8 @@ class HostEngine {
     run_steps(block, mode);
     step_ += static_cast<std::size_t>(block.steps);
   }
+
+  void hold_rate(std::size_t layer, std::optional<float> rate) { rates_.hold(layer, rate); }
 
   void synchronize() noexcept {}
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -50,6 +51,9 @@ class EngineRun {
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
     staging_.store().get(index, pixels);
   }
+
+  /// See Engine. The rates are in the tables that blocks bring along, so no launch changes.
+  void hold_rate(std::size_t layer, std::optional<float> rate) { schedule_.hold(layer, rate); }
 
   void synchronize() const { streams_.synchronize(); }
 
