@@ -6,6 +6,7 @@
 /// passes take it from the engine's store.
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,6 +20,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/trace.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/host/memory.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
@@ -41,11 +43,14 @@ class Feed {
  public:
   using StreamStates = std::vector<io::StreamState>;
 
-  /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache. The
-  /// streams and the engine must outlive this object.
+  /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache.
+  /// `free_memory`: see `memory_is_short`. The streams and the engine must outlive this object.
   Feed(std::span<io::AnySource> streams, const io::FrameShape& shape, AnyEngine& engine,
-       std::size_t cache_bytes)
-      : shape_(shape), engine_(engine), cache_(engine, shape.size(), cache_bytes) {
+       std::size_t cache_bytes, std::size_t (*free_memory)() = available_memory)
+      : shape_(shape),
+        engine_(engine),
+        cache_(engine, shape.size(), cache_bytes),
+        free_memory_(free_memory) {
     for (io::AnySource& source : streams) {
       const std::string id = io::replay_id(source);
       FrameTable* const table =
@@ -114,6 +119,34 @@ class Feed {
   /// How many files the stream plays in turn.
   [[nodiscard]] std::size_t files(std::size_t stream) const {
     return io::files(*streams_[stream].source).size();
+  }
+
+  /// Whether the machine has so little memory left that kept frames must make room: less than 256
+  /// MB, looked at once a second. Never on a GPU, where frames are in its own memory.
+  [[nodiscard]] bool memory_is_short() {
+    if (cache_.bytes() == 0 || engine_.device_seconds()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < std::chrono::seconds(1)) return false;
+    looked_ = now;
+    constexpr std::size_t least = std::size_t{256} << 20;
+    return free_memory_() < least;
+  }
+  /// Keeps no frames any more, and frees those that were kept: they are decoded again, which
+  /// changes no result. Not while a block is being filled.
+  void give_way() {
+    engine_.synchronize();
+    const std::size_t bytes = cache_.bytes();
+    for (Stream& stream : streams_) {
+      stream.table = nullptr;
+      stream.entry = FrameTable::none;
+    }
+    cache_.give_up();
+    logged_ = true;
+    tell_sources_what_is_kept();
+    log(Severity::warning, "frame cache: memory is short, so its " +
+                               std::to_string(bytes / 1'000'000) +
+                               " MB are freed; frames are decoded again on every pass from here "
+                               "on. --cache-mb N keeps it smaller from the start");
   }
 
   /// The labels of the frames of the latest block, [step][stream].
@@ -329,7 +362,9 @@ class Feed {
   io::FrameShape shape_;
   AnyEngine& engine_;
   FrameCache cache_;
-  std::map<std::string, Unreadable> unreadable_;  // by replay_id
+  std::size_t (*free_memory_)();
+  std::chrono::steady_clock::time_point looked_{};  // at the free memory
+  std::map<std::string, Unreadable> unreadable_;    // by replay_id
   std::vector<Stream> streams_;
   std::vector<std::pair<io::Position, std::uint64_t>> step_began_;  // the states before this step
   std::vector<io::Label> labels_;     // of the frames of the current block

@@ -494,6 +494,10 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const std::optional<BeforeCommands> before = before_commands();
   most = obey_due(most);
   if (paused()) return;
+  if (feed.memory_is_short()) {
+    keep_last_frame();
+    feed.give_way();
+  }
   trace::Span staging("wait for room");
   const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
