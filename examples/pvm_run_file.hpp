@@ -102,7 +102,9 @@ class RunFile {
     return written_ ? pvm::never : pvm::next_multiple(step, every_);
   }
   void at(const pvm::Moment& moment) { write(moment); }
-  void end(const pvm::Moment& moment) { write(moment); }
+  void end(const pvm::Moment& moment) {
+    if (!checkpoints_->latest().empty()) write(moment);
+  }
 
  private:
   [[nodiscard]] bool is_run_file() const {
@@ -112,7 +114,7 @@ class RunFile {
   }
 
   void write(const pvm::Moment& moment) {
-    if (written_ || checkpoints_->latest().empty()) return;
+    if (written_) return;
     std::error_code ignored;
     std::string text(first_words);
     text += ", by " + version() + "; the same again: pvm --config FILE\n# from step " +
