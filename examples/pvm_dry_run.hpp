@@ -78,9 +78,14 @@ void print_memory(const pvm::Spec& spec, const pvm::TrainerOptions& options,
   line("free now", pvm::available_memory());
   std::fflush(stdout);
   if (estimate.peak() > pvm::available_memory()) {
-    throw pvm::Error(pvm::Fault::memory,
-                     "the run would need more memory than is free; choose a smaller spec, a "
-                     "smaller batch or fewer --threads");
+    const auto megabytes = [](std::size_t bytes) {
+      return std::to_string(bytes / 1'000'000) + " MB";
+    };
+    throw pvm::Error(pvm::Fault::memory, "the run would need " + megabytes(estimate.peak()) +
+                                             " of memory and " +
+                                             megabytes(pvm::available_memory()) +
+                                             " are free; choose a smaller spec, a smaller batch or "
+                                             "fewer --threads");
   }
 }
 

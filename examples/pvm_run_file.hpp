@@ -133,6 +133,7 @@ class RunFile {
       }
     }
     try {
+      pvm::io::make_directories_of(path_);  // the checkpoint's thread may not be there yet
       pvm::io::AtomicFile file(path_);
       file.write(text.data(), text.size());
       file.commit(false);

@@ -126,6 +126,12 @@ MemoryEstimate estimate_host_memory(const Spec& of, int batch, int threads,
   add("frames read ahead", frames.streams * frames.ahead * frame);
   add("frame cache", frames.cached * frame);
 
+  // What glibc does not give back: a freed array of up to 32 MB, which it expects to be asked for
+  // again.
+  constexpr std::size_t most_kept = std::size_t{32} << 20;
+  const std::size_t one_array = array(layout.size());
+  add("kept by the allocator", one_array < most_kept ? one_array : 0);
+
   // Saving: the weights of the step, those that are folded, and one copy in the engine's layout.
   const std::size_t histories =
       (terms + 4) * b * (2 * units * static_cast<std::size_t>(net.hidden) + frame) +
