@@ -16,6 +16,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/train/callback.hpp>
@@ -92,7 +93,10 @@ class Checkpoints {
       }
     };
     try {
-      writing_ = std::async(std::launch::async, write);
+      writing_ = std::async(std::launch::async, [write] {
+        trace::name_thread("save");
+        return write();
+      });
     } catch (const std::system_error&) {  // no thread can be started
       note(write());
     }
