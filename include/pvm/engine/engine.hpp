@@ -113,11 +113,16 @@ inline bool possible_plans(const EngineState& state, int most) {
 
 }  // namespace detail
 
+class UnitExchange;
+
 /// Options of an engine that do not belong to the model.
 struct EngineOptions {
   Reduce reduce = Reduce::mean;
   int threads = 0;    ///< host: number of threads; 0: one per core
   bool graph = true;  ///< CUDA: replay captured steps (false: launch kernels one by one)
+  /// Host: the engine computes only the units that this names, and gets what the others send. Must
+  /// outlive the engine. Null: it computes all.
+  UnitExchange* exchange = nullptr;
 };
 
 /// Engines are constructed from (const Spec&, int batch, const EngineOptions&) and start at step 0

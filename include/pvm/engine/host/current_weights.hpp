@@ -31,6 +31,7 @@ class CurrentWeights {
   /// Turns `z`, in the engine's layout, into W. `velocity`: the momentum array, or null.
   void add_to(HugeArray& z, const float* velocity) const {
     for (std::size_t u = 0; u < n_.net.units.size(); ++u) {
+      if (!n_.net.units[u].is_here()) continue;
       if (n_.rule.apply != nullptr) {
         apply_rule_to(z, u);
         continue;
