@@ -40,6 +40,7 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
 
 namespace {
@@ -534,7 +535,22 @@ void set_rate(Plan& plan, double rate) {
   if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
 }
 
+/// Throws if another rank has other files than this one.
+void compare_ranks(const Arguments& a) {
+  if (ranks_of_run::maker() == nullptr) return;
+  if (a.backend == "cuda") {
+    refuse("several ranks compute on the host; leave --backend cuda out, or start one rank");
+  }
+  std::vector<std::string> paths = sources_of(a);
+  if (!a.spec.empty()) paths.push_back(find_spec(a.spec));
+  for (const std::string* path : {&a.load, &a.eval}) {
+    if (!path->empty()) paths.push_back(*path);
+  }
+  ranks_of_run::compare_files(paths);
+}
+
 Plan make_plan(const Arguments& a) {
+  compare_ranks(a);
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
   if (!a.load.empty()) {
@@ -560,6 +576,7 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  options.ranks = ranks_of_run::maker();
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
@@ -879,10 +896,7 @@ int run_command(int argc, char** argv, const char* what,
   return guarded([&] { return command(options); });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (!pvm::open_standard_streams()) return 1;
+int program(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "track") {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
@@ -930,4 +944,11 @@ int main(int argc, char** argv) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });
   return guarded([&] { return run(a); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!pvm::open_standard_streams()) return 1;
+  return ranks_of_run::run(argc, argv, program);
 }
