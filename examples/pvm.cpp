@@ -447,7 +447,9 @@ class StopOnSignals {
 
   void install(pvm::TrainerBase* trainer) {
     running = trainer;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    std::vector<int> signals{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    if (ranks_of_run::maker() != nullptr) signals.push_back(ranks_of_run::stop_signal);
+    for (const int signal : signals) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
       if (action.sa_handler == SIG_IGN) continue;  // ignored on purpose, by nohup for example

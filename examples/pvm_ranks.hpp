@@ -36,6 +36,9 @@
 
 namespace ranks_of_run {
 
+/// Stops a run of several ranks: mpirun passes this signal on, and kills nobody after it.
+inline constexpr int stop_signal = SIGUSR1;
+
 #if defined(PVM_MPI)
 
 using Group = pvm::dist::Group<pvm::dist::MpiRanks>;
@@ -92,7 +95,9 @@ inline std::string difference(pvm::dist::MpiRanks& ranks, int argc, char** argv)
 /// What a rank other than 0 does: serves until rank 0 ends, and returns its exit code.
 inline int serve(pvm::dist::MpiRanks& ranks) {
   // Rank 0 decides when a run ends, and needs this rank for its last checkpoint.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, stop_signal}) {
+    ::signal(signal, SIG_IGN);
+  }
   pvm::set_log_sink({});  // rank 0 says it
   std::string sentence;
   try {

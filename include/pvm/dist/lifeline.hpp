@@ -355,8 +355,9 @@ class Lifeline {
       for (const detail::Line& line : lines_)
         all.push_back({line.over ? -1 : line.socket.number(), POLLIN, 0});
       ::poll(all.data(), all.size(), 100);
-      // Who was stopped himself, with the whole run or not, has heard nobody in that time.
+      // A process that was stopped, alone or with the whole run, has heard nobody in that time.
       if (seconds_since(before) > 2) {
+        stopped_ = seconds_since(before);
         for (detail::Line& line : lines_) line.seen = Clock::now();
         moved_ = Clock::now();
       }
@@ -402,6 +403,11 @@ class Lifeline {
     if (line.over) return true;
     const std::string who = "rank " + std::to_string(line.rank) + " (" + line.place + ")";
     const std::string then = "; the run ends, and goes on from its last checkpoint with -L";
+    if (!open && stopped_ > patience_.silence) {
+      lose("rank " + std::to_string(rank_) + " was stopped for " + whole(stopped_) +
+           " seconds, and the other ranks have given it up" + then);
+      return false;
+    }
     if (!open) {
       lose(who + " has ended before the run was over" + then);
       return false;
@@ -441,6 +447,7 @@ class Lifeline {
   Patience patience_;
   std::vector<detail::Line> lines_;
   Clock::time_point moved_;       // when a rank last got something, or did not wait
+  double stopped_ = 0;            // seconds for which this process was stopped, the last time
   std::uint32_t own_served_ = 0;  // rank 0's Pulse::served when last looked at
   std::atomic<bool> over_ = false, is_lost_ = false;
   std::mutex mutex_;
