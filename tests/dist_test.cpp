@@ -5,8 +5,10 @@
 // of ranks, in every direction that a state can take. The ranks are threads here.
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -15,6 +17,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/dist/communicator.hpp>
 #include <pvm/dist/group.hpp>
+#include <pvm/dist/lifeline.hpp>
 #include <pvm/dist/partition.hpp>
 #include <pvm/engine/choose.hpp>
 #include <pvm/engine/engine.hpp>
@@ -342,4 +345,82 @@ TEST_CASE("a rank with another file is found", "[dist]") {
         CHECK(sentence.find("rank 2 has another file 'other'") != std::string::npos);
       },
       mark);
+}
+
+namespace {
+
+/// Calls act(rank, lifeline, pulse) on `size` ranks with lifelines. Returns what each rank says
+/// when the run is lost; "-": it was not.
+template <class Act>
+std::vector<std::string> live(int size, bool waiting, Act act) {
+  pvm::dist::Patience patience;
+  patience.beat = 0.02;
+  patience.silence = 1;
+  patience.standstill = 0.3;
+  Post post(size);
+  std::vector<std::string> said(static_cast<std::size_t>(size), "-");
+  std::mutex mutex;
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < size; ++r) {
+    ranks.emplace_back([&, r] {
+      ThreadRank rank(post, r);
+      pvm::dist::Pulse pulse;
+      pulse.waiting = waiting;
+      const auto lost = [&](const std::string& sentence) {
+        const std::lock_guard lock(mutex);
+        said[static_cast<std::size_t>(r)] = sentence;
+      };
+      pvm::dist::Lifeline lifeline(rank, "here", pulse, lost, patience);
+      act(r, lifeline, pulse);
+      int over = 0;  // all stay until rank 0 has seen enough
+      rank.broadcast(pvm::dist::bytes_of(over));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return said;
+}
+
+void wait_until_lost(pvm::dist::Lifeline& lifeline) {
+  for (int i = 0; i < 200 && !lifeline.is_lost(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+}  // namespace
+
+TEST_CASE("ranks that live are not lost", "[dist]") {
+  const auto said = live(3, false, [](int, auto& lifeline, auto&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    CHECK(!lifeline.is_lost());
+    CHECK_NOTHROW(lifeline.check());
+  });
+  CHECK(said == std::vector<std::string>(3, "-"));
+  // All wait for each other most of the time, and get something.
+  const auto busy = live(2, true, [](int rank, auto&, auto& pulse) {
+    for (int i = 0; i < 70; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (rank == 1) ++pulse.served;
+    }
+  });
+  CHECK(busy == std::vector<std::string>(2, "-"));
+}
+
+TEST_CASE("a network that stands still ends the run on all ranks", "[dist]") {
+  const auto said = live(3, true, [](int rank, auto& lifeline, auto&) {
+    wait_until_lost(lifeline);
+    CHECK(lifeline.is_lost());
+    if (rank == 0) CHECK_THROWS_AS(lifeline.check(), pvm::Error);
+  });
+  CHECK(said[0].find("the network between them stands still") != std::string::npos);
+  CHECK(said[1].empty());  // rank 0 has said it
+  CHECK(said[2].empty());
+}
+
+TEST_CASE("what a rank fails of is said by rank 0", "[dist]") {
+  const auto said = live(3, false, [](int rank, auto& lifeline, auto&) {
+    if (rank == 2) return lifeline.fail("it has no memory");
+    wait_until_lost(lifeline);
+    CHECK(lifeline.is_lost());
+  });
+  CHECK(said[0] == "rank 2: it has no memory");
+  CHECK(said[1].empty());
 }
