@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The exchange of hidden values between host engines, by a communicator.
+/// The exchange of what units send between host engines, by a communicator.
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <pvm/dist/communicator.hpp>
@@ -18,26 +19,27 @@ namespace pvm::inline v0::dist {
 template <Communicator C>
 class HostExchange final : public UnitExchange {
  public:
-  HostExchange(C& ranks, const std::vector<std::size_t>& starts, std::size_t hidden, int batch)
+  HostExchange(C& ranks, std::vector<std::size_t> starts)
       : UnitExchange(starts[static_cast<std::size_t>(ranks.rank())],
-                     starts[static_cast<std::size_t>(ranks.rank()) + 1], starts.back(), hidden,
-                     static_cast<std::size_t>(batch)),
+                     starts[static_cast<std::size_t>(ranks.rank()) + 1], starts.back()),
         ranks_(ranks),
-        gather_(ranks, bytes_of(all_values()), in_bytes(starts)) {}
+        starts_(std::move(starts)) {}
 
-  void start() noexcept override { gather_.start(); }
-  void progress() noexcept override { gather_.progress(); }
-  [[nodiscard]] bool finish() noexcept override { return gather_.finish(); }
+  void start() noexcept override { gather_->start(); }
+  void progress() noexcept override { gather_->progress(); }
+  [[nodiscard]] bool finish() noexcept override { return gather_->finish(); }
   void check() override { ranks_.check(); }
 
  private:
-  [[nodiscard]] std::vector<std::size_t> in_bytes(std::vector<std::size_t> starts) const {
-    for (std::size_t& start : starts) start *= each() * sizeof(float);
-    return starts;
+  void connect() override {
+    std::vector<std::size_t> bytes = starts_;
+    for (std::size_t& start : bytes) start *= each() * sizeof(float);
+    gather_.emplace(ranks_, bytes_of(all_values()), bytes);
   }
 
   C& ranks_;
-  typename C::Gather gather_;
+  std::vector<std::size_t> starts_;
+  std::optional<typename C::Gather> gather_;
 };
 
 }  // namespace pvm::inline v0::dist

@@ -65,9 +65,19 @@ inline std::vector<double> estimated_costs(const Connectome& net) {
   return costs;
 }
 
-/// Costs from the measured `seconds` of each unit: units of one kind cost the same, the median of
-/// their times, so that what else the machine did while it was measured matters little. Times that
-/// are 0 were not measured; without any measured time of its kind a unit has its estimated cost.
+/// The mean of these times without the longest third of them, in which the machine has probably
+/// done something else, too; 0 if there is none. Not the median: where a part of the weights stays
+/// in caches, times are of two kinds, and both count.
+inline double usual_time(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  times.resize((2 * times.size() + 2) / 3);
+  const double sum = std::accumulate(times.begin(), times.end(), 0.0);
+  return times.empty() ? 0 : sum / static_cast<double>(times.size());
+}
+
+/// Costs from the measured `seconds` of each unit: units of one kind cost the same, their usual
+/// time. Times that are 0 were not measured; without any measured time of its kind a unit has its
+/// estimated cost.
 inline std::vector<double> measured_costs(const Connectome& net, std::span<const float> seconds) {
   using Kind = std::tuple<bool, int, int, int>;
   const auto kind_of = [](const Unit& unit) {
@@ -82,13 +92,9 @@ inline std::vector<double> measured_costs(const Connectome& net, std::span<const
     measured += static_cast<double>(seconds[u]);
     estimated += costs[u];
   }
-  for (auto& [kind, all] : times) {
-    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
-                     all.end());
-  }
   for (std::size_t u = 0; u < net.units.size(); ++u) {
     const auto found = times.find(kind_of(net.units[u]));
-    costs[u] = found != times.end() ? found->second[found->second.size() / 2]
+    costs[u] = found != times.end() ? usual_time(found->second)
                : estimated > 0      ? costs[u] * measured / estimated
                                     : costs[u];
   }

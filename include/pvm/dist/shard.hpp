@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <new>
 #include <optional>
 #include <span>
@@ -228,9 +227,8 @@ class Shard {
     parts_.clear();
     for (std::size_t r = 0; r < size(); ++r)
       parts_.emplace_back(spec_, net_, starts[r], starts[r + 1]);
-    exchange_.emplace(ranks_, starts, static_cast<std::size_t>(net_.hidden), batch_);
-    constexpr float never_ran = std::numeric_limits<float>::infinity();
-    if (measuring) exchange_->seconds.assign(net_.units.size(), never_ran);
+    exchange_.emplace(ranks_, starts);
+    if (measuring) exchange_->seconds.resize(net_.units.size());
     options.exchange = &*exchange_;
     engine_.emplace(detail::make_host(spec_, batch_, precision, options));
   }
@@ -253,10 +251,9 @@ class Shard {
       goes_on = time.count() < enough ? 1 : 0;
       ranks_.broadcast(bytes_of(goes_on));
     }
-    std::vector<float>& seconds = exchange_->seconds;
-    for (float& time : seconds) {
-      if (time == std::numeric_limits<float>::infinity()) time = 0;
-    }
+    std::vector<float> seconds;
+    for (const std::vector<float>& times : exchange_->seconds)
+      seconds.push_back(static_cast<float>(usual_time({times.begin(), times.end()})));
     const auto of = [&](int r) {
       return std::as_writable_bytes(
           std::span(seconds).subspan(part(r).first, part(r).end - part(r).first));

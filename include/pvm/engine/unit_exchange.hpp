@@ -14,15 +14,13 @@
 
 namespace pvm::inline v0 {
 
-/// A range of units, and the all-gather after every step of the hidden values of all units: that is
-/// all that units send each other. One thread at a time calls its functions.
+/// A range of units, and the all-gather, in every step, of what all units send each other. One
+/// thread at a time calls its functions.
 class UnitExchange {
  public:
-  /// The units from `first` up to `end` are computed here, of `units` units with `hidden` values
-  /// for each of `batch` sequences.
-  UnitExchange(std::size_t first, std::size_t end, std::size_t units, std::size_t hidden,
-               std::size_t batch)
-      : first_(first), end_(end), each_(hidden * batch), values_(units * each_) {}
+  /// The units from `first` up to `end` are computed here, of `units` units.
+  UnitExchange(std::size_t first, std::size_t end, std::size_t units)
+      : first_(first), end_(end), units_(units) {}
   virtual ~UnitExchange() = default;
   UnitExchange(const UnitExchange&) = delete;
   UnitExchange& operator=(const UnitExchange&) = delete;
@@ -31,9 +29,14 @@ class UnitExchange {
   [[nodiscard]] std::size_t end() const noexcept { return end_; }
   [[nodiscard]] bool has(std::size_t unit) const noexcept { return unit >= first_ && unit < end_; }
 
-  /// The hidden values of a unit in the step that is exchanged, [batch][hidden].
+  /// Makes room for `each` values of each unit; the engine's constructor calls it.
+  void prepare(std::size_t each) {
+    each_ = each;
+    values_.assign(units_ * each, 0.0F);
+    connect();
+  }
+  /// What a unit sends in the step that is exchanged.
   [[nodiscard]] float* values(std::size_t unit) noexcept { return values_.data() + unit * each_; }
-  /// Values of a unit: hidden values times batch.
   [[nodiscard]] std::size_t each() const noexcept { return each_; }
 
   /// Begins to send the values of the units that are computed here: they must not change until
@@ -47,15 +50,18 @@ class UnitExchange {
   /// Throws Error (Fault::rank) if another process of the run was lost.
   virtual void check() = 0;
 
-  /// The shortest time that each unit's step has taken, in seconds; empty: it is not measured.
-  std::vector<float> seconds;
+  /// By unit, while steps are measured: how long each step of it took, in seconds. Empty: they are
+  /// not measured.
+  std::vector<std::vector<float>> seconds;
 
  protected:
+  /// Prepares the exchange of `all_values`.
+  virtual void connect() = 0;
   std::vector<float>& all_values() noexcept { return values_; }
 
  private:
-  std::size_t first_, end_, each_;
-  std::vector<float> values_;  // [unit][batch][hidden]
+  std::size_t first_, end_, units_, each_ = 0;
+  std::vector<float> values_;  // [unit][each]
 };
 
 /// The wiring of `net` for an engine that computes the units from `first` up to `end`. The other

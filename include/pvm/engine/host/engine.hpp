@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -111,7 +112,7 @@ class HostEngine {
                     patch_products_, scheme_.plan, scheme_.momentum_array() ? layout_.size() : 0,
                     score_, activation_, scheme_.by_rule ? rule_ : HostRule{}, rule_state_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
-    if (options.exchange != nullptr) needed_ = units_read(net_);
+    if (options.exchange != nullptr) shared_.emplace(*network_, *options.exchange);
     restore_products(*network_, step_);
   }
   HostEngine(const HostEngine&) = delete;
@@ -426,7 +427,7 @@ class HostEngine {
   std::unique_ptr<HostNetwork> network_;
   std::vector<Scratch> scratch_;  // [thread]
   FrameStore store_;
-  std::vector<char> needed_;  // with an exchange, by unit: whether a unit here reads it
+  std::optional<SharedUnits> shared_;  // with an exchange
   std::vector<std::uint8_t> pixels_, scored_;
   std::vector<std::uint32_t> stored_;
   std::vector<const std::uint8_t*> frames_;  // of the current block, [steps][batch]
@@ -462,14 +463,13 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
       if (exchange == nullptr) continue;
       // What others send is needed in the next step only: meanwhile the outputs of some units are
       // computed, which need nothing of this step but their own hidden values.
-      if (member == 0) send_units(*network_, *exchange, step_ + i);
+      if (member == 0) shared_->send(step_ + i);
       units.outputs_only = true;
       simd::for_best_isa(units);
       if (member == 0) alone = !exchange->finish();
       team_.barrier();
       if (!alone) {
-        simd::for_best_isa(TakeUnits{*network_, *exchange, needed_, step_ + i,
-                                     static_cast<std::size_t>(member),
+        simd::for_best_isa(TakeUnits{*shared_, step_ + i, static_cast<std::size_t>(member),
                                      static_cast<std::size_t>(team_.size())});
       }
       team_.barrier();
