@@ -170,17 +170,23 @@ TEST_CASE("ranges of units are as balanced as ranges can be", "[dist]") {
   CHECK(heaviest(many, 8) == 36);
 }
 
-TEST_CASE("measured costs are those of a kind, and what was not measured is estimated", "[dist]") {
+TEST_CASE("what a unit costs besides its weights is measured", "[dist]") {
+  using pvm::dist::measured_each;
   const auto net = pvm::make_connectome(pvm_test::tiny_spec());
-  std::vector<float> seconds(net.units.size(), 1e-5F);
-  seconds[1] = 1e-2F;  // the machine did something else
-  std::fill(seconds.begin() + static_cast<std::ptrdiff_t>(net.layer_start[1]), seconds.end(), 0.0F);
-  const auto costs = pvm::dist::measured_costs(net, seconds);
-  const auto estimated = pvm::dist::estimated_costs(net);
-  for (std::size_t u = 0; u < net.units.size(); ++u) CHECK(costs[u] > 0);
-  CHECK(costs[1] < 1e-4);
-  const auto unmeasured = pvm::dist::measured_costs(net, std::vector<float>(net.units.size()));
-  CHECK(unmeasured == estimated);
+  const std::size_t units = net.units.size();
+  const std::vector<std::size_t> starts = {0, units / 2, units};
+  const auto weights = pvm::dist::weights_of_units(net);
+  std::vector<float> seconds;
+  for (std::size_t u = 0; u < units; ++u)
+    seconds.push_back(static_cast<float>(1e-9 * (weights[u] + 2'500.0)));
+  CHECK(measured_each(net, seconds, starts, 1) == Approx(2'500).epsilon(0.01));
+  CHECK(measured_each(net, std::vector<float>(units), starts, 77) == 77);
+  const std::vector<float> all_the_same(units, 1e-6F);  // says that weights cost nothing
+  CHECK(measured_each(net, all_the_same, starts, 77) <= 100'000);
+  CHECK(pvm::dist::usual_time({1, 3, 2}) == Approx(1.5));
+  CHECK(pvm::dist::usual_time({5}) == 5);
+  CHECK(pvm::dist::usual_time({}) == 0);
+  CHECK(pvm::dist::costs_of_units(net, 10)[3] == weights[3] + 10);
 }
 
 TEST_CASE("any number of ranks gives the bits of one process", "[dist]") {

@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <numeric>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include <pvm/core/config.hpp>
@@ -53,15 +51,23 @@ inline std::vector<std::size_t> balanced_ranges(std::span<const double> costs, s
   return best;
 }
 
-/// What a unit's step costs before it has been measured: the bytes of its weights, and something
-/// for what every unit does.
-inline std::vector<double> estimated_costs(const Connectome& net) {
-  constexpr double each = 4'000;  // weights
-  std::vector<double> costs;
+/// The weights of each unit.
+inline std::vector<double> weights_of_units(const Connectome& net) {
+  std::vector<double> weights;
   for (const Unit& unit : net.units) {
-    costs.push_back(each + static_cast<double>(net.hidden) * unit.inputs +
-                    static_cast<double>(unit.outputs) * unit.representation);
+    weights.push_back(static_cast<double>(net.hidden) * unit.inputs +
+                      static_cast<double>(unit.outputs) * unit.representation);
   }
+  return weights;
+}
+
+/// What every unit costs besides its weights, before that was measured; in weights.
+inline constexpr double default_each = 20'000;
+
+/// What a unit's step costs, in weights: that of its weights, and `each`, which every unit costs.
+inline std::vector<double> costs_of_units(const Connectome& net, double each = default_each) {
+  std::vector<double> costs = weights_of_units(net);
+  for (double& cost : costs) cost += each;
   return costs;
 }
 
@@ -75,30 +81,37 @@ inline double usual_time(std::vector<double> times) {
   return times.empty() ? 0 : sum / static_cast<double>(times.size());
 }
 
-/// Costs from the measured `seconds` of each unit: units of one kind cost the same, their usual
-/// time. Times that are 0 were not measured; without any measured time of its kind a unit has its
-/// estimated cost.
-inline std::vector<double> measured_costs(const Connectome& net, std::span<const float> seconds) {
-  using Kind = std::tuple<bool, int, int, int>;
-  const auto kind_of = [](const Unit& unit) {
-    return Kind(unit.layer == 0, unit.inputs, unit.outputs, unit.representation);
-  };
-  std::map<Kind, std::vector<double>> times;
-  std::vector<double> costs = estimated_costs(net);
-  double measured = 0, estimated = 0;
-  for (std::size_t u = 0; u < net.units.size(); ++u) {
-    if (!(seconds[u] > 0)) continue;
-    times[kind_of(net.units[u])].push_back(static_cast<double>(seconds[u]));
-    measured += static_cast<double>(seconds[u]);
-    estimated += costs[u];
+/// What every unit costs in weights, by the measured `seconds` of each unit's step: the units of a
+/// rank, those from starts[r] up to starts[r + 1], show what a weight more costs. They are compared
+/// with each other only, because another rank's core may have been slower for a moment, and all
+/// ranks count as equally fast. A time of 0 was not measured. Returns `otherwise` if the times do
+/// not tell.
+inline double measured_each(const Connectome& net, std::span<const float> seconds,
+                            std::span<const std::size_t> starts, double otherwise) {
+  const std::vector<double> weights = weights_of_units(net);
+  double squares = 0, products = 0, all_weights = 0, all_seconds = 0, units = 0;
+  for (std::size_t r = 0; r + 1 < starts.size(); ++r) {
+    double n = 0, w = 0, t = 0, ww = 0, wt = 0;
+    for (std::size_t u = starts[r]; u < starts[r + 1]; ++u) {
+      const auto time = static_cast<double>(seconds[u]);
+      if (!(time > 0)) continue;
+      n += 1;
+      w += weights[u];
+      t += time;
+      ww += weights[u] * weights[u];
+      wt += weights[u] * time;
+    }
+    if (n == 0) continue;
+    squares += ww - w * w / n;
+    products += wt - w * t / n;
+    all_weights += w;
+    all_seconds += t;
+    units += n;
   }
-  for (std::size_t u = 0; u < net.units.size(); ++u) {
-    const auto found = times.find(kind_of(net.units[u]));
-    costs[u] = found != times.end() ? usual_time(found->second)
-               : estimated > 0      ? costs[u] * measured / estimated
-                                    : costs[u];
-  }
-  return costs;
+  constexpr double most = 100'000;
+  if (!(products > 0) || !(squares > 0)) return otherwise;
+  const double each = (all_seconds * squares / products - all_weights) / units;
+  return std::clamp(each, 0.0, most);
 }
 
 /// A run of consecutive values.

@@ -72,7 +72,7 @@ class Shard {
     }
     if (options.threads == 0) options.threads = std::max(1, ranks.cores());
     ranks.expect_threads(options.threads);
-    make_engines(balanced_ranges(estimated_costs(net_), size()), precision, options, true);
+    make_engines(balanced_ranges(costs_of_units(net_), size()), precision, options, true);
     const std::vector<std::size_t> starts = measure();
     engine_.reset();
     make_engines(starts, precision, options, false);
@@ -236,7 +236,7 @@ class Shard {
   /// Runs steps on noise, and returns the partition by what each unit's step has cost. How long
   /// that was changes which rank computes a unit, and no result.
   [[nodiscard]] std::vector<std::size_t> measure() {
-    constexpr int steps = 4, most_blocks = 6;
+    constexpr int steps = 8, most_blocks = 20, warm_blocks = 2;
     constexpr double enough = 0.3;  // seconds
     const auto began = std::chrono::steady_clock::now();
     std::uint8_t goes_on = 1;
@@ -245,6 +245,9 @@ class Shard {
       for (std::size_t k = 0; k < block.pixels.size(); ++k) {
         const auto noise = uniform(static_cast<std::uint64_t>(i), k);
         block.pixels[k] = static_cast<std::uint8_t>(noise * 255.0F);
+      }
+      if (i == warm_blocks) {  // from now on it counts
+        for (std::vector<float>& times : exchange_->seconds) times.clear();
       }
       engine_->run(block, Mode::learn);
       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
@@ -261,7 +264,10 @@ class Shard {
     std::vector<std::size_t> starts;
     if (ranks_.rank() == 0) {
       for (int r = 1; r < ranks_.size(); ++r) ranks_.receive(r, of(r));
-      starts = balanced_ranges(measured_costs(net_, seconds), size());
+      for (const Part& part : parts_) starts.push_back(part.first);
+      starts.push_back(net_.units.size());
+      const double each = measured_each(net_, seconds, starts, default_each);
+      starts = balanced_ranges(costs_of_units(net_, each), size());
     } else {
       ranks_.send(0, of(ranks_.rank()));
     }
