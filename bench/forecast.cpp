@@ -167,8 +167,9 @@ int run(const std::string& path, const std::string& layers, const std::string& o
   pvm::Spec spec = pvm::load_spec(path);
   // Not checked as a spec's are: engines refuse a network of this size, and none is made here.
   if (!layers.empty()) spec.layer_shapes = numbers(layers, "--layers");
-  if (*std::max_element(spec.layer_shapes.begin(), spec.layer_shapes.end()) > 512) {
-    throw pvm::Error(pvm::Fault::usage, "a layer's side is at most 512");
+  pvm::detail::check_sizes(spec, pvm::detail::SpecCheck("--layers"));
+  if (pvm::detail::weight_bound(spec) > 1e12) {
+    throw pvm::Error(pvm::Fault::usage, "a network of more than 1e12 weights is not foreseen");
   }
   const pvm::Connectome net = pvm::make_connectome(spec);
   if (!json) print_needs(spec, net);
