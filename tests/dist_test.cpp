@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -303,6 +304,28 @@ TEST_CASE("frames from the store, and squeezed ones, reach all ranks", "[dist]")
     fill(block, engine.step(), 1, frame);
     block.squeezed = squeezed;
     engine.run(block, pvm::Mode::learn);
+    return look_at(engine, spec);
+  };
+  auto one = alone(spec, 1, "fp32");
+  const Seen expected = run(one);
+  with_ranks(3, [&](Group& group) {
+    auto many = shared(group, spec, 1, "fp32");
+    check_same(run(many), expected);
+  });
+}
+
+TEST_CASE("all ranks hold the rate that a run is given", "[dist]") {
+  auto spec = pvm_test::tiny_spec();
+  spec.delay_each_layer_learning = 3;
+  const auto start = start_from(some_weights(pvm::make_connectome(spec).weights));
+  const auto run = [&](auto& engine) {
+    engine.restore(start);
+    run_steps(engine, spec, 20);
+    for (std::size_t layer = 0; layer < spec.layer_shapes.size(); ++layer)
+      engine.hold_rate(layer, 0.02F);
+    run_steps(engine, spec, 20);
+    engine.hold_rate(0, std::nullopt);
+    run_steps(engine, spec, 20);
     return look_at(engine, spec);
   };
   auto one = alone(spec, 1, "fp32");

@@ -231,7 +231,7 @@ TEST_CASE("docs/design.md names exactly the directories there are, README.md som
 TEST_CASE("docs/cli.md names exactly the flags there are", "[docs]") {
   const std::string source = text_of(root / "examples/pvm.cpp");
   std::set<std::string> flags;
-  const std::regex declared(R"rx(a(?:dd_option|dd_flag)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
+  const std::regex declared(R"rx((?:add_option|add_flag|set_config)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
   for (std::sregex_iterator i(source.begin(), source.end(), declared), end; i != end; ++i) {
     flags.insert((*i)[1]);
   }
@@ -298,6 +298,8 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io",
                                           "io/gpu",
                                           "readout",
+                                          "readout/gpu",
+                                          "infer",
                                           "train",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
@@ -391,9 +393,13 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
 template <class Precision>
 std::vector<pvm::detail::units::ProgramUnit> streamed_units(const char* name) {
   namespace units_engine = pvm::detail::units;
-  const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-  const units_engine::Plan<Precision, 49, units_engine::Home::streamed> plan(
-      net, 132, std::size_t{227} << 10);
+  const auto spec = pvm::load_spec(root / "model_zoo" / name);
+  std::string why;
+  const auto made = units_engine::Plan<Precision, 49, units_engine::Home::streamed>::make(
+      spec, pvm::make_connectome(spec), 132, std::size_t{227} << 10, why);
+  INFO(why);
+  REQUIRE(made);
+  const auto& plan = *made;
   std::vector<units_engine::ProgramUnit> units;
   for (const std::uint32_t start : plan.program_start) {
     units_engine::Program program;

@@ -37,6 +37,7 @@ enum class Order : std::uint32_t {
   run,
   save,
   restore,
+  hold_rate,
   take_score,
   read_weights,
   read_outputs,
@@ -51,6 +52,9 @@ struct OrderMessage {
   std::int32_t steps = 0;     ///< of `run`
   Mode mode = Mode::learn;    ///< of `run`
   std::int32_t squeezed = 0;  ///< of `run`: whether the block has squeezed values
+  std::uint64_t layer = 0;    ///< of `hold_rate`
+  std::int32_t held = 0;      ///< of `hold_rate`: whether there is a rate
+  float rate = 0;
 };
 
 /// Sends the frames of a block to the ranks that need some of their lines, or receives them.
@@ -129,6 +133,15 @@ class ShardedEngine {
       }
     }
     local().run(block, mode);
+  }
+
+  void hold_rate(std::size_t layer, std::optional<float> rate) {
+    detail::OrderMessage message{detail::Order::hold_rate};
+    message.layer = layer;
+    message.held = rate ? 1 : 0;
+    message.rate = rate.value_or(0);
+    order(message);
+    local().hold_rate(layer, rate);
   }
 
   [[nodiscard]] Score take_score() {
@@ -277,6 +290,11 @@ class Group final : public EngineMaker {
           break;
         case Order::restore:
           restore();
+          break;
+        case Order::hold_rate:
+          shard_->engine().hold_rate(
+              static_cast<std::size_t>(message.layer),
+              message.held != 0 ? std::optional<float>(message.rate) : std::nullopt);
           break;
         case Order::take_score:
           static_cast<void>(shard_->take_score());

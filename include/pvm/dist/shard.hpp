@@ -70,6 +70,7 @@ class Shard {
                                     " units, which cannot be shared by " + std::to_string(size()) +
                                     " ranks; start fewer");
     }
+    options.restored_next = false;  // it runs before that, to be measured
     if (options.threads == 0) options.threads = std::max(1, ranks.cores());
     ranks.expect_threads(options.threads);
     make_engines(balanced_ranges(costs_of_units(net_), size()), precision, options, true);

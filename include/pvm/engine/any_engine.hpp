@@ -15,6 +15,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 
 namespace pvm::inline v0 {
 
@@ -30,6 +31,7 @@ class AnyEngine {
   FrameBlock stage(int steps) { return held_->stage(steps); }
   [[nodiscard]] int block_steps() { return held_->block_steps(); }
   void run(const FrameBlock& block, Mode mode) { held_->run(block, mode); }
+  void hold_rate(std::size_t layer, std::optional<float> rate) { held_->hold_rate(layer, rate); }
   void synchronize() { held_->synchronize(); }
   [[nodiscard]] std::uint64_t step() { return held_->step(); }
   [[nodiscard]] int batch() { return held_->batch(); }
@@ -45,6 +47,9 @@ class AnyEngine {
   [[nodiscard]] std::string description() { return held_->description(); }
   /// The seconds for which a device has computed; nullopt if the engine uses none or does not say.
   [[nodiscard]] std::optional<double> device_seconds() { return held_->device_seconds(); }
+  /// Lets `follower` work behind the steps on the engine's device; null: nobody. False if the
+  /// engine has no place for it.
+  bool follow(StepFollower* follower) { return held_->follow(follower); }
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     return held_->reserve_frames(budget, frames);
   }
@@ -61,6 +66,7 @@ class AnyEngine {
     virtual FrameBlock stage(int steps) = 0;
     virtual int block_steps() = 0;
     virtual void run(const FrameBlock& block, Mode mode) = 0;
+    virtual void hold_rate(std::size_t layer, std::optional<float> rate) = 0;
     virtual void synchronize() = 0;
     virtual std::uint64_t step() = 0;
     virtual int batch() = 0;
@@ -74,6 +80,7 @@ class AnyEngine {
     virtual void restore(const EngineState& state) = 0;
     virtual std::string description() = 0;
     virtual std::optional<double> device_seconds() = 0;
+    virtual bool follow(StepFollower* follower) = 0;
     virtual std::size_t reserve_frames(std::size_t budget, std::size_t frames) = 0;
     virtual void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) = 0;
     virtual void read_frame(std::size_t index, std::span<std::uint8_t> pixels) = 0;
@@ -87,6 +94,9 @@ class AnyEngine {
     FrameBlock stage(int steps) override { return engine.stage(steps); }
     int block_steps() override { return engine.block_steps(); }
     void run(const FrameBlock& block, Mode mode) override { engine.run(block, mode); }
+    void hold_rate(std::size_t layer, std::optional<float> rate) override {
+      engine.hold_rate(layer, rate);
+    }
     void synchronize() override { engine.synchronize(); }
     std::uint64_t step() override { return engine.step(); }
     int batch() override { return engine.batch(); }
@@ -110,6 +120,14 @@ class AnyEngine {
         return engine.device_seconds();
       } else {
         return std::nullopt;
+      }
+    }
+    bool follow(StepFollower* follower) override {
+      if constexpr (requires { engine.follow(follower); }) {
+        engine.follow(follower);
+        return true;
+      } else {
+        return false;
       }
     }
     std::size_t reserve_frames(std::size_t budget, std::size_t frames) override {

@@ -120,6 +120,9 @@ struct EngineOptions {
   Reduce reduce = Reduce::mean;
   int threads = 0;    ///< host: number of threads; 0: one per core
   bool graph = true;  ///< CUDA: replay captured steps (false: launch kernels one by one)
+  /// `restore` is called before anything else, so that the engine need not start with zero weights:
+  /// a large network's take a while.
+  bool restored_next = false;
   /// Host: the engine computes only the units that this names, and gets what the others send. Must
   /// outlive the engine. Null: it computes all.
   UnitExchange* exchange = nullptr;
@@ -131,10 +134,15 @@ struct EngineOptions {
 template <class E>
 concept Engine = requires(E engine, const EngineState& state, FrameBlock block, Mode mode,
                           int steps, std::span<float> out, std::size_t n,
-                          std::span<const std::uint8_t> pixels, std::span<std::uint8_t> frame) {
+                          std::span<const std::uint8_t> pixels, std::span<std::uint8_t> frame,
+                          std::optional<float> rate) {
   { engine.stage(steps) } -> std::same_as<FrameBlock>;  // steps: 1 to block_steps()
   { engine.block_steps() } -> std::same_as<int>;        // a sensible length of a block
   {engine.run(block, mode)};
+  // From the next step on, the layer learns at this rate, whatever the spec's schedule says;
+  // without a value, at the schedule's again. `restore` ends it. The momentum is always the
+  // schedule's.
+  {engine.hold_rate(n, rate)};
   {engine.synchronize()};
   { engine.step() } -> std::same_as<std::uint64_t>;
   { engine.batch() } -> std::same_as<int>;

@@ -22,6 +22,7 @@ inline Spec at_constant_rate(Spec spec, double rate) {
   spec.initial_learning_rate = rate;
   spec.delay_each_layer_learning = 1;
   spec.delay_final_learning_rate = spec.delay_intermediate_learning_rate = std::nullopt;
+  spec.final_learning_rate = spec.intermediate_learning_rate = 0;
   return spec;
 }
 
@@ -30,18 +31,33 @@ inline Spec at_constant_rate(Spec spec, double rate) {
 class RateSchedule {
  public:
   explicit RateSchedule(const Spec& spec)
-      : spec_(spec), rates_(spec.layer_shapes.size()), on_(rates_.size()) {}
+      : spec_(spec),
+        rates_(spec.layer_shapes.size()),
+        on_(rates_.size()),
+        held_(rates_.size()),
+        current_(rates_),
+        current_on_(on_) {}
 
   /// Makes `layers()` the rates of step `step`. Call it once before each step, in order.
   void begin_step(std::uint64_t step) {
     if (std::exchange(restored_, false)) skip_to(step);
     change_at(step);
+    show();
+    for (std::size_t l = 0; l < held_.size(); ++l) {
+      if (!held_[l]) continue;
+      current_[l].learning_rate = *held_[l];
+      if (*held_[l] != 0) current_on_[l] = true;
+    }
   }
 
+  /// From the next `begin_step` on, the layer has this learning rate, whatever the schedule says;
+  /// without a value it has the schedule's again. Its momentum is the schedule's in any case.
+  void hold(std::size_t layer, std::optional<float> rate) { held_[layer] = rate; }
+
   /// The current rates, one for each layer.
-  [[nodiscard]] const std::vector<Rates>& layers() const noexcept { return rates_; }
+  [[nodiscard]] const std::vector<Rates>& layers() const noexcept { return current_; }
   /// Whether the layer's rates have been set, even to 0. Before that it has nothing to update.
-  [[nodiscard]] bool is_on(std::size_t layer) const { return on_[layer]; }
+  [[nodiscard]] bool is_on(std::size_t layer) const { return current_on_[layer]; }
 
   /// Makes `layers()` the rates that a run from step 0 has just before step `step`.
   void skip_to(std::uint64_t step) {
@@ -49,6 +65,7 @@ class RateSchedule {
     for (const std::uint64_t change : changes()) {
       if (change < step) change_at(change);
     }
+    show();
   }
 
   /// Sets the rates that a checkpoint has after `step` steps, as `layers()` shows them until the
@@ -58,6 +75,7 @@ class RateSchedule {
     skip_to(step);
     rates_ = std::move(rates);
     for (std::size_t l = 0; l < on_.size(); ++l) on_[l] = on_[l] || rates_[l] != Rates{};
+    show();
     restored_ = true;
   }
 
@@ -73,6 +91,12 @@ class RateSchedule {
       steps.insert(*spec_.delay_intermediate_learning_rate);
     }
     return steps;
+  }
+
+  /// Makes the schedule's rates the current ones.
+  void show() {
+    current_ = rates_;
+    current_on_ = on_;
   }
 
   /// Applies the changes of step `step`, if there are any.
@@ -94,8 +118,11 @@ class RateSchedule {
   }
 
   Spec spec_;
-  std::vector<Rates> rates_;
-  std::vector<bool> on_;   // see is_on
+  std::vector<Rates> rates_;  // by the spec
+  std::vector<bool> on_;      // likewise, see is_on
+  std::vector<std::optional<float>> held_;
+  std::vector<Rates> current_;  // see layers
+  std::vector<bool> current_on_;
   bool restored_ = false;  // the next begin_step computes all rates anew
 };
 

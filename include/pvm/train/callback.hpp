@@ -33,8 +33,9 @@ struct Moment {
 /// `begin(moment)` is called before the first step, and `end(moment)` after the last one, with the
 /// score of the steps since the last call of `at`. A callback that shows the prediction of the last
 /// step has `bool before_last(moment)`, which is called when a run is cut short: if it returns
-/// true, two more steps are run before `end`, unless their frames do not come. Callbacks are called
-/// in the order given to `fit`.
+/// true, two more steps are run before `end`, unless their frames do not come. While a run is
+/// paused (see Command), `idle(moment)` is called again and again, some twenty times a second, if a
+/// callback has it; the moment has no score. Callbacks are called in the order given to `fit`.
 template <class C>
 concept Callback = requires(C callback, std::uint64_t step, const Moment& moment) {
   { callback.next(step) } -> std::same_as<std::uint64_t>;
@@ -78,6 +79,11 @@ struct Optionally {
     return callback ? callback->next(step) : never;
   }
   void at(const Moment& moment) { callback->at(moment); }
+  void idle(const Moment& moment) {
+    if constexpr (requires { callback->idle(moment); }) {
+      if (callback) callback->idle(moment);
+    }
+  }
   bool before_last(const Moment& moment) {
     if constexpr (requires { callback->before_last(moment); }) {
       return callback && callback->before_last(moment);

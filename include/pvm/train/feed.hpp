@@ -87,6 +87,21 @@ class Feed {
     return steps;
   }
 
+  /// Makes a stream continue at another place than the run's. Throws Error if its source has no
+  /// such place; the stream then stays where it was.
+  void move(std::size_t stream, const io::Position& to) {
+    Stream& moved = streams_[stream];
+    if (moved.table == nullptr || moved.table->find(to) == FrameTable::none) {
+      moved.source->seek(to);
+      moved.at = to;
+    }
+    moved.entry = FrameTable::none;
+  }
+  /// How many files the stream plays in turn.
+  [[nodiscard]] std::size_t files(std::size_t stream) const {
+    return io::files(*streams_[stream].source).size();
+  }
+
   /// The labels of the frames of the latest block, [step][stream].
   [[nodiscard]] std::span<const io::Label> labels() const noexcept { return labels_; }
 

@@ -49,6 +49,7 @@ PVM_INLINE void Metrics::begin(const Moment& moment) {
   file_.reset();
   last_step_ = moment.begin;
   last_seconds_ = 0;
+  commands_ = moment.trainer.commands();
   std::error_code ignored;
   if (std::filesystem::exists(path_, ignored)) {
     if (!std::filesystem::is_regular_file(path_, ignored))
@@ -65,8 +66,9 @@ PVM_INLINE void Metrics::refuse(const std::string& why) const {
 }
 
 PVM_INLINE void Metrics::check_name(const std::string& name) const {
-  constexpr std::array<std::string_view, 8> keys = {
-      "step", "fps", "loss", "mse", "psnr", "persistence_mse", "persistence_psnr", "seconds"};
+  constexpr std::array<std::string_view, 10> keys = {
+      "step",    "fps",      "loss", "mse", "psnr", "persistence_mse", "persistence_psnr",
+      "seconds", "commands", "modes"};
   const auto has_name = [&](const auto& own) { return own.first == name; };
   if (std::find(keys.begin(), keys.end(), name) != keys.end() ||
       std::any_of(own_.begin(), own_.end(), has_name)) {
@@ -96,6 +98,16 @@ PVM_INLINE void Metrics::append(const Moment& moment) {
   line["persistence_psnr"] = psnr(persistence_mse(moment.score));
   line["seconds"] = seconds_before_ + moment.seconds;
   for (auto& [name, value] : own_) line[name] = value(moment);
+  if (moment.trainer.commands() > commands_) {
+    const auto& obeyed = moment.trainer.obeyed();
+    const std::uint64_t news = moment.trainer.commands() - commands_;
+    for (std::size_t i = obeyed.size() - std::min<std::size_t>(obeyed.size(), news);
+         i < obeyed.size(); ++i) {
+      line["commands"].push_back({obeyed[i].step, obeyed[i].command});
+    }
+    commands_ = moment.trainer.commands();
+  }
+  if (const auto modes = moment.trainer.modes().text(); !modes.empty()) line["modes"] = modes;
   *file_ << line.dump() + "\n" << std::flush;
   if (!*file_ && !std::exchange(failed_, true)) {
     log(Severity::warning,

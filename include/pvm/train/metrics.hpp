@@ -26,7 +26,9 @@ namespace pvm::inline v0 {
 /// wall time), loss (mean squared error of all outputs of all units), mse and psnr (dB) of the
 /// prediction, persistence_mse and persistence_psnr of repeating the frame of two steps before,
 /// seconds (of training so far, those of the run's parts before a resume included). Values that
-/// were not measured are null.
+/// were not measured are null. If commands were obeyed since the line before, they follow as
+/// `commands`, pairs of the step and the command's text; if the run is in modes (see Modes), these
+/// follow as `modes`.
 ///
 /// If the file exists: a run that begins at step k > 0 keeps its lines up to step k and drops later
 /// ones, because those steps are run again. A run that begins at step 0 renames the file to
@@ -89,6 +91,7 @@ class Metrics {
   std::vector<std::pair<std::string, std::function<double(const Moment&)>>> own_;
   std::optional<std::ofstream> file_;
   std::uint64_t last_step_ = 0;
+  std::uint64_t commands_ = 0;  // how many commands of the run are in lines
   double last_seconds_ = 0;
   double seconds_before_ = 0;  // seconds of training in the run's earlier parts
   bool failed_ = false;        // a warning about the file has been logged

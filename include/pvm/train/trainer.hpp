@@ -153,7 +153,7 @@ class Trainer : public TrainerBase {
 
   static AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
     validate(spec, "spec " + quote(spec.name));
-    const EngineOptions engine{options.reduce, options.threads, options.graph};
+    const EngineOptions engine{options.reduce, options.threads, options.graph, true};
     const int batch = Batch == dynamic ? options.batch : Batch;
     if (options.ranks != nullptr) {
       return options.ranks->make(spec, batch, Precision::name, engine);

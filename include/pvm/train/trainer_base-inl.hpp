@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -23,17 +24,18 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/file_mark.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/feed.hpp>
 #include <pvm/train/report.hpp>
 #include <pvm/train/trainer_base.hpp>
+#include <pvm/train/trainer_modes-inl.hpp>
 
 namespace pvm::inline v0 {
 
@@ -126,6 +128,15 @@ struct StopWaiting {
   std::span<io::AnySource> streams;
 };
 
+/// The Feed of the current `fit`, as long as there is one.
+struct FeedOfFit {
+  Feed*& place;
+  FeedOfFit(Feed*& where, Feed& feed) : place(where) { place = &feed; }
+  ~FeedOfFit() { place = nullptr; }
+  FeedOfFit(const FeedOfFit&) = delete;
+  FeedOfFit& operator=(const FeedOfFit&) = delete;
+};
+
 /// Sets a flag after some seconds, unless this object has been destroyed by then.
 class SetLater {
  public:
@@ -169,13 +180,17 @@ PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::str
       engine_(std::move(engine)),
       precision_(std::move(precision)),
       seed_(seed),
-      options_(options) {}
+      options_(options) {
+  modes_.sequences.resize(static_cast<std::size_t>(engine_.batch()));
+  modes_.rates.resize(spec_.layer_shapes.size());
+}
 
 PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   auto streams = streams_;
   streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
   io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
   if (readout_ != nullptr) readout_->save(all.extras);
+  all.modes = modes_.text();
   return all;
 }
 
@@ -193,7 +208,22 @@ PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
                                        "; continue with a batch of " + std::to_string(state.batch));
   }
   if (readout_ != nullptr && !checkpoint.extras.empty()) readout_->restore(checkpoint.extras);
+  Modes modes{.sequences = std::vector<SequenceMode>(modes_.sequences.size()),
+              .rates = std::vector<std::optional<float>>(modes_.rates.size())};
+  if (state.resumable() && !checkpoint.modes.empty()) {
+    try {
+      modes.obey_all(checkpoint.modes, spec_.frame_side());
+    } catch (const Error& error) {
+      throw Error(Fault::checkpoint,
+                  std::string("the checkpoint's modes are wrong: ") + error.what());
+    }
+    if (options_.mode == Mode::freeze) modes.frozen.reset();
+    log(Severity::info, "the checkpoint's run was in these modes, and this one goes on in them: " +
+                            checkpoint.modes);
+  }
   engine_.restore(state);
+  set_modes(std::move(modes));
+  for (Predicted& predicted : predicted_for_) predicted = {};
   streams_ = checkpoint.streams;
   resumed_ = state.resumable();
   if (resumed_) seed_ = checkpoint.seed;
@@ -243,30 +273,33 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
   end_positions_.clear();
   for (std::size_t done = 0; done < frames.size();) {
     const std::size_t left = (frames.size() - done) / each;
-    const auto most = static_cast<std::size_t>(engine_.block_steps());
-    const FrameBlock block = engine_.stage(static_cast<int>(std::min(left, most)));
+    const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+    const std::uint64_t most = obey_due(std::min<std::uint64_t>(left, limit));
+    const FrameBlock block = engine_.stage(static_cast<int>(most));
     std::copy_n(frames.begin() + static_cast<std::ptrdiff_t>(done), block.pixels.size(),
                 block.pixels.begin());
     for (std::size_t row = 0; row < block.scored.size(); ++row) {
       StreamState& stream = streams_[row % streams_.size()];
       block.scored[row] = stream.frames_since_start++ >= 2 ? 1 : 0;
     }
-    note_last_frame(block);
     done += block.pixels.size();
-    engine_.run(block, options_.mode);
+    std::vector<io::Label> labels(block.scored.size());
+    if (done == frames.size()) labels[labels.size() - streams_.size()] = label;
+    run_filled(block, streams_, labels);
   }
-  last_label_ = label;
-  if (labelled) teach(label);
   return Stepped(*this);
+}
+
+PVM_INLINE void TrainerBase::attach(readout::Readout* readout) {
+  if (readout_follows_) engine_.follow(nullptr);
+  readout_ = readout;
+  readout_follows_ = readout != nullptr && readout->follow(engine_);
 }
 
 PVM_INLINE void TrainerBase::start_new() {
   EngineState state;
   state.batch = batch();
-  state.weights.resize(net_.weights);
-  for (std::size_t i = 0; i < net_.weights; ++i) {
-    state.weights[i] = 0.03F * (uniform(seed_, i) - 0.5F);
-  }
+  state.weights = initial_weights(net_.weights, seed_);
   engine_.restore(state);
 }
 
@@ -281,8 +314,9 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   find_places(streams);
   const detail::RecordPositions record_positions{streams, end_positions_};
   const detail::StopWaiting stop_waiting{streams, stop_};
-  keep_last_frame();  // because Feed empties the store
+  keep_last_frames();  // because Feed empties the store
   Feed feed(streams, frame_shape(), engine_, options_.cache_bytes);
+  const detail::FeedOfFit feed_of_fit(feed_, feed);
   const auto started = std::chrono::steady_clock::now();
   Moment moment{*this, step(), step(), target};
   const auto update_moment = [&] {
@@ -295,9 +329,14 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   gpu_before_ = engine_.device_seconds();
   try {
     while (moment.step < target && !stop_.load()) {
+      obey_posted();
+      wait_while_paused(callbacks, moment);
+      if (stop_.load()) break;
       const std::uint64_t event = detail::next_event(callbacks, target);
-      run_block(feed, event - moment.step);
+      const std::uint64_t before = moment.step;
+      run_block(feed, std::min(event - before, allowed_.value_or(never)));
       update_moment();
+      if (allowed_) *allowed_ -= std::min(*allowed_, moment.step - before);
       if (moment.step == event) {
         const Score score = take_score();
         update_moment();  // again, because take_score has waited for the engine
@@ -330,6 +369,7 @@ PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Mom
     if (scheduled.callback->before_last(moment)) wanted = true;
   }
   if (!wanted) return;
+  allowed_.reset();
   stop_.store(false);  // else sources would not wait at all
   const detail::SetLater ask_again(stop_, patience);
   const std::uint64_t end = std::min(moment.target, moment.step + 2);
@@ -400,25 +440,30 @@ PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
 
 PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const auto limit = static_cast<std::uint64_t>(engine_.block_steps());
+  const std::optional<BeforeCommands> before = before_commands();
+  most = obey_due(most);
+  if (paused()) return;
   io::Stopwatch watch;
-  const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
+  const bool one_by_one = readout_ != nullptr && !readout_follows_;
+  const auto longest = one_by_one ? 1 : limit;  // it learns from every frame
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
   const int steps = feed.fill(room, states);
-  if (steps == 0) return;  // asked to stop
+  if (steps == 0) {  // asked to stop
+    if (before) put_back(*before);
+    return;
+  }
   const FrameBlock block = part(room, 0, steps);
-  note_last_frame(block);
-  last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();
-  engine_.run(block, options_.mode);
+  run_filled(block, states, feed.labels().first(block.scored.size()));
   engine_seconds_ += watch.lap();
   streams_ = std::move(states);
-  if (readout_ != nullptr) teach(last_label_);
 }
 
 PVM_INLINE void TrainerBase::teach(const io::Label& label) {
-  if (label.state == io::LabelState::unlabelled) return;
+  const bool dreams = modes_.sequences.front().sight == Sight::dream;
+  if (label.state == io::LabelState::unlabelled || dreams) return;
   if (batch() != 1) {
     throw Error(Fault::usage, "there is a label and a batch of " + std::to_string(batch()) +
                                   "; a readout learns from a batch of 1");
@@ -427,18 +472,33 @@ PVM_INLINE void TrainerBase::teach(const io::Label& label) {
   readout_->observe(hidden(), last_frame(), label);
 }
 
-PVM_INLINE void TrainerBase::note_last_frame(const FrameBlock& block) {
-  const std::size_t row = block.scored.size() - static_cast<std::size_t>(batch());
-  last_stored_ = block.stored.empty() ? not_stored : block.stored[row];
-  if (last_stored_ != not_stored) return;
+PVM_INLINE std::span<const std::uint8_t> TrainerBase::last_frames(int sequences) {
+  if (last_frames_.empty()) return {};
   const std::size_t size = frame_shape().size();
-  const auto last = block.pixels.subspan(row * size, size);
-  last_frame_.assign(last.begin(), last.end());
+  const std::span all(last_frames_.data(), size * static_cast<std::size_t>(sequences));
+  for (std::size_t b = 0; b < static_cast<std::size_t>(sequences); ++b) {
+    if (last_stored_[b] == not_stored) continue;
+    engine_.read_frame(last_stored_[b], all.subspan(b * size, size));
+  }
+  return all;
 }
 
-PVM_INLINE void TrainerBase::keep_last_frame() {
-  static_cast<void>(last_frame());
-  last_stored_ = not_stored;
+PVM_INLINE void TrainerBase::note_last_frames(const FrameBlock& block) {
+  const auto sequences = static_cast<std::size_t>(batch());
+  const std::size_t first = block.scored.size() - sequences;
+  const std::size_t size = frame_shape().size();
+  last_frames_.resize(sequences * size);
+  last_stored_.assign(sequences, not_stored);
+  for (std::size_t b = 0; b < sequences; ++b) {
+    if (!block.stored.empty()) last_stored_[b] = block.stored[first + b];
+    if (last_stored_[b] != not_stored) continue;
+    std::copy_n(block.pixels.data() + (first + b) * size, size, last_frames_.data() + b * size);
+  }
+}
+
+PVM_INLINE void TrainerBase::keep_last_frames() {
+  static_cast<void>(last_frames());
+  std::fill(last_stored_.begin(), last_stored_.end(), not_stored);
 }
 
 }  // namespace pvm::inline v0

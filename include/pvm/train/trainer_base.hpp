@@ -9,9 +9,13 @@
 #include <atomic>
 #include <chrono>
 #include <concepts>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -23,7 +27,6 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/as_frame.hpp>
@@ -34,6 +37,8 @@
 #include <pvm/model/spec.hpp>
 #include <pvm/readout/readout.hpp>
 #include <pvm/train/callback.hpp>
+#include <pvm/train/command.hpp>
+#include <pvm/train/modes.hpp>
 #include <pvm/train/report.hpp>
 
 namespace pvm::inline v0 {
@@ -64,6 +69,7 @@ class AnyCallback {
   virtual void begin(const Moment& moment) = 0;
   virtual std::uint64_t next(std::uint64_t step) = 0;
   virtual void at(const Moment& moment) = 0;
+  virtual void idle(const Moment& moment) = 0;
   virtual bool before_last(const Moment& moment) = 0;
   virtual void end(const Moment& moment) = 0;
 
@@ -81,6 +87,9 @@ class CallbackOf final : public AnyCallback {
   }
   std::uint64_t next(std::uint64_t step) override { return callback_.next(step); }
   void at(const Moment& moment) override { callback_.at(moment); }
+  void idle(const Moment& moment) override {
+    if constexpr (requires { callback_.idle(moment); }) callback_.idle(moment);
+  }
   bool before_last(const Moment& moment) override {
     if constexpr (requires { callback_.before_last(moment); }) {
       return callback_.before_last(moment);
@@ -138,10 +147,13 @@ class TrainerBase {
   [[nodiscard]] int batch() { return engine_.batch(); }
   /// Whether weights can change: false if the run is frozen or all its learning rates are 0.
   [[nodiscard]] bool learns() const noexcept {
+    const auto held = std::count_if(modes_.rates.begin(), modes_.rates.end(),
+                                    [](const auto& rate) { return rate.value_or(0) != 0; });
+    if (held > 0) return mode() == Mode::learn;
     const bool later = spec_.delay_final_learning_rate && spec_.final_learning_rate != 0;
     const bool between =
         spec_.delay_intermediate_learning_rate && spec_.intermediate_learning_rate != 0;
-    return options_.mode == Mode::learn && (spec_.initial_learning_rate != 0 || later || between);
+    return mode() == Mode::learn && (spec_.initial_learning_rate != 0 || later || between);
   }
   /// One line for logs: which engine runs on which device.
   [[nodiscard]] std::string description() { return engine_.description(); }
@@ -171,13 +183,9 @@ class TrainerBase {
   }
   /// The newest frame of the batch's first sequence, [side][side][channels]; empty before the first
   /// step. Valid until the next step.
-  [[nodiscard]] std::span<const std::uint8_t> last_frame() {
-    if (last_stored_ != not_stored) {
-      last_frame_.resize(frame_shape().size());
-      engine_.read_frame(last_stored_, last_frame_);
-    }
-    return last_frame_;
-  }
+  [[nodiscard]] std::span<const std::uint8_t> last_frame() { return last_frames(1); }
+  /// The newest frame of every sequence, [batch][side][side][channels], likewise.
+  [[nodiscard]] std::span<const std::uint8_t> last_frames() { return last_frames(batch()); }
   /// The label of that frame.
   [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
 
@@ -224,10 +232,38 @@ class TrainerBase {
   void start_sequence() noexcept { starts_sequence_ = true; }
 
   /// Lets `readout` learn beside the network (or on a frozen one): from the labels of `step`, and
-  /// in a `fit` from those of the source, where steps then run one by one. It goes into
-  /// checkpoints, and `restore` continues it if the checkpoint has one. Needs a batch of 1. Null:
-  /// none.
-  void attach(readout::Readout* readout) noexcept { readout_ = readout; }
+  /// in a `fit` from those of the source, where steps then run one by one, unless the readout is on
+  /// the GPU on which an engine for one sequence runs. It goes into checkpoints, and `restore`
+  /// continues it if the checkpoint has one. Needs a batch of 1. Null: none, which must be said
+  /// before an attached readout is destroyed, if steps are to follow.
+  void attach(readout::Readout* readout);
+
+  // Modes (docs/model.md): what the network sees, whether it learns, at which rates.
+
+  /// The modes that the run is in.
+  [[nodiscard]] const Modes& modes() const noexcept { return modes_; }
+  /// Obeys a command before the next step. Throws Error (Fault::usage) if this run has no such
+  /// sequence or layer, the rectangle is not within the frame, or a source is to be moved outside
+  /// of a `fit`.
+  void command(const Command& command);
+  /// Obeys it right before step `step`, which must not have been run: what is saved after `step`
+  /// steps does not contain it. Throws as `command` does, except that sources are not looked at.
+  void command_at(std::uint64_t step, const Command& command);
+  /// Hands over a command from any thread; the current `fit`, or the next one, obeys it before the
+  /// next block of steps, at once if it is paused. What cannot be obeyed is logged.
+  void post(const Command& command);
+  /// Whether the run is paused: `fit` waits for a command that lets it go on.
+  [[nodiscard]] bool paused() const noexcept { return allowed_ == std::uint64_t{0}; }
+
+  /// A command that was obeyed, and the step that followed it.
+  struct Obeyed {
+    std::uint64_t step = 0;
+    std::string command;
+  };
+  /// The commands that were obeyed so far, the oldest first; of more than 10,000 the latest.
+  [[nodiscard]] const std::deque<Obeyed>& obeyed() const noexcept { return obeyed_; }
+  /// How many commands were obeyed so far.
+  [[nodiscard]] std::uint64_t commands() const noexcept { return commands_; }
 
   /// Makes the current `fit` return after the current block of steps; if none is running, the next
   /// one returns without a step. It only sets a flag, so it may be called from a signal handler and
@@ -310,10 +346,49 @@ class TrainerBase {
   /// Lets the attached readout learn from the last frame. Throws Error (Fault::usage) if the batch
   /// is not 1.
   void teach(const io::Label& label);
-  /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
-  void note_last_frame(const FrameBlock& block);
-  /// Copies the last frame from the store to last_frame_, if it is there.
-  void keep_last_frame();
+  /// How the next step runs.
+  [[nodiscard]] Mode mode() const noexcept {
+    if (!modes_.frozen) return options_.mode;
+    return *modes_.frozen ? Mode::freeze : Mode::learn;
+  }
+  /// What commands change: to be put back if the step that they were given for is not run.
+  struct BeforeCommands {
+    Modes modes;
+    std::vector<io::StreamState> streams;
+    std::multimap<std::uint64_t, Command> waiting;
+    std::deque<Obeyed> obeyed;
+    std::uint64_t commands = 0;
+  };
+  /// The state before the commands that are due now; nothing if none is.
+  [[nodiscard]] std::optional<BeforeCommands> before_commands();
+  void put_back(const BeforeCommands& before);
+  void set_modes(Modes modes);
+  void obey(const Command& command);
+  /// Moves the sequences that `command` names to their next files, or to where they begin.
+  void move_sources(const Command& command);
+  /// Obeys the commands that were given for the next step, and returns how many of at most `most`
+  /// steps can be run before something else is to be done.
+  std::uint64_t obey_due(std::uint64_t most);
+  /// Obeys the posted commands.
+  void obey_posted();
+  void wait_while_paused(Callbacks callbacks, Moment moment);
+  /// Puts into the block what the network is to see instead of the frames. Behind changed frames a
+  /// sequence counts its frames anew, so that no prediction is scored on them or made of them.
+  void change_frames(const FrameBlock& block, std::vector<io::StreamState>& states);
+  /// The predicted frames of all sequences for step `step`, the next one.
+  std::span<const std::uint8_t> predicted_for(std::uint64_t step);
+  /// Keeps what the outputs `y` of all units predict for step `step`.
+  void keep_predicted(std::uint64_t step, std::span<const float> outputs);
+  /// Runs a block whose frames are there and have these labels, in the present modes, and lets the
+  /// attached readout learn from it.
+  void run_filled(const FrameBlock& block, std::vector<io::StreamState>& states,
+                  std::span<const io::Label> labels);
+  /// The newest frames of the first `sequences` sequences, of which those in the store are read.
+  std::span<const std::uint8_t> last_frames(int sequences);
+  /// Keeps the frames of the last step of `block`, or their indices in the store.
+  void note_last_frames(const FrameBlock& block);
+  /// Copies the last frames from the store to last_frames_, as far as they are there.
+  void keep_last_frames();
 
   using StreamState = io::StreamState;
 
@@ -325,13 +400,30 @@ class TrainerBase {
   Options options_;
   std::vector<StreamState> streams_;         // the run's places, one for each sequence
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
-  std::vector<std::uint8_t> last_frame_;     // see `last_frame`
+  std::vector<std::uint8_t> last_frames_;    // see `last_frames`
   std::vector<std::uint8_t> picture_;        // of a `step`, resized
   std::vector<float> predicted_;             // see `Stepped::prediction`
   bool starts_sequence_ = false;             // see `start_sequence`
   readout::Readout* readout_ = nullptr;      // see `attach`
-  std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  bool readout_follows_ = false;             // it is told labels before the steps run
+  std::vector<std::uint32_t> last_stored_;   // their indices in the store, or not_stored
   io::Label last_label_;
+  Modes modes_;
+  std::multimap<std::uint64_t, Command> waiting_;  // by step, see `command_at`
+  std::deque<Obeyed> obeyed_;
+  std::uint64_t commands_ = 0;
+  std::optional<std::uint64_t> allowed_;  // steps until the run pauses; none: it does not
+  Feed* feed_ = nullptr;                  // of the current `fit`
+  struct Predicted {
+    std::uint64_t step = ~std::uint64_t{0};
+    std::vector<std::uint8_t> frames;  // [batch][side][side][channels]
+  };
+  Predicted predicted_for_[2];  // by step modulo 2; kept while a sequence dreams
+  std::vector<float> outputs_;  // of all units
+  std::mutex post_mutex_;
+  std::condition_variable posted_some_;
+  std::vector<Command> posted_;
+  std::atomic<bool> any_posted_ = false;
   Report report_;
   double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
   std::optional<double> gpu_before_;  // seconds that the GPU had computed before it

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,9 @@ class LayerRates {
     write(rates);
     return rates;
   }
+
+  /// See Engine.
+  void hold(std::size_t layer, std::optional<float> rate) { schedule_.hold(layer, rate); }
 
   /// Drops the listed gradients and the pending update.
   void forget_gradients() {

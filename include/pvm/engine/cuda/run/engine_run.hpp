@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include <pvm/core/large_vector.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/time.hpp>
@@ -50,6 +52,9 @@ class EngineRun {
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
     staging_.store().get(index, pixels);
   }
+
+  /// See Engine. The rates are in the tables that blocks bring along, so no launch changes.
+  void hold_rate(std::size_t layer, std::optional<float> rate) { schedule_.hold(layer, rate); }
 
   void synchronize() const { streams_.synchronize(); }
 
@@ -105,8 +110,8 @@ class EngineRun {
     EngineState state;
     state.step = step;
     state.batch = batch_;
-    state.weights.resize(net_.weights);
-    state.folded.resize(net_.weights);
+    resize_large(state.weights, net_.weights);
+    resize_large(state.folded, net_.weights);
     state.rates = schedule_.layers();
     return state;
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/cuda/general/plan/planner.hpp>
 #include <pvm/engine/cuda/general/shape.hpp>
 #include <pvm/model/connectome.hpp>
@@ -21,7 +22,7 @@ namespace pvm::inline v0::detail::general {
 /// reference order. Padding has no weight.
 class WeightMap {
  public:
-  WeightMap(const Connectome& net, const StepShape& shape, const Planner& plan)
+  WeightMap(const Connectome& net, const StepShape& shape, const Plan& plan)
       : net_(net), shape_(shape), plan_(plan) {}
 
   /// From `arena` and `bias` (laid out like past_d1) to reference order, and back.
@@ -42,14 +43,14 @@ class WeightMap {
 
  private:
   /// visit(index in reference order, index in the arena), in floats, for all weights but the bias
-  /// of W1.
+  /// of W1, on several threads.
   template <class Visit>
   void for_each(Visit visit) const {
-    for (const Panel& panel : plan_.panels) {
+    in_parallel(plan_.panels.size(), net_.weights, [&](std::size_t p) {
       for (int tile = 0; tile < shape_.groups * shape_.parts; ++tile) {
-        visit_tile(panel, tile / shape_.parts, tile % shape_.parts, visit);
+        visit_tile(plan_.panels[p], tile / shape_.parts, tile % shape_.parts, visit);
       }
-    }
+    });
   }
 
   template <class Visit>
@@ -111,7 +112,7 @@ class WeightMap {
 
   const Connectome& net_;
   const StepShape& shape_;
-  const Planner& plan_;
+  const Plan& plan_;
 };
 
 }  // namespace pvm::inline v0::detail::general
