@@ -6,7 +6,7 @@
 # in turn, because a machine's speed changes. Other work on the machine spoils the ratio.
 #     bench/ranks.sh PVM SPEC [RANKS [ROUNDS [STEPS]]]
 set -euo pipefail
-pvm=$(realpath "$1") spec=$2 ranks=${3:-2} rounds=${4:-5} steps=${5:-600}
+pvm=$(realpath "$1") spec=$(realpath "$2") ranks=${3:-2} rounds=${4:-5} steps=${5:-600}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
