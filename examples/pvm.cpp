@@ -44,6 +44,7 @@
 #include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
 #include "pvm_plot.hpp"
+#include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
 #include "pvm_run_file.hpp"
 
@@ -487,7 +488,9 @@ class StopOnSignals {
 
   void install(pvm::TrainerBase* trainer) {
     running = trainer;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    std::vector<int> signals{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    if (ranks_of_run::maker() != nullptr) signals.push_back(ranks_of_run::stop_signal);
+    for (const int signal : signals) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
       if (action.sa_handler == SIG_IGN) continue;  // ignored on purpose, by nohup for example
@@ -588,7 +591,22 @@ void set_rate(Plan& plan, double rate) {
   if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
 }
 
+/// Throws if another rank has other files than this one.
+void compare_ranks(const Arguments& a) {
+  if (ranks_of_run::maker() == nullptr) return;
+  if (a.backend == "cuda") {
+    refuse("several ranks compute on the host; leave --backend cuda out, or start one rank");
+  }
+  std::vector<std::string> paths = sources_of(a);
+  if (!a.spec.empty()) paths.push_back(find_spec(a.spec));
+  for (const std::string* path : {&a.load, &a.eval}) {
+    if (!path->empty()) paths.push_back(*path);
+  }
+  ranks_of_run::compare_files(paths);
+}
+
 Plan make_plan(const Arguments& a) {
+  compare_ranks(a);
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
   if (a.rate_given) check_rate(a.rate);
@@ -617,6 +635,7 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  options.ranks = ranks_of_run::maker();
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
@@ -980,10 +999,7 @@ int run_command(int argc, char** argv, const char* what,
   return guarded([&] { return command(options); });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (!pvm::open_standard_streams()) return 1;
+int program(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "track") {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
@@ -1052,4 +1068,11 @@ int main(int argc, char** argv) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });
   return guarded([&] { return run(a); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!pvm::open_standard_streams()) return 1;
+  return ranks_of_run::run(argc, argv, program);
 }

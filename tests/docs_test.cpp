@@ -293,6 +293,8 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "engine/cuda/units",
                                           "engine/cuda/batch",
                                           "engine/cuda",
+                                          "dist",
+                                          "dist/mpi",
                                           "io",
                                           "io/gpu",
                                           "readout",
