@@ -297,6 +297,7 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io/gpu",
                                           "readout",
                                           "infer",
+                                          "serve",
                                           "train",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
