@@ -163,6 +163,18 @@ TEST_CASE("A server lets in only what it should", "[serve]") {
   CHECK(served.client().Get("/metrics")->body.find("pvm_bad_frames_total 0") != std::string::npos);
 }
 
+TEST_CASE("A request that says nothing of a body has none", "[serve]") {
+  Served served;
+  httplib::Client client("127.0.0.1", served.server.port());
+  httplib::Request request;
+  request.method = "PUT";
+  request.path = "/streams/a";
+  request.headers = {{"Authorization", "Bearer " + token}};
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(client.send(request)->status == 201);
+  CHECK(std::chrono::steady_clock::now() - start < 400ms);
+}
+
 TEST_CASE("Bodies and time are bounded", "[serve]") {
   Served served(20'000);
   auto client = served.client();

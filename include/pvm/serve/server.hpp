@@ -169,7 +169,9 @@ class Server : private httplib::Server {
       if (!response.body.empty()) return HandlerResponse::Unhandled;
       const bool large = response.status == 413;
       set(response, {response.status, "text/plain; charset=utf-8",
-                     large ? "The body is too large.\n" : "This is no request.\n"});
+                     large ? "The body is too large, or it is said to be a form: send a picture "
+                             "with its Content-Type.\n"
+                           : "This is no request.\n"});
       return HandlerResponse::Handled;
     }));
     if (!bind()) {
@@ -262,10 +264,15 @@ class Server : private httplib::Server {
   /// Later versions of httplib also want to know the addresses of both ends.
   template <class Self>
   static bool process(Self& self, Connection& connection, bool last, bool& closed) {
-    if constexpr (requires { self.process_request(connection, last, closed, nullptr); }) {
-      return self.process_request(connection, last, closed, nullptr);
+    // A request that says nothing of a body has none; httplib would wait for its end.
+    const auto complete = [](httplib::Request& request) {
+      if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) return;
+      request.set_header("Content-Length", "0");
+    };
+    if constexpr (requires { self.process_request(connection, last, closed, complete); }) {
+      return self.process_request(connection, last, closed, complete);
     } else {
-      return self.process_request(connection, "", 0, "", 0, last, closed, nullptr);
+      return self.process_request(connection, "", 0, "", 0, last, closed, complete);
     }
   }
 
