@@ -42,7 +42,14 @@ struct Load {
 struct Counts {
   std::uint64_t sent = 0, answered = 0, refused = 0, lost = 0;
   std::vector<double> latencies;  // in ms
+  std::string why;                // the first frame was lost
 };
+
+void lose(Counts& counts, const httplib::Result& result) {
+  if (counts.lost++ > 0) return;
+  counts.why = result ? "status " + std::to_string(result->status) + ": " + result->body
+                      : httplib::to_string(result.error());
+}
 
 std::vector<std::string> pictures(const Load& load) {
   pvm::io::Synthetic source({.seed = 1, .frames = 1000});
@@ -64,10 +71,10 @@ void send(const Load& load, int number, const std::vector<std::string>& files, C
   client.set_tcp_nodelay(true);
   client.set_read_timeout(30);
   client.set_default_headers({{"Authorization", "Bearer " + load.token}});
-  const std::string path = "/streams/load" + std::to_string(number);
+  const std::string path =
+      "/streams/load-" + std::to_string(::getpid()) + "-" + std::to_string(number);
   if (const auto opened = client.Put(path.c_str()); !opened || opened->status != 201) {
-    ++counts.lost;
-    return;
+    return lose(counts, opened);
   }
   const auto begin = Clock::now();
   const auto at = [&](double seconds) {
@@ -86,7 +93,7 @@ void send(const Load& load, int number, const std::vector<std::string>& files, C
       ++counts.refused;
     } else if (!result || result->status != 200 ||
                nlohmann::json::parse(result->body)["frame"] != counts.answered++) {
-      ++counts.lost;
+      lose(counts, result);
     }
   }
   client.Delete(path.c_str());
@@ -113,7 +120,9 @@ int main(int argc, char** argv) {
     }
     for (std::thread& thread : threads) thread.join();
     Counts all;
+    std::string why;
     for (const Counts& one : counts) {
+      if (why.empty()) why = one.why;
       all.sent += one.sent;
       all.answered += one.answered;
       all.refused += one.refused;
@@ -134,7 +143,8 @@ int main(int argc, char** argv) {
         static_cast<unsigned long long>(all.lost), static_cast<double>(all.answered) / load.seconds,
         share(0.5), share(0.99));
     if (all.lost > 0) {
-      throw pvm::Error(pvm::Fault::source, std::to_string(all.lost) + " frames were lost");
+      throw pvm::Error(pvm::Fault::source,
+                       std::to_string(all.lost) + " frames or streams were lost; one by " + why);
     }
   });
 }

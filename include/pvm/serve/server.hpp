@@ -179,6 +179,8 @@ class Server : private httplib::Server {
                                     std::to_string(options_.port) +
                                     ": it is in use, or not this machine's; choose another one");
     }
+    // httplib lets 5 clients wait for their connection, and the others for a second and more.
+    ::listen(svr_sock_, 1024);
     listener_ = std::thread([this] {
       listen_after_bind();
       listened_.store(true);
