@@ -18,6 +18,7 @@
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>

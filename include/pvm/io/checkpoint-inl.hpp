@@ -431,29 +431,8 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
   return all;
 }
 
-}  // namespace detail
-
-PVM_INLINE void require_finite(const Checkpoint& checkpoint) {
+PVM_INLINE void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const EngineState& state = checkpoint.state;
-  if (const auto what = detail::not_finite_in(state); !what.empty()) {
-    throw Error(Fault::checkpoint, "at step " + std::to_string(state.step) + " " + what +
-                                       " have become infinite: the rates are too high for these " +
-                                       "frames; earlier checkpoints are untouched");
-  }
-}
-
-PVM_INLINE bool is_checkpoint(const std::filesystem::path& path) {
-  try {
-    const SafetensorsReader file(path);
-    return detail::text_or(file.metadata(), "format", "") == detail::checkpoint_format;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
-  const EngineState& state = checkpoint.state;
-  require_finite(checkpoint);
   const int ring = state.plan.terms + 4;  // rows of a history, see EngineState
   std::vector<std::uint64_t> positions, since;
   for (const StreamState& stream : checkpoint.streams) {
@@ -467,7 +446,7 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
   }
   const auto whole = [](const auto& values) { return std::span(std::as_const(values)); };
   const auto history = [&](const char* name, const std::vector<float>& values, int rows) {
-    return TensorView{name, detail::history_shape(values.size(), rows, state.batch), whole(values)};
+    return TensorView{name, history_shape(values.size(), rows, state.batch), whole(values)};
   };
   std::vector<TensorView> tensors = {
       {"coefficients", {state.coefficients.size()}, whole(state.coefficients)},
@@ -496,7 +475,32 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
   for (const auto& [name, values] : checkpoint.extras.floats) {
     tensors.push_back({name, {values.size()}, whole(values)});
   }
-  write_safetensors(path, detail::metadata_of(checkpoint), tensors);
+  write_safetensors(path, metadata_of(checkpoint), tensors);
+}
+
+}  // namespace detail
+
+PVM_INLINE void require_finite(const Checkpoint& checkpoint) {
+  const EngineState& state = checkpoint.state;
+  if (const auto what = detail::not_finite_in(state); !what.empty()) {
+    throw Error(Fault::checkpoint, "at step " + std::to_string(state.step) + " " + what +
+                                       " have become infinite: the rates are too high for these " +
+                                       "frames; earlier checkpoints are untouched");
+  }
+}
+
+PVM_INLINE bool is_checkpoint(const std::filesystem::path& path) {
+  try {
+    const SafetensorsReader file(path);
+    return detail::text_or(file.metadata(), "format", "") == detail::checkpoint_format;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  require_finite(checkpoint);
+  detail::write_checkpoint(path, checkpoint);
 }
 
 namespace detail {

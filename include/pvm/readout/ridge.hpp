@@ -159,6 +159,52 @@ class RidgeReadout : public Readout {
     targets_ = {};
     frames_of_rows_ = {};
   }
+  /// Everything that it has learned, for a readout that learns elsewhere in the same way.
+  struct Sums {
+    std::uint64_t frames = 0;
+    std::vector<double> triangles;  ///< of all Gram matrices, one after the other
+    std::vector<std::size_t> rows;  ///< that each of them has
+    /// The frames that the Gram matrices lack, of a readout with weights for each position: [frame]
+    /// [hidden value], [frame][position], [frame][byte].
+    std::size_t buffered = 0;
+    std::vector<float> hidden, targets;
+    std::vector<std::uint8_t> pixels;
+  };
+  [[nodiscard]] Sums sums() const {
+    Sums all{frames_, {}, {}, buffered_, hiddens_, targets_, frames_of_rows_};
+    for (const Gram& gram : grams_) {
+      const auto triangle = gram.triangle();
+      all.triangles.insert(all.triangles.end(), triangle.begin(), triangle.end());
+      all.rows.push_back(gram.rows());
+    }
+    return all;
+  }
+  void set_sums(Sums all) {
+    clear();
+    const double* sum = all.triangles.data();
+    for (std::size_t k = 0; k < grams_.size(); ++k) {
+      const std::size_t size = grams_[k].columns() * (grams_[k].columns() + 1) / 2;
+      grams_[k].restore({sum, size}, all.rows[k]);
+      sum += size;
+    }
+    frames_ = all.frames;
+    buffered_ = all.buffered;
+    hiddens_ = std::move(all.hidden);
+    targets_ = std::move(all.targets);
+    frames_of_rows_ = std::move(all.pixels);
+  }
+  /// The fits as `heat` reads them, solved: what is linear in hidden values and pixels (bytes), by
+  /// position or shared, one after the other; and a table of colours with `table_width` values for
+  /// each, one per radius, which is empty if no colours are read.
+  struct Arranged {
+    std::span<const float> linear, biases, tables;
+    std::span<const std::size_t> start;  ///< of each position in `linear`
+  };
+  [[nodiscard]] Arranged arranged() {
+    solve();
+    return {linear_, biases_, tables_, start_};
+  }
+  static constexpr std::size_t table_width = 4;  ///< a value per radius, and one to fill a vector
 
   /// Forgets everything.
   void clear() {
@@ -479,8 +525,6 @@ class RidgeReadout : public Readout {
       for (std::size_t p = 0; p < positions; ++p) out[p] += pooled_[p * table_width + r];
     }
   }
-
-  static constexpr std::size_t table_width = 4;  // a value per radius, and one to fill the vector
 
   RidgeOptions options_;
   Inputs inputs_;
