@@ -453,8 +453,14 @@ TEST_CASE("docs/engines.md counts small.json right", "[docs]") {
   // An H200: 132 multiprocessors, of each 227 KB of shared memory for a block of threads.
   constexpr std::size_t shared = std::size_t{227} << 10;
   const auto net = pvm::make_connectome(spec);
-  const units_engine::Plan<pvm::bf16, 49> plan(net, 132, shared);
-  const units_engine::Plan<pvm::fp32, 49> whole(net, 132, shared);
+  std::string why;
+  const auto made = units_engine::Plan<pvm::bf16, 49>::make(spec, net, 132, shared, why);
+  const auto made_whole = units_engine::Plan<pvm::fp32, 49>::make(spec, net, 132, shared, why);
+  INFO(why);
+  REQUIRE(made);
+  REQUIRE(made_whole);
+  const auto& plan = *made;
+  const auto& whole = *made_whole;
   const std::string text = text_of(root / "docs/engines.md");
   const auto has = [&](std::size_t number) {
     std::string digits = std::to_string(number);
