@@ -279,7 +279,7 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
     const py::gil_scoped_release unlocked;
     return std::make_shared<Predictor>(pvm::Predictor(checkpoint, options));
   }
-  const auto path = start.cast<std::filesystem::path>();
+  const auto path = py::module_::import("os").attr("fspath")(start).cast<std::string>();
   std::optional<pvm::Spec> named;
   if (!spec.is_none()) named = spec_of(spec);
   const py::gil_scoped_release unlocked;
