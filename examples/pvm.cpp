@@ -47,6 +47,7 @@
 #include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
 #include "pvm_run_file.hpp"
+#include "pvm_serve.hpp"
 
 namespace {
 
@@ -82,7 +83,7 @@ Examples:
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
 
-Other commands (each has a --help): pvm info, pvm plot, pvm track, pvm evaluate
+Other commands (each has a --help): pvm info, pvm plot, pvm serve, pvm track, pvm evaluate
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
@@ -1014,6 +1015,10 @@ int program(int argc, char** argv) {
     options.find_spec = find_spec;
     return run_command(argc, argv, "Says what a checkpoint or a spec is.", info_command::describe,
                        info_command::info, options);
+  }
+  if (first == "serve") {
+    return run_command(argc, argv, "Serves a frozen network over HTTP.", serve_command::describe,
+                       serve_command::serve);
   }
   if (first == "plot") {
     return run_command(argc, argv, "Draws the learning curves of runs.", plot_command::describe,

@@ -300,6 +300,7 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "readout",
                                           "readout/gpu",
                                           "infer",
+                                          "serve",
                                           "train",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
