@@ -40,6 +40,7 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_live.hpp"
 #include "pvm_readout.hpp"
 
 namespace {
@@ -51,6 +52,7 @@ struct Arguments {
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
   std::string eval, film, script;
+  live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
   std::string of_runs;  ///< the name of an option given that is for training runs only, if any
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
@@ -247,6 +249,14 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("FILE.mp4");
   app.add_option("--eval", a.eval, "only run over PATH once, frozen, and print a score as JSON")
       ->type_name("PATH");
+  app.add_option("--live", a.live.port,
+                 "serve a page on 127.0.0.1 to watch the run and talk to it (default port 9000, or "
+                 "the next free one)")
+      ->expected(0, 1)
+      ->type_name("[PORT]");
+  app.add_option("--live-address", a.live.address,
+                 "listen on ADDRESS instead: whoever has the page's token can watch and command")
+      ->type_name("ADDRESS");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", "pvm " + pvm::version_text());
@@ -360,6 +370,9 @@ void check(const Arguments& a) {
   if (!a.files.empty() && !(a.dataset.empty() && a.path.empty())) {
     refuse("-f names files and -d or -p a data set; give one of them");
   }
+  if (!a.live.address.empty() && !a.live.given) {
+    refuse("--live-address is for --live; give both, or none");
+  }
   if (a.frames_given && a.write_zip.empty()) {
     refuse("--frames is for --write-zip; a run's length is -n");
   }
@@ -368,8 +381,8 @@ void check(const Arguments& a) {
   }
   const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
                       !a.record.empty() || !a.film.empty() || !a.files.empty() ||
-                      !a.dataset.empty() || !a.script.empty() || a.steps_given || a.rate_given || a.freeze ||
-                      !a.write_zip.empty();
+                      !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
+                      a.rate_given || a.freeze || !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -673,10 +686,16 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     pvm::quote(streams.front().name()) + "; " +
                                     trainer.description());
   if (!a.script.empty()) pvm::follow_script(trainer, plan.script);
+  pvm::Optionally<live_commands::Page> live;
+  if (a.live.given) {
+    live_commands::Options options = a.live;
+    options.prefix = checkpoint_prefix(a.out, plan.spec);
+    live.callback.emplace(live_commands::serve(options));
+  }
   StopOnSignals stop;
   const auto result =
       trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
-                  limit, record, film, pvm::DivergenceWarning{}, stop);
+                  limit, record, film, pvm::DivergenceWarning{}, live, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
@@ -894,6 +913,9 @@ int main(int argc, char** argv) {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
                        readout_commands::describe_track, readout_commands::track);
   }
+  if (first == "ctl") {
+    return guarded([&] { return live_commands::control(argc - 2, argv + 2); });
+  }
   if (first == "evaluate") {
     return run_command(argc, argv, "Compares trackers on labelled clips.",
                        readout_commands::describe_evaluate, readout_commands::evaluate);
@@ -926,6 +948,7 @@ int main(int argc, char** argv) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0 && is_of_runs(option)) a.of_runs = option->get_name();
   }
+  a.live.given = app.count("--live") > 0;
   a.rate_given = app.count("--rate") > 0;
   a.seed_given = app.count("--seed") > 0;
   a.batch_given = app.count("--batch") > 0;

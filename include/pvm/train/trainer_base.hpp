@@ -200,6 +200,9 @@ class TrainerBase {
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
 
+  /// Where the time of the current `fit` has gone so far; for callbacks.
+  [[nodiscard]] Report report_so_far(const Moment& moment) const;
+
   /// Everything a later run needs to continue with bit-identical results. Call it between `fit`s or
   /// in a callback.
   [[nodiscard]] io::Checkpoint checkpoint();
@@ -338,7 +341,7 @@ class TrainerBase {
   void run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment, double patience);
   /// Waits for the engine, and takes the score since the previous call.
   Score take_score();
-  void make_report(const Feed& feed, const Moment& moment);
+  [[nodiscard]] Report make_report(const Feed& feed, const Moment& moment) const;
   /// Determines the run's place in each stream at the beginning of a `fit`. After `restore`, seeks
   /// to the place in the checkpoint, unless the source has another name than the checkpoint's.
   /// Otherwise the run continues where it was, unless the source has been moved since the previous
