@@ -940,7 +940,7 @@ int main(int argc, char** argv) {
   }
   // An empty value is most likely an unset variable in a script.
   for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0 && option->get_expected_max() > 0 &&
+    if (option->count() > 0 && option->get_expected_min() > 0 &&
         option->results().front().empty()) {
       return fail(option->get_name() + " is empty; give it a value or leave it out", 2);
     }
