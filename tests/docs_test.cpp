@@ -297,6 +297,7 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io/gpu",
                                           "readout",
                                           "train",
+                                          "view",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
                                           "engine/cuda/batch"};

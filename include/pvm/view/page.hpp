@@ -33,6 +33,7 @@ inline constexpr std::string_view page = R"page(<!doctype html>
   }
 }
 * { box-sizing: border-box; }
+[hidden] { display: none !important; }
 body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.45 system-ui, sans-serif; }
 header { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; align-items: baseline; padding: .8rem 1rem; border-bottom: 1px solid var(--line); background: var(--card); }
 h1 { font-size: 1.15rem; margin: 0; overflow-wrap: anywhere; }
@@ -189,8 +190,8 @@ function set_up() {
   $("pictures").replaceChildren();
   figure("input", "input", "what the network sees");
   figure("prediction", "prediction", "made two steps before");
-  figure("error", "error x 4", "of the prediction");
-  figure("repeated", "error of repeating x 4", "");
+  figure("error", "error of predicting", "x 4");
+  figure("repeated", "error of repeating", "x 4");
   status.layers.forEach((side, l) => figure("layer" + l, "activity, layer " + l, `${side} x ${side} units`));
   for (const canvas of document.querySelectorAll(".pictures canvas")) canvas.width = canvas.height = status.side;
   status.layers.forEach((side, l) => { const c = $("layer" + l), gap = side > 1 ? 1 : 0; c.width = c.height = side * (status.hidden_side + gap) + gap; });
@@ -209,7 +210,7 @@ function paint(id, value) {  // value(i): of the pixel's channel i, in the frame
 function decibels(a, b) {
   let sum = 0;
   for (let i = 0; i < a.length; ++i) sum += (a[i] - b[i]) ** 2;
-  return sum === 0 ? "no error" : (-10 * Math.log10(sum / a.length / 65025)).toFixed(1) + " dB PSNR";
+  return sum === 0 ? "no error" : "x 4, " + (-10 * Math.log10(sum / a.length / 65025)).toFixed(1) + " dB PSNR";
 }
 function draw(buffer) {
   const view = new DataView(buffer), length = view.getUint32(8, true);
