@@ -16,11 +16,12 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import zipfile
 
 try:
     from selenium import webdriver
+    from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.chrome.service import Service
 except ImportError:
     print("SKIPPED: there is no python3-selenium")
@@ -118,6 +119,31 @@ def press(key):
     browser.find_element(By.TAG_NAME, "body").send_keys(key)
 
 
+def ball():
+    """x, y, width and height of the green ball in the input."""
+    return browser.execute_script("""
+        const canvas = document.getElementById("input"), n = canvas.width;
+        const pixels = canvas.getContext("2d").getImageData(0, 0, n, n).data, xs = [], ys = [];
+        for (let i = 0; i < n * n; ++i) {
+          if (pixels[4 * i + 1] < 2 * Math.max(pixels[4 * i], pixels[4 * i + 2])) continue;
+          xs.push(i % n); ys.push(Math.floor(i / n));
+        }
+        const x = Math.min(...xs), y = Math.min(...ys);
+        return [x, y, Math.max(...xs) + 1 - x, Math.max(...ys) + 1 - y];""")
+
+
+def found_box():
+    rectangle = browser.find_element(By.CSS_SELECTOR, "#marks rect")
+    return [float(rectangle.get_attribute(name)) for name in ("x", "y", "width", "height")]
+
+
+def overlap(a, b):
+    wide = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
+    high = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
+    both = max(wide, 0) * max(high, 0)
+    return both / (a[2] * a[3] + b[2] * b[3] - both)
+
+
 def shoot(name):
     if pictures:
         os.makedirs(pictures, exist_ok=True)
@@ -170,6 +196,35 @@ try:
     until("the rate", lambda: "rate 0.01 0" in text("facts"))
     click("#by_spec")
     until("no modes", lambda: "modes\nnone" in text("facts"))
+
+    # A box that is drawn around the ball is learned, and the ball is found in other frames.
+    before = step()
+    press("s")
+    until("a frame", lambda: step() == before + 1)
+    x, y, width, height = ball()
+    marks = browser.find_element(By.ID, "marks")
+    scale = marks.size["width"] / 40
+    corner = [int((x - 20) * scale), int((y - 20) * scale)]
+    (ActionChains(browser).move_to_element_with_offset(marks, *corner).click_and_hold()
+     .move_by_offset(int(width * scale / 2), int(height * scale / 2))
+     .move_by_offset(int(width * scale / 2), int(height * scale / 2)).release().perform())
+    until("learned", lambda: text("said") == "learned: 1 with it, 0 without")
+    until("a heatmap", lambda: "it is there" in text("heat_detail"))
+    for _ in range(3):
+        click("[data-do='step 100']")
+        before = step()
+        until("100 steps", lambda: step() == before + 100)
+        assert overlap(found_box(), ball()) > 0.3, (found_box(), ball())
+    # The keyboard's way: a box in numbers, and a label that says that it is not there.
+    click("#absent")
+    until("absent", lambda: text("said") == "learned: 1 with it, 1 without")
+    browser.find_element(By.ID, "box").send_keys(" ".join(map(str, ball())) + "\n")
+    until("another label of the same frame", lambda: text("said") == "learned: 2 with it, 0 without")
+    click("[data-do=save-labels]")
+    until("saved labels", lambda: text("said").endswith("_labels.zip"))
+    with zipfile.ZipFile(text("said").split(": ")[1]) as labels:
+        lines = labels.read("labels.txt").decode().split()
+        assert len(lines) == 2 and len(labels.namelist()) == 3, (lines, labels.namelist())
 
     # Keep: the files are there, under names of the run's own.
     click("[data-do=snapshot]")

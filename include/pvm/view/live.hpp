@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -52,6 +53,7 @@
 #include <pvm/view/curve.hpp>
 #include <pvm/view/page.hpp>
 #include <pvm/view/server.hpp>
+#include <pvm/view/teacher.hpp>
 
 namespace pvm::inline v0::view {
 
@@ -117,6 +119,9 @@ class Live {
   std::string snapshot(const Moment& moment);
   std::string record(const Moment& moment);
   std::string stop_recording();
+  /// `label STEP absent` or `label STEP X Y WIDTH HEIGHT`, of a picture that was shown.
+  void learn_label(const Moment& moment, std::string_view text);
+  std::string save_labels(const Moment& moment);
   void write_status(const Moment& moment);
   [[nodiscard]] std::string free_name(std::uint64_t step, const std::string& ending) const;
 
@@ -148,6 +153,7 @@ class Live {
   bool paused_ = false;
   Kept kept_[3];
   Curve curve_;
+  std::optional<Teacher> teacher_;  // since somebody has looked
   std::unique_ptr<io::Film> film_;
   std::string film_name_;
 
@@ -285,7 +291,16 @@ inline void Live::publish(const Moment& moment) {
     return static_cast<char>(
         static_cast<unsigned char>(v > 0 ? std::min(v, 1.0F) * 255 + 0.5F : 0));
   };
-  const Json head = {{"step", moment.step}, {"predicted", before != nullptr}};
+  Json head = {{"step", moment.step}, {"predicted", before != nullptr}};
+  if (!teacher_) teacher_.emplace(moment.trainer.spec(), net);
+  teacher_->remember(moment.step, frame);
+  std::optional<Teacher::Seen> seen;
+  if (teacher_->knows()) {
+    seen = teacher_->look(frame);
+    head["heat_side"] = teacher_->heat_side();
+    head["confidence"] = seen->confidence;
+    if (seen->box) head["box"] = {seen->box->x, seen->box->y, seen->box->width, seen->box->height};
+  }
   const std::string words = head.dump();
   auto bytes = std::make_shared<std::string>();
   bytes->reserve(words.size() + 4 + 3 * frame.size() + hidden);
@@ -298,15 +313,17 @@ inline void Live::publish(const Moment& moment) {
   }
   const auto values = moment.trainer.hidden();
   for (std::size_t i = 0; i < hidden; ++i) *bytes += to_byte(values[i]);
+  if (seen) {
+    for (const float v : seen->heat) *bytes += to_byte(v);
+  }
   published_ = moment.step;
   if (film_ && before != nullptr) {
-    film_->add({moment.trainer.frame_shape(),
-                frame,
-                before->prediction,
-                {},
-                {},
-                {},
-                "step " + std::to_string(moment.step)});
+    io::FilmContent content{
+        moment.trainer.frame_shape(), frame, before->prediction, {}, {}, {}, {}};
+    if (seen) content.heat = seen->heat;
+    if (seen) content.box = seen->box;
+    content.words = "step " + std::to_string(moment.step);
+    film_->add(content);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -351,6 +368,12 @@ inline Response Live::obey(const Moment& moment, const std::string& text) {
       said["file"] = record(moment);
     } else if (text == "stop-recording") {
       said["file"] = stop_recording();
+    } else if (text.starts_with("label ")) {
+      learn_label(moment, text);
+      said["with"] = teacher_->count(io::LabelState::present);
+      said["without"] = teacher_->count(io::LabelState::absent);
+    } else if (text == "save-labels") {
+      said["file"] = save_labels(moment);
     } else if (text == "stop") {
       moment.trainer.request_stop();
     } else {
@@ -430,6 +453,39 @@ inline std::string Live::stop_recording() {
   return film_name_;
 }
 
+inline void Live::learn_label(const Moment& moment, std::string_view text) {
+  const auto refuse = [] {
+    throw Error(Fault::usage,
+                "a label is: label STEP absent, or: label STEP X Y WIDTH HEIGHT, in pixels of the "
+                "network's frame");
+  };
+  const auto words = pvm::detail::words_of(text);
+  if (words.size() != 3 && words.size() != 6) refuse();
+  const auto step = pvm::detail::whole_text_as<std::uint64_t>(words[1]);
+  if (!step || (words.size() == 3 && words[2] != "absent")) refuse();
+  io::Label label = io::Label::absent();
+  if (words.size() == 6) {
+    float box[4] = {};
+    for (std::size_t i = 0; i < 4; ++i) {
+      const auto value = pvm::detail::whole_text_as<float>(words[2 + i]);
+      if (!value) refuse();
+      box[i] = *value;
+    }
+    label = io::Label::present({box[0], box[1], box[2], box[3]});
+  }
+  if (!teacher_) throw Error(Fault::usage, "no picture has been shown yet; open the page first");
+  teacher_->learn(*step, label);
+  if (published_ == moment.step) publish(moment);  // the heatmap answers
+}
+
+inline std::string Live::save_labels(const Moment& moment) {
+  if (!teacher_) throw Error(Fault::usage, "no frame has been labelled; draw a box first");
+  const std::string name = free_name(moment.step, "_labels.zip");
+  io::make_directories_of(name);
+  teacher_->save(name);
+  return name;
+}
+
 inline void Live::write_status(const Moment& moment) {
   const auto now = Clock::now();
   const bool asked = now.time_since_epoch().count() < status_until_.load();
@@ -476,6 +532,8 @@ inline void Live::write_status(const Moment& moment) {
   status["memory_bytes"] = resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   status["bottleneck"] = bottleneck(trainer.report_so_far(moment));
   status["curve"] = curve_.json();
+  status["labels_with"] = teacher_ ? teacher_->count(io::LabelState::present) : 0;
+  status["labels_without"] = teacher_ ? teacher_->count(io::LabelState::absent) : 0;
   {
     const std::lock_guard lock(mutex_);
     status_ = as_json(200, status).body;
@@ -524,12 +582,15 @@ inline Response Live::status() {
 }
 
 inline Response Live::order(const std::string& text) {
-  constexpr std::string_view own[] = {"save", "snapshot", "record", "stop-recording", "stop"};
-  if (std::find(std::begin(own), std::end(own), text) == std::end(own)) {
+  constexpr std::string_view own[] = {"save",           "snapshot",    "record",
+                                      "stop-recording", "save-labels", "stop"};
+  const bool is_own = std::find(std::begin(own), std::end(own), text) != std::end(own);
+  if (!is_own && !text.starts_with("label ")) {
     try {
       static_cast<void>(parse_command(text));
     } catch (const Error& error) {
-      return refusal(std::string(error.what()) + ", save, snapshot, record, stop-recording, stop");
+      return refusal(std::string(error.what()) +
+                     ", save, snapshot, record, stop-recording, label, save-labels, stop");
     }
   }
   constexpr std::size_t most = 100;

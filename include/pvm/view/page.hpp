@@ -51,6 +51,8 @@ figcaption { font-size: .82rem; color: var(--dim); margin-bottom: .25rem; min-he
 figcaption b { color: var(--ink); font-weight: 600; }
 canvas { width: 100%; display: block; background: #000; border-radius: 4px; }
 .pictures canvas { aspect-ratio: 1; image-rendering: pixelated; }
+.drawable { position: relative; }
+#marks { position: absolute; inset: 0; width: 100%; height: 100%; cursor: crosshair; touch-action: none; }
 #curve { background: transparent; height: 220px; }
 .row { display: flex; flex-wrap: wrap; gap: .45rem; margin-bottom: .6rem; align-items: center; }
 button, select, input[type=text] { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .38rem .65rem; min-height: 2.4rem; }
@@ -132,6 +134,16 @@ dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
         <button id="record" aria-pressed="false">Record</button>
       </div>
     </section>
+    <section aria-label="Teach it an object">
+      <h2>Teach it an object</h2>
+      <p class="number" style="margin:0 0 .6rem">Draw a box on the input, or write it in pixels of the frame, which has <span id="side"></span>.</p>
+      <div class="row">
+        <input type="text" id="box" size="12" placeholder="x y width height" aria-label="box: x y width height">
+        <button id="there">It is there</button>
+        <button id="absent">It is not there</button>
+      </div>
+      <div class="row"><button data-do="save-labels">Save the labels</button><span class="number" id="labels"></span></div>
+    </section>
     <section aria-label="About the run"><h2>About the run</h2><dl id="facts"></dl></section>
   </div>
 </main>
@@ -164,7 +176,7 @@ async function give(text) {
   try {
     const answer = await (await ask("/command?text=" + encodeURIComponent(text), {method: "POST"}, 12000)).json();
     $("said").className = answer.ok ? "" : "bad";
-    $("said").textContent = !answer.ok ? answer.error : answer.file ? `step ${answer.step}: ${answer.file}` : `step ${answer.step}: ${answer.command}`;
+    $("said").textContent = !answer.ok ? answer.error : answer.file ? `step ${answer.step}: ${answer.file}` : "with" in answer ? `learned: ${answer.with} with it, ${answer.without} without` : `step ${answer.step}: ${answer.command}`;
   } catch { $("said").className = "bad"; $("said").textContent = "no answer to: " + text; }
 }
 
@@ -189,6 +201,7 @@ function set_up() {
   drawn = key;
   $("pictures").replaceChildren();
   figure("input", "input", "what the network sees");
+  make_drawable($("input"));
   figure("prediction", "prediction", "made two steps before");
   figure("error", "error of predicting", "x 4");
   figure("repeated", "error of repeating", "x 4");
@@ -198,6 +211,33 @@ function set_up() {
   $("layer").replaceChildren(new Option("all layers", ""), ...status.layers.map((_, l) => new Option("layer " + l, " " + l)));
   $("sequence").replaceChildren(new Option("all", ""), ...Array.from({length: Math.min(status.batch, 256)}, (_, b) => new Option(String(b), " " + b)));
   $("which").hidden = status.batch === 1;
+}
+// Teaching: a box that is drawn on the input is a label of the picture that was shown meanwhile.
+let shown_step = 0, drawing = null, found = null;
+const svg = name => document.createElementNS("http://www.w3.org/2000/svg", name);
+function make_drawable(canvas) {
+  const frame = document.createElement("div"), marks = svg("svg");
+  frame.className = "drawable"; marks.id = "marks";
+  marks.setAttribute("viewBox", `0 0 ${status.side} ${status.side}`);
+  canvas.replaceWith(frame); frame.append(canvas, marks);
+  const at = event => { const r = marks.getBoundingClientRect(), to = (v, length) => Math.min(Math.max(v / length, 0), 1) * status.side;
+    return [to(event.clientX - r.left, r.width), to(event.clientY - r.top, r.height)]; };
+  marks.onpointerdown = event => { if (lost || ended) return; event.preventDefault(); marks.setPointerCapture(event.pointerId); drawing = {step: shown_step, from: at(event), to: at(event)}; mark(); };
+  marks.onpointermove = event => { if (drawing) { drawing.to = at(event); mark(); } };
+  marks.onpointerup = () => { const box = drawing && box_of(drawing), step = drawing && drawing.step; drawing = null; mark();
+    if (box && box[2] >= .5 && box[3] >= .5) give(`label ${step} ` + box.map(v => v.toFixed(2)).join(" ")); };
+  marks.onpointercancel = () => { drawing = null; mark(); };
+}
+function box_of({from, to}) { return [Math.min(from[0], to[0]), Math.min(from[1], to[1]), Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1])]; }
+function mark() {
+  const boxes = [];
+  if (found) boxes.push([found, "#3ddc5a"]);
+  if (drawing) boxes.push([box_of(drawing), "#ffffff"]);
+  $("marks").replaceChildren(...boxes.map(([[x, y, w, h], colour]) => {
+    const r = svg("rect");
+    for (const [k, v] of Object.entries({x, y, width: w, height: h, fill: "none", stroke: colour, "stroke-width": 2, "vector-effect": "non-scaling-stroke"})) r.setAttribute(k, v);
+    return r;
+  }));
 }
 function paint(id, value) {  // value(i): of the pixel's channel i, in the frame's order
   const canvas = $(id), side = status.side, channels = status.channels, picture = new ImageData(side, side);
@@ -216,6 +256,8 @@ function draw(buffer) {
   const view = new DataView(buffer), length = view.getUint32(8, true);
   number = Number(view.getBigUint64(0, true));
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 12, length)));
+  if (drawing) return;  // the picture stands while somebody draws on it
+  shown_step = head.step; found = head.box || null;
   let at = 12 + length;
   const take = count => { const part = new Uint8Array(buffer, at, count); at += count; return part; };
   const size = status.side * status.side * status.channels;
@@ -240,6 +282,17 @@ function draw(buffer) {
     }
     canvas.getContext("2d").putImageData(picture, 0, 0);
   });
+  if (head.heat_side) {
+    const canvas = $("heat") || figure("heat", "heatmap", ""), side = head.heat_side, values = take(side * side), picture = new ImageData(side, side);
+    canvas.width = canvas.height = side;
+    for (let i = 0; i < side * side; ++i) {
+      for (let c = 0; c < 3; ++c) picture.data[4 * i + c] = colours[3 * values[i] + c];
+      picture.data[4 * i + 3] = 255;
+    }
+    canvas.getContext("2d").putImageData(picture, 0, 0);
+    $("heat_detail").textContent = `${found ? "it is there" : "it is not there"}, confidence ${head.confidence.toFixed(2)}`;
+  }
+  mark();
   $("step").textContent = head.step.toLocaleString("en");
 }
 async function watch_pictures() {
@@ -281,6 +334,8 @@ function show_status() {
   set_up();
   document.title = status.name + " - pvm";
   $("name").textContent = status.name;
+  $("side").textContent = `${status.side} x ${status.side}`;
+  $("labels").textContent = status.labels_with + status.labels_without ? `${status.labels_with} with it, ${status.labels_without} without` : "none yet";
   $("target").textContent = status.target.toLocaleString("en");
   $("rate").textContent = status.frames_per_second >= 100 ? Math.round(status.frames_per_second).toLocaleString("en") : status.frames_per_second.toFixed(1);
   if (!number) $("step").textContent = status.step.toLocaleString("en");
@@ -323,6 +378,9 @@ async function watch_status() {
 for (const button of document.querySelectorAll("[data-do]")) button.onclick = () => give(button.dataset.do);
 for (const button of document.querySelectorAll("[data-each]")) button.onclick = () => give(button.dataset.each + $("sequence").value);
 for (const button of document.querySelectorAll("[data-see]")) button.onclick = () => give(button.dataset.see + $("sequence").value);
+$("absent").onclick = () => give(`label ${shown_step} absent`);
+$("there").onclick = () => give(`label ${shown_step} ${$("box").value.replaceAll(",", " ").trim()}`);
+$("box").onkeydown = event => { if (event.key === "Enter") $("there").click(); };
 $("pause").onclick = () => give(status && status.paused ? "resume" : "pause");
 $("freeze").onclick = () => give(status && status.frozen ? "learn" : "freeze");
 $("record").onclick = () => give(status && status.recording !== null ? "stop-recording" : "record");
