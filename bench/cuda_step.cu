@@ -115,14 +115,14 @@ void measure(const Choices& choices) {
 /// Whether the network fits CudaResidentEngine or CudaStreamedEngine in fp32.
 bool fit_units(const std::string& spec) {
   std::string why;
-  return pvm::CudaResidentEngine<pvm::fp32>::fits(pvm::load_spec(spec), why) ||
-         pvm::CudaStreamedEngine<pvm::fp32>::fits(pvm::load_spec(spec), why);
+  return pvm::CudaResidentEngine<pvm::fp32>::plan(pvm::load_spec(spec), why) ||
+         pvm::CudaStreamedEngine<pvm::fp32>::plan(pvm::load_spec(spec), why);
 }
 /// Measures CudaResidentEngine if the network fits it, else CudaStreamedEngine.
 template <class Precision>
 void measure_units(const Choices& choices) {
   std::string why;
-  if (pvm::CudaResidentEngine<Precision>::fits(pvm::load_spec(choices.spec), why)) {
+  if (pvm::CudaResidentEngine<Precision>::plan(pvm::load_spec(choices.spec), why)) {
     measure<pvm::CudaResidentEngine<Precision>>(choices);
   } else {
     measure<pvm::CudaStreamedEngine<Precision>>(choices);

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -40,8 +41,11 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_info.hpp"
 #include "pvm_live.hpp"
+#include "pvm_plot.hpp"
 #include "pvm_readout.hpp"
+#include "pvm_run_file.hpp"
 
 namespace {
 
@@ -51,15 +55,17 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, script;
+  std::string eval, film, script, keep = "all";
   live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
+  /// The options given and those named here with their values, as --config reads them.
+  std::function<std::string(const std::map<std::string, std::string>&)> settings;
   std::string of_runs;  ///< the name of an option given that is for training runs only, if any
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
                seed = 0, cache_mb = 0;
   double seconds = 0, rate = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
-       save_given = false, frames_given = false, cache_given = false;
+       save_given = false, frames_given = false, cache_given = false, keep_given = false;
   bool no_graph = false, freeze = false, quiet = false, report = false;
 };
 
@@ -75,6 +81,8 @@ Examples:
       eight sequences of a data set at once, sharing the weights
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
+
+Other commands (each has a --help): pvm info, pvm plot, pvm track, pvm evaluate
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
@@ -221,6 +229,11 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("N");
   app.add_flag("-G,--no-graph", a.no_graph,
                "GPU: launch kernels one by one instead of replaying CUDA graphs");
+  app.set_config("--config", "",
+                 "read options from a file, as a run writes it beside its checkpoints; options of "
+                 "the command line count more")
+      ->type_name("FILE.toml");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.option_defaults()->group("Output");
   app.add_option(
          "-o,--out", a.out,
@@ -231,6 +244,10 @@ void describe(CLI::App& app, Arguments& a) {
                  "steps between checkpoints (default 100000); one more is saved at the end")
       ->transform(whole_number())
       ->type_name("N");
+  app.add_option("--keep", a.keep,
+                 "which checkpoints of the run stay: all (default), or last:N, best:N, or both "
+                 "with a comma")
+      ->type_name("WHICH");
   app.add_option("--metrics", a.metrics,
                  "write a JSON line per interval: step, fps, loss, mse, psnr, ...")
       ->type_name("FILE");
@@ -259,7 +276,7 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("ADDRESS");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
-  app.set_version_flag("--version", "pvm " + pvm::version_text());
+  app.set_version_flag("--version", run_file::version());
   app.footer(examples);
 }
 
@@ -379,6 +396,10 @@ void check(const Arguments& a) {
   if (!a.write_zip.empty() && !a.of_runs.empty()) {
     refuse(a.of_runs + " is for runs, and --write-zip only writes frames; leave one of them out");
   }
+  if (a.keep_given && a.freeze && a.out.empty()) {
+    refuse("--keep is for checkpoints, and a frozen run saves them only with -o; add -o");
+  }
+  (void)pvm::parse_keep(a.keep, "--keep");
   const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
                       !a.record.empty() || !a.film.empty() || !a.files.empty() ||
                       !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
@@ -542,9 +563,21 @@ struct Plan {
   std::vector<pvm::ScriptLine> script;
 };
 
-void set_rate(Plan& plan, double rate) {
+void check_rate(double rate) {
   if (!(rate >= 0 && rate <= 1000)) refuse("--rate must be a number from 0 to 1000");
-  if (plan.checkpoint && plan.checkpoint->state.resumable()) {
+}
+
+/// Whether a checkpoint's run learns at `rate` in all layers that it has switched on.
+bool has_rate(const pvm::EngineState& state, double rate) {
+  return std::all_of(state.rates.begin(), state.rates.end(), [&](const pvm::Rates& layer) {
+    const bool off = layer.learning_rate == 0 && state.step < state.rates.size();
+    return off || layer.learning_rate == static_cast<float>(rate);
+  });
+}
+
+void set_rate(Plan& plan, double rate) {
+  if (plan.checkpoint && plan.checkpoint->state.resumable() &&
+      !has_rate(plan.checkpoint->state, rate)) {
     refuse("--rate is for new runs, a checkpoint's goes on at its own rates; leave --rate out");
   }
   plan.spec = pvm::at_constant_rate(plan.spec, rate);
@@ -554,6 +587,8 @@ void set_rate(Plan& plan, double rate) {
 Plan make_plan(const Arguments& a) {
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
+  if (a.rate_given) check_rate(a.rate);
+  if (a.rate_given && !a.spec.empty()) plan.spec = pvm::at_constant_rate(plan.spec, a.rate);
   if (!a.load.empty()) {
     plan.checkpoint = pvm::io::load_any_checkpoint(a.load, a.spec.empty() ? nullptr : &plan.spec);
     plan.spec = plan.checkpoint->spec;
@@ -654,8 +689,18 @@ std::string checkpoint_prefix(const std::string& out, const pvm::Spec& spec) {
   return directory ? (std::filesystem::path(out) / usual).string() : out;
 }
 
+/// The lines of the run file: the options given, and the values of those that were chosen.
+std::string settings_of(const Arguments& a, const Plan& plan, const std::string& precision) {
+  return a.settings({{"steps", std::to_string(plan.target)},
+                     {"batch", std::to_string(plan.options.batch)},
+                     {"seed", std::to_string(plan.options.seed)},
+                     {"precision", precision},
+                     {"reduce", plan.options.reduce == pvm::Reduce::sum ? "sum" : "mean"}});
+}
+
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
-int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer) {
+int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer,
+          const std::string& precision) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
   const std::uint64_t pass = streams.front().length().value_or(0);
   constexpr std::uint64_t longest_pass = 10'000;
@@ -665,9 +710,13 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::Optionally<pvm::Metrics> metrics;
   pvm::Optionally<pvm::io::Preview> preview;
   pvm::Optionally<pvm::Progress> progress;
+  pvm::Optionally<run_file::Writer> run_file;
   if (!a.freeze || !a.out.empty()) {
-    checkpoints.callback.emplace(checkpoint_prefix(a.out, plan.spec),
-                                 static_cast<std::uint64_t>(a.save_every));
+    const std::string prefix = checkpoint_prefix(a.out, plan.spec);
+    const auto every = static_cast<std::uint64_t>(a.save_every);
+    checkpoints.callback.emplace(prefix, every, pvm::parse_keep(a.keep, "--keep"));
+    run_file.callback.emplace(prefix, every, settings_of(a, plan, precision),
+                              *checkpoints.callback);
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
   if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
@@ -694,8 +743,8 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   }
   StopOnSignals stop;
   const auto result =
-      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, metrics, preview, last, progress,
-                  limit, record, film, pvm::DivergenceWarning{}, live, stop);
+      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics, preview, last,
+                  progress, limit, record, film, pvm::DivergenceWarning{}, live, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
@@ -759,7 +808,7 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams) {
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
-  return train(a, plan, streams, *trainer);
+  return train(a, plan, streams, *trainer, std::string(Precision::name));
 }
 
 int run(const Arguments& a) {
@@ -791,7 +840,8 @@ int run(const Arguments& a) {
 bool is_of_runs(const CLI::Option* option) {
   const std::string& group = option->get_group();
   const std::string name = option->get_name();
-  if (name == "--backend" || name == "--quiet") return false;  // --backend also affects decoding
+  // --backend also affects decoding.
+  if (name == "--backend" || name == "--quiet" || name == "--config") return false;
   return group == "Run" || group == "Output" || name == "--load" || name == "--rate" ||
          name == "--cache-mb";
 }
@@ -826,7 +876,7 @@ std::string unexpected(const CLI::App& app, const std::vector<std::string>& argu
       {"epochs", "steps"},     {"iterations", "steps"},   {"iters", "steps"},
       {"batch-size", "batch"}, {"batch_size", "batch"},   {"bs", "batch"},
       {"input", "file"},       {"video", "file"},         {"source", "file"},
-      {"model", "spec"},       {"config", "spec"},        {"resume", "load"},
+      {"model", "spec"},       {"settings", "config"},    {"resume", "load"},
       {"checkpoint", "load"},  {"weights", "load"},       {"output", "out"},
       {"save", "out"},         {"device", "backend"},     {"gpu", "backend"},
       {"cpu", "backend"},      {"dtype", "precision"},    {"workers", "threads"},
@@ -858,6 +908,14 @@ std::string unexpected(const CLI::App& app, const std::vector<std::string>& argu
   return "there is no option " + given + (nearest.empty() ? "" : "; do you mean " + nearest + "?");
 }
 
+/// The sentence about a file of --config that has something else than options in it. `what`:
+/// CLI11's message, which ends in the name.
+std::string wrong_config(const CLI::App& app, const std::string& what) {
+  const std::string name = what.substr(what.rfind(' ') + 1);
+  return "in the file of --config " +
+         unexpected(app, {"--" + name}, pvm::quote(name) + " is no option");
+}
+
 /// The log sink. Prints each warning only once, even if several sequences read the same damaged
 /// file, and clears the progress line first, so that a message does not appear in the middle of it.
 void log_line(pvm::Severity severity, const std::string& message) {
@@ -884,10 +942,10 @@ int guarded(const Work& work) {
 }
 
 /// Runs `command` with its own options: `pvm NAME ...`.
+template <class Options>
 int run_command(int argc, char** argv, const char* what,
-                void (*describe_command)(CLI::App&, readout_commands::Options&),
-                int (*command)(const readout_commands::Options&)) {
-  readout_commands::Options options;
+                void (*describe_command)(CLI::App&, Options&), int (*command)(const Options&),
+                Options options = {}) {
   const std::string name = std::string("pvm ") + argv[1];
   CLI::App app{what, name};
   describe_command(app, options);
@@ -920,6 +978,16 @@ int main(int argc, char** argv) {
     return run_command(argc, argv, "Compares trackers on labelled clips.",
                        readout_commands::describe_evaluate, readout_commands::evaluate);
   }
+  if (first == "info") {
+    info_command::Options options;
+    options.find_spec = find_spec;
+    return run_command(argc, argv, "Says what a checkpoint or a spec is.", info_command::describe,
+                       info_command::info, options);
+  }
+  if (first == "plot") {
+    return run_command(argc, argv, "Draws the learning curves of runs.", plot_command::describe,
+                       plot_command::plot);
+  }
   Arguments a;
   CLI::App app{"Trains a Predictive Vision Model: a network that learns to predict its own input.",
                "pvm"};
@@ -930,6 +998,8 @@ int main(int argc, char** argv) {
     return app.exit(success);
   } catch (const CLI::ExtrasError& error) {
     return fail(unexpected(app, app.remaining(), error.what()) + " (see pvm --help)", 2);
+  } catch (const CLI::ConfigError& error) {
+    return fail(wrong_config(app, error.what()) + " (see pvm --help)", 2);
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see pvm --help)", 2);
   }
@@ -955,6 +1025,15 @@ int main(int argc, char** argv) {
   a.steps_given = app.count("--steps") > 0;
   a.frames_given = app.count("--frames") > 0;
   a.cache_given = app.count("--cache-mb") > 0;
+  a.keep_given = app.count("--keep") > 0;
+  a.settings = [&app](const std::map<std::string, std::string>& chosen) {
+    for (const auto& [name, value] : chosen) {
+      CLI::Option* const option = app.get_option("--" + name);
+      option->clear();
+      option->add_result(value);
+    }
+    return run_file::settings(app);
+  };
   pvm::set_log_sink([quiet = a.quiet](pvm::Severity severity, const std::string& message) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/chart.hpp>
 #include <pvm/io/film.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/original.hpp>
@@ -350,7 +351,7 @@ inline int evaluate(const Options& o) {
     file.commit(false);
   }
   if (!o.plot.empty()) {
-    pvm::readout::write_png(o.plot, pvm::readout::draw_success(rows, "success on the test clips"));
+    pvm::io::write_png(o.plot, pvm::readout::draw_success(rows, "success on the test clips"));
   }
   return 0;
 }

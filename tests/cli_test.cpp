@@ -188,7 +188,8 @@ TEST_CASE("Numbers are decimal, whatever they begin with", "[cli]") {
   const TempDir dir;
   write_spec(dir);
   REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "010", "-o", "run"}).code == 0);
-  CHECK(names_in(dir.path()) == std::vector<std::string>{"run_000000010.safetensors", "spec.json"});
+  CHECK(sorted_names(dir.path()) ==
+        std::vector<std::string>{"run.run.toml", "run_000000010.safetensors", "spec.json"});
 }
 
 TEST_CASE("Numbers may be written as people write them", "[cli]") {
@@ -197,10 +198,11 @@ TEST_CASE("Numbers may be written as people write them", "[cli]") {
   for (const auto& [text, step] : {std::pair{"2e1", "20"}, {"0.02k", "20"}, {"3E+1", "30"}}) {
     INFO(text);
     REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", text, "-o", "run"}).code == 0);
-    CHECK(
-        sorted_names(dir.path()) ==
-        std::vector<std::string>{"run_0000000" + std::string(step) + ".safetensors", "spec.json"});
-    std::filesystem::remove(dir / ("run_0000000" + std::string(step) + ".safetensors"));
+    const std::string checkpoint = "run_0000000" + std::string(step) + ".safetensors";
+    CHECK(sorted_names(dir.path()) ==
+          std::vector<std::string>{"run.run.toml", checkpoint, "spec.json"});
+    std::filesystem::remove(dir / checkpoint);
+    std::filesystem::remove(dir / "run.run.toml");
   }
 }
 
@@ -223,7 +225,8 @@ TEST_CASE("An option that does not exist names the one that was meant", "[cli]")
 TEST_CASE("Specs are found by their name, beside the program or above it", "[cli]") {
   const TempDir dir;
   CHECK(run(dir, {"-q", "-S", "tiny", "-n", "5", "-o", "run"}).code == 0);
-  CHECK(sorted_names(dir.path()) == std::vector<std::string>{"run_000000005.safetensors"});
+  CHECK(sorted_names(dir.path()) ==
+        std::vector<std::string>{"run.run.toml", "run_000000005.safetensors"});
   CHECK(run(dir, {"-q", "-S", "no_such_spec", "-n", "5"}).code == 2);
 }
 
@@ -255,9 +258,11 @@ TEST_CASE("Checkpoints go where a person means", "[cli]") {
   REQUIRE(
       run(dir, {"-q", "-S", "spec.json", "-n", "4", "-s", "2", "-o", "model.safetensors"}).code ==
       0);
-  CHECK(sorted_names(dir.path()) == std::vector<std::string>{"model.safetensors", "spec.json"});
+  CHECK(sorted_names(dir.path()) ==
+        std::vector<std::string>{"model.run.toml", "model.safetensors", "spec.json"});
   REQUIRE(run(dir, {"-q", "-L", "model.safetensors", "-n", "6", "-o", "made/"}).code == 0);
-  CHECK(names_in(dir / "made") == std::vector<std::string>{"pvm_save_spec_000000006.safetensors"});
+  CHECK(sorted_names(dir / "made") ==
+        std::vector<std::string>{"pvm_save_spec.run.toml", "pvm_save_spec_000000006.safetensors"});
 
   // What is no checkpoint of pvm is not overwritten.
   for (const std::string name : {"notes.safetensors", "run_000000004.safetensors"}) {
@@ -352,7 +357,7 @@ TEST_CASE("A checkpoint decides neither where files go nor what is printed", "[c
     CHECK_FALSE(contains(said, std::string(200, 'n')));
     CHECK(contains(read_file(dir / "inner" / "err"), "no name for files"));
     auto made = names_in(dir / "inner");
-    CHECK(made.size() == 4);
+    CHECK(made.size() == 5);
     for (const std::string& file : made) {
       if (file.starts_with("pvm_save_")) std::filesystem::remove(dir / "inner" / file);
     }
@@ -526,7 +531,7 @@ TEST_CASE("A run says how far it is and what it made", "[cli]") {
     INFO(part);
     CHECK(contains(outcome.out, part));
   }
-  CHECK(names_in(dir / "out").size() == 3);
+  CHECK(names_in(dir / "out").size() == 4);  // with the run file
   CHECK(std::filesystem::exists(dir / "p.png"));
   const auto quiet = run(dir, {"-q", "-S", "spec.json", "-n", "100", "--freeze"});
   CHECK((quiet.code == 0 && quiet.out.empty() && quiet.err.empty()));
@@ -708,7 +713,7 @@ TEST_CASE("Killed while it saves, it leaves whole checkpoints, and starts again"
   }
   CHECK(run(dir, {"-q", "-S", "spec.json", "-o", "a", "-n", "2"}).code == 0);
   for (const auto& name : names_in(dir.path())) {
-    if (name == "spec.json") continue;
+    if (name == "spec.json" || name.starts_with("a.run.toml")) continue;
     INFO(name);
     CHECK(name.ends_with(".safetensors"));
     CHECK_NOTHROW(io::load_checkpoint(dir / name));
@@ -725,7 +730,7 @@ TEST_CASE("A disk that fills up spoils nothing", "[cli]") {
   CHECK(outcome.code == 1);
   CHECK(contains(outcome.err, "cannot be written"));
   CHECK(read_file(dir / "a_000000020.safetensors") == before);
-  CHECK(names_in(dir.path()).size() == 2);
+  CHECK(names_in(dir.path()).size() == 3);
 }
 
 TEST_CASE("A cached run ends in the bytes of one that decodes every pass", "[cli]") {

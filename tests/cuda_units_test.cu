@@ -199,8 +199,12 @@ template <class Precision, units::Home home, class Visit>
 void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, 49, home>> /*engine*/,
                const pvm::Spec& spec, const units::Sides& sides, Visit visit) {
   using S = units::Sizes<Precision, 49, home>;
-  units::Plan<Precision, 49, home> plan(pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm,
-                                        std::size_t{227} << 10);
+  std::string why;
+  auto made = units::Plan<Precision, 49, home>::make(
+      spec, pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm, std::size_t{227} << 10, why);
+  INFO(why);
+  REQUIRE(made);
+  auto& plan = *made;
   REQUIRE(sides.of_programs.size() == plan.program_blocks.size());
   REQUIRE(plan.slot_pairs(sides).end <= sides.of_pairs.size());
   plan.place_in_slots(sides);
@@ -512,8 +516,8 @@ TEST_CASE("units: small.json stays within the rounding of the weights", "[gpu]")
   spec.delay_each_layer_learning = 1;
   // On smaller GPUs as many of its upper layers as fit.
   std::string why;
-  while (!pvm::CudaResidentEngine<pvm::fp32>::fits(spec, why) ||
-         !pvm::CudaResidentEngine<pvm::bf16>::fits(spec, why)) {
+  while (!pvm::CudaResidentEngine<pvm::fp32>::plan(spec, why) ||
+         !pvm::CudaResidentEngine<pvm::bf16>::plan(spec, why)) {
     spec.layer_shapes.erase(spec.layer_shapes.begin());
   }
   require_rounded(distance<pvm::CudaResidentEngine<pvm::bf16>>(spec, 1, 12), spec, 12, 0x1p-9);

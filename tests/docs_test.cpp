@@ -231,7 +231,7 @@ TEST_CASE("docs/design.md names exactly the directories there are, README.md som
 TEST_CASE("docs/cli.md names exactly the flags there are", "[docs]") {
   const std::string source = text_of(root / "examples/pvm.cpp");
   std::set<std::string> flags;
-  const std::regex declared(R"rx(a(?:dd_option|dd_flag)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
+  const std::regex declared(R"rx((?:add_option|add_flag|set_config)\(\s*"((?:-\w,)?--[a-z-]+)")rx");
   for (std::sregex_iterator i(source.begin(), source.end(), declared), end; i != end; ++i) {
     flags.insert((*i)[1]);
   }

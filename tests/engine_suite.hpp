@@ -107,9 +107,9 @@ void random_networks_follow(std::uint64_t seed, int count, int most, int hidden 
   for (; count > 0; ++seed) {
     const auto spec = random_spec(seed, hidden);
     const std::size_t weights = pvm::make_connectome(spec).weights;
-    if constexpr (requires(std::string & why) { E::fits(spec, why); }) {
+    if constexpr (requires(std::string & why) { E::plan(spec, why); }) {
       std::string why;
-      if (!E::fits(spec, why)) continue;
+      if (!E::plan(spec, why)) continue;
     }
     if (weights > room) continue;
     int batch = Draws(~seed).number(1, most);

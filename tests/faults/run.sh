@@ -44,29 +44,42 @@ wait_for() {
   done
   fail "no $1"
 }
+latest_of() { find . -name "$1_*.safetensors" | sort | tail -n 1; }
 frames() { "$pvm" -q -S "$spec" --write-zip "$1" --frames "${2:-40}" 2>err || fail "no $1"; }
 
 # Killed at odd moments, a run goes on from its latest checkpoint and ends in the bytes of one that
-# was not.
+# was not. Every third is killed while it starts, the others while they save.
 kill_and_resume() {
   frames a.zip 30
-  ends 0 train -f a.zip -n 120 -o straight
-  local latest=() i=0
-  while [ $i -lt 60 ]; do
-    in_background "${latest[@]}" -f a.zip -n 120 -s 3 -o cut
-    sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
-    if ! kill -9 $run 2>/dev/null; then break; fi
-    wait $run 2>/dev/null || true
-    [ ! -e cut_000000120.safetensors ] || break
-    local last
-    last=$(find . -name 'cut_*.safetensors' | sort | tail -n 1)
+  local latest=() last="" before i went_on=0
+  for i in $(seq 15); do
+    in_background "${latest[@]}" -f a.zip -n 1000000 -s 3 -o cut
+    before=$last
+    if [ $((i % 3)) -ne 0 ]; then
+      for _ in $(seq 500); do
+        [ "$last" = "$before" ] || break
+        sleep 0.01
+        last=$(latest_of cut)
+      done
+    fi
+    sleep "0.$(printf %02d $((RANDOM % 12)))"
+    kill -9 $run 2>/dev/null || true
+    local code=0
+    wait $run 2>/dev/null || code=$?
+    [ $code = 137 ] || fail "run $i ended with $code before it was killed"
+    last=$(latest_of cut)
+    [ "$last" = "$before" ] || went_on=$((went_on + 1))
     [ -z "$last" ] || latest=(-L "$last")
-    i=$((i + 1))
   done
-  [ -e cut_000000120.safetensors ] || ends 0 train "${latest[@]}" -f a.zip -n 120 -s 3 -o cut
-  cmp straight_000000120.safetensors cut_000000120.safetensors || fail "other bytes"
+  [ $went_on -ge 10 ] || fail "only $went_on runs came to a checkpoint"
+  local steps=${last##*cut_} name
+  steps=$((10#${steps%.safetensors} + 10))
+  name=$(printf %09d $steps).safetensors
+  ends 0 train "${latest[@]}" -f a.zip -n $steps -o cut
+  ends 0 train -f a.zip -n $steps -o straight
+  cmp "straight_$name" "cut_$name" || fail "other bytes"
   for file in cut_*; do
-    case $file in *.safetensors | *.safetensors.*) ;; *) fail "it leaves $file" ;; esac
+    case $file in *.safetensors | *.safetensors.* | *.run.toml | *.run.toml.*) ;; *) fail "it leaves $file" ;; esac
   done
 }
 
@@ -179,7 +192,7 @@ signals() {
     wait $run || true
     local took=$((${EPOCHREALTIME/[.,]/} - begin))
     [ $took -lt 2000000 ] || fail "SIG$signal took $took microseconds"
-    ends 0 train -L "$(find . -name "${signal}_*.safetensors" | sort | tail -n 1)" --seconds 0.1 -o on
+    ends 0 train -L "$(latest_of "$signal")" --seconds 0.1 -o on
   done
 }
 

@@ -234,7 +234,8 @@ struct LearningRule {
   static_assert(
       LearningRuleType<Rule>,
       "pvm::LearningRule: a learning rule is a type with static constexpr int state (0 to "
-      "4) and static float apply(float w, float* state, float gradient, pvm::RuleStep)");
+      "4) and static float apply(float w, float* state, float gradient, pvm::RuleStep); if it has "
+      "a begin_step, that is static void begin_step(pvm::RuleStep&)");
   static_assert(!LearningRuleType<Rule> || detail::rule_name_is_its_own<Rule>(),
                 "pvm::LearningRule: the names momentum, sgd and adam are those of the library's "
                 "rules: give a rule of your own another name");

@@ -22,6 +22,7 @@ inline Spec at_constant_rate(Spec spec, double rate) {
   spec.initial_learning_rate = rate;
   spec.delay_each_layer_learning = 1;
   spec.delay_final_learning_rate = spec.delay_intermediate_learning_rate = std::nullopt;
+  spec.final_learning_rate = spec.intermediate_learning_rate = 0;
   return spec;
 }
 

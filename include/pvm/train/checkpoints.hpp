@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -16,6 +18,7 @@
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/train/callback.hpp>
+#include <pvm/train/kept_checkpoints.hpp>
 #include <pvm/train/trainer_base.hpp>
 
 namespace pvm::inline v0 {
@@ -26,10 +29,15 @@ namespace pvm::inline v0 {
 /// atomically, any other file is left alone. Missing directories are created. If a checkpoint
 /// cannot be saved during the run, on a full disk for example, a warning is logged and the run goes
 /// on to the next one; only at the end is it a failure.
+///
+/// With a `Keep`, each save removes the earlier checkpoints of the run that it does not name. The
+/// best are those with the lowest error of the predictions, divided by that of repeating the frame,
+/// over the steps since the save before; one that is saved after fewer than half of `every` steps
+/// is none of them.
 class Checkpoints {
  public:
-  explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000)
-      : prefix_(std::move(prefix)), every_(every) {}
+  explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000, const Keep& keep = {})
+      : prefix_(std::move(prefix)), every_(every), keep_(keep) {}
 
   /// The path of the checkpoint at `step`.
   [[nodiscard]] static std::string path_at(const std::string& prefix, std::uint64_t step) {
@@ -39,7 +47,8 @@ class Checkpoints {
     return prefix + "_" + digits + ".safetensors";
   }
 
-  /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after.
+  /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after;
+  /// Fault::usage if one file is to be several that are kept.
   void begin(const Moment& moment) {
     if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
       throw Error(Fault::checkpoint, "no checkpoint can be written as " +
@@ -48,6 +57,15 @@ class Checkpoints {
     }
     refuse_other_files(path_at(prefix_, moment.target));
     const bool one_file = path_at(prefix_, 0) == prefix_;
+    if (keep_.last > 0 && one_file) {
+      throw Error(Fault::usage, quote(prefix_) + " is one checkpoint, which each save replaces; " +
+                                    "to keep some of several, choose a name without .safetensors");
+    }
+    if (keep_.last > 0) {
+      kept_.emplace(
+          prefix_, keep_, [this](std::uint64_t step) { return path_at(prefix_, step); },
+          moment.begin);
+    }
     io::remove_abandoned_temporaries(prefix_ + (one_file ? "." : "_"));
     saved_step_ = moment.begin;  // there is nothing new to save yet
   }
@@ -80,6 +98,7 @@ class Checkpoints {
     const bool replaces = !own && std::filesystem::exists(path, ignored);
     io::make_directories_of(path);
     io::save_checkpoint(path, checkpoint);
+    const bool long_enough = moment.step - saved_step_ >= every_ - every_ / 2;
     saved_step_ = moment.step;
     latest_ = path.string();
     log(Severity::info,
@@ -87,6 +106,11 @@ class Checkpoints {
     if (replaces && !std::exchange(replaced_, true)) {  // once, for logs that show only warnings
       log(Severity::warning, "checkpoints replace those of an earlier run: " + latest_ +
                                  " is the first; another name keeps both");
+    }
+    if (kept_) {
+      const double relative = prediction_mse(moment.score) / persistence_mse(moment.score);
+      kept_->add(path, moment.step,
+                 long_enough ? relative : std::numeric_limits<double>::quiet_NaN());
     }
   }
 
@@ -101,6 +125,8 @@ class Checkpoints {
 
   std::string prefix_;
   std::uint64_t every_;
+  Keep keep_;
+  std::optional<KeptCheckpoints> kept_;  // without it all stay
   std::uint64_t saved_step_ = 0;
   std::string latest_;
   bool replaced_ = false;

@@ -21,6 +21,17 @@ struct RuleStep {
   float own[4] = {};  ///< what the rule's `begin_step` has computed for this step
 };
 
+namespace detail {
+
+/// Whether `begin_step` is as LearningRuleType says, or absent: another one would never be called.
+template <class R>
+concept BeginStepFits = !requires {
+  &R::begin_step;
+}
+|| requires { static_cast<void (*)(RuleStep&)>(&R::begin_step); };
+
+}  // namespace detail
+
 /// A learning rule is a type with `static constexpr int state`, the number of floats that it keeps
 /// for each weight (0 to 4, all 0 before the layer's first update), and
 ///     static float apply(float w, float* state, float gradient, RuleStep step)
@@ -33,18 +44,19 @@ struct RuleStep {
 /// What is the same for all weights of a step (powers of its number, say), a rule computes in an
 /// optional
 ///     static void begin_step(RuleStep& step)
-/// which the engines call before the weights of a layer are updated, and keeps in `step.own`, which
-/// is 0 before. It has the same duties as `apply`, except for the vectors.
+/// and keeps in `step.own`, which is 0 before. The engines call it on the host, those on GPUs, too:
+/// once for each layer and step, and again when weights are read. Like `apply` it may use nothing
+/// but its argument, and must not throw.
 template <class R>
 concept LearningRuleType = requires(float w, float* state, RuleStep step) {
   { R::state } -> std::convertible_to<int>;
   { R::apply(w, state, w, step) } -> std::same_as<float>;
 }
-&&R::state >= 0 && R::state <= 4;
+&&R::state >= 0 && R::state <= 4 && detail::BeginStepFits<R>;
 
 /// `step` as `apply` gets it: after the rule's `begin_step`, if it has one.
 template <class Rule>
-PVM_HOST_DEVICE inline RuleStep rule_step(RuleStep step) {
+inline RuleStep rule_step(RuleStep step) {
   if constexpr (requires { Rule::begin_step(step); }) Rule::begin_step(step);
   return step;
 }
@@ -88,7 +100,7 @@ struct Adam {
   static constexpr const char* name = "adam";
   static constexpr int state = 2;
   static constexpr float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
-  PVM_HOST_DEVICE static void begin_step(RuleStep& s) {
+  static void begin_step(RuleStep& s) {
     s.own[0] = 1.0F - fading_power(beta1, s.step + 1);
     s.own[1] = 1.0F - fading_power(beta2, s.step + 1);
   }

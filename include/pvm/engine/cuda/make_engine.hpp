@@ -6,8 +6,10 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
@@ -82,14 +84,26 @@ template <class E>
 AnyEngine make_of(const Spec& spec, int batch, const EngineOptions& options) {
   return AnyEngine::make<E>(spec, batch, options);
 }
+/// An engine of type `E` for one sequence, if there is a plan for `spec`, which the engine keeps: a
+/// plan is made once.
+template <class E>
+std::optional<AnyEngine> make_if_planned(const Spec& spec, const EngineOptions& options) {
+  std::string why;
+  std::optional<typename E::Plan> plan = E::plan(spec, why);
+  if (!plan) return std::nullopt;
+  return AnyEngine::make<E>(spec, std::move(*plan), options);
+}
 
 #if defined(PVM_COMPILED)
 // The engines for specs are in the library.
 #define PVM_IN_LIBRARY(...) \
   extern template AnyEngine make_of<__VA_ARGS__>(const Spec&, int, const EngineOptions&);
-#define PVM_UNITS_IN_LIBRARY(Precision)                       \
-  PVM_IN_LIBRARY(CudaResidentEngine<Precision, units_hidden>) \
-  PVM_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>) \
+#define PVM_PLANNED_IN_LIBRARY(...)                                                  \
+  extern template std::optional<AnyEngine> make_if_planned<__VA_ARGS__>(const Spec&, \
+                                                                        const EngineOptions&);
+#define PVM_UNITS_IN_LIBRARY(Precision)                               \
+  PVM_PLANNED_IN_LIBRARY(CudaResidentEngine<Precision, units_hidden>) \
+  PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>) \
   PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
 PVM_UNITS_IN_LIBRARY(fp32)
 PVM_UNITS_IN_LIBRARY(bf16)
@@ -97,6 +111,7 @@ PVM_UNITS_IN_LIBRARY(fp16)
 PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
 PVM_IN_LIBRARY(CudaGeneralEngine<RuntimeNetwork>)
 #undef PVM_UNITS_IN_LIBRARY
+#undef PVM_PLANNED_IN_LIBRARY
 #undef PVM_IN_LIBRARY
 #endif
 
@@ -115,10 +130,11 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   if constexpr (may_be_whole_units<Precision, Batch, Net>()) {
     using Resident = CudaResidentEngine<Precision, units_hidden>;
     using Streamed = CudaStreamedEngine<Precision, units_hidden>;
-    std::string why;
-    if (batch == 1 && Resident::fits(spec, why)) return make_of<Resident>(spec, batch, options);
-    if (batch == 1 && worth_streaming<Precision>(spec) && Streamed::fits(spec, why)) {
-      return make_of<Streamed>(spec, batch, options);
+    if (batch == 1) {
+      if (auto engine = make_if_planned<Resident>(spec, options)) return std::move(*engine);
+      if (worth_streaming<Precision>(spec)) {
+        if (auto engine = make_if_planned<Streamed>(spec, options)) return std::move(*engine);
+      }
     }
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;

@@ -73,7 +73,7 @@ class CudaBatchEngine : public detail::EngineRun {
         scheme_(choose_scheme()),
         plan_(detail::batch::make_plan<Math, Batch>(spec_, net_, scheme_, device_)),
         rates_(layers(), scheme_.shape.terms, detail::batch::rate_kind<Rule>(scheme_.listed),
-               scheme_.shape.sequence_weight),
+               scheme_.shape.sequence_weight, &rule_step<Rule>),
         memory_(scheme_, plan_, net_.hidden, rates_.size()),
         kernels_(scheme_, plan_, device_),
         steps_(scheme_, kernels_, memory_, rates_, streams_) {

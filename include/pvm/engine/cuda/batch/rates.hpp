@@ -52,8 +52,8 @@ inline constexpr bool counts_updates =
 /// What a table holds for a layer.
 enum class RateKind {
   plain,    ///< 2 floats: the rate times `sequence_weight`, and the momentum
-  counted,  ///< 4 words: the rate, the momentum, and the 64-bit number of this update, from 1; 0 if
-            ///< the layer does not learn in this step
+  counted,  ///< 8 words: the rate, the momentum, the 64-bit number of this update, from 1 (0 if the
+            ///< layer does not learn in this step), and RuleStep::own
   listed    ///< 2 T floats: for each listed gradient, youngest first, the coefficient with which it
             ///< is added to the master, and its coefficient in W beside the master (w_j)
 };
@@ -65,17 +65,22 @@ constexpr RateKind rate_kind(bool listed) {
   return counts_updates<Rule> ? RateKind::counted : RateKind::plain;
 }
 
+/// What a rule computes once for a step of a layer (rule_step). The host does it for the kernels.
+using BeginRuleStep = RuleStep (*)(RuleStep);
+
 /// Makes the tables. A table starts with 4 floats: 1 if the step learns; 1 if the step's d1 must be
 /// stored, for a checkpoint or for reading the weights (`write` leaves it 0, the engine sets it);
 /// two unused. Then follow the layers.
 class RateTables {
  public:
   /// `terms`: number of listed gradients, T; `sequence_weight`: factor of one sequence's gradient.
-  RateTables(std::size_t layers, int terms, RateKind kind, float sequence_weight)
+  RateTables(std::size_t layers, int terms, RateKind kind, float sequence_weight,
+             BeginRuleStep begin_step)
       : layers_(layers),
         terms_(static_cast<std::size_t>(terms)),
         kind_(kind),
         sequence_weight_(sequence_weight),
+        begin_step_(begin_step),
         deferred_(layers, DeferredRates({1, terms})),
         updates_(layers) {}
 
@@ -129,10 +134,7 @@ class RateTables {
         continue;
       }
       if (kind_ == RateKind::counted) {
-        row[0] = rates.learning_rate;
-        row[1] = rates.momentum;
-        const std::uint64_t number = learn && schedule.is_on(l) ? ++updates_[l] : 0;
-        std::memcpy(row + 2, &number, sizeof(number));
+        write_counted(rates, learn && schedule.is_on(l) ? ++updates_[l] : 0, row);
         continue;
       }
       if (learn) {
@@ -153,7 +155,16 @@ class RateTables {
  private:
   /// Floats of a layer in a table.
   [[nodiscard]] std::size_t each() const noexcept {
-    return kind_ == RateKind::listed ? 2 * terms_ : (kind_ == RateKind::counted ? 4 : 2);
+    return kind_ == RateKind::listed ? 2 * terms_ : (kind_ == RateKind::counted ? 8 : 2);
+  }
+  /// `number`: of the layer's update, from 1; 0: it makes none.
+  void write_counted(const Rates& rates, std::uint64_t number, float* row) const {
+    RuleStep step{rates.learning_rate, rates.momentum, number == 0 ? 0 : number - 1};
+    if (number != 0) step = begin_step_(step);
+    row[0] = step.rate;
+    row[1] = step.momentum;
+    std::memcpy(row + 2, &number, sizeof(number));
+    std::memcpy(row + 4, step.own, sizeof(step.own));
   }
   void write_terms(std::size_t l, std::uint64_t step, float* row) const {
     for (std::size_t age = 0; age < terms_; ++age) {
@@ -166,6 +177,7 @@ class RateTables {
   std::size_t layers_, terms_;
   RateKind kind_;
   float sequence_weight_;
+  BeginRuleStep begin_step_;
   std::vector<DeferredRates> deferred_;
   std::vector<std::uint64_t> updates_;
 };

@@ -65,7 +65,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   void read_prediction(std::span<float> out) {
     const std::vector<float> y = last_outputs();
     for (std::size_t u = 0; u < patches(); ++u) {
-      const float* from = y.data() + planner_.output_start[u];
+      const float* from = y.data() + plan_.output_start[u];
       for (std::size_t k = 0; k < patch_size(); ++k) out[pixel(u, k)] = unsqueeze(from[k]);
     }
   }
@@ -79,7 +79,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   void read_outputs(std::span<float> out) {
     const std::vector<float> y = last_outputs();
     visit_outputs([&](std::size_t u, std::size_t at, std::size_t n) {
-      std::copy_n(y.data() + planner_.output_start[u], n, out.data() + at);
+      std::copy_n(y.data() + plan_.output_start[u], n, out.data() + at);
     });
   }
 
@@ -96,7 +96,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   [[nodiscard]] std::string description() const {
     return "CUDA engine: " + device_.name + ", " + std::to_string(device_.multiprocessors) +
            " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " +
-           std::to_string(planner_.resident_f4 >> 16) + " MiB of weights on the chip, " +
+           std::to_string(plan_.resident_f4 >> 16) + " MiB of weights on the chip, " +
            (Launcher::constant_hidden != 0
                 ? "kernels for " + std::to_string(Launcher::constant_hidden) + " hidden values, "
                 : "") +
@@ -105,11 +105,10 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   }
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
-    const std::size_t floats = 2 * (planner_.arena_f4 * 4 + planner_.history_floats) +
-                               ring() * shape_.row() + 2 * planner_.y_columns + inner_size() +
-                               y_scratch_floats() * count(device_.multiprocessors) +
-                               planner_.blobs.size() + planner_.blob_start.size() +
-                               planner_.source_words.size() + score_size() * 2;
+    const std::size_t floats =
+        2 * (plan_.arena_f4 * 4 + plan_.history_floats) + ring() * shape_.row() +
+        2 * plan_.y_columns + inner_size() + y_scratch_floats() * count(device_.multiprocessors) +
+        plan_.blobs.size() + plan_.blob_start.size() + plan_.source_words.size() + score_size() * 2;
     return floats * sizeof(float) + this->staging_bytes();
   }
 
@@ -125,10 +124,9 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
       : Base(spec, options, device,
              DeferralPlan::for_momentum(spec.momentum, device.tuning.fold_period)),
         shape_(spec_, net_, plans_.w0),
-        planner_(spec_, net_, shape_, device_.multiprocessors, device_.shared_bytes,
-                 device_.cache_bytes),
-        launcher_(net_.hidden, shape_.rows_per_tile, device_.multiprocessors,
-                  planner_.shared_bytes) {
+        plan_(detail::general::Planner::make(spec_, net_, shape_, device_.multiprocessors,
+                                             device_.shared_bytes, device_.cache_bytes)),
+        launcher_(net_.hidden, shape_.rows_per_tile, device_.multiprocessors, plan_.shared_bytes) {
     check_sizes();
     this->require_memory(memory_needed());
     allocate();
@@ -155,7 +153,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   }
   /// Index in y_ at which y of step `step_ - back` starts.
   [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
-    return static_cast<std::size_t>((step_ + 4 - back) % 2) * planner_.y_columns;
+    return static_cast<std::size_t>((step_ + 4 - back) % 2) * plan_.y_columns;
   }
   /// Row of step `step_ - back` in the ring of listed d1.
   [[nodiscard]] std::size_t history_row(std::uint64_t back) const {
@@ -169,17 +167,16 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     return count(device_.multiprocessors) * detail::step_threads * 3;
   }
   [[nodiscard]] std::size_t y_scratch_floats() const {  // for each SM
-    return std::max<std::size_t>(4, planner_.y_floats);
+    return std::max<std::size_t>(4, plan_.y_floats);
   }
-  [[nodiscard]] detail::general::WeightMap map() const { return {net_, shape_, planner_}; }
+  [[nodiscard]] detail::general::WeightMap map() const { return {net_, shape_, plan_}; }
   [[nodiscard]] std::string layout_name() const {
     return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors";
   }
 
   /// Throws Error (usage) where an offset would not fit into the kernel's 32 bits.
   void check_sizes() const {
-    const std::size_t most =
-        std::max({ring() * shape_.row(), inner_size(), planner_.history_floats});
+    const std::size_t most = std::max({ring() * shape_.row(), inner_size(), plan_.history_floats});
     if (most >> 31 != 0) {
       throw Error(Fault::usage,
                   "this network with this momentum is too large for the GPU engine; use a smaller"
@@ -194,25 +191,25 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     this->synchronize();
   }
   [[nodiscard]] std::vector<float> last_outputs() {
-    std::vector<float> y(planner_.y_columns);
+    std::vector<float> y(plan_.y_columns);
     download_part(y_, y_row(1), y);
     return y;
   }
 
   void allocate() {
     this->allocate_staging(score_size());
-    streams_.allocate(blobs_, planner_.blobs);
-    streams_.allocate(blob_start_, planner_.blob_start);
-    streams_.allocate(source_words_, planner_.source_words);
+    streams_.allocate(blobs_, plan_.blobs);
+    streams_.allocate(blob_start_, plan_.blob_start);
+    streams_.allocate(source_words_, plan_.source_words);
     using Floats = Array<float>;
-    arena_ = Floats(planner_.arena_f4 * 4);
-    copy_ = Floats(planner_.arena_f4 * 4);
-    past_d1_ = Floats(planner_.history_floats);
-    bias_copy_ = Floats(planner_.history_floats);
+    arena_ = Floats(plan_.arena_f4 * 4);
+    copy_ = Floats(plan_.arena_f4 * 4);
+    past_d1_ = Floats(plan_.history_floats);
+    bias_copy_ = Floats(plan_.history_floats);
     streams_.clear(copy_);  // downloaded as a whole, with padding that no kernel writes
     streams_.clear(bias_copy_);
     past_ = Floats(ring() * shape_.row());
-    y_ = Floats(2 * planner_.y_columns);
+    y_ = Floats(2 * plan_.y_columns);
     inner_ = Floats(inner_size());
     y_scratch_ = Floats(y_scratch_floats() * count(device_.multiprocessors));
   }
@@ -236,7 +233,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     a.first_raw = static_cast<unsigned>(shape_.raw(0));
     a.first_d0 = static_cast<unsigned>(shape_.d0(0));
     a.first_pixel = static_cast<unsigned>(shape_.pixel(0));
-    a.y_columns = static_cast<int>(planner_.y_columns);
+    a.y_columns = static_cast<int>(plan_.y_columns);
     a.by_terms = Divider(shape_.terms);
     a.by_hidden = Divider(net_.hidden);
     a.by_history_rows = Divider(shape_.history_rows());
@@ -327,13 +324,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
         return;
       case History::outputs:
         return visit_outputs([&](std::size_t u, std::size_t at, std::size_t n) {
-          exchange_values(row.subspan(at, n),
-                          own.y.data() + y_row(back) + planner_.output_start[u]);
+          exchange_values(row.subspan(at, n), own.y.data() + y_row(back) + plan_.output_start[u]);
         });
       case History::output_gradients:
         return visit_outputs([&](std::size_t u, std::size_t at, std::size_t n) {
-          exchange_values(row.subspan(at, n), own.d1.data() + planner_.history_start[u] +
-                                                  history_row(back) * planner_.history_stride[u]);
+          exchange_values(row.subspan(at, n), own.d1.data() + plan_.history_start[u] +
+                                                  history_row(back) * plan_.history_stride[u]);
         });
     }
   }
@@ -349,7 +345,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   }
 
   detail::general::StepShape shape_;
-  detail::general::Planner planner_;
+  detail::general::Plan plan_;
   Launcher launcher_;
   Array<std::uint32_t> blobs_, blob_start_, source_words_;
   Array<float> arena_, copy_;         // Z; W after `materialise`

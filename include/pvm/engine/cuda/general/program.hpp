@@ -3,7 +3,7 @@
 #pragma once
 
 /// The program of every streaming multiprocessor (SM): what it does in a step, as flat tables that
-/// the host writes (Planner) and the device reads (ThreadBlock).
+/// the host writes (Plan, Planner) and the device reads (ThreadBlock).
 ///
 /// A *panel* is all (padded) hidden rows of a unit times up to 128 * min(parts, 2) columns of W0,
 /// or of W1 transposed. It is cut into *tiles*: a row group of RG rows times one of `parts` column

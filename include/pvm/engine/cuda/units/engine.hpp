@@ -46,7 +46,6 @@ namespace pvm::inline v0 {
 template <class Precision, int Hidden, detail::units::Home home>
 class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision, Hidden, home>> {
   using Base = detail::LaunchedEngine<CudaUnitsEngine>;
-  using Plan = detail::units::Plan<Precision, Hidden, home>;
   using Sizes = detail::units::Sizes<Precision, Hidden, home>;
   using Words = detail::Split<Precision>;
   using Stored = detail::units::StoredWeights<Precision, Hidden, home>;
@@ -55,26 +54,31 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
 
  public:
   using precision = Precision;
+  using Plan = detail::units::Plan<Precision, Hidden, home>;
   /// Whether every step streams all weights.
   static constexpr bool streams = Sizes::streams;
   /// The same engine for units with another number of hidden values.
   template <int Other>
   using with_hidden = CudaUnitsEngine<Precision, Other, home>;
 
-  /// Whether this engine can run `spec` on the current device; if not, `why` gives the reason in
-  /// half a sentence.
-  static bool fits(const Spec& spec, std::string& why) {
+  /// The plan of `spec` on the current device. If this engine cannot run it, the result is empty,
+  /// and `why` gives the reason in half a sentence.
+  static std::optional<Plan> plan(const Spec& spec, std::string& why) {
     const detail::DeviceFacts device = detail::describe_device();
-    return Plan::fits(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes,
+    return Plan::make(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes,
                       why);
   }
 
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaUnitsEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
-      : Base(check_fit(spec, batch), options, detail::describe_device(),
+      : CudaUnitsEngine(spec, plan_or_throw(spec, batch), options) {}
+
+  /// `plan` must be that of `spec` on the current device. Throws Error (device, memory).
+  CudaUnitsEngine(const Spec& spec, Plan plan, const EngineOptions& options)
+      : Base(spec, options, detail::describe_device(),
              detail::units::deferral<Precision, Hidden, home>()),
-        layout_(net_, device_.multiprocessors, device_.shared_bytes),
-        launcher_(layout_.thread_blocks(), layout_.shared_words * 4) {
+        plan_(std::move(plan)),
+        launcher_(plan_.thread_blocks(), plan_.shared_words * 4) {
     if constexpr (Sizes::in_slots) find_sides();
     this->require_memory(memory_needed());
     allocate();
@@ -94,7 +98,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     const std::vector<float> y = last_outputs();
     for (std::size_t u = 0; u < this->patches(); ++u) {
       for (std::size_t k = 0; k < this->patch_size(); ++k) {
-        out[this->pixel(u, k)] = unsqueeze(y[layout_.output_start[u] + k]);
+        out[this->pixel(u, k)] = unsqueeze(y[plan_.output_start[u] + k]);
       }
     }
   }
@@ -127,10 +131,10 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     };
     std::string there = "all weights streamed";
     if (!Sizes::streams) {
-      there = percent(layout_.held + layout_.shared, layout_.blocks) + "0 and " +
-              percent(layout_.w1_blocks - layout_.w1_streamed, layout_.w1_blocks) + "1 on the chip";
+      there = percent(plan_.held + plan_.shared, plan_.blocks) + "0 and " +
+              percent(plan_.w1_blocks - plan_.w1_streamed, plan_.w1_blocks) + "1 on the chip";
     }
-    if (sides_.known() && layout_.streamed + layout_.w1_streamed > 0) {
+    if (sides_.known() && plan_.streamed + plan_.w1_streamed > 0) {
       there += Sizes::streams ? "" : ", the rest streamed";
       there += ", each from its side of the L2 cache";
     }
@@ -145,11 +149,10 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::units;
     const std::size_t words = 2 * stored_words() + list_words() + area_words() +
-                              count(ring) * (layout_.row_words + hidden_row()) +
-                              count(history) * (hidden_row() + layout_.outputs) +
-                              2 * layout_.outputs + layout_.programs.size() +
-                              layout_.program_start.size() + detail::units::rounds +
-                              2 * layout_.program_start.size() + 2;
+                              count(ring) * (plan_.row_words + hidden_row()) +
+                              count(history) * (hidden_row() + plan_.outputs) + 2 * plan_.outputs +
+                              plan_.programs.size() + plan_.program_start.size() +
+                              detail::units::rounds + 2 * plan_.program_start.size() + 2;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
 
@@ -159,10 +162,11 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   using Base::count, Base::hidden_row, Base::plans_, Base::net_, Base::spec_, Base::options_,
       Base::device_, Base::tables_, Base::streams_, Base::step_;
 
-  static const Spec& check_fit(const Spec& spec, int batch) {
+  static Plan plan_or_throw(const Spec& spec, int batch) {
     detail::check_one_sequence(batch);
     std::string why;
-    if (fits(spec, why)) return spec;
+    std::optional<Plan> made = plan(spec, why);
+    if (made) return std::move(*made);
     throw Error(Fault::usage,
                 "this network cannot be run by whole units: " + why + "; use another engine");
   }
@@ -171,9 +175,9 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void check_weights(const std::vector<float>& weights) const {
     if constexpr (Sizes::packed) {
       constexpr float most = detail::PackedHalves::largest;
-      layout_.for_each_weight([&](std::size_t reference, std::size_t at) {
+      plan_.for_each_weight([&](std::size_t reference, std::size_t at) {
         const float weight = weights[reference];
-        if (at / Sizes::weights_per_word >= layout_.first_remainder() || std::abs(weight) <= most)
+        if (at / Sizes::weights_per_word >= plan_.first_remainder() || std::abs(weight) <= most)
           return;
         throw Error(Fault::usage, "a weight is " + std::to_string(weight) +
                                       ", and in bf16 a network of this size has weights up to " +
@@ -183,20 +187,20 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   /// Words of all weights; 16-bit weights include their low halves.
   [[nodiscard]] std::size_t stored_words() const {
-    if constexpr (Sizes::in_slots) return layout_.slot_pairs(sides_).end * detail::pair_words;
-    return layout_.weight_words() * Stored::stored_per_word;
+    if constexpr (Sizes::in_slots) return plan_.slot_pairs(sides_).end * detail::pair_words;
+    return plan_.weight_words() * Stored::stored_per_word;
   }
   /// Words of W1's lists and of the units' areas, where all is streamed. Else shared memory holds
   /// them, and the arrays in device memory are unused. (So are the lists where slots have them.)
   [[nodiscard]] std::size_t list_words() const {
-    return std::max<std::size_t>(4, layout_.list_words);
+    return std::max<std::size_t>(4, plan_.list_words);
   }
   [[nodiscard]] std::size_t area_words() const {
     return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
   }
   /// Three sums for each warp of each thread block.
   [[nodiscard]] std::size_t score_size() const {
-    return count(layout_.thread_blocks()) * count(Sizes::warps) * 3;
+    return count(plan_.thread_blocks()) * count(Sizes::warps) * 3;
   }
   /// The row of step `step_` - `back` in the device's rings of `ring` rows (past, hidden values).
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
@@ -209,7 +213,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   /// The index in `y_` at which y of step `step_` - `back` starts.
   [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
-    return static_cast<std::size_t>((step_ + back) % 2) * layout_.outputs;
+    return static_cast<std::size_t>((step_ + back) % 2) * plan_.outputs;
   }
   /// Identifies the layout whose states this engine continues bit by bit. Each kind of step has a
   /// name of its own, because the kinds fold and add up in different orders.
@@ -225,13 +229,13 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   [[nodiscard]] std::vector<float> last_outputs() {
     const std::vector<float> y = streams_.download(y_);
     const auto from = y.begin() + static_cast<std::ptrdiff_t>(y_row(1));
-    return {from, from + static_cast<std::ptrdiff_t>(layout_.outputs)};
+    return {from, from + static_cast<std::ptrdiff_t>(plan_.outputs)};
   }
 
   /// Finds the sides of SMs, and deals the programs to them.
   void find_sides() {
     cache_.emplace(device_.multiprocessors, device_.shared_bytes, streams_.compute());
-    const auto programs = count(layout_.thread_blocks());
+    const auto programs = count(plan_.thread_blocks());
     if (cache_->known()) {
       sides_.deal_programs(programs, cache_->first_sms(), cache_->of_sms().size());
     } else {
@@ -241,8 +245,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// Gives each block a slot on its program's side of the L2 cache, if sides are known.
   void place_in_slots() {
     streams_.clear(weights_);  // measuring its sides reads it
-    sides_.of_pairs = cache_->of_pairs(weights_.get(), layout_.slot_pairs(sides_).end);
-    layout_.place_in_slots(sides_);
+    sides_.of_pairs = cache_->of_pairs(weights_.get(), plan_.slot_pairs(sides_).end);
+    plan_.place_in_slots(sides_);
     streams_.allocate(order_, sides_.order());
     if (sides_.known()) streams_.allocate(sides_of_sms_, cache_->of_sms());
   }
@@ -253,8 +257,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     weights_ = Array<std::uint32_t>(stored_words());
     weights_now_ = Array<std::uint32_t>(stored_words());
     if constexpr (Sizes::in_slots) place_in_slots();
-    streams_.allocate(programs_, layout_.programs);
-    streams_.allocate(program_start_, layout_.program_start);
+    streams_.allocate(programs_, plan_.programs);
+    streams_.allocate(program_start_, plan_.program_start);
     taken_ = Array<unsigned int>(2);
     streams_.clear(taken_);
     streams_.clear(
@@ -262,11 +266,11 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
     streams_.clear(unit_areas_);  // writing factors reads some words behind a unit's last row
-    past_ = Array<std::uint32_t>(count(ring) * layout_.row_words);
+    past_ = Array<std::uint32_t>(count(ring) * plan_.row_words);
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
-    d1_ = Array<float>(count(history) * layout_.outputs);
-    y_ = Array<float>(2 * layout_.outputs);
+    d1_ = Array<float>(count(history) * plan_.outputs);
+    y_ = Array<float>(2 * plan_.outputs);
     begun_ = Array<unsigned int>(detail::units::rounds);
   }
   /// Arguments::begun as if all thread blocks had begun all steps before `step_`: entry i counts
@@ -276,8 +280,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     std::vector<unsigned int> begun;
     for (std::uint64_t i = 0; i < rounds; ++i) {
       const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
-      begun.push_back(static_cast<unsigned>(times) *
-                      static_cast<unsigned>(layout_.thread_blocks()));
+      begun.push_back(static_cast<unsigned>(times) * static_cast<unsigned>(plan_.thread_blocks()));
     }
     return begun;
   }
@@ -285,27 +288,27 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   [[nodiscard]] detail::units::Arguments arguments(int most_steps) const {
     detail::units::Arguments a{};
     this->describe(a, most_steps);
-    a.areas = layout_.areas;
+    a.areas = plan_.areas;
     a.second_part = static_cast<int>(tables_.second_part());
-    a.row_words = static_cast<unsigned>(layout_.row_words);
-    a.first_patch = static_cast<unsigned>(layout_.first_patch);
-    a.patch_record = static_cast<unsigned>(layout_.patch_record);
-    a.patch_row = static_cast<unsigned>(layout_.patch_row);
-    a.patch_products = static_cast<unsigned>(layout_.patch_products);
+    a.row_words = static_cast<unsigned>(plan_.row_words);
+    a.first_patch = static_cast<unsigned>(plan_.first_patch);
+    a.patch_record = static_cast<unsigned>(plan_.patch_record);
+    a.patch_row = static_cast<unsigned>(plan_.patch_row);
+    a.patch_products = static_cast<unsigned>(plan_.patch_products);
     a.hidden_row = static_cast<unsigned>(hidden_row());
-    a.output_row = static_cast<unsigned>(layout_.outputs);
+    a.output_row = static_cast<unsigned>(plan_.outputs);
     a.programs = programs_.get();
     a.program_start = program_start_.get();
     a.sides = sides_.known() ? sides_of_sms_.get() : nullptr;
     a.order = order_.get();
     a.taken = taken_.get();
     a.weights = weights_.get();
-    a.w1 = layout_.first_w1();
-    a.remainder = layout_.first_remainder();
-    a.w1_remainder = layout_.first_w1_remainder();
-    a.low_halves = layout_.weight_words();
+    a.w1 = plan_.first_w1();
+    a.remainder = plan_.first_remainder();
+    a.w1_remainder = plan_.first_w1_remainder();
+    a.low_halves = plan_.weight_words();
     if constexpr (streams) {
-      const auto pairs = layout_.slot_pairs(sides_);
+      const auto pairs = plan_.slot_pairs(sides_);
       a.w1_low_halves = (pairs.w1_low_halves - pairs.w1) * detail::pair_words;
     }
     a.lists = lists_.get();
@@ -336,8 +339,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   /// Converts downloaded weights to fp32 in reference order.
   void to_reference(std::vector<std::uint32_t> words, std::span<float> out) const {
-    const Stored own(layout_, std::move(words));
-    layout_.for_each_weight(
+    const Stored own(plan_, std::move(words));
+    plan_.for_each_weight(
         [&](std::size_t reference, std::size_t at) { out[reference] = own.get(at); });
   }
 
@@ -345,25 +348,25 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// `folded` (reference order) and the past from `state`, or that of a new run (ones) if null.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
     using namespace detail::units;
-    Stored weights(layout_);
-    layout_.for_each_weight(
+    Stored weights(plan_);
+    plan_.for_each_weight(
         [&](std::size_t reference, std::size_t at) { weights.put(at, folded[reference]); });
     streams_.write(weights_, std::move(weights).words(weights_.size()));
     PastArrays own{std::vector<std::uint32_t>(past_.size()),
                    std::vector<float>(hidden_.size(), 1.0F), std::vector<float>(d0_.size()),
                    std::vector<float>(d1_.size()), std::vector<float>(y_.size(), 1.0F)};
     for (std::size_t row = 0; row < count(ring); ++row) {
-      std::uint32_t* words = own.past.data() + row * layout_.row_words;
+      std::uint32_t* words = own.past.data() + row * plan_.row_words;
       // Before step 0 all of x is 1, and so is every row of the past but the last: x(step_) itself
       // is made of c(h(step_ - 1)), with h = 1.
       const float value = row == ring_row(1) ? squeeze(1.0F) : 1.0F;
       visit_records([&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
       visit_patches([&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
-      words[layout_.one] = Words::pack(1.0F);
+      words[plan_.one] = Words::pack(1.0F);
       // The tags of the units' records, as if each row had been sent in its step: the number of the
       // step after it. A piece is three values and the tag.
       const std::size_t back = (step_ + 2 * ring - 1 - row) % ring;
-      for (std::size_t at = 3; at < layout_.first_patch; at += 4) {
+      for (std::size_t at = 3; at < plan_.first_patch; at += 4) {
         words[at] = static_cast<std::uint32_t>(step_ - back);
       }
     }
@@ -397,8 +400,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void visit_patches(Visit visit) const {
     for (std::size_t u = 0; u < this->patches(); ++u) {
       for (std::size_t k = 0; k < this->patch_size(); ++k) {
-        visit(layout_.first_patch + u * layout_.patch_record + place_of_value(k),
-              this->pixel(u, k));
+        visit(plan_.first_patch + u * plan_.patch_record + place_of_value(k), this->pixel(u, k));
       }
     }
   }
@@ -409,7 +411,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       const auto base = count(net_.units[u].base);
       for (std::size_t o = 0; o < 2 * base; ++o) {
-        visit(layout_.output_start[u] + (o < base ? o : layout_.padded(u) + o - base), at++);
+        visit(plan_.output_start[u] + (o < base ? o : plan_.padded(u) + o - base), at++);
       }
     }
   }
@@ -423,7 +425,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   template <class Row>
   void exchange(PastArrays& own, detail::History which, std::uint64_t back, Row row) const {
     using detail::History, detail::exchange_value, detail::exchange_values;
-    std::uint32_t* const words = own.past.data() + ring_row(back) * layout_.row_words;
+    std::uint32_t* const words = own.past.data() + ring_row(back) * plan_.row_words;
     const auto word = [&](std::size_t at, std::size_t i) {
       exchange_value<PackedWords>(row[i], words[at]);
     };
@@ -442,7 +444,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
       case History::hidden_gradients:
         return exchange_values(row, own.d0.data() + history_row(back) * hidden_row());
       case History::output_gradients:
-        return outputs(own.d1.data() + history_row(back) * layout_.outputs);
+        return outputs(own.d1.data() + history_row(back) * plan_.outputs);
     }
   }
   struct PackedWords {
@@ -450,7 +452,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     static float decode(std::uint32_t own) { return Words::unpack(own); }
   };
 
-  Plan layout_;
+  Plan plan_;
   detail::units::Launcher<Precision, Hidden, home> launcher_;
   Array<std::uint32_t> programs_, program_start_;
   Array<std::uint32_t> weights_, weights_now_;  // stored weights; W(step), see materialise()

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <pvm/engine/cuda/batch/plan/tables.hpp>
@@ -19,6 +20,7 @@
 namespace pvm::inline v0::detail::batch {
 
 /// All tables of a network. A "thread block" here is one of the sweep kernel's.
+/// A value, which a Planner makes once.
 class Plan {
  public:
   std::vector<std::uint32_t> rows;  ///< row words
@@ -43,29 +45,6 @@ class Plan {
     unsigned int blocks = 0;  ///< thread blocks
   };
 
-  /// `block`: depth of a weight block. Forward products are split into parts of at most
-  /// `part_blocks` weight blocks, except in a sweep, which needs no Products.
-  Plan(const Spec& spec, const Connectome& net, int block, int part_blocks, Sweep swept)
-      : spec_(spec),
-        net_(net),
-        block_(count(block)),
-        part_blocks_(count(part_blocks)),
-        swept_(swept) {
-    std::uint32_t outputs = 0;
-    for (std::size_t u = 0; u < net.units.size(); ++u) {
-      output_start.push_back(outputs);
-      add_unit(u);
-      outputs += static_cast<std::uint32_t>(net.units[u].outputs);
-    }
-    place_w1_copies();
-    for (const Panel& panel : panels) add_tiles(panel);
-    if (is_swept()) add_sweep();
-    collect(forward_);
-    collect(errors_);
-    first_output = products.size();
-    collect(outputs_);
-  }
-
   /// Index in `rows` of the first row word of unit u's input x.
   [[nodiscard]] std::size_t input_start(std::size_t u) const { return input_start_[u]; }
 
@@ -83,11 +62,62 @@ class Plan {
     }
   }
 
- private:
+ protected:
   /// Index of a panel's weight (0, 0) in reference order, and the strides along m and n.
   struct Origin {
     std::size_t start, per_m, per_n;
   };
+
+  [[nodiscard]] bool is_swept() const { return swept_.padded > 0; }
+  /// Whether the panel belongs to a swept W0: it is the only one without a working copy.
+  [[nodiscard]] bool swept_w0(const Panel& panel) const {
+    return is_swept() && panel.copy_over_m == Panel::none;
+  }
+  [[nodiscard]] std::size_t index(const Panel& panel, std::size_t m, std::size_t n) const {
+    return panel.master + (swept_w0(panel) ? swept_master_index(panel.m_end, panel.n, m, n)
+                                           : master_index(panel.n, m, n));
+  }
+
+  Sweep swept_;
+  std::vector<Origin> origins_;  ///< by panel
+  std::vector<std::size_t> input_start_;
+};
+
+/// Makes a Plan.
+class Planner : private Plan {
+ public:
+  /// The plan of `spec`, of which `net` is the connectome. `block`: depth of a weight block.
+  /// Forward products are split into parts of at most `part_blocks` weight blocks, except in a
+  /// sweep, which needs no Products.
+  static Plan make(const Spec& spec, const Connectome& net, int block, int part_blocks,
+                   Sweep swept) {
+    Planner planner(spec, net, block, part_blocks, swept);
+    planner.make_tables();
+    return planner;
+  }
+
+ private:
+  Planner(const Spec& spec, const Connectome& net, int block, int part_blocks, Sweep swept)
+      : spec_(spec), net_(net), block_(count(block)), part_blocks_(count(part_blocks)) {
+    swept_ = swept;
+  }
+
+  void make_tables() {
+    std::uint32_t outputs = 0;
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      output_start.push_back(outputs);
+      add_unit(u);
+      outputs += static_cast<std::uint32_t>(net_.units[u].outputs);
+    }
+    place_w1_copies();
+    for (const Panel& panel : panels) add_tiles(panel);
+    if (is_swept()) add_sweep();
+    collect(forward_);
+    collect(errors_);
+    first_output = products.size();
+    collect(outputs_);
+  }
+
   /// Indices in `rows` of a unit's first row words.
   struct UnitRows {
     std::uint32_t x, r, d0, d1;
@@ -116,16 +146,6 @@ class Plan {
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static std::uint32_t word(std::size_t n) { return static_cast<std::uint32_t>(n); }
   static std::size_t ceil(std::size_t n, std::size_t by) { return (n + by - 1) / by; }
-
-  [[nodiscard]] bool is_swept() const { return swept_.padded > 0; }
-  /// Whether the panel belongs to a swept W0: it is the only one without a working copy.
-  [[nodiscard]] bool swept_w0(const Panel& panel) const {
-    return is_swept() && panel.copy_over_m == Panel::none;
-  }
-  [[nodiscard]] std::size_t index(const Panel& panel, std::size_t m, std::size_t n) const {
-    return panel.master + (swept_w0(panel) ? swept_master_index(panel.m_end, panel.n, m, n)
-                                           : master_index(panel.n, m, n));
-  }
 
   void add_unit(std::size_t u) {
     const UnitRows unit_rows = add_unit_rows(u);
@@ -226,11 +246,8 @@ class Plan {
   const Spec& spec_;
   const Connectome& net_;
   std::size_t block_, part_blocks_;
-  Sweep swept_;
-  std::vector<Origin> origins_;
   std::vector<SweepPlaces> sweep_places_;  ///< by panel, for a sweep
   std::vector<Parts> parts_;               ///< by panel, for a sweep
-  std::vector<std::size_t> input_start_;
   std::vector<Product> forward_, errors_, outputs_;
 };
 

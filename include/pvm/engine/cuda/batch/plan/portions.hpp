@@ -22,7 +22,7 @@ namespace pvm::inline v0::detail::batch {
 
 /// The panels in the order of their units' heights in the image: thread blocks then work on
 /// neighbouring units at the same time, which read the same rows.
-inline std::vector<std::size_t> Plan::swept_order() const {
+inline std::vector<std::size_t> Planner::swept_order() const {
   std::vector<std::size_t> order(panels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto height = [&](std::size_t panel) {
@@ -35,7 +35,7 @@ inline std::vector<std::size_t> Plan::swept_order() const {
 }
 
 /// Number of portions for each thread block.
-inline std::size_t Plan::portions_each() const {
+inline std::size_t Planner::portions_each() const {
   std::size_t all = 0;
   for (const Panel& panel : panels) all += ceil(panel.m_end, count(sweep_rows));
   return std::max<std::size_t>(1, all / (portion_tiles * swept_.blocks));
@@ -43,13 +43,13 @@ inline std::size_t Plan::portions_each() const {
 
 /// A panel is cut at multiples of so many m. The master of a swept W0 keeps `sweep_rows` m together
 /// (`swept_master_index`), so that smaller tiles of it would not be contiguous.
-inline std::size_t Plan::least_rows(const Panel& panel) const {
+inline std::size_t Planner::least_rows(const Panel& panel) const {
   return swept_w0(panel) ? sweep_rows : 16;
 }
 
 /// The tiles, in such portions that the most expensive portion is as cheap as possible: a binary
 /// search for the lowest cost limit with which the number of portions suffices.
-inline std::vector<Plan::Piece> Plan::balance_portions() const {
+inline std::vector<Planner::Piece> Planner::balance_portions() const {
   const std::vector<std::size_t> order = swept_order();
   const std::size_t portions = portions_each() * swept_.blocks;
   std::size_t least = 0, most = 0;
@@ -74,8 +74,8 @@ inline std::vector<Plan::Piece> Plan::balance_portions() const {
 
 /// The tiles of the panels in `order`, filled into portions that cost at most `most` cycles each. A
 /// tile that exceeds what is left of a portion is cut.
-inline std::vector<Plan::Piece> Plan::fill_portions(const std::vector<std::size_t>& order,
-                                                    std::size_t most) const {
+inline std::vector<Planner::Piece> Planner::fill_portions(const std::vector<std::size_t>& order,
+                                                          std::size_t most) const {
   const SweepCycles cycles = sweep_cycles(swept_.padded);
   std::vector<Piece> pieces;
   std::size_t portion = 0, spent = 0;
@@ -109,7 +109,7 @@ inline std::vector<Plan::Piece> Plan::fill_portions(const std::vector<std::size_
 /// block has the highest number adds up the sums, so that a thread block only waits for thread
 /// blocks that start before it. If that thread block has two parts of the panel, the one it works
 /// on last adds (portions are worked on in reverse order).
-inline void Plan::number_parts(std::vector<Piece>& pieces) {
+inline void Planner::number_parts(std::vector<Piece>& pieces) {
   std::size_t last = 0;
   parts_.resize(panels.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {

@@ -17,7 +17,7 @@
 namespace pvm::inline v0::detail::batch {
 
 /// Adds a panel of W0, for the hidden values from `first` on, and its forward product.
-inline void Plan::add_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
+inline void Planner::add_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   Panel panel = w0_panel(u, unit_rows, first);
   panel.copy_over_m = word(w0_blocks);
   add_panel(panel, w0_origin(u, first));
@@ -25,7 +25,7 @@ inline void Plan::add_w0(std::size_t u, const UnitRows& unit_rows, std::size_t f
 }
 
 /// Adds the product that makes these hidden values, in parts of about equal length.
-inline void Plan::add_forward(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
+inline void Planner::add_forward(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   const std::size_t blocks = ceil(count(net_.units[u].inputs), block_);
   const std::size_t each = ceil(blocks, ceil(blocks, part_blocks_));
   const std::size_t parts = ceil(blocks, each);
@@ -54,7 +54,7 @@ inline void Plan::add_forward(std::size_t u, const UnitRows& unit_rows, std::siz
 
 /// Adds W1 in panels of 56 columns. All panels have a working copy for y; panels with columns of
 /// hidden values also have one for d0.
-inline void Plan::add_w1(std::size_t u, const UnitRows& unit_rows) {
+inline void Planner::add_w1(std::size_t u, const UnitRows& unit_rows) {
   const std::size_t outputs = count(net_.units[u].outputs);
   const std::size_t representation = count(net_.units[u].representation);
   const std::size_t width = count(panel_width);
@@ -82,7 +82,7 @@ inline void Plan::add_w1(std::size_t u, const UnitRows& unit_rows) {
 
 /// Adds the product that makes d0 of the hidden values from `first` on. The first one of a unit
 /// also stores d1 and the score.
-inline void Plan::add_errors(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
+inline void Planner::add_errors(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   const Unit& unit = net_.units[u];
   Product p{};
   p.kind = ProductKind::errors;
@@ -102,8 +102,8 @@ inline void Plan::add_errors(std::size_t u, const UnitRows& unit_rows, std::size
 
 /// Adds the product that makes y. W1's copies for it start at weight block `copy_over_n`; every 56
 /// outputs take `group` blocks, those of all panels.
-inline void Plan::add_outputs(std::size_t u, const UnitRows& unit_rows, std::size_t copy_over_n,
-                              std::size_t group) {
+inline void Planner::add_outputs(std::size_t u, const UnitRows& unit_rows, std::size_t copy_over_n,
+                                 std::size_t group) {
   Product p{};
   p.kind = ProductKind::outputs;
   p.rows = unit_rows.r;
@@ -115,7 +115,7 @@ inline void Plan::add_outputs(std::size_t u, const UnitRows& unit_rows, std::siz
 }
 
 /// Moves the weight blocks of W1 behind those of all W0, now that the number of these is known.
-inline void Plan::place_w1_copies() {
+inline void Planner::place_w1_copies() {
   const std::uint32_t behind = word(w0_blocks);
   for (Panel& panel : panels) {
     if (panel.copy_over_n == Panel::none) continue;
@@ -127,7 +127,7 @@ inline void Plan::place_w1_copies() {
 }
 
 /// Adds the tiles of a panel for the update kernel.
-inline void Plan::add_tiles(Panel panel) {
+inline void Planner::add_tiles(Panel panel) {
   for (panel.m_begin = 0; panel.m_begin < panel.m_end; panel.m_begin += tile_rows) {
     Tile tile{};
     tile.panel = panel;
@@ -143,7 +143,7 @@ inline void Plan::add_tiles(Panel panel) {
 }
 
 /// Appends a list of products, sorted by length, longest first.
-inline void Plan::collect(std::vector<Product>& list) {
+inline void Planner::collect(std::vector<Product>& list) {
   std::stable_sort(list.begin(), list.end(), [](const Product& a, const Product& b) {
     return a.blocks + a.count / 8 > b.blocks + b.count / 8;
   });

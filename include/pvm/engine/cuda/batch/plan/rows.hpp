@@ -15,7 +15,7 @@
 
 namespace pvm::inline v0::detail::batch {
 
-inline Plan::UnitRows Plan::add_unit_rows(std::size_t u) {
+inline Planner::UnitRows Planner::add_unit_rows(std::size_t u) {
   UnitRows unit_rows{};
   unit_rows.x = add_inputs(u);
   input_start_.push_back(unit_rows.x);
@@ -26,14 +26,14 @@ inline Plan::UnitRows Plan::add_unit_rows(std::size_t u) {
   return unit_rows;
 }
 
-inline std::uint32_t Plan::add_range(RowArray array, std::size_t first, std::size_t n) {
+inline std::uint32_t Planner::add_range(RowArray array, std::size_t first, std::size_t n) {
   const std::uint32_t start = word(rows.size());
   for (std::size_t i = 0; i < n; ++i) rows.push_back(row_word(array, word(first + i)));
   return start;
 }
 
 /// Adds x, padded with zero rows to whole weight blocks.
-inline std::uint32_t Plan::add_inputs(std::size_t u) {
+inline std::uint32_t Planner::add_inputs(std::size_t u) {
   const std::uint32_t start = word(rows.size());
   for (const bool older : {false, true}) {
     if (net_.units[u].layer == 0) {
@@ -48,7 +48,7 @@ inline std::uint32_t Plan::add_inputs(std::size_t u) {
   return start;
 }
 
-inline void Plan::add_patch(std::size_t u, RowArray array) {
+inline void Planner::add_patch(std::size_t u, RowArray array) {
   const Unit& unit = net_.units[u];
   const std::size_t side = count(spec_.frame_side());
   const std::size_t size = count(spec_.input_block_size);
@@ -59,12 +59,12 @@ inline void Plan::add_patch(std::size_t u, RowArray array) {
   }
 }
 
-inline void Plan::add_sources(std::span<const std::uint32_t> sources, RowArray array) {
+inline void Planner::add_sources(std::span<const std::uint32_t> sources, RowArray array) {
   for (const auto s : sources) add_range(array, s * count(net_.hidden), count(net_.hidden));
 }
 
 /// Adds r in panels of 56 rows, each padded with zero rows to 64.
-inline std::uint32_t Plan::add_representation(std::size_t u) {
+inline std::uint32_t Planner::add_representation(std::size_t u) {
   const std::uint32_t start = word(rows.size());
   const auto put = [&](std::uint32_t row) {
     if ((rows.size() - start) % panel_depth == panel_width) pad_panel(start);
@@ -85,7 +85,7 @@ inline std::uint32_t Plan::add_representation(std::size_t u) {
   pad_panel(start);
   return start;
 }
-inline void Plan::pad_panel(std::uint32_t start) {
+inline void Planner::pad_panel(std::uint32_t start) {
   while ((rows.size() - start) % panel_depth != 0) rows.push_back(zero_row);
 }
 

@@ -114,7 +114,7 @@ class SchemeChooser {
   const DeviceFacts& device_;
 };
 
-/// The tables for a scheme on a device. The Plan keeps references to `spec` and `net`.
+/// The tables for a scheme on a device.
 template <class M, int Batch>
 Plan make_plan(const Spec& spec, const Connectome& net, const Scheme& scheme,
                const DeviceFacts& device) {
@@ -127,7 +127,7 @@ Plan make_plan(const Spec& spec, const Connectome& net, const Scheme& scheme,
     const unsigned int each = SweepLauncher<M, Batch>{padded, false}.blocks_each();
     sweep = {padded, static_cast<unsigned>(device.multiprocessors) * each};
   }
-  return {spec, net, M::block, part_blocks, sweep};
+  return Planner::make(spec, net, M::block, part_blocks, sweep);
 }
 
 }  // namespace pvm::inline v0::detail::batch

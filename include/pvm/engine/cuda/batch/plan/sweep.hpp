@@ -20,14 +20,14 @@ namespace pvm::inline v0::detail::batch {
 
 /// The panel of unit u's W0 for its hidden values from `first` on. The sweep multiplies it with x
 /// when it updates it, so that it has no working copy.
-inline void Plan::add_swept_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
+inline void Planner::add_swept_w0(std::size_t u, const UnitRows& unit_rows, std::size_t first) {
   add_panel(w0_panel(u, unit_rows, first), w0_origin(u, first));
   sweep_places_.push_back({unit_rows.x, word(u * count(net_.hidden) + first), 0, 0, u});
 }
 
 /// The panel of unit u's W1, one for all columns. Its working copies are in the sweep's own layout,
 /// `copy_words` for every 16 m.
-inline void Plan::add_swept_w1(std::size_t u, const UnitRows& unit_rows) {
+inline void Planner::add_swept_w1(std::size_t u, const UnitRows& unit_rows) {
   const Unit& unit = net_.units[u];
   Panel panel = w1_panel(u, unit_rows, unit_rows.r, count(unit.representation));
   panel.copy_over_m = word(copies);
@@ -38,7 +38,7 @@ inline void Plan::add_swept_w1(std::size_t u, const UnitRows& unit_rows) {
 }
 
 /// All tiles of the sweep, thread block by thread block.
-inline void Plan::add_sweep() {
+inline void Planner::add_sweep() {
   std::vector<Piece> pieces = balance_portions();
   number_parts(pieces);
   std::vector<std::vector<Piece>> of_blocks(swept_.blocks);
@@ -55,7 +55,7 @@ inline void Plan::add_sweep() {
 }
 
 /// The tiles of a thread block, which are the pieces `mine` in this order.
-inline void Plan::add_block(const std::vector<Piece>& mine) {
+inline void Planner::add_block(const std::vector<Piece>& mine) {
   std::uint32_t part_number = 0, stage = 0;
   for (std::size_t k = 0; k < mine.size(); ++k) {
     const Piece& piece = mine[k];
@@ -77,7 +77,7 @@ inline void Plan::add_block(const std::vector<Piece>& mine) {
 }
 
 /// The fields of a tile that do not depend on the tiles before and after it.
-inline SweepTile Plan::tile_of(const Piece& piece) const {
+inline SweepTile Planner::tile_of(const Piece& piece) const {
   const SweepPlaces& sweep_panel = sweep_places_[piece.panel];
   const Parts& parts = parts_[piece.panel];
   SweepTile tile{};
@@ -99,7 +99,7 @@ inline SweepTile Plan::tile_of(const Piece& piece) const {
 
 /// Names the masters of the next tile, because they are loaded before that tile is in shared
 /// memory.
-inline void Plan::describe_next(SweepTile& tile, const Piece& next) const {
+inline void Planner::describe_next(SweepTile& tile, const Piece& next) const {
   const Panel& panel = panels[next.panel];
   tile.next_first_master = panel.master + next.first * panel.n;
   tile.next_rows = word(next.m);
@@ -108,13 +108,13 @@ inline void Plan::describe_next(SweepTile& tile, const Piece& next) const {
 }
 
 /// Appends the words of a tile.
-inline void Plan::add_words(const SweepTile& tile) {
+inline void Planner::add_words(const SweepTile& tile) {
   std::uint32_t words[sizeof(SweepTile) / 4];
   std::memcpy(words, &tile, sizeof(tile));
   sweep_tiles.insert(sweep_tiles.end(), std::begin(words), std::end(words));
 }
 /// Appends `n` row words from `rows[first]` on, then `zero_row` up to `room` words.
-inline void Plan::add_row_words(std::uint32_t first, std::size_t n, std::size_t room) {
+inline void Planner::add_row_words(std::uint32_t first, std::size_t n, std::size_t room) {
   for (std::size_t i = 0; i < room; ++i) {
     sweep_tiles.push_back(i < n ? rows[first + word(i)] : zero_row);
   }

@@ -138,9 +138,13 @@ class Updater {
         clear(sums);
         // Loaded early, so that the product hides the latency.
         const float* rates =
-            table_ + 4 + p.layer * (counted ? 4 : 2 * terms_) + (Listed ? 2 * term : 0);
+            table_ + 4 + p.layer * (counted ? 8 : 2 * terms_) + (Listed ? 2 * term : 0);
         const float first = rates[0], second = rates[1];
-        if constexpr (counted) rule.step = number_of(rates + 2);
+        if constexpr (counted) {
+          rule.step = number_of(rates + 2);
+#pragma unroll
+          for (int k = 0; k < 4; ++k) rule.own[k] = rates[4 + k];
+        }
         for (int section = 0; section < sections_; ++section, ++stage) {
           copies_wait<2 * (S::stages - 2) + 1>();
           __syncthreads();
@@ -323,7 +327,6 @@ class Updater {
                                float sequence_weight) {
     if constexpr (counted) {
       if (rule.step-- == 0) return;
-      rule = rule_step<Rule>(rule);
     }
 #pragma unroll
     for (int n = 0; n < panel_tiles; ++n) {

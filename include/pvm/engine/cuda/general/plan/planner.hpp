@@ -37,25 +37,8 @@ struct Panel {
   std::uint32_t phase = 0;   ///< the panel folds at the steps that are this modulo R
 };
 
-/// Makes the plan in its constructor; the public members are the result.
-class Planner {
- public:
-  /// `blocks`: SMs. `shared_bytes`: shared memory of one. `cache_bytes`: of the L2 cache, for
-  /// weights. Throws Error (usage, memory) for networks that do not fit.
-  Planner(const Spec& spec, const Connectome& net, StepShape shape, int blocks,
-          std::size_t shared_bytes, std::size_t cache_bytes)
-      : spec_(spec),
-        net_(net),
-        shape_(shape),
-        shared_floats_(shared_bytes / 4),
-        cache_bytes_(cache_bytes) {
-    history_start.resize(net.units.size());
-    history_stride.resize(net.units.size());
-    output_start.resize(net.units.size());
-    deal(blocks);
-    for (auto& sm : jobs_) write_program(sm);
-  }
-
+/// Which SM computes what, and where everything lies. A value, which a Planner makes once.
+struct Plan {
   std::vector<Panel> panels;                ///< in the order of the arena
   std::vector<std::uint32_t> blobs;         ///< the programs of all SMs
   std::vector<std::uint32_t> blob_start;    ///< [SM]: offset of its program, in words
@@ -70,8 +53,35 @@ class Planner {
   std::size_t y_floats = 0;      ///< size of the largest partial y that is not in shared memory
   std::size_t shared_bytes = 0;  ///< largest need of an SM, resident panels included
   std::size_t resident_f4 = 0;   ///< resident panels of all SMs together
+};
+
+/// Makes a Plan.
+class Planner : private Plan {
+ public:
+  /// The plan of `spec`, of which `net` is the connectome. `blocks`: SMs. `shared_bytes`: shared
+  /// memory of one. `cache_bytes`: of the L2 cache, for weights. Throws Error (usage, memory),
+  /// which says why, for networks that do not fit.
+  static Plan make(const Spec& spec, const Connectome& net, StepShape shape, int blocks,
+                   std::size_t shared_bytes, std::size_t cache_bytes) {
+    Planner planner(spec, net, shape, shared_bytes, cache_bytes);
+    planner.deal(blocks);
+    for (const std::vector<Job>& sm : planner.jobs_) planner.write_program(sm);
+    return planner;
+  }
 
  private:
+  Planner(const Spec& spec, const Connectome& net, StepShape shape, std::size_t shared_bytes,
+          std::size_t cache_bytes)
+      : spec_(spec),
+        net_(net),
+        shape_(shape),
+        shared_floats_(shared_bytes / 4),
+        cache_bytes_(cache_bytes) {
+    history_start.resize(net.units.size());
+    history_stride.resize(net.units.size());
+    output_start.resize(net.units.size());
+  }
+
   /// One matrix, W0 or W1 of a unit, and its part of a step's time.
   struct Job {
     std::uint32_t unit;

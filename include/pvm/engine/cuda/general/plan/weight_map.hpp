@@ -21,7 +21,7 @@ namespace pvm::inline v0::detail::general {
 /// reference order. Padding has no weight.
 class WeightMap {
  public:
-  WeightMap(const Connectome& net, const StepShape& shape, const Planner& plan)
+  WeightMap(const Connectome& net, const StepShape& shape, const Plan& plan)
       : net_(net), shape_(shape), plan_(plan) {}
 
   /// From `arena` and `bias` (laid out like past_d1) to reference order, and back.
@@ -111,7 +111,7 @@ class WeightMap {
 
   const Connectome& net_;
   const StepShape& shape_;
-  const Planner& plan_;
+  const Plan& plan_;
 };
 
 }  // namespace pvm::inline v0::detail::general

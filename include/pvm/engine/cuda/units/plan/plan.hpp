@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -63,57 +64,24 @@ struct SlotLines {
   std::uint32_t high, low;
 };
 
-/// The plan, and the layout of everything in device memory that depends on it.
+/// The plan, and the layout of everything in device memory that depends on it. A value: it is made
+/// once, and the engine that runs it keeps it.
 template <class Precision, int Hidden, Home home = Home::resident>
 class Plan {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// Plans `net` for a device with this number of SMs and at most `shared_bytes` of shared memory
-  /// for a thread block. Call `fits` before: the constructor reports no problem.
-  Plan(const Connectome& net, int multiprocessors, std::size_t shared_bytes) : net_(net) {
-    lay_out_row();
-    lay_out_units();
-    std::vector<double> costs(net.units.size());
-    for (std::size_t u = 0; u < costs.size(); ++u) costs[u] = cost(u);
-    const auto bins = static_cast<std::size_t>(S::thread_blocks_per_sm * multiprocessors);
-    // Finishers have units one by one: where all weights are streamed, no thread block gets more
-    // than its portion of them.
-    const std::size_t most = S::streams ? (costs.size() + bins - 1) / bins : costs.size();
-    portions_ = deal_units(costs, bins, most);
-    lay_out_areas();
-    constexpr std::size_t reserved = 1024;  // bytes that the driver takes for each thread block
-    const std::size_t there = (shared_bytes + reserved) / S::thread_blocks_per_sm - reserved;
-    for (std::size_t m = 0; m < portions_.size() && problem_.empty(); ++m) {
-      make_program(portions_[m], there / 4);
-    }
-    // Even if all slots of W0 were on one side, their lines have to fit a W0Input.
-    const std::size_t lines =
-        blocks * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
-    if (S::pipelined && lines >= input_lines) problem_ = "it has too many weights";
-  }
-
-  /// Whether there is a plan for `spec`; if not, `why` gives the reason in half a sentence.
-  static bool fits(const Spec& spec, const Connectome& net, int multiprocessors,
-                   std::size_t shared_bytes, std::string& why) {
-    why.clear();
-    if (net.hidden != Hidden) {
-      why = "its units do not have " + std::to_string(Hidden) + " hidden values";
-    } else if (!dies_out<Precision, Hidden>(spec.momentum)) {
-      why = "its momentum lives too long";
-    } else if (spec.layer_shapes.size() > most_layers) {
-      why = "it has more than " + std::to_string(most_layers) + " layers";
-    } else if (spec.feed_context_in_complex_layer) {
-      why = "its outputs are fed the context";
-    } else if (spec.learning_rule != "momentum") {
-      why = "its learning rule is not momentum";
-    } else if (!spec.own_activation.empty()) {
-      why = "its activation is not the library's";
-    } else {
-      const Plan made(net, multiprocessors, shared_bytes);
-      why = made.problem_;
-    }
-    return why.empty();
+  /// Plans `spec`, of which `net` is the connectome, for a device with this number of SMs and at
+  /// most `shared_bytes` of shared memory for a thread block. If there is no plan, the result is
+  /// empty, and `why` gives the reason in half a sentence.
+  static std::optional<Plan> make(const Spec& spec, const Connectome& net, int multiprocessors,
+                                  std::size_t shared_bytes, std::string& why) {
+    why = lacking(spec);
+    if (!why.empty()) return std::nullopt;
+    Plan plan(net, multiprocessors, shared_bytes);
+    why = plan.problem_;
+    if (!why.empty()) return std::nullopt;
+    return plan;
   }
 
   Areas areas{};
@@ -169,6 +137,42 @@ class Plan {
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:
+  Plan(const Connectome& net, int multiprocessors, std::size_t shared_bytes) : net_(net) {
+    lay_out_row();
+    lay_out_units();
+    std::vector<double> costs(net.units.size());
+    for (std::size_t u = 0; u < costs.size(); ++u) costs[u] = cost(u);
+    const auto bins = static_cast<std::size_t>(S::thread_blocks_per_sm * multiprocessors);
+    // Finishers have units one by one: where all weights are streamed, no thread block gets more
+    // than its portion of them.
+    const std::size_t most = S::streams ? (costs.size() + bins - 1) / bins : costs.size();
+    portions_ = deal_units(costs, bins, most);
+    lay_out_areas();
+    constexpr std::size_t reserved = 1024;  // bytes that the driver takes for each thread block
+    const std::size_t there = (shared_bytes + reserved) / S::thread_blocks_per_sm - reserved;
+    for (std::size_t m = 0; m < portions_.size() && problem_.empty(); ++m) {
+      make_program(portions_[m], there / 4);
+    }
+    // Even if all slots of W0 were on one side, their lines have to fit a W0Input.
+    const std::size_t lines =
+        blocks * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
+    if (S::pipelined && lines >= input_lines) problem_ = "it has too many weights";
+  }
+  /// What these engines cannot do of what `spec` asks for, in half a sentence; empty if nothing.
+  static std::string lacking(const Spec& spec) {
+    if (spec.hidden() != Hidden) {
+      return "its units do not have " + std::to_string(Hidden) + " hidden values";
+    }
+    if (!dies_out<Precision, Hidden>(spec.momentum)) return "its momentum lives too long";
+    if (spec.layer_shapes.size() > most_layers) {
+      return "it has more than " + std::to_string(most_layers) + " layers";
+    }
+    if (spec.feed_context_in_complex_layer) return "its outputs are fed the context";
+    if (spec.learning_rule != "momentum") return "its learning rule is not momentum";
+    if (!spec.own_activation.empty()) return "its activation is not the library's";
+    return {};
+  }
+
   using Draft = ProgramDraft<S>;
   static constexpr std::size_t period = S::period, w1_period = S::w1_period;
   using BlockCounts = std::array<std::size_t, S::multipliers>;               // [warp]: blocks

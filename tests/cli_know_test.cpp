@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What the program says and keeps of runs: run files, kept checkpoints, info, plots. Compiled with
+// cli_test.cpp, whose helpers it uses.
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <opencv2/imgcodecs.hpp>
+
+#include <pvm/io/checkpoint.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/json.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+/// The names of the checkpoints with the prefix `run`.
+std::vector<std::string> kept(const TempDir& dir) {
+  std::vector<std::string> all;
+  for (const std::string& name : sorted_names(dir.path())) {
+    if (name.starts_with("run_") && name.ends_with(".safetensors")) all.push_back(name);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("A run file repeats its run, bit by bit", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "40", "-b", "2", "--seed", "7", "--rate", "0.05",
+                    "--reduce", "sum", "-o", "my run", "-s", "15"})
+              .code == 0);
+  const std::string settings = read_file(dir / "my run.run.toml");
+  INFO(settings);
+  CHECK(settings.starts_with("# The settings of a run of pvm, by pvm 0."));
+  CHECK(contains(settings, "\nprecision=\"fp32\"\n"));
+  const std::string bytes = read_file(dir / "my run_000000040.safetensors");
+  for (const auto& name : names_in(dir.path())) {
+    if (name.ends_with(".safetensors")) std::filesystem::remove(dir / name);
+  }
+  const auto again = run(dir, {"--config", "my run.run.toml"});
+  CHECK(again.code == 0);
+  CHECK(read_file(dir / "my run_000000040.safetensors") == bytes);
+  CHECK(read_file(dir / "my run.run.toml") == settings);
+  CHECK_FALSE(std::filesystem::exists(dir / "my run.run.toml.old"));
+
+  // The command line counts more, and a run that goes on may keep its rate.
+  const auto on =
+      run(dir, {"--config", "my run.run.toml", "-L", "my run_000000040.safetensors", "-n", "50"});
+  CHECK(on.code == 0);
+  CHECK(on.err.empty());
+  const std::string both = read_file(dir / "my run.run.toml");
+  CHECK(contains(both, "\nsteps=50\n"));
+  CHECK(contains(both, "\n#| steps=40\n"));
+  CHECK(run(dir, {"-q", "-L", "my run_000000050.safetensors", "-n", "60", "--rate", "0.1"}).code ==
+        2);
+  // Another run from step 0 sets the file aside.
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "5", "-o", "my run"}).code == 0);
+  CHECK(read_file(dir / "my run.run.toml.old") == both);
+}
+
+TEST_CASE("Wrong run files: one sentence, exit code 2", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_file(dir / "unknown.toml", "spec = \"spec.json\"\nlr = 0.1\n");
+  write_file(dir / "value.toml", "spec = \"spec.json\"\nsteps = \"many\"\n");
+  write_file(dir / "noise.toml", std::string("\x7f\x1b[31m\n\0===\n[[[\n", 16));
+  for (const auto& [file, said] : {std::pair{"unknown.toml", "do you mean --rate?"},
+                                   {"value.toml", "'many'"},
+                                   {"noise.toml", "--config"},
+                                   {"none.toml", "none.toml"},
+                                   {".", "."}}) {
+    INFO(file);
+    const auto outcome = run(dir, {"-q", "--config", file});
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, said));
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+    CHECK_FALSE(contains(outcome.err, "\x1b"));
+  }
+  // What is no run file is not overwritten.
+  write_file(dir / "run.run.toml", "mine");
+  const auto refused = run(dir, {"-q", "-S", "spec.json", "-n", "5", "-o", "run"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "no run file of pvm"));
+  CHECK(read_file(dir / "run.run.toml") == "mine");
+  CHECK(kept(dir).empty());
+}
+
+TEST_CASE("What a run file cannot hold is said, and left out", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto outcome = run(dir, {"-q", "-S", "spec.json", "-n", "5", "-o", "run#1"});
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.err, "does not hold --out"));
+  CHECK(contains(read_file(dir / "run#1.run.toml"), "\n# out="));
+}
+
+TEST_CASE("The last and the best checkpoints are kept, over a resume too", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  write_file(dir / "run_000000005.safetensors", "mine");  // never touched
+  const std::vector<std::string> keep = {"-q", "-s", "10", "--keep", "last:2,best:1", "-o", "run"};
+  const auto train = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), keep.begin(), keep.end());
+    return run(dir, more);
+  };
+  REQUIRE(train({"-S", "spec.json", "-n", "60"}).code == 0);
+  // Which one is the best is in the list: it must have the least error of all that were saved.
+  const auto all = kept(dir);
+  INFO(read_file(dir / "run.kept"));
+  CHECK((all.size() == 3 || all.size() == 4));
+  CHECK(all.front() == "run_000000005.safetensors");
+  CHECK(all.back() == "run_000000060.safetensors");
+  REQUIRE(train({"-L", "run_000000060.safetensors", "-n", "90"}).code == 0);
+  const auto later = kept(dir);
+  CHECK((later.size() == 3 || later.size() == 4));
+  CHECK(later.back() == "run_000000090.safetensors");
+  CHECK(later[later.size() - 2] == "run_000000080.safetensors");
+  CHECK(read_file(dir / "run_000000005.safetensors") == "mine");
+
+  for (const char* wrong : {"", "last", "last:0", "last:x", "last:2,last:3", "worst:1", "last:2,",
+                            "last:99999999999999999999", "all,last:1"}) {
+    INFO(wrong);
+    CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "5", "--keep", wrong}).code == 2);
+  }
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "5", "--keep", "last:1", "-o", "one.safetensors"})
+            .code == 2);
+  write_file(dir / "other.kept", "mine");
+  CHECK(run(dir, {"-q", "-S", "spec.json", "-n", "5", "--keep", "last:1", "-o", "other"}).code ==
+        2);
+  CHECK(read_file(dir / "other.kept") == "mine");
+}
+
+TEST_CASE("Files of the program say what they are, with pictures", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "30", "-o", "run", "--rate", "0.01", "--metrics",
+                    "run.jsonl", "--interval", "10"})
+              .code == 0);
+  const auto pvm = [&](const std::string& arguments) {
+    const std::string command =
+        "cd '" + dir.path().string() + "' && '" PVM_CLI "' " + arguments + " >said 2>&1";
+    return WEXITSTATUS(std::system(command.c_str()));
+  };
+  REQUIRE(pvm("info run_000000030.safetensors --json -o net.png") == 0);
+  const auto known = nlohmann::json::parse(read_file(dir / "said"));
+  const auto spec = tiny_spec();
+  const auto net = pvm::make_connectome(spec);
+  CHECK(known["step"] == 30);
+  CHECK(known["weights"] == net.weights);
+  CHECK(known["units"] == net.units.size());
+  CHECK(known["run"]["precision"] == "fp32");
+  CHECK(known["rates"].size() == spec.layer_shapes.size());
+  CHECK(known["rates"][0]["rate"].get<double>() == Approx(0.01));
+  std::size_t sum = 0;
+  for (const auto& layer : known["layers"]) sum += layer["weights"].get<std::size_t>();
+  CHECK(sum == net.weights);
+  CHECK(cv::imread((dir / "net.png").string()).cols > 400);
+  CHECK(pvm("info spec.json") == 0);
+  CHECK(contains(read_file(dir / "said"), "a spec"));
+  CHECK(pvm("info nothing") == 2);
+  CHECK(pvm("info run.jsonl") == 2);
+
+  CHECK(pvm("plot run.jsonl run.jsonl -o curves.png") == 0);
+  CHECK(cv::imread((dir / "curves.png").string()).cols > 800);
+  for (const char* wrong : {"plot", "plot run.jsonl", "plot spec.json -o a.png",
+                            "plot none -o a.png", "plot . -o a.png", "plot run.jsonl -o a.jpg"}) {
+    INFO(wrong);
+    CHECK(pvm(wrong) == 2);
+    const auto said = read_file(dir / "said");
+    CHECK(said.starts_with("pvm: "));
+    CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+  }
+}
