@@ -56,6 +56,7 @@ struct Arguments {
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
   std::string eval, film, script, keep = "all";
+  std::string tensorboard;
   live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
@@ -251,8 +252,12 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--metrics", a.metrics,
                  "write a JSON line per interval: step, fps, loss, mse, psnr, ...")
       ->type_name("FILE");
+  app.add_option("--tensorboard", a.tensorboard,
+                 "write the metrics as an event file of TensorBoard into DIR, too")
+      ->type_name("DIR");
   app.add_option("--preview", a.preview,
-                 "write a PNG of input, prediction, error and activity, rewritten at intervals")
+                 "write a PNG of input, prediction, error and activity, rewritten at intervals; -: "
+                 "draw them small in the terminal")
       ->type_name("FILE");
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
@@ -400,8 +405,11 @@ void check(const Arguments& a) {
     refuse("--keep is for checkpoints, and a frozen run saves them only with -o; add -o");
   }
   (void)pvm::parse_keep(a.keep, "--keep");
-  const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
-                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
+  if (a.preview == "-" && ::isatty(STDOUT_FILENO) == 0) {
+    refuse("--preview - draws in a terminal, and the output is none; name a .png instead");
+  }
+  const bool trains = !a.metrics.empty() || !a.tensorboard.empty() || !a.preview.empty() ||
+                      !a.out.empty() || !a.record.empty() || !a.film.empty() || !a.files.empty() ||
                       !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
                       a.rate_given || a.freeze || !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
@@ -719,7 +727,13 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                               *checkpoints.callback);
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
-  if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
+  if (a.preview == "-") {
+    preview.callback.emplace(stdout, interval);
+  } else if (!a.preview.empty()) {
+    preview.callback.emplace(a.preview, interval);
+  }
+  pvm::Optionally<pvm::TensorBoard> tensorboard;
+  if (!a.tensorboard.empty()) tensorboard.callback.emplace(a.tensorboard, interval);
   pvm::Optionally<pvm::TimeLimit> limit;
   if (a.seconds > 0) limit.callback.emplace(a.seconds);
   pvm::Optionally<pvm::Record> record;
@@ -742,9 +756,9 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
     live.callback.emplace(live_commands::serve(options));
   }
   StopOnSignals stop;
-  const auto result =
-      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics, preview, last,
-                  progress, limit, record, film, pvm::DivergenceWarning{}, live, stop);
+  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics,
+                                  tensorboard, preview, last, progress, limit, record, film,
+                                  pvm::DivergenceWarning{}, live, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
@@ -973,6 +987,9 @@ int main(int argc, char** argv) {
   }
   if (first == "ctl") {
     return guarded([&] { return live_commands::control(argc - 2, argv + 2); });
+  }
+  if (first == "monitor") {
+    return guarded([&] { return live_commands::monitor(argc - 2, argv + 2); });
   }
   if (first == "evaluate") {
     return run_command(argc, argv, "Compares trackers on labelled clips.",

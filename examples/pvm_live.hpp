@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The part of the program `pvm` that lets people watch a run and talk to it: --live, `pvm ctl`.
+/// The part of the program `pvm` that lets people watch a run and talk to it: --live, `pvm ctl`,
+/// `pvm monitor`.
 /// Compiled in pvm_live.cpp if there is cpp-httplib (PVM_HTTPLIB).
 
 #include <cstdint>
@@ -50,6 +51,8 @@ class Page {
 std::unique_ptr<Page::Body> serve(const Options& options);
 /// `pvm ctl URL COMMAND...`: returns the exit code.
 int control(int argc, char** argv);
+/// `pvm monitor PATH [--port PORT]`: serves the curves until a signal ends the program.
+int monitor(int argc, char** argv);
 #else
 [[noreturn]] inline void refuse_live() {
   throw pvm::Error(pvm::Fault::usage,
@@ -58,6 +61,7 @@ int control(int argc, char** argv);
 }
 inline std::unique_ptr<Page::Body> serve(const Options&) { refuse_live(); }
 inline int control(int, char**) { refuse_live(); }
+inline int monitor(int, char**) { refuse_live(); }
 #endif
 
 }  // namespace live_commands

@@ -52,7 +52,8 @@ class Run:
 
     def __init__(self, *arguments):
         self.process = subprocess.Popen(
-            [pvm, "-S", spec, "-n", "1000000000", "-o", work + "/run", "--live", *arguments],
+            [pvm, "-S", spec, "-n", "1000000000", "-o", work + "/run", "--metrics",
+             work + "/run.jsonl", "--interval", "200", "--live", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in self.process.stdout:
             found = re.search(r"live page: (http://\S+)", line)
@@ -80,6 +81,7 @@ class Run:
             return error.code, error.read()
 
 
+monitor = None
 run = Run()
 options = webdriver.ChromeOptions()
 options.binary_location = browser_path
@@ -209,7 +211,7 @@ try:
      .move_by_offset(int(width * scale / 2), int(height * scale / 2))
      .move_by_offset(int(width * scale / 2), int(height * scale / 2)).release().perform())
     until("learned", lambda: text("said") == "learned: 1 with it, 0 without")
-    until("a heatmap", lambda: "it is there" in text("heat_detail"))
+    until("a heatmap", lambda: text("heat_detail").startswith("there, confidence"))
     for _ in range(3):
         click("[data-do='step 100']")
         before = step()
@@ -285,12 +287,27 @@ try:
     run.process.send_signal(signal.SIGINT)
     until("ended", lambda: state() == "the run has ended")
     assert run.process.wait(20) == 0
+    assert os.path.exists(work + "/run.run.toml")
+
+    # The curves of the run, and of another one beside it.
+    shutil.copy(work + "/run.jsonl", work + "/other <b>run.jsonl")
+    monitor = subprocess.Popen([pvm, "monitor", work], stdout=subprocess.PIPE, text=True)
+    browser.get(monitor.stdout.readline().split()[-1])
+    until("two runs", lambda: "other <b>run.jsonl" in text("runs") and "dB" in text("runs"))
+    chart = picture("chart")
+    click("#runs input")
+    until("one curve less", lambda: picture("chart") != chart)
+    shoot("monitor")
+    monitor.send_signal(signal.SIGINT)
+    assert monitor.wait(20) == 0
     errors = [entry for entry in browser.get_log("browser")
               if entry["level"] == "SEVERE" and "Failed to load resource" not in entry["message"]]
     assert errors == [], errors
     print("the live page works")
 finally:
     browser.quit()
+    if monitor and monitor.poll() is None:
+        monitor.kill()
     if run.process.poll() is None:
         run.process.send_signal(signal.SIGCONT)
         run.process.kill()

@@ -231,11 +231,11 @@ function make_drawable(canvas) {
 function box_of({from, to}) { return [Math.min(from[0], to[0]), Math.min(from[1], to[1]), Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1])]; }
 function mark() {
   const boxes = [];
-  if (found) boxes.push([found, "#3ddc5a"]);
-  if (drawing) boxes.push([box_of(drawing), "#ffffff"]);
-  $("marks").replaceChildren(...boxes.map(([[x, y, w, h], colour]) => {
+  if (found) boxes.push([found, "#000000", 5], [found, "#ffd60a", 2]);
+  if (drawing) boxes.push([box_of(drawing), "#000000", 5], [box_of(drawing), "#ffffff", 2]);
+  $("marks").replaceChildren(...boxes.map(([[x, y, w, h], colour, thick]) => {
     const r = svg("rect");
-    for (const [k, v] of Object.entries({x, y, width: w, height: h, fill: "none", stroke: colour, "stroke-width": 2, "vector-effect": "non-scaling-stroke"})) r.setAttribute(k, v);
+    for (const [k, v] of Object.entries({x, y, width: w, height: h, fill: "none", stroke: colour, "stroke-width": thick, "vector-effect": "non-scaling-stroke"})) r.setAttribute(k, v);
     return r;
   }));
 }
@@ -290,7 +290,7 @@ function draw(buffer) {
       picture.data[4 * i + 3] = 255;
     }
     canvas.getContext("2d").putImageData(picture, 0, 0);
-    $("heat_detail").textContent = `${found ? "it is there" : "it is not there"}, confidence ${head.confidence.toFixed(2)}`;
+    $("heat_detail").textContent = `${found ? "there" : "not there"}, confidence ${head.confidence.toFixed(2)}`;
   }
   mark();
   $("step").textContent = head.step.toLocaleString("en");
