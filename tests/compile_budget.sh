@@ -48,7 +48,7 @@ while read -r header; do
     "$header" "$header" >"$unit"
   measure "$budget" "$header" "$compiler" "${flags[@]}" -fsyntax-only "$unit" &
   while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-done < <(find pvm -name '*.hpp' -not -path '*/engine/cuda/*' -not -path '*/io/gpu/*' | sort)
+done < <(find pvm -name '*.hpp' -not -path '*/engine/cuda/*' -not -path '*/gpu/*' | sort)
 wait
 
 compiled=("${flags[@]}" -DPVM_COMPILED)

@@ -296,6 +296,8 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "io",
                                           "io/gpu",
                                           "readout",
+                                          "readout/gpu",
+                                          "infer",
                                           "train",
                                           "view",
                                           ""};
@@ -390,9 +392,13 @@ TEST_CASE("docs/performance.md counts small.json right", "[docs]") {
 template <class Precision>
 std::vector<pvm::detail::units::ProgramUnit> streamed_units(const char* name) {
   namespace units_engine = pvm::detail::units;
-  const auto net = pvm::make_connectome(pvm::load_spec(root / "model_zoo" / name));
-  const units_engine::Plan<Precision, 49, units_engine::Home::streamed> plan(
-      net, 132, std::size_t{227} << 10);
+  const auto spec = pvm::load_spec(root / "model_zoo" / name);
+  std::string why;
+  const auto made = units_engine::Plan<Precision, 49, units_engine::Home::streamed>::make(
+      spec, pvm::make_connectome(spec), 132, std::size_t{227} << 10, why);
+  INFO(why);
+  REQUIRE(made);
+  const auto& plan = *made;
   std::vector<units_engine::ProgramUnit> units;
   for (const std::uint32_t start : plan.program_start) {
     units_engine::Program program;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/host/engine.hpp>
 
 #include "catch.hpp"
@@ -102,6 +104,58 @@ TEST_CASE("the number of threads and the blocks change no bit", "[host]") {
       results.push_back(weights_of(engine, spec));
     }
     for (const auto& result : results) CHECK(result == results.front());
+  }
+}
+
+// Small networks' layouts are changed by one thread, whatever the options say.
+TEST_CASE("the states of large networks are saved and restored by several threads", "[host]") {
+  pvm::Spec spec;
+  spec.layer_shapes = {8, 4, 2, 1};
+  spec.input_block_size = 5;
+  spec.hidden_block_size = 6;
+  spec.fan_in_square_size = 2;
+  spec.fan_in_radius = 2;
+  spec.lateral_radius = 1;
+  spec.last_layer_context_to_all = true;
+  spec.initial_learning_rate = 0.0005;
+  spec.delay_each_layer_learning = 1;
+  pvm::validate(spec, "the spec");
+  const auto start = some_weights(pvm::make_connectome(spec).weights);
+  REQUIRE(pvm::detail::threads_for(start.size()) >=
+          std::min(3U, std::thread::hardware_concurrency()));
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) { return a == b; };
+  for (const auto& [momentum, rule] :
+       {std::pair{0.1, "momentum"}, {0.9, "momentum"}, {0.0, "adam"}}) {
+    spec.momentum = momentum;
+    spec.learning_rule = rule;
+    std::vector<pvm::EngineState> states;
+    for (const int threads : {1, 2, 5}) {
+      pvm::EngineOptions options;
+      options.threads = threads;
+      Host engine(spec, 1, options);
+      engine.restore(start_from(start));
+      CHECK(same(weights_of(engine, spec), start));
+      run_steps(engine, spec, 13);
+      pvm::EngineState state = engine.save();
+      CHECK(same(weights_of(engine, spec), state.weights));
+      CHECK_FALSE(same(state.folded, state.weights));
+      Host other(spec, 1, options);
+      other.restore(state);
+      CHECK(same(other.save().folded, state.folded));
+      CHECK(same(other.save().dweights, state.dweights));
+      run_steps(other, spec, 3);  // goes on
+      run_steps(engine, spec, 3);
+      CHECK(same(weights_of(other, spec), weights_of(engine, spec)));
+      run_steps(engine, spec, 1, 7, pvm::Mode::freeze);  // settles what is listed
+      state.hidden = weights_of(engine, spec);
+      states.push_back(std::move(state));
+    }
+    for (const pvm::EngineState& state : states) {
+      CHECK(same(state.weights, states.front().weights));
+      CHECK(same(state.folded, states.front().folded));
+      CHECK(same(state.dweights, states.front().dweights));
+      CHECK(same(state.hidden, states.front().hidden));
+    }
   }
 }
 

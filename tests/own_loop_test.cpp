@@ -189,3 +189,46 @@ TEST_CASE("A record maps into memory as NumPy says, with the frame that each ste
                  }),
                  "must end in .npy"));
 }
+
+TEST_CASE("Errors of a batch are recorded, each of its own sequence", "[own]") {
+  const TempDir dir;
+  pvm::TrainerOptions options;
+  options.mode = pvm::Mode::freeze;  // so that sequences do not learn from each other
+  const pvm::RecordKinds kinds{.hidden = true, .error = true};
+  const auto records = [&](const std::string& name) {
+    const std::string bytes = train_test::read_file(dir / name);
+    const auto length = static_cast<std::size_t>(static_cast<unsigned char>(bytes[8])) +
+                        256U * static_cast<unsigned char>(bytes[9]);
+    return bytes.substr(10 + length);
+  };
+  constexpr std::size_t index = 5 * 8, each = index + 4 * (21 * 9 + 432), steps = 12;
+  for (const std::size_t cache : {std::size_t{0}, std::size_t{1} << 20}) {
+    options.cache_bytes = cache;
+    std::vector<io::Synthetic> sources;
+    for (const std::uint64_t seed : {2U, 3U, 4U}) {
+      sources.emplace_back(io::SyntheticOptions{.seed = seed, .frames = 5});
+    }
+    pvm::Trainer<pvm::fp32, 3> batch{tiny_spec(), options};
+    batch.fit(sources, pvm::Steps{steps}, pvm::Record{dir / "batch.npy", kinds});
+    const std::string all = records("batch.npy");
+    REQUIRE(all.size() == 3 * steps * each);
+    for (std::size_t b = 0; b < 3; ++b) {
+      io::Synthetic source({.seed = 2 + b, .frames = 5});
+      pvm::Trainer<> one{tiny_spec(), options};
+      one.fit(source, pvm::Steps{steps}, pvm::Record{dir / "one.npy", kinds});
+      const std::string alone = records("one.npy");
+      REQUIRE(alone.size() == steps * each);
+      for (std::size_t t = 0; t < steps; ++t) {
+        const char* ours = all.data() + (3 * t + b) * each + index;
+        const char* theirs = alone.data() + t * each + index;
+        for (std::size_t i = 0; i < (each - index) / 4; ++i) {
+          float a = 0, c = 0;
+          std::memcpy(&a, ours + 4 * i, 4);
+          std::memcpy(&c, theirs + 4 * i, 4);
+          REQUIRE(std::isnan(a) == std::isnan(c));
+          if (!std::isnan(a)) REQUIRE(std::abs(a - c) < 1e-5F);
+        }
+      }
+    }
+  }
+}

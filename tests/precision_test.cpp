@@ -65,8 +65,8 @@ void check_store() {
   pvm::WeightStore<Precision> store(values.size());
   pvm::HugeArray in(values.size()), out(values.size());
   std::copy(values.begin(), values.end(), in.data());
-  pvm::store_all(store, in, values.size());
-  pvm::load_all(store, out, values.size());
+  pvm::store_weights(store, 0, in.all());
+  pvm::load_weights(store, 0, out.all());
   CHECK(std::memcmp(in.data(), out.data(), values.size() * sizeof(float)) == 0);  // masters
   const auto copy = copy_of(store, values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -95,7 +95,7 @@ void check_kernel(std::size_t rows, std::size_t columns, std::size_t batch) {
   for (std::size_t r = 0; r < rows; ++r) {
     for (std::size_t c = 0; c < columns; ++c) tiled.data()[index(r, c)] = w[r * columns + c];
   }
-  pvm::store_all(store, tiled, size);
+  pvm::store_weights(store, 0, tiled.all());
   std::copy(inputs.begin(), inputs.end(), x.data());
   std::copy(factors.begin(), factors.end(), q.data());
   pvm::simd::Prefetcher prefetcher;
@@ -236,7 +236,7 @@ TEST_CASE("What is too large for fp16 is its largest number", "[precision]") {
   in.data()[1] = 65520.0F;
   in.data()[2] = -1e30F;
   in.data()[31] = std::numeric_limits<float>::infinity();
-  pvm::store_all(store, in, 32);
+  pvm::store_weights(store, 0, in.all());
   const auto copy = copy_of(store, 32);
   CHECK(copy[0] == 65504.0F);
   CHECK(copy[1] == 65504.0F);

@@ -542,6 +542,182 @@ TEST_CASE("A tracker says what it lacks", "[readout]") {
   CHECK(contains(error_of([&] { pvm::Tracker::load(dir / "bad.safetensors"); }), "is no number"));
 }
 
+TEST_CASE("A tracker follows several objects, each as if it were alone", "[readout]") {
+  const pvm::Spec spec = spec_of({6, 3}, 2);
+  const auto network = readout::untrained(spec, 1);
+  for (const bool each : {false, true}) {
+    pvm::TrackerOptions options = each ? readout::each_position(true, true) : pvm::TrackerOptions{};
+    pvm::Tracker one(network, options), two(network, options);
+    options.objects = {"ball", "big cup"};
+    pvm::Tracker both(network, options);
+    for (std::uint64_t t = 0; t < 60; ++t) {
+      const auto frame = random_frame(spec, t);
+      const std::span<const std::uint8_t> pixels = frame;
+      const io::Label labels[] = {t % 3 == 0 ? io::Label{} : random_label(spec, t),
+                                  random_label(spec, 100 + t)};
+      one.learn(pixels, labels[0]);
+      two.learn(pixels, labels[1]);
+      both.learn_all(pixels, labels);
+    }
+    CHECK(both.frames_with(0) == one.frames_with());
+    CHECK(both.frames_with(1) == two.frames_with());
+    const TempDir dir;
+    both.save(dir / "both.safetensors");
+    pvm::Tracker loaded = pvm::Tracker::load(dir / "both.safetensors");
+    CHECK(loaded.objects() == options.objects);
+    CHECK(loaded.object("big cup") == 1);
+    CHECK(contains(error_of([&] { static_cast<void>(loaded.object("cup")); }), "no object 'cup'"));
+    one.reset();
+    two.reset();
+    both.reset();
+    for (std::uint64_t t = 0; t < 10; ++t) {
+      const auto frame = random_frame(spec, 500 + t);
+      const std::span<const std::uint8_t> pixels = frame;
+      const pvm::Found alone[] = {one.track(pixels), two.track(pixels)};
+      const auto found = both.track_all(pixels);
+      const auto again = loaded.track_all(pixels);
+      REQUIRE(found.size() == 2);
+      for (std::size_t k = 0; k < 2; ++k) {
+        CHECK(found[k].present == alone[k].present);
+        CHECK(found[k].box == alone[k].box);
+        CHECK(again[k].box == alone[k].box);
+        CHECK(again[k].confidence == Approx(alone[k].confidence));
+      }
+      CHECK(std::equal(both.heat(1).begin(), both.heat(1).end(), two.heat().begin()));
+    }
+    // It learns on from the file, and a file with one object has the names it always had.
+    const auto frame = random_frame(spec, 900);
+    const std::span<const std::uint8_t> pixels = frame;
+    const io::Label labels[] = {random_label(spec, 7), random_label(spec, 8)};
+    both.learn_all(pixels, labels);
+    loaded.learn_all(pixels, labels);
+    CHECK(both.track_all(pixels)[1].box == loaded.track_all(pixels)[1].box);
+    one.save(dir / "one.safetensors");
+    auto file = io::load_checkpoint(dir / "one.safetensors");
+    file.extras.texts.erase("readout.objects");
+    file.extras.texts.erase("readout.smoothing");
+    io::save_checkpoint(dir / "old.safetensors", file);
+    pvm::Tracker old = pvm::Tracker::load(dir / "old.safetensors");
+    CHECK(old.objects().size() == 1);
+    CHECK(old.track(pixels).box == one.track(pixels).box);
+  }
+}
+
+TEST_CASE("What a tracker of several objects refuses", "[readout]") {
+  const pvm::Spec spec = spec_of({4, 2}, 2);
+  const auto network = readout::untrained(spec, 1);
+  const auto named = [&](std::vector<std::string> names) {
+    pvm::TrackerOptions options;
+    options.objects = std::move(names);
+    return error_of([&] { pvm::Tracker(network, options); });
+  };
+  CHECK(contains(named({}), "follows 1 to 254 objects, not 0"));
+  CHECK(contains(named({"a", ""}), "cannot be called ''"));
+  CHECK(contains(named({"a,b"}), "cannot be called 'a,b'"));
+  CHECK(contains(named({"a", "b", "a"}), "all different"));
+  CHECK(named({"a", "b"}).empty());
+  pvm::TrackerOptions options;
+  options.objects = {"a", "b"};
+  pvm::Tracker tracker(network, options);
+  const auto frame = random_frame(spec, 1);
+  const std::span<const std::uint8_t> pixels = frame;
+  const std::vector<io::Label> three(3, io::Label::present({2, 2, 4, 4}));
+  CHECK(contains(error_of([&] { tracker.learn_all(pixels, three); }),
+                 "3 labels and the tracker follows 2 objects"));
+  tracker.learn(pixels, three[0]);  // the first one only
+  CHECK(contains(error_of([&] { tracker.track(pixels); }),
+                 "object 'b' has learned from no labelled frame"));
+  const std::size_t size = 20 * 20;
+  CHECK(contains(error_of([&] { tracker.learn_classes(pixels, std::vector<std::uint8_t>(9)); }),
+                 "9 pixels"));
+  CHECK(
+      contains(error_of([&] { tracker.learn_classes(pixels, std::vector<std::uint8_t>(size, 3)); }),
+               "class 3, and there are 2"));
+  tracker.learn_classes(pixels, std::vector<std::uint8_t>(size, readout::unknown_class));
+  CHECK(tracker.frames_without(1) == 0);
+}
+
+TEST_CASE("Classes of pixels: shares of cells, the largest heat, and the overlap", "[readout]") {
+  std::vector<std::uint8_t> picture(36, 0);  // cells of 3 x 3
+  for (int row = 0; row < 3; ++row) {
+    for (int column = 0; column < 6; ++column) {
+      picture[static_cast<std::size_t>(6 * row + column)] = column < 2    ? 1
+                                                            : column == 2 ? readout::unknown_class
+                                                                          : 2;
+    }
+  }
+  std::vector<float> cover(4);
+  readout::cover_class(picture, 1, cover, 2);
+  CHECK(cover == std::vector<float>{1, 0, 0, 0});
+  readout::cover_class(picture, 2, cover, 2);
+  CHECK(cover == std::vector<float>{0, 1, 0, 0});
+
+  std::vector<std::uint8_t> mask(64);
+  std::vector<std::vector<float>> heats(2, std::vector<float>(16, 0.0F));
+  readout::mask_classes(heats, 4, 2, 0, mask);
+  CHECK(mask == std::vector<std::uint8_t>(64, 0));
+  for (const std::size_t p : {0U, 1U, 4U, 5U}) heats[0][p] = 1;
+  for (const std::size_t p : {10U, 11U, 14U, 15U}) heats[1][p] = 0.9F;
+  readout::mask_classes(heats, 4, 2, 0, mask);
+  CHECK(mask[0] == 1);
+  CHECK(mask[3 * 8 + 3] == 1);
+  CHECK(mask[63] == 2);
+  CHECK(mask[7] == 0);
+  CHECK(mask[56] == 0);
+  heats[1][0] = 0.7F;  // a spot that smoothing takes away
+  heats[0][0] = 0.6F;
+  readout::mask_classes(heats, 4, 2, 0, mask);
+  CHECK(mask[0] == 2);
+  readout::mask_classes(heats, 4, 2, 1, mask);
+  CHECK(mask[0] == 1);
+
+  readout::ClassScore score(3);
+  const std::vector<std::uint8_t> truth = {0, 1, 1, 2, readout::unknown_class};
+  const std::vector<std::uint8_t> found = {1, 1, 1, 0, 2};
+  score.add(found, truth);
+  CHECK(score.overlap(0) == Approx(2.0 / 3));
+  CHECK(score.overlap(1) == 0);
+  CHECK(score.overlap(2) == 1);  // in neither
+  score.add(truth, truth);
+  CHECK(score.overlap(1) == 0.5);
+  CHECK(score.mean() == Approx((5.0 / 6 + 0.5 + 1) / 3));
+}
+
+TEST_CASE("A tracker learns classes of pixels", "[readout]") {
+  const pvm::Spec spec = spec_of({8, 4}, 2);
+  pvm::TrackerOptions options;
+  options.objects = {"red", "green"};
+  pvm::Tracker tracker(readout::untrained(spec, 1), options);
+  const auto scene = [&](std::uint64_t t, std::vector<std::uint8_t>& classes) {
+    std::vector<std::uint8_t> frame(spec.frame_size(), 40);
+    classes.assign(40 * 40, 0);
+    for (std::size_t i = 0; i < 40; ++i) {
+      for (std::size_t j = 0; j < 40; ++j) {
+        const std::size_t from = 5 + t % 10;
+        const bool in = i >= 10 && i < 30 && j >= from && j < from + 20;
+        if (!in) continue;
+        const bool red = j < from + 10;
+        classes[40 * i + j] = red ? 1 : 2;
+        frame[3 * (40 * i + j) + (red ? 2 : 1)] = 220;
+      }
+    }
+    return frame;
+  };
+  std::vector<std::uint8_t> classes;
+  for (std::uint64_t t = 0; t < 60; ++t) {
+    const auto frame = scene(t, classes);
+    tracker.learn_classes(frame, classes);
+  }
+  readout::ClassScore score(2);
+  for (std::uint64_t t = 3; t < 9; ++t) {
+    const auto frame = scene(t, classes);
+    tracker.track_all(frame);
+    score.add(tracker.classes(0), classes);
+  }
+  CHECK(score.overlap(0) > 0.75);
+  CHECK(score.overlap(1) > 0.75);
+}
+
 TEST_CASE("Examples are spread evenly over a stream, however long", "[readout]") {
   readout::Examples examples;
   const std::vector<std::uint8_t> frame(3);

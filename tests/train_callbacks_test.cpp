@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -491,6 +492,43 @@ TEST_CASE("If one callback cannot end, the others do", "[train]") {
   CHECK(contains(failed, "run_000000006.safetensors"));
   CHECK(steps_of(dir / "m.jsonl") == std::vector<std::uint64_t>{6});
   CHECK(io::is_checkpoint(dir / "run_000000003.safetensors"));
+}
+
+TEST_CASE("A checkpoint is written while training goes on, and none overtakes another", "[train]") {
+  const TempDir dir;
+  std::promise<void> further;  // kept when training has gone on behind the first save
+  const std::shared_future<void> wait = further.get_future().share();
+  bool beside = true;
+  std::vector<std::string> saved;  // by writers, one after the other
+  pvm::set_log_sink([&](pvm::Severity, const std::string& line) {
+    if (!contains(line, "checkpoint saved: ")) return;
+    // A writer that is not let go within this time was waited for by the run.
+    if (wait.wait_for(std::chrono::seconds(20)) != std::future_status::ready) beside = false;
+    saved.push_back(line.substr(line.rfind('_')));
+  });
+  struct Further {
+    std::promise<void>* promise;
+    std::uint64_t next(std::uint64_t step) const { return step < 25 ? 25 : pvm::never; }
+    void at(const pvm::Moment&) { promise->set_value(); }
+  };
+  io::Synthetic frames;
+  pvm::Trainer<> trainer(tiny_spec());
+  pvm::Checkpoints checkpoints((dir / "run").string(), 20);
+  trainer.fit(frames, pvm::Steps{70}, checkpoints, Further{&further});
+  pvm::set_log_sink(nullptr);
+  CHECK(beside);
+  CHECK(saved == std::vector<std::string>{"_000000020.safetensors", "_000000040.safetensors",
+                                          "_000000060.safetensors", "_000000070.safetensors"});
+  CHECK(checkpoints.latest() == (dir / "run_000000070.safetensors").string());
+  for (const auto& name : names_in(dir.path())) {  // each has the state of its own step
+    io::Synthetic again;
+    pvm::Trainer<> straight(tiny_spec());
+    const auto file = io::load_checkpoint(dir / name);
+    straight.fit(again, pvm::Steps{file.state.step});
+    CHECK(name == "run_0000000" + std::to_string(file.state.step) + ".safetensors");
+    CHECK(straight.checkpoint().state.folded == file.state.folded);
+  }
+  CHECK(names_in(dir.path()).size() == 4);
 }
 
 TEST_CASE("Outputs are tried before a run starts", "[train]") {

@@ -13,10 +13,12 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/host/engine.hpp>
+#include <pvm/infer/predictor.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>

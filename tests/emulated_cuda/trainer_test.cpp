@@ -20,6 +20,8 @@
 #include <pvm/engine/cuda/general/engine.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
 #include <pvm/io/synthetic.hpp>
+#include <pvm/readout/gpu/mlp.hpp>
+#include <pvm/readout/mlp.hpp>
 #include <pvm/train/trainer.hpp>
 
 #include "../catch.hpp"
@@ -152,6 +154,19 @@ TEST_CASE("One sequence trains on the CUDA engine") {
 TEST_CASE("A batch trains on the batched CUDA engine") {
   trains_as_on_the_host<pvm::Trainer<pvm::fp32, pvm::dynamic>>(3, "CUDA batch engine",
                                                                train_test::tiny_spec());
+}
+
+TEST_CASE("A batch of fewer than 16 sequences is told that 16 take as long") {
+  const auto said = [](int batch) {
+    const train_test::Messages messages;
+    const pvm::TrainerOptions options{.batch = batch, .backend = pvm::BackendChoice::cuda};
+    const pvm::Trainer<pvm::bf16, pvm::dynamic> trainer(train_test::tiny_spec(), options);
+    return messages.count("as long for " + std::to_string(batch)) == 1 &&
+           messages.count("16 or more") == 1;
+  };
+  CHECK(said(2));
+  CHECK(said(15));
+  CHECK_FALSE(said(16));
 }
 
 TEST_CASE("A network that learns by Adam trains on the batched CUDA engine") {
@@ -426,4 +441,76 @@ TEST_CASE("An engine takes no more memory than it says, and says when there is t
   CHECK(train_test::contains(sentence, "MiB of device memory"));
   CHECK(train_test::contains(sentence, "1 MiB are free; use a smaller"));
   CHECK(memory.used() == before);
+}
+
+TEST_CASE("A readout on the GPU learns beside a trainer there, and goes on from its checkpoint") {
+  pvm::Spec spec = train_test::tiny_spec();
+  spec.delay_intermediate_learning_rate = 5;  // it begins to learn behind this step
+  const auto net = pvm::make_connectome(spec);
+  pvm::readout::MlpOptions options;
+  options.representation = 4;
+  options.first_rate = 0.3;
+  const auto frames = [] { return pvm::io::Synthetic({.seed = 2, .frames = 40}); };
+  const auto saved = [](pvm::readout::Readout& readout) {
+    pvm::io::Extras extras;
+    readout.save(extras);
+    return extras;
+  };
+  using Trainer = pvm::Trainer<pvm::fp32, 1, pvm::RuntimeNetwork, pvm::cuda>;
+  constexpr std::uint64_t steps = 60;
+
+  pvm::readout::MlpReadout host(spec, net, options);
+  Trainer beside(spec);
+  beside.attach(&host);
+  auto source = frames();
+  beside.fit(source, pvm::Steps{steps});
+
+  pvm::readout::CudaMlpReadout whole(spec, net, options);
+  Trainer trainer(spec);
+  trainer.attach(&whole);
+  auto again = frames();
+  trainer.fit(again, pvm::Steps{steps});
+  CHECK(trainer.weights() == beside.weights());
+  const auto on_gpu = saved(whole), on_host = saved(host);
+  CHECK(on_gpu.texts == on_host.texts);
+  for (const auto& [name, values] : on_host.floats) {
+    CHECK(largest_difference(values, on_gpu.floats.at(name)) < 3e-6);
+  }
+
+  pvm::readout::CudaMlpReadout first(spec, net, options), rest(spec, net, options);
+  Trainer before(spec);
+  before.attach(&first);
+  auto beginning = frames();
+  before.fit(beginning, pvm::Steps{23});
+  const pvm::io::Checkpoint checkpoint = before.checkpoint();
+  Trainer after(spec);
+  after.attach(&rest);
+  after.restore(checkpoint);
+  auto end = frames();
+  after.fit(end, pvm::Steps{steps});
+  CHECK(saved(rest) == on_gpu);
+  CHECK(after.weights() == trainer.weights());
+
+  // In a loop of one's own; an engine that has no place for it shows it every frame.
+  pvm::readout::CudaMlpReadout own(spec, net, options), alone(spec, net, options);
+  Trainer loop(spec);
+  loop.attach(&own);
+  pvm::Trainer<pvm::fp32, 1, pvm::RuntimeNetwork, pvm::host> on_cpu(spec);
+  on_cpu.attach(&alone);
+  auto one_by_one = frames();
+  std::vector<std::uint8_t> frame(loop.frame_shape().size());
+  for (int i = 0; i < 20; ++i) {
+    const auto info = one_by_one.next(loop.frame_shape(), frame);
+    if (info.starts_sequence) loop.start_sequence();
+    loop.step(frame, info.label);
+    on_cpu.step(frame, info.label);
+  }
+  const auto in_loop = saved(own), beside_host = saved(alone);
+  CHECK(in_loop.texts == beside_host.texts);
+  for (const auto& [name, values] : in_loop.floats) {
+    CHECK(largest_difference(values, beside_host.floats.at(name)) < 1e-5);
+  }
+  loop.attach(nullptr);  // from then on it learns nothing
+  loop.step(frame);
+  CHECK(saved(own) == in_loop);
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <span>
 #include <string>
@@ -121,6 +122,26 @@ void own_tracker(const pvm::io::Checkpoint& network, const pvm::readout::Clip& c
   std::filesystem::current_path(before);
 }
 
+void follow_streams(const pvm::io::Checkpoint& network,
+                    const std::vector<std::vector<std::uint8_t>>& frames) {
+  const pvm_test::TempDir dir;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  pvm::io::save_checkpoint("run.safetensors", network);
+  // [predictor]
+  pvm::Predictor predictor = pvm::Predictor::load("run.safetensors");
+  pvm::Stream left = predictor.open();
+  pvm::Stream right = predictor.open();
+  std::future<pvm::FrameResult> seen_left = predictor.submit(left, frames[0]);
+  std::future<pvm::FrameResult> seen_right =
+      predictor.submit(right, frames[1], pvm::Priority::critical);
+  const pvm::FrameResult result = seen_left.get();  // prediction, hidden, heat, box, latency
+  // [/predictor]
+  CHECK(result.prediction.size() == network.spec.frame_size());
+  CHECK(seen_right.get().frame == 0);
+  std::filesystem::current_path(before);
+}
+
 void train_and_read(const pvm::Spec& spec, const std::string& path) {
   // [trainer]
   pvm::Trainer<> trainer{spec};                              // one sequence, in fp32
@@ -223,5 +244,6 @@ TEST_CASE("The documents' C++ runs", "[docs]") {
     clip.pixels.insert(clip.pixels.end(), frames.back().begin(), frames.back().end());
   }
   own_loop(tiny(), frames);
+  follow_streams(pvm::readout::untrained(tiny(), 1), frames);
   own_tracker(pvm::readout::untrained(tiny(), 1), clip, clip.frame(100));
 }

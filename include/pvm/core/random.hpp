@@ -6,7 +6,9 @@
 /// state to save, and any thread can compute any number.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <pvm/core/config.hpp>
 
@@ -34,6 +36,22 @@ constexpr float uniform(std::uint64_t seed, std::uint64_t index) noexcept {
       philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0},
              {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return static_cast<float>(bits[index % 4] >> 8) * 0x1p-24F;
+}
+
+/// Fills `out` with the numbers from `first` on of the random sequence `seed`. They are those of
+/// `uniform`, bit by bit, for a quarter of the work: 128 random bits make four of them.
+constexpr void fill_uniform(std::uint64_t seed, std::uint64_t first,
+                            std::span<float> out) noexcept {
+  std::size_t i = 0;
+  for (; i < out.size() && (first + i) % 4 != 0; ++i) out[i] = uniform(seed, first + i);
+  for (; i + 4 <= out.size(); i += 4) {
+    const std::uint64_t block = (first + i) / 4;
+    const auto bits =
+        philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0},
+               {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+    for (std::size_t k = 0; k < 4; ++k) out[i + k] = static_cast<float>(bits[k] >> 8) * 0x1p-24F;
+  }
+  for (; i < out.size(); ++i) out[i] = uniform(seed, first + i);
 }
 
 }  // namespace pvm::inline v0

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 
 namespace pvm::inline v0 {
 
@@ -43,6 +44,9 @@ class AnyEngine {
   [[nodiscard]] std::string description() { return held_->description(); }
   /// The seconds for which a device has computed; nullopt if the engine uses none or does not say.
   [[nodiscard]] std::optional<double> device_seconds() { return held_->device_seconds(); }
+  /// Lets `follower` work behind the steps on the engine's device; null: nobody. False if the
+  /// engine has no place for it.
+  bool follow(StepFollower* follower) { return held_->follow(follower); }
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     return held_->reserve_frames(budget, frames);
   }
@@ -72,6 +76,7 @@ class AnyEngine {
     virtual void restore(const EngineState& state) = 0;
     virtual std::string description() = 0;
     virtual std::optional<double> device_seconds() = 0;
+    virtual bool follow(StepFollower* follower) = 0;
     virtual std::size_t reserve_frames(std::size_t budget, std::size_t frames) = 0;
     virtual void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) = 0;
     virtual void read_frame(std::size_t index, std::span<std::uint8_t> pixels) = 0;
@@ -104,6 +109,14 @@ class AnyEngine {
         return engine.device_seconds();
       } else {
         return std::nullopt;
+      }
+    }
+    bool follow(StepFollower* follower) override {
+      if constexpr (requires { engine.follow(follower); }) {
+        engine.follow(follower);
+        return true;
+      } else {
+        return false;
       }
     }
     std::size_t reserve_frames(std::size_t budget, std::size_t frames) override {

@@ -118,6 +118,9 @@ struct EngineOptions {
   Reduce reduce = Reduce::mean;
   int threads = 0;    ///< host: number of threads; 0: one per core
   bool graph = true;  ///< CUDA: replay captured steps (false: launch kernels one by one)
+  /// `restore` is called before anything else, so that the engine need not start with zero weights:
+  /// a large network's take a while.
+  bool restored_next = false;
 };
 
 /// Engines are constructed from (const Spec&, int batch, const EngineOptions&) and start at step 0

@@ -136,7 +136,7 @@ class AtomicFile {
   /// Appends `bytes` bytes. Throws Error (Fault::checkpoint) if that fails, on a full disk for
   /// example; then the temporary file is gone.
   void write(const void* data, std::size_t bytes) {
-    constexpr std::size_t most_at_once = std::size_t{1} << 30;
+    constexpr std::size_t most_at_once = std::size_t{32} << 20;
     const char* next = static_cast<const char*>(data);
     while (bytes > 0) {
       const ::ssize_t written = ::write(handle_, next, std::min(bytes, most_at_once));
@@ -144,6 +144,7 @@ class AtomicFile {
       if (written <= 0) fail(written < 0 ? errno : EIO);
       next += written;
       bytes -= static_cast<std::size_t>(written);
+      if (bytes > 0) start_flushing();
     }
   }
 
@@ -164,6 +165,13 @@ class AtomicFile {
   }
 
  private:
+  /// Lets the system write to the disk what it has of a large file, so that the disk does not wait
+  /// for `commit`.
+  void start_flushing() const {
+#if defined(__linux__)
+    (void)::sync_file_range(handle_, 0, 0, SYNC_FILE_RANGE_WRITE);
+#endif
+  }
   [[noreturn]] void refuse(int code) const {
     throw Error(Fault::checkpoint, quote(path_.string()) + " cannot be written: " +
                                        std::generic_category().message(code));

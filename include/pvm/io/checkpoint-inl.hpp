@@ -298,7 +298,9 @@ inline std::string one_of(const SafetensorsReader& file, const char* key,
   return value;
 }
 
-inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec* spec) {
+/// `whole`: with the state that a run continues from, if the file has one.
+inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec* spec,
+                                   bool whole) {
   SafetensorsReader file(path);
   const auto stored = stored_spec(file);
   if (!file.has("weights")) file.refuse("it has no tensor 'weights'");
@@ -318,6 +320,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                 quote(text_or(file.metadata(), "format_version", "missing")) +
                 "; this program reads version " + std::string(checkpoint_version));
   }
+  if (!whole) return checkpoint;
   checkpoint.precision = one_of(file, "precision", {"fp32", "tf32", "bf16", "fp16"});
   checkpoint.reduce = one_of(file, "reduce", {"mean", "sum"}) == "sum" ? Reduce::sum : Reduce::mean;
   checkpoint.seed = parse_number<std::uint64_t>(file, "seed");
@@ -428,29 +431,8 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
   return all;
 }
 
-}  // namespace detail
-
-PVM_INLINE void require_finite(const Checkpoint& checkpoint) {
+PVM_INLINE void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const EngineState& state = checkpoint.state;
-  if (const auto what = detail::not_finite_in(state); !what.empty()) {
-    throw Error(Fault::checkpoint, "at step " + std::to_string(state.step) + " " + what +
-                                       " have become infinite: the rates are too high for these " +
-                                       "frames; earlier checkpoints are untouched");
-  }
-}
-
-PVM_INLINE bool is_checkpoint(const std::filesystem::path& path) {
-  try {
-    const SafetensorsReader file(path);
-    return detail::text_or(file.metadata(), "format", "") == detail::checkpoint_format;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
-  const EngineState& state = checkpoint.state;
-  require_finite(checkpoint);
   const int ring = state.plan.terms + 4;  // rows of a history, see EngineState
   std::vector<std::uint64_t> positions, since;
   for (const StreamState& stream : checkpoint.streams) {
@@ -464,7 +446,7 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
   }
   const auto whole = [](const auto& values) { return std::span(std::as_const(values)); };
   const auto history = [&](const char* name, const std::vector<float>& values, int rows) {
-    return TensorView{name, detail::history_shape(values.size(), rows, state.batch), whole(values)};
+    return TensorView{name, history_shape(values.size(), rows, state.batch), whole(values)};
   };
   std::vector<TensorView> tensors = {
       {"coefficients", {state.coefficients.size()}, whole(state.coefficients)},
@@ -493,21 +475,57 @@ PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpo
   for (const auto& [name, values] : checkpoint.extras.floats) {
     tensors.push_back({name, {values.size()}, whole(values)});
   }
-  write_safetensors(path, detail::metadata_of(checkpoint), tensors);
+  write_safetensors(path, metadata_of(checkpoint), tensors);
 }
 
-PVM_INLINE Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec) {
-  switch (detail::kind_of(path)) {
-    case detail::CheckpointKind::native:
-      return detail::load_native(path, spec);
-    case detail::CheckpointKind::zip:
+}  // namespace detail
+
+PVM_INLINE void require_finite(const Checkpoint& checkpoint) {
+  const EngineState& state = checkpoint.state;
+  if (const auto what = detail::not_finite_in(state); !what.empty()) {
+    throw Error(Fault::checkpoint, "at step " + std::to_string(state.step) + " " + what +
+                                       " have become infinite: the rates are too high for these " +
+                                       "frames; earlier checkpoints are untouched");
+  }
+}
+
+PVM_INLINE bool is_checkpoint(const std::filesystem::path& path) {
+  try {
+    const SafetensorsReader file(path);
+    return detail::text_or(file.metadata(), "format", "") == detail::checkpoint_format;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+PVM_INLINE void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  require_finite(checkpoint);
+  detail::write_checkpoint(path, checkpoint);
+}
+
+namespace detail {
+
+inline Checkpoint load(const std::filesystem::path& path, const Spec* spec, bool whole) {
+  switch (kind_of(path)) {
+    case CheckpointKind::native:
+      return load_native(path, spec);
+    case CheckpointKind::zip:
       throw Error(Fault::checkpoint,
                   "checkpoint " + quote(path.string()) +
                       " is a zip: use load_any_checkpoint of pvm/io/original.hpp");
-    case detail::CheckpointKind::safetensors:
+    case CheckpointKind::safetensors:
       break;
   }
-  return detail::load_safetensors(path, spec);
+  return load_safetensors(path, spec, whole);
+}
+
+}  // namespace detail
+
+PVM_INLINE Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec) {
+  return detail::load(path, spec, true);
+}
+PVM_INLINE Checkpoint load_network(const std::filesystem::path& path, const Spec* spec) {
+  return detail::load(path, spec, false);
 }
 
 }  // namespace pvm::inline v0::io

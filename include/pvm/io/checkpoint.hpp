@@ -6,17 +6,20 @@
 /// safetensors file. docs/checkpoints.md describes the format.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/parallel.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/io/source.hpp>
@@ -39,6 +42,7 @@ struct Extras {
   std::map<std::string, std::string> texts;
   std::map<std::string, std::vector<float>> floats;
   std::map<std::string, std::vector<double>> doubles;
+  bool operator==(const Extras&) const = default;
   [[nodiscard]] bool empty() const noexcept {
     return texts.empty() && floats.empty() && doubles.empty();
   }
@@ -61,7 +65,14 @@ namespace detail {
 
 template <class T>
 bool all_finite(const std::vector<T>& values) {
-  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
+  std::atomic<bool> finite = true;
+  pvm::detail::in_parallel_ranges(values.size(), 1, [&](std::size_t begin, std::size_t end) {
+    const auto part = std::span(values).subspan(begin, end - begin);
+    if (!std::all_of(part.begin(), part.end(), [](T v) { return std::isfinite(v); })) {
+      finite.store(false);
+    }
+  });
+  return finite.load();
 }
 
 enum class CheckpointKind { safetensors, native, zip };
@@ -93,6 +104,9 @@ std::string as_saved(const std::string& name);
 /// message which spec a file belongs to.
 std::string_view published_spec_with(std::size_t weights);
 
+/// As save_checkpoint, for values that are known to be finite.
+void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+
 /// Throws Fault::checkpoint: `what` of the file have values that are not finite.
 [[noreturn]] void refuse_not_finite(const std::string& where, const std::string& what);
 
@@ -110,6 +124,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 /// Throws Error with Fault::checkpoint if the file cannot be read, is damaged, or belongs to
 /// another spec, Fault::usage if a spec is needed and none was given.
 Checkpoint load_checkpoint(const std::filesystem::path& path, const Spec* spec = nullptr);
+
+/// The same without what only learning needs: of a safetensors file, the spec, the weights and the
+/// readout are read, and nothing else.
+Checkpoint load_network(const std::filesystem::path& path, const Spec* spec = nullptr);
 
 /// Throws Error (Fault::checkpoint) if a value is not finite: the run has diverged.
 void require_finite(const Checkpoint& checkpoint);

@@ -40,6 +40,7 @@ struct FilmContent {
   std::optional<Box> box;               ///< what was found, in pixels of the frame
   std::optional<Box> truth;             ///< the label
   std::string words;                    ///< a few, below
+  std::vector<Box> others;              ///< of other objects found
 };
 
 namespace detail {
@@ -79,6 +80,7 @@ inline cv::Mat draw_film(const FilmContent& content) {
   cv::Mat input = detail::film_square(frame);
   detail::draw_film_box(input, content.truth, shape, cv::Scalar::all(255));
   detail::draw_film_box(input, content.box, shape, {0, 255, 0});
+  for (const Box& box : content.others) detail::draw_film_box(input, box, shape, {0, 200, 255});
   std::vector<std::uint8_t> predicted(content.prediction.size());
   std::transform(content.prediction.begin(), content.prediction.end(), predicted.begin(),
                  [](float v) { return cv::saturate_cast<std::uint8_t>(255 * v); });
@@ -176,7 +178,7 @@ class FilmRun {
     auto& trainer = moment.trainer;
     const auto frame = trainer.last_frame();
     const bool predicted = !predictions_[0].empty();
-    FilmContent content{trainer.frame_shape(), frame, {}, {}, {}, {}, {}};
+    FilmContent content{trainer.frame_shape(), frame, {}, {}, {}, {}, {}, {}};
     if (predicted) content.prediction = std::span(predictions_[0]).first(frame.size());
     content.words = "step " + std::to_string(moment.step);
     film_.add(content);

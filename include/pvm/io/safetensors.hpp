@@ -29,6 +29,7 @@
 #include <nlohmann/json.hpp>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/large_vector.hpp>
 #include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/model/parse_json.hpp>
@@ -141,7 +142,7 @@ class SafetensorsReader {
       refuse("tensor " + quote(name) + " is " + quote(info.dtype) + " where " +
              std::string(detail::dtype_name<T>) + " is needed");
     }
-    std::vector<T> values(static_cast<std::size_t>(info.bytes / sizeof(T)));
+    auto values = pvm::detail::large_vector<T>(static_cast<std::size_t>(info.bytes / sizeof(T)));
     read_bytes(info.begin, values.data(), info.bytes);
     return values;
   }

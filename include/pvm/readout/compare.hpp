@@ -18,10 +18,10 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/readout/clips.hpp>
 #include <pvm/readout/measures.hpp>
 #include <pvm/readout/tracker.hpp>
@@ -150,10 +150,7 @@ inline TrackerOptions each_position(bool hidden, bool pixels) {
 inline io::Checkpoint untrained(const Spec& spec, std::uint64_t seed) {
   io::Checkpoint start;
   start.spec = spec;
-  start.state.weights.resize(make_connectome(spec).weights);
-  for (std::size_t i = 0; i < start.state.weights.size(); ++i) {
-    start.state.weights[i] = 0.03F * (uniform(seed, i) - 0.5F);
-  }
+  start.state.weights = initial_weights(make_connectome(spec).weights, seed);
   return start;
 }
 

@@ -16,6 +16,7 @@
 
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/io/source.hpp>
+#include <pvm/readout/colours.hpp>
 
 namespace pvm::inline v0::readout {
 
@@ -26,6 +27,9 @@ struct DecoderOptions {
   /// that the object covers. The original's 32 of 255, as a share of its labels' contrast.
   double contrast = 32 / 255.0 / 0.6;
   double least_area = 25.0 / (96 * 96);  ///< a smaller box is none; as a share of the frame
+  /// A heatmap is first averaged over the positions at most so far away, row by row and column by
+  /// column; 0: it is not.
+  int smoothing = 0;
   bool operator==(const DecoderOptions&) const = default;
 };
 
@@ -77,21 +81,37 @@ class Decoder {
   /// Pixels per side.
   [[nodiscard]] int side() const noexcept { return side_; }
 
-  Decoded decode(std::span<const float> heat) {
+  /// A heatmap, smoothed, at full size, [side][side]; valid until the next call.
+  std::span<const float> enlarged(std::span<const float> heat) {
+    enlarge(smoothed(heat));
+    return large_;
+  }
+
+  Decoded decode(std::span<const float> given) {
+    const std::span<const float> heat = smoothed(given);
     enlarge(heat);
     const auto peak = std::max_element(large_.begin(), large_.end());
     const float median = median_of(heat);
+    const double contrast = static_cast<double>(*peak) - static_cast<double>(median);
+    if (!(contrast > options_.contrast)) return {false, contrast};
+    const float level = median + static_cast<float>(options_.threshold * contrast);
+    return judge(*peak, median, component(static_cast<int>(peak - large_.begin()), level));
+  }
+
+  /// Decides whether a peak is an object; `box` is that of its component.
+  [[nodiscard]] Decoded judge(float peak, float median, const io::Box& box) const {
     Decoded found;
-    found.contrast = static_cast<double>(*peak) - static_cast<double>(median);
+    found.contrast = static_cast<double>(peak) - static_cast<double>(median);
     if (!(found.contrast > options_.contrast)) return found;  // also if the heat is not a number
-    const float level = median + static_cast<float>(options_.threshold * found.contrast);
-    const io::Box box = component(static_cast<int>(peak - large_.begin()), level);
     const double area = static_cast<double>(box.width) * static_cast<double>(box.height);
     if (!(area > options_.least_area * side_ * side_)) return found;
     found.present = true;
     found.box = grown(box);
     return found;
   }
+
+  /// The interpolation to full size, along either axis.
+  [[nodiscard]] const detail::CubicTaps& taps() const noexcept { return taps_; }
 
   /// The heatmap of the last `decode` at full size, [side][side].
   [[nodiscard]] std::span<const float> large() const noexcept { return large_; }
@@ -119,6 +139,13 @@ class Decoder {
       }
     }
   };
+
+  std::span<const float> smoothed(std::span<const float> heat) {
+    if (options_.smoothing <= 0) return heat;
+    smooth_.resize(heat.size());
+    pool_cells(heat, smooth_, cells_, 1, options_.smoothing, scratch_);
+    return smooth_;
+  }
 
   void enlarge(std::span<const float> heat) {
     const auto side = static_cast<std::size_t>(side_);
@@ -193,7 +220,7 @@ class Decoder {
   int cells_, side_;
   detail::CubicTaps taps_;
   DecoderOptions options_;
-  std::vector<float> wide_, large_, sorted_;
+  std::vector<float> smooth_, scratch_, wide_, large_, sorted_;
   std::vector<std::uint8_t> seen_;
   std::vector<int> open_;
 };

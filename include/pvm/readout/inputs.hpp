@@ -41,6 +41,7 @@ class Inputs {
         block_(spec.input_block_size),
         channels_(spec.input_channels),
         hidden_(static_cast<std::size_t>(net.hidden)),
+        hidden_values_(net.units.size() * hidden_),
         units_(position_units(net, cells_)),
         bins_(spec.input_channels) {}
 
@@ -53,6 +54,12 @@ class Inputs {
   [[nodiscard]] int frame_side() const noexcept { return cells_ * block_; }
   [[nodiscard]] int channels() const noexcept { return channels_; }
   [[nodiscard]] const SourceLists& units() const noexcept { return units_; }
+  [[nodiscard]] std::size_t hidden_per_unit() const noexcept { return hidden_; }
+  [[nodiscard]] std::size_t hidden_values() const noexcept { return hidden_values_; }
+  [[nodiscard]] std::size_t frame_bytes() const noexcept {
+    const auto side = static_cast<std::size_t>(frame_side());
+    return side * side * static_cast<std::size_t>(channels_);
+  }
   [[nodiscard]] const ColourBins& bins() const noexcept { return bins_; }
 
   [[nodiscard]] std::size_t hidden_size(std::size_t position) const {
@@ -122,6 +129,19 @@ class Inputs {
     }
     return out;
   }
+  /// The index in a frame of each byte of the position's patch, in the order of its pixels.
+  [[nodiscard]] std::vector<std::size_t> patch_bytes(std::size_t position) const {
+    const std::size_t line = static_cast<std::size_t>(block_ * channels_);
+    const std::size_t stride = static_cast<std::size_t>(cells_) * line;
+    const auto cells = static_cast<std::size_t>(cells_);
+    std::vector<std::size_t> bytes;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(block_); ++i) {
+      const std::size_t from = (position / cells * static_cast<std::size_t>(block_) + i) * stride +
+                               position % cells * line;
+      for (std::size_t k = 0; k < line; ++k) bytes.push_back(from + k);
+    }
+    return bytes;
+  }
   float* write_pixels(std::size_t position, std::span<const std::uint8_t> frame, float* out) const {
     const std::size_t line = static_cast<std::size_t>(block_ * channels_);
     const std::size_t stride = static_cast<std::size_t>(cells_) * line;
@@ -161,7 +181,8 @@ class Inputs {
 
   InputKinds kinds_;
   int cells_, block_, channels_;
-  std::size_t hidden_;  // hidden values of a unit
+  std::size_t hidden_;         // hidden values of a unit
+  std::size_t hidden_values_;  // and of all units
   SourceLists units_;
   ColourBins bins_;
 };

@@ -91,6 +91,13 @@ class MlpReadout : public Readout {
   }
 
   [[nodiscard]] const MlpOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const Spec& spec() const noexcept { return spec_; }
+  /// The units that each position reads.
+  [[nodiscard]] const SourceLists& units() const noexcept { return units_; }
+  /// Where each position's matrix begins in the weights of a layer, and where the last one ends.
+  [[nodiscard]] std::span<const std::size_t> matrices(std::size_t layer) const {
+    return layers_.at(layer).start;
+  }
   [[nodiscard]] std::size_t positions() const noexcept { return units_.start.size() - 1; }
   [[nodiscard]] int heat_side() const noexcept override { return cells_ * block_; }
   /// The number of layers of weights: 2 or 3.
@@ -126,12 +133,16 @@ class MlpReadout : public Readout {
     first_ = false;
   }
 
+  /// Whether the schedule lets it learn in the step told last.
+  [[nodiscard]] bool learns_now() const noexcept {
+    return first_ || step_ > spec_.delay_intermediate_learning_rate.value_or(0);
+  }
+
   void observe(std::span<const float> hidden, std::span<const std::uint8_t>,
                const io::Label& label) override {
     if (label.state == io::LabelState::unlabelled) return;
     check_label(label, spec_.frame_side());
-    if (!first_ && step_ <= spec_.delay_intermediate_learning_rate.value_or(0)) return;
-    learn(hidden, targets(label));
+    if (learns_now()) learn(hidden, targets(label));
   }
 
   void heat(std::span<const float> hidden, std::span<const std::uint8_t>,
@@ -153,6 +164,14 @@ class MlpReadout : public Readout {
     return heat_;
   }
 
+  /// Throws Error (Fault::usage) if these are not the hidden values of one sequence.
+  void check_hidden(std::span<const float> hidden) const {
+    if (hidden.size() == hidden_values_) return;
+    throw Error(Fault::usage, "there are " + std::to_string(hidden.size()) +
+                                  " hidden values and the network has " +
+                                  std::to_string(hidden_values_) + " of one sequence");
+  }
+
   /// One step of learning towards `target`, [side][side], of 0.1 where the object is not and 0.9
   /// where it is.
   void learn(std::span<const float> hidden, std::span<const float> target) {
@@ -172,21 +191,32 @@ class MlpReadout : public Readout {
     }
   }
 
-  /// The target for a label: 0.9 in the pixels of the box, else 0.1; [side][side]. The numbers of a
-  /// box are truncated one by one, as the original's are.
-  [[nodiscard]] std::vector<float> targets(const io::Label& label) const {
+  /// Some pixels of the heatmap: those from (left, top) to before (right, bottom).
+  struct Pixels {
+    int left = 0, top = 0, right = 0, bottom = 0;
+  };
+  /// The pixels of a label's box; none if the object is absent. The numbers of a box are truncated
+  /// one by one, as the original's are.
+  [[nodiscard]] Pixels box_pixels(const io::Label& label) const {
+    if (label.state != io::LabelState::present) return {};
+    if (options_.slips.left_is_absent && label.box.x < 0) return {};
     const int side = heat_side();
-    std::vector<float> target(static_cast<std::size_t>(side * side), 0.1F);
-    if (label.state != io::LabelState::present) return target;
     const float scale = static_cast<float>(side) / static_cast<float>(spec_.frame_side());
     const int x = static_cast<int>(label.box.x * scale);
     const int y = static_cast<int>(label.box.y * scale);
     const int more = options_.slips.both_ends ? 1 : 0;
-    if (options_.slips.left_is_absent && label.box.x < 0) return target;
     const int right = std::min(side, x + static_cast<int>(label.box.width * scale) + more);
     const int bottom = std::min(side, y + static_cast<int>(label.box.height * scale) + more);
-    for (int row = std::max(0, y); row < bottom; ++row) {
-      for (int column = std::max(0, x); column < right; ++column) {
+    return {std::max(0, x), std::max(0, y), right, bottom};
+  }
+
+  /// The target for a label: 0.9 in the pixels of the box, else 0.1; [side][side].
+  [[nodiscard]] std::vector<float> targets(const io::Label& label) const {
+    const int side = heat_side();
+    std::vector<float> target(static_cast<std::size_t>(side * side), 0.1F);
+    const Pixels on = box_pixels(label);
+    for (int row = on.top; row < on.bottom; ++row) {
+      for (int column = on.left; column < on.right; ++column) {
         target[static_cast<std::size_t>(row * side + column)] = 0.9F;
       }
     }
@@ -268,12 +298,6 @@ class MlpReadout : public Readout {
     }
   }
 
-  void check_hidden(std::span<const float> hidden) const {
-    if (hidden.size() == hidden_values_) return;
-    throw Error(Fault::usage, "there are " + std::to_string(hidden.size()) +
-                                  " hidden values and the network has " +
-                                  std::to_string(hidden_values_) + " of one sequence");
-  }
   void check_size(std::size_t layer, std::size_t size) const {
     const std::size_t needed = layers_.at(layer).weights.size();
     if (size == needed) return;

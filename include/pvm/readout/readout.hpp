@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/engine/any_engine.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 
@@ -29,6 +30,16 @@ class Readout {
   Readout& operator=(const Readout&) = default;
   Readout& operator=(Readout&&) = default;
   virtual ~Readout() = default;
+
+  // A readout on a GPU follows the steps of an engine there, and is told the labels before they
+  // run; it is not given frames one by one then.
+
+  /// Whether it follows the steps of `engine` from now on. One that does not is shown every frame
+  /// by `observe`.
+  virtual bool follow(AnyEngine& /*engine*/) { return false; }
+  /// The labels of the steps from `step` on that the engine runs next, as one block. Throws Error
+  /// (Fault::usage) for labels that are not possible with this network.
+  virtual void expect(std::uint64_t /*step*/, std::span<const io::Label> /*labels*/) {}
 
   /// Says which step of the network the next frame is, counted from 0, for readouts whose rates
   /// depend on it.

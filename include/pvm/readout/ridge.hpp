@@ -110,6 +110,7 @@ class RidgeReadout : public Readout {
   void learn(std::span<const float> hidden, std::span<const std::uint8_t> frame,
              std::span<const float> target) {
     check(hidden, frame);
+    refuse_frozen();
     options_.shared ? learn_shared(frame, target) : learn_each(hidden, frame, target);
     ++frames_;
     solved_ = false;
@@ -146,8 +147,68 @@ class RidgeReadout : public Readout {
     arrange();
   }
 
+  /// Releases what only learning needs, which is most of the memory. Solves first. Heatmaps stay
+  /// what they were; it cannot learn or be saved any more (Fault::usage).
+  void freeze() {
+    solve();
+    frozen_ = true;
+    grams_ = {};
+    fits_ = {};
+    rows_ = {};
+    hiddens_ = {};
+    targets_ = {};
+    frames_of_rows_ = {};
+  }
+  /// Everything that it has learned, for a readout that learns elsewhere in the same way.
+  struct Sums {
+    std::uint64_t frames = 0;
+    std::vector<double> triangles;  ///< of all Gram matrices, one after the other
+    std::vector<std::size_t> rows;  ///< that each of them has
+    /// The frames that the Gram matrices lack, of a readout with weights for each position: [frame]
+    /// [hidden value], [frame][position], [frame][byte].
+    std::size_t buffered = 0;
+    std::vector<float> hidden, targets;
+    std::vector<std::uint8_t> pixels;
+  };
+  [[nodiscard]] Sums sums() const {
+    Sums all{frames_, {}, {}, buffered_, hiddens_, targets_, frames_of_rows_};
+    for (const Gram& gram : grams_) {
+      const auto triangle = gram.triangle();
+      all.triangles.insert(all.triangles.end(), triangle.begin(), triangle.end());
+      all.rows.push_back(gram.rows());
+    }
+    return all;
+  }
+  void set_sums(Sums all) {
+    clear();
+    const double* sum = all.triangles.data();
+    for (std::size_t k = 0; k < grams_.size(); ++k) {
+      const std::size_t size = grams_[k].columns() * (grams_[k].columns() + 1) / 2;
+      grams_[k].restore({sum, size}, all.rows[k]);
+      sum += size;
+    }
+    frames_ = all.frames;
+    buffered_ = all.buffered;
+    hiddens_ = std::move(all.hidden);
+    targets_ = std::move(all.targets);
+    frames_of_rows_ = std::move(all.pixels);
+  }
+  /// The fits as `heat` reads them, solved: what is linear in hidden values and pixels (bytes), by
+  /// position or shared, one after the other; and a table of colours with `table_width` values for
+  /// each, one per radius, which is empty if no colours are read.
+  struct Arranged {
+    std::span<const float> linear, biases, tables;
+    std::span<const std::size_t> start;  ///< of each position in `linear`
+  };
+  [[nodiscard]] Arranged arranged() {
+    solve();
+    return {linear_, biases_, tables_, start_};
+  }
+  static constexpr std::size_t table_width = 4;  ///< a value per radius, and one to fill a vector
+
   /// Forgets everything.
   void clear() {
+    refuse_frozen();
     for (Gram& gram : grams_) gram.clear();
     buffered_ = 0;
     hiddens_.clear();
@@ -159,6 +220,7 @@ class RidgeReadout : public Readout {
 
   /// Adds everything to `extras`, so that learning can go on bit by bit. Solves first.
   void save(io::Extras& extras) override {
+    refuse_frozen();
     solve();
     const auto flag = [](bool value) { return std::string(value ? "1" : "0"); };
     extras.texts["readout"] = "ridge";
@@ -253,6 +315,10 @@ class RidgeReadout : public Readout {
  private:
   void check(std::span<const float> hidden, std::span<const std::uint8_t> frame) const {
     inputs_.check(hidden.size(), frame.size(), hidden_values_);
+  }
+
+  void refuse_frozen() const {
+    if (frozen_) throw Error(Fault::usage, "this readout is frozen: it only makes heatmaps");
   }
 
   // A row of a Gram matrix: the inputs, 1, the target, and zeros up to the stride.
@@ -460,8 +526,6 @@ class RidgeReadout : public Readout {
     }
   }
 
-  static constexpr std::size_t table_width = 4;  // a value per radius, and one to fill the vector
-
   RidgeOptions options_;
   Inputs inputs_;
   std::size_t hidden_values_;
@@ -470,6 +534,7 @@ class RidgeReadout : public Readout {
   std::vector<LinearFit> fits_;  // likewise
   std::uint64_t frames_ = 0;
   bool solved_ = false;
+  bool frozen_ = false;  // see `freeze`
 
   std::size_t buffered_ = 0;  // rows (shared) or frames that the Gram matrices lack
   std::vector<float> rows_;   // [rows][stride]

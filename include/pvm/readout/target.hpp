@@ -41,23 +41,29 @@ inline void check_label(const io::Label& label, int side) {
   }
 }
 
-/// Writes into `out`, [cells][cells], which share of each cell of `side / cells` pixels the box of
-/// `label` covers: 0 to 1, and all 0 if the object is absent.
-inline void cover_cells(const io::Label& label, int side, std::span<float> out, int cells) {
-  std::fill(out.begin(), out.end(), 0.0F);
-  if (label.state != io::LabelState::present) return;
-  const float cell = static_cast<float>(side) / static_cast<float>(cells);
-  const auto shares = [&](float from, float length) {
-    std::vector<float> share(static_cast<std::size_t>(cells));
+/// Writes into `rows` and `columns` which share of each row and column of cells the box of `label`
+/// covers, where a frame of `side` pixels has rows.size() of either: 0 to 1, and all 0 if the
+/// object is absent. The share of a cell is the product of the two.
+inline void cover_lines(const io::Label& label, int side, std::span<float> rows,
+                        std::span<float> columns) {
+  const auto shares = [&](float from, float length, std::span<float> share) {
+    const float cell = static_cast<float>(side) / static_cast<float>(share.size());
     for (std::size_t i = 0; i < share.size(); ++i) {
       const float low = static_cast<float>(i) * cell;
       const float covered = std::min(from + length, low + cell) - std::max(from, low);
       share[i] = std::clamp(covered / cell, 0.0F, 1.0F);
     }
-    return share;
   };
-  const auto rows = shares(label.box.y, label.box.height);
-  const auto columns = shares(label.box.x, label.box.width);
+  const io::Box box = label.state == io::LabelState::present ? label.box : io::Box{};
+  shares(box.y, box.height, rows);
+  shares(box.x, box.width, columns);
+}
+
+/// Writes into `out`, [cells][cells], which share of each cell of `side / cells` pixels the box of
+/// `label` covers: 0 to 1, and all 0 if the object is absent.
+inline void cover_cells(const io::Label& label, int side, std::span<float> out, int cells) {
+  std::vector<float> rows(static_cast<std::size_t>(cells)), columns(rows.size());
+  cover_lines(label, side, rows, columns);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (std::size_t j = 0; j < columns.size(); ++j)
       out[i * columns.size() + j] = rows[i] * columns[j];

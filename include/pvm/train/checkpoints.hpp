@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -34,6 +36,10 @@ namespace pvm::inline v0 {
 /// best are those with the lowest error of the predictions, divided by that of repeating the frame,
 /// over the steps since the save before; one that is saved after fewer than half of `every` steps
 /// is none of them.
+///
+/// During a run the state is copied, and a thread writes the file while training goes on. One file
+/// is written at a time: where the next one is due before, training waits. At the end of a run all
+/// files are on the disk.
 class Checkpoints {
  public:
   explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000, const Keep& keep = {})
@@ -50,6 +56,7 @@ class Checkpoints {
   /// Throws Error (Fault::checkpoint) if the files cannot be written: before the run, not after;
   /// Fault::usage if one file is to be several that are kept.
   void begin(const Moment& moment) {
+    finish();
     if (const auto why = io::why_not_writable(path_at(prefix_, 0)); !why.empty()) {
       throw Error(Fault::checkpoint, "no checkpoint can be written as " +
                                          quote(path_at(prefix_, moment.target)) + ": " + why +
@@ -71,47 +78,84 @@ class Checkpoints {
   }
 
   [[nodiscard]] std::uint64_t next(std::uint64_t step) const { return next_multiple(step, every_); }
+  /// Throws Error (Fault::checkpoint) if a value is not finite.
   void at(const Moment& moment) {
-    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
-    io::require_finite(checkpoint);
+    finish();  // first, so that there are never two copies of the state
+    const auto checkpoint = std::make_shared<const io::Checkpoint>(moment.trainer.checkpoint());
+    io::require_finite(*checkpoint);
+    const auto write = [checkpoint, file = next_file(moment)] {
+      try {
+        return save(file, *checkpoint);
+      } catch (const Error& error) {
+        log(Severity::warning, std::string(error.what()) + "; the run goes on, and the next " +
+                                   "checkpoint is tried again");
+        return File{};
+      }
+    };
     try {
-      save(moment, checkpoint);
-    } catch (const Error& error) {
-      log(Severity::warning, std::string(error.what()) + "; the run goes on, and the next " +
-                                 "checkpoint is tried again");
+      writing_ = std::async(std::launch::async, write);
+    } catch (const std::system_error&) {  // no thread can be started
+      note(write());
     }
   }
   void end(const Moment& moment) {
-    if (moment.step != saved_step_) save(moment, moment.trainer.checkpoint());
+    finish();
+    if (moment.step == saved_step_) return;
+    const io::Checkpoint checkpoint = moment.trainer.checkpoint();
+    io::require_finite(checkpoint);
+    note(save(next_file(moment), checkpoint));
   }
 
-  /// The path of the latest checkpoint saved; empty before the first.
+  /// The path of the latest checkpoint saved; empty before the first. During a run, a file that is
+  /// being written counts from the next call of this callback on.
   [[nodiscard]] const std::string& latest() const noexcept { return latest_; }
 
  private:
-  /// Throws Error (Fault::checkpoint) if it cannot be written or a value is not finite.
-  void save(const Moment& moment, const io::Checkpoint& checkpoint) {
-    const std::filesystem::path path = path_at(prefix_, moment.step);
-    refuse_other_files(path);
-    std::error_code ignored;
-    const bool own = path.string() == latest_;  // one file for all checkpoints
-    const bool replaces = !own && std::filesystem::exists(path, ignored);
-    io::make_directories_of(path);
-    io::save_checkpoint(path, checkpoint);
+  /// A checkpoint's file.
+  struct File {
+    std::string path;  ///< empty: it was not saved
+    std::uint64_t step = 0;
+    bool own = false;       ///< one file for all checkpoints, which this run has written before
+    bool replaced = false;  ///< this run has replaced a file of an earlier one
+    /// The error of the predictions since the save before, divided by that of repeating the frame;
+    /// NaN if these are too few steps to compare it with that of other checkpoints.
+    double relative_error = 0;
+  };
+
+  [[nodiscard]] File next_file(const Moment& moment) const {
+    const std::string path = path_at(prefix_, moment.step);
     const bool long_enough = moment.step - saved_step_ >= every_ - every_ / 2;
-    saved_step_ = moment.step;
-    latest_ = path.string();
+    return {path, moment.step, path == latest_, replaced_,
+            long_enough ? prediction_mse(moment.score) / persistence_mse(moment.score)
+                        : std::numeric_limits<double>::quiet_NaN()};
+  }
+  /// Waits until the file that is being written, if any, is on the disk.
+  void finish() {
+    if (writing_.valid()) note(writing_.get());
+  }
+  void note(const File& saved) {
+    if (saved.path.empty()) return;
+    saved_step_ = saved.step;
+    latest_ = saved.path;
+    replaced_ = saved.replaced;
+    if (kept_) kept_->add(saved.path, saved.step, saved.relative_error);
+  }
+
+  /// Throws Error (Fault::checkpoint) if it cannot be written. It uses no member, because it may
+  /// run beside the training.
+  static File save(File file, const io::Checkpoint& checkpoint) {
+    refuse_other_files(file.path);
+    std::error_code ignored;
+    const bool replaces = !file.own && std::filesystem::exists(file.path, ignored);
+    io::make_directories_of(file.path);
+    io::detail::write_checkpoint(file.path, checkpoint);
     log(Severity::info,
-        "checkpoint saved: " + latest_ + (replaces ? " (it replaces an earlier file)" : ""));
-    if (replaces && !std::exchange(replaced_, true)) {  // once, for logs that show only warnings
-      log(Severity::warning, "checkpoints replace those of an earlier run: " + latest_ +
+        "checkpoint saved: " + file.path + (replaces ? " (it replaces an earlier file)" : ""));
+    if (replaces && !std::exchange(file.replaced, true)) {  // once, for logs of warnings only
+      log(Severity::warning, "checkpoints replace those of an earlier run: " + file.path +
                                  " is the first; another name keeps both");
     }
-    if (kept_) {
-      const double relative = prediction_mse(moment.score) / persistence_mse(moment.score);
-      kept_->add(path, moment.step,
-                 long_enough ? relative : std::numeric_limits<double>::quiet_NaN());
-    }
+    return file;
   }
 
   /// Throws Error (Fault::checkpoint) if `path` exists and is not a checkpoint of pvm.
@@ -130,6 +174,7 @@ class Checkpoints {
   std::uint64_t saved_step_ = 0;
   std::string latest_;
   bool replaced_ = false;
+  std::future<File> writing_;  // its destructor waits, too
 };
 
 static_assert(Callback<Checkpoints>);

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,17 +47,12 @@ class Record {
   Record(std::filesystem::path path, const RecordKinds& kinds)
       : path_(std::move(path)), kinds_(kinds) {}
 
-  /// Throws Error (Fault::usage) if the name does not end in .npy, or if errors of a batch are
-  /// asked for, Fault::checkpoint if the file cannot be written.
+  /// Throws Error (Fault::usage) if the name does not end in .npy, Fault::checkpoint if the file
+  /// cannot be written.
   void begin(const Moment& moment) {
     if (path_.extension() != ".npy") {
       throw Error(Fault::usage, "records cannot be written to " + quote(path_.string()) +
                                     ": its name must end in .npy");
-    }
-    if (kinds_.error && moment.trainer.batch() != 1) {
-      throw Error(Fault::usage, "errors are recorded of one sequence, and the batch is " +
-                                    std::to_string(moment.trainer.batch()) +
-                                    "; record hidden values and predictions, or take a batch of 1");
     }
     const Spec& spec = moment.trainer.spec();
     const Connectome& net = moment.trainer.connectome();
@@ -86,6 +82,7 @@ class Record {
     const std::vector<float> hidden = kinds_.hidden ? trainer.hidden() : std::vector<float>{};
     std::vector<float> prediction;
     if (kinds_.prediction || kinds_.error) prediction = trainer.prediction();
+    const auto frames = kinds_.error ? trainer.last_frames() : std::span<const std::uint8_t>{};
     for (std::size_t b = 0; b < places.size(); ++b) {
       record_.clear();
       const io::Position at =
@@ -100,7 +97,10 @@ class Record {
       };
       if (kinds_.hidden) part(hidden);
       if (kinds_.prediction) part(prediction);
-      if (kinds_.error) append_error(trainer, places[b].frames_since_start);
+      if (kinds_.error) {
+        const std::size_t size = frames.size() / places.size();
+        append_error(frames.subspan(b * size, size), b * size, places[b].frames_since_start);
+      }
       file_->write(record_);
     }
     places_ = places;
@@ -123,16 +123,16 @@ class Record {
     record_.insert(record_.end(), bytes, bytes + count * sizeof(T));
   }
 
-  void append_error(TrainerBase& trainer, std::uint64_t frames_since_start) {
-    const std::size_t size = trainer.frame_shape().size();
-    std::vector<float> error(size, std::numeric_limits<float>::quiet_NaN());
-    const auto frame = trainer.last_frame();
+  /// `first`: where the sequence begins in predictions.
+  void append_error(std::span<const std::uint8_t> frame, std::size_t first,
+                    std::uint64_t frames_since_start) {
+    std::vector<float> error(frame.size(), std::numeric_limits<float>::quiet_NaN());
     if (frames_since_start > 2 && !predictions_[0].empty()) {
-      for (std::size_t i = 0; i < size; ++i) {
-        error[i] = static_cast<float>(frame[i]) / 255.0F - predictions_[0][i];
+      for (std::size_t i = 0; i < frame.size(); ++i) {
+        error[i] = static_cast<float>(frame[i]) / 255.0F - predictions_[0][first + i];
       }
     }
-    append(error.data(), size);
+    append(error.data(), error.size());
   }
 
   std::filesystem::path path_;

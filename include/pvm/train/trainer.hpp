@@ -150,7 +150,7 @@ class Trainer : public TrainerBase {
 
   static AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
     validate(spec, "spec " + quote(spec.name));
-    const EngineOptions engine{options.reduce, options.threads, options.graph};
+    const EngineOptions engine{options.reduce, options.threads, options.graph, true};
     return detail::make_engine<Precision, Batch, Net, Backend>(spec, options.batch, engine,
                                                                options.backend);
   }

@@ -24,13 +24,13 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/file_mark.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/usage.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/train/callback.hpp>
 #include <pvm/train/feed.hpp>
 #include <pvm/train/report.hpp>
@@ -283,20 +283,23 @@ PVM_INLINE TrainerBase::Stepped TrainerBase::step(std::span<const std::uint8_t> 
       block.scored[row] = stream.frames_since_start++ >= 2 ? 1 : 0;
     }
     done += block.pixels.size();
-    run_filled(block, streams_);
+    std::vector<io::Label> labels(block.scored.size());
+    if (done == frames.size()) labels[labels.size() - streams_.size()] = label;
+    run_filled(block, streams_, labels);
   }
-  last_label_ = label;
-  if (labelled) teach(label);
   return Stepped(*this);
+}
+
+PVM_INLINE void TrainerBase::attach(readout::Readout* readout) {
+  if (readout_follows_) engine_.follow(nullptr);
+  readout_ = readout;
+  readout_follows_ = readout != nullptr && readout->follow(engine_);
 }
 
 PVM_INLINE void TrainerBase::start_new() {
   EngineState state;
   state.batch = batch();
-  state.weights.resize(net_.weights);
-  for (std::size_t i = 0; i < net_.weights; ++i) {
-    state.weights[i] = 0.03F * (uniform(seed_, i) - 0.5F);
-  }
+  state.weights = initial_weights(net_.weights, seed_);
   engine_.restore(state);
 }
 
@@ -311,7 +314,7 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
   find_places(streams);
   const detail::RecordPositions record_positions{streams, end_positions_};
   const detail::StopWaiting stop_waiting{streams, stop_};
-  keep_last_frame();  // because Feed empties the store
+  keep_last_frames();  // because Feed empties the store
   Feed feed(streams, frame_shape(), engine_, options_.cache_bytes);
   const detail::FeedOfFit feed_of_fit(feed_, feed);
   const auto started = std::chrono::steady_clock::now();
@@ -448,7 +451,8 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   most = obey_due(most);
   if (paused()) return;
   io::Stopwatch watch;
-  const auto longest = readout_ == nullptr ? limit : 1;  // it learns from every frame
+  const bool one_by_one = readout_ != nullptr && !readout_follows_;
+  const auto longest = one_by_one ? 1 : limit;  // it learns from every frame
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
   engine_seconds_ += watch.lap();
   auto states = streams_;
@@ -458,12 +462,10 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
     return;
   }
   const FrameBlock block = part(room, 0, steps);
-  last_label_ = feed.labels()[block.scored.size() - static_cast<std::size_t>(batch())];
   watch.lap();
-  run_filled(block, states);
+  run_filled(block, states, feed.labels().first(block.scored.size()));
   engine_seconds_ += watch.lap();
   streams_ = std::move(states);
-  if (readout_ != nullptr) teach(last_label_);
 }
 
 PVM_INLINE void TrainerBase::teach(const io::Label& label) {
@@ -477,18 +479,33 @@ PVM_INLINE void TrainerBase::teach(const io::Label& label) {
   readout_->observe(hidden(), last_frame(), label);
 }
 
-PVM_INLINE void TrainerBase::note_last_frame(const FrameBlock& block) {
-  const std::size_t row = block.scored.size() - static_cast<std::size_t>(batch());
-  last_stored_ = block.stored.empty() ? not_stored : block.stored[row];
-  if (last_stored_ != not_stored) return;
+PVM_INLINE std::span<const std::uint8_t> TrainerBase::last_frames(int sequences) {
+  if (last_frames_.empty()) return {};
   const std::size_t size = frame_shape().size();
-  const auto last = block.pixels.subspan(row * size, size);
-  last_frame_.assign(last.begin(), last.end());
+  const std::span all(last_frames_.data(), size * static_cast<std::size_t>(sequences));
+  for (std::size_t b = 0; b < static_cast<std::size_t>(sequences); ++b) {
+    if (last_stored_[b] == not_stored) continue;
+    engine_.read_frame(last_stored_[b], all.subspan(b * size, size));
+  }
+  return all;
 }
 
-PVM_INLINE void TrainerBase::keep_last_frame() {
-  static_cast<void>(last_frame());
-  last_stored_ = not_stored;
+PVM_INLINE void TrainerBase::note_last_frames(const FrameBlock& block) {
+  const auto sequences = static_cast<std::size_t>(batch());
+  const std::size_t first = block.scored.size() - sequences;
+  const std::size_t size = frame_shape().size();
+  last_frames_.resize(sequences * size);
+  last_stored_.assign(sequences, not_stored);
+  for (std::size_t b = 0; b < sequences; ++b) {
+    if (!block.stored.empty()) last_stored_[b] = block.stored[first + b];
+    if (last_stored_[b] != not_stored) continue;
+    std::copy_n(block.pixels.data() + (first + b) * size, size, last_frames_.data() + b * size);
+  }
+}
+
+PVM_INLINE void TrainerBase::keep_last_frames() {
+  static_cast<void>(last_frames());
+  std::fill(last_stored_.begin(), last_stored_.end(), not_stored);
 }
 
 }  // namespace pvm::inline v0

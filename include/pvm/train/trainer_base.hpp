@@ -27,7 +27,6 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
-#include <pvm/core/random.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/as_frame.hpp>
@@ -184,13 +183,9 @@ class TrainerBase {
   }
   /// The newest frame of the batch's first sequence, [side][side][channels]; empty before the first
   /// step. Valid until the next step.
-  [[nodiscard]] std::span<const std::uint8_t> last_frame() {
-    if (last_stored_ != not_stored) {
-      last_frame_.resize(frame_shape().size());
-      engine_.read_frame(last_stored_, last_frame_);
-    }
-    return last_frame_;
-  }
+  [[nodiscard]] std::span<const std::uint8_t> last_frame() { return last_frames(1); }
+  /// The newest frame of every sequence, [batch][side][side][channels], likewise.
+  [[nodiscard]] std::span<const std::uint8_t> last_frames() { return last_frames(batch()); }
   /// The label of that frame.
   [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
 
@@ -240,10 +235,11 @@ class TrainerBase {
   void start_sequence() noexcept { starts_sequence_ = true; }
 
   /// Lets `readout` learn beside the network (or on a frozen one): from the labels of `step`, and
-  /// in a `fit` from those of the source, where steps then run one by one. It goes into
-  /// checkpoints, and `restore` continues it if the checkpoint has one. Needs a batch of 1. Null:
-  /// none.
-  void attach(readout::Readout* readout) noexcept { readout_ = readout; }
+  /// in a `fit` from those of the source, where steps then run one by one, unless the readout is on
+  /// the GPU on which an engine for one sequence runs. It goes into checkpoints, and `restore`
+  /// continues it if the checkpoint has one. Needs a batch of 1. Null: none, which must be said
+  /// before an attached readout is destroyed, if steps are to follow.
+  void attach(readout::Readout* readout);
 
   // Modes (docs/model.md): what the network sees, whether it learns, at which rates.
 
@@ -386,12 +382,16 @@ class TrainerBase {
   std::span<const std::uint8_t> predicted_for(std::uint64_t step);
   /// Keeps what the outputs `y` of all units predict for step `step`.
   void keep_predicted(std::uint64_t step, std::span<const float> outputs);
-  /// Runs a block whose frames are there, in the present modes.
-  void run_filled(const FrameBlock& block, std::vector<io::StreamState>& states);
-  /// Keeps the first sequence's frame of the last step of `block`, or its index in the store.
-  void note_last_frame(const FrameBlock& block);
-  /// Copies the last frame from the store to last_frame_, if it is there.
-  void keep_last_frame();
+  /// Runs a block whose frames are there and have these labels, in the present modes, and lets the
+  /// attached readout learn from it.
+  void run_filled(const FrameBlock& block, std::vector<io::StreamState>& states,
+                  std::span<const io::Label> labels);
+  /// The newest frames of the first `sequences` sequences, of which those in the store are read.
+  std::span<const std::uint8_t> last_frames(int sequences);
+  /// Keeps the frames of the last step of `block`, or their indices in the store.
+  void note_last_frames(const FrameBlock& block);
+  /// Copies the last frames from the store to last_frames_, as far as they are there.
+  void keep_last_frames();
 
   using StreamState = io::StreamState;
 
@@ -403,12 +403,13 @@ class TrainerBase {
   Options options_;
   std::vector<StreamState> streams_;         // the run's places, one for each sequence
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`
-  std::vector<std::uint8_t> last_frame_;     // see `last_frame`
+  std::vector<std::uint8_t> last_frames_;    // see `last_frames`
   std::vector<std::uint8_t> picture_;        // of a `step`, resized
   std::vector<float> predicted_;             // see `Stepped::prediction`
   bool starts_sequence_ = false;             // see `start_sequence`
   readout::Readout* readout_ = nullptr;      // see `attach`
-  std::uint32_t last_stored_ = not_stored;   // the last frame's index in the store, if it is there
+  bool readout_follows_ = false;             // it is told labels before the steps run
+  std::vector<std::uint32_t> last_stored_;   // their indices in the store, or not_stored
   io::Label last_label_;
   Modes modes_;
   std::multimap<std::uint64_t, Command> waiting_;  // by step, see `command_at`

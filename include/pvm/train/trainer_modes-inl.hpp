@@ -188,10 +188,14 @@ PVM_INLINE void TrainerBase::wait_while_paused(Callbacks callbacks, Moment momen
 }
 
 PVM_INLINE void TrainerBase::run_filled(const FrameBlock& block,
-                                        std::vector<io::StreamState>& states) {
+                                        std::vector<io::StreamState>& states,
+                                        std::span<const io::Label> labels) {
   change_frames(block, states);
-  note_last_frame(block);
+  note_last_frames(block);
+  if (readout_follows_) readout_->expect(step(), labels);
+  last_label_ = labels[labels.size() - static_cast<std::size_t>(batch())];
   engine_.run(block, mode());
+  if (readout_ != nullptr && !readout_follows_) teach(last_label_);
   if (!modes_.dreams()) return;
   outputs_.resize(net_.outputs * static_cast<std::size_t>(batch()));
   engine_.read_outputs(outputs_);

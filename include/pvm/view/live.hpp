@@ -46,7 +46,6 @@
 #include <pvm/io/film.hpp>
 #include <pvm/io/preview.hpp>
 #include <pvm/train/callback.hpp>
-#include <pvm/train/checkpoints.hpp>
 #include <pvm/train/command.hpp>
 #include <pvm/train/report.hpp>
 #include <pvm/train/trainer_base.hpp>
@@ -391,15 +390,11 @@ inline Response Live::obey(const Moment& moment, const std::string& text) {
 }
 
 inline std::string Live::save(const Moment& moment) {
-  const std::filesystem::path path = Checkpoints::path_at(options_.prefix, moment.step);
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !io::is_checkpoint(path)) {
-    throw Error(Fault::checkpoint, "no checkpoint can be written as " + quote(path.string()) +
-                                       ": it exists and is no checkpoint of pvm");
-  }
+  // A name that `Checkpoints` never uses, which may be writing its file of this step.
+  const std::string path = free_name(moment.step, "_saved.safetensors");
   moment.trainer.save(path);
-  log(Severity::info, "checkpoint saved: " + path.string());
-  return path.string();
+  log(Severity::info, "checkpoint saved: " + path);
+  return path;
 }
 
 inline std::string Live::free_name(std::uint64_t step, const std::string& ending) const {

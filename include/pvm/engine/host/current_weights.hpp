@@ -20,7 +20,7 @@
 
 namespace pvm::inline v0 {
 
-/// Adds to a copy of the stored weights what is still missing in them.
+/// Adds to a copy of a unit's stored weights what is still missing in them.
 class CurrentWeights {
  public:
   /// `step`: the number of steps done. `rates`: LayerRates::now().
@@ -28,16 +28,12 @@ class CurrentWeights {
                  std::uint64_t step)
       : n_(network), s_(scratch), rates_(rates), step_(step) {}
 
-  /// Turns `z`, in the engine's layout, into W. `velocity`: the momentum array, or null.
-  void add_to(HugeArray& z, const float* velocity) const {
-    for (std::size_t u = 0; u < n_.net.units.size(); ++u) {
-      if (n_.rule.apply != nullptr) {
-        apply_rule_to(z, u);
-        continue;
-      }
-      if (velocity != nullptr) add_velocity(z, u, velocity);
-      add_gradients(z, u);
-    }
+  /// Turns `z`, Z of unit u in the engine's layout, into W. `velocity`: the momentum array of all
+  /// units, or null.
+  void add_to(float* z, std::size_t u, const float* velocity) const {
+    if (n_.rule.apply != nullptr) return apply_rule_to(z, u);
+    if (velocity != nullptr) add_velocity(z, u, velocity);
+    add_gradients(z, u);
   }
 
  private:
@@ -45,13 +41,14 @@ class CurrentWeights {
     return static_cast<std::size_t>(n_.net.units[u].layer);
   }
 
-  void add_velocity(HugeArray& z, std::size_t u, const float* velocity) const {
+  void add_velocity(float* z, std::size_t u, const float* velocity) const {
     const float momentum = rates_.momentum[layer(u)];
+    const std::size_t first = n_.layout[u].w0;
     n_.layout.for_each_weight_of(
-        u, [&](std::size_t, std::size_t own) { z.data()[own] += momentum * velocity[own]; });
+        u, [&](std::size_t, std::size_t own) { z[own - first] += momentum * velocity[own]; });
   }
 
-  void add_gradients(HugeArray& z, std::size_t u) const {
+  void add_gradients(float* z, std::size_t u) const {
     const std::size_t terms = n_.past.terms();
     const auto period = static_cast<std::size_t>(n_.plan.period);
     for (std::size_t slot = 0; slot < terms; ++slot) {
@@ -60,13 +57,13 @@ class CurrentWeights {
                           : rates_.weight[(layer(u) * period + u % period) * terms + slot];
       const auto age = static_cast<std::size_t>((step_ + terms - 1 - slot) % terms);
       for (std::size_t b = 0; b < n_.past.batch() && w != 0.0F; ++b) {
-        add_gradient(z.data() + n_.layout[u].w0, u, slot, age, b, w);
+        add_gradient(z, u, slot, age, b, w);
       }
     }
   }
 
   /// Makes the update of unit u that the next step would make, with a copy of the rule's state.
-  void apply_rule_to(HugeArray& z, std::size_t u) const {
+  void apply_rule_to(float* z, std::size_t u) const {
     if (rates_.folds[layer(u)] == 0) return;
     const UnitWeights& at = n_.layout[u];
     const auto rows = static_cast<std::size_t>(n_.net.units[u].representation);
@@ -81,8 +78,7 @@ class CurrentWeights {
       const float* from = n_.rule_state.data() + k * n_.layout.size() + at.w0;
       std::copy_n(from, size, state.data() + k * size);
     }
-    n_.rule.apply(z.data() + at.w0, state.data(), size, gradient.data(), size,
-                  rates_.rule[layer(u)]);
+    n_.rule.apply(z, state.data(), size, gradient.data(), size, rates_.rule[layer(u)]);
   }
 
   /// Adds factor * (unit u's gradient of sequence b in `slot` of the list) to its weights at `w`,

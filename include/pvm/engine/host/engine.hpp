@@ -5,6 +5,7 @@
 /// The engine that runs on the CPU: the readable reference of what a step computes.
 
 #include <algorithm>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,8 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/large_vector.hpp>
+#include <pvm/core/parallel.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/engine.hpp>
@@ -163,10 +166,7 @@ class HostEngine {
   }
 
   /// W(step), reference order, `connectome().weights` floats.
-  void read_weights(std::span<float> out) {
-    const HugeArray now = current_weights();
-    layout_.export_weights(now.all(), out);
-  }
+  void read_weights(std::span<float> out) { export_weights(out, {}); }
 
   /// The prediction for two steps ahead, [batch][side][side][channels] in [0, 1].
   void read_prediction(std::span<float> out) {
@@ -206,16 +206,16 @@ class HostEngine {
     EngineState state;
     state.step = step_;
     state.batch = batch_;
-    state.weights.resize(net_.weights);
-    read_weights(state.weights);
+    detail::resize_large(state.weights, net_.weights);
+    detail::resize_large(state.folded, net_.weights);
+    export_weights(state.weights, state.folded);
     rates_.save(state);
     state.layout = scheme_.layout_name<Precision>(spec_);
     state.plan = scheme_.plan;
-    state.folded.resize(net_.weights);
-    layout_.export_weights(copy_of_weights().all(), state.folded);
+    detail::resize_large(state.dweights, state_arrays() * net_.weights);
     for (std::size_t k = 0; k < state_arrays(); ++k) {
-      state.dweights.resize((k + 1) * net_.weights);
-      layout_.export_weights(state_array(k), std::span(state.dweights).last(net_.weights));
+      layout_.export_weights(state_array(k),
+                             std::span(state.dweights).subspan(k * net_.weights, net_.weights));
     }
     exchange_past(state);
     return state;
@@ -227,13 +227,16 @@ class HostEngine {
   /// batch or the sizes do not fit.
   void restore(const EngineState& state) {
     check(state);
-    set_weights(state.weights);
     forget_gradients();
     step_ = state.step;
     past_->reset(step_);
     rates_.restore_schedule(state);
     learned_ = false;
-    if (state.resumable()) resume(state);
+    if (state.resumable()) {
+      resume(state);
+    } else {
+      set_weights(state.weights);
+    }
     restore_products(*network_, step_);
     std::fill(score_.begin(), score_.end(), Score{});
   }
@@ -310,16 +313,46 @@ class HostEngine {
     rates_.forget_gradients();
   }
 
-  /// Z as floats, in the engine's layout.
-  [[nodiscard]] HugeArray copy_of_weights() const {
-    HugeArray out(layout_.size());
-    load_all(weights_, out, layout_.size());
-    return out;
+  /// Calls visit(u, room, scratch) for every unit, on several threads. `room` is for the unit's
+  /// weights in the engine's layout, as floats; it holds what the thread's last visit has left.
+  template <class Visit>
+  void visit_units(const Visit& visit) {
+    std::atomic<std::size_t> next = 0;
+    detail::in_parallel(scratch_.size(), layout_.size(), [&](std::size_t thread) {
+      HugeArray room(layout_.largest_unit());
+      const std::size_t units = net_.units.size();
+      for (std::size_t u = next.fetch_add(1); u < units; u = next.fetch_add(1)) {
+        visit(u, room.all().first(layout_.size_of(u)), scratch_[thread]);
+      }
+    });
   }
   void set_weights(std::span<const float> reference) {
-    HugeArray own(layout_.size());
-    layout_.import_weights(reference, own.all());
-    store_all(weights_, own, layout_.size());
+    visit_units([&](std::size_t u, std::span<float> own, Scratch&) {
+      std::fill(own.begin(), own.end(), 0.0F);
+      layout_.import_unit(u, reference, own);
+      store_weights(weights_, layout_[u].w0, own);
+    });
+  }
+  /// Calls visit(u, z, add) for every unit: `z` are its stored weights in the engine's layout, and
+  /// add() turns them into W(step).
+  template <class Visit>
+  void visit_weights(const Visit& visit) {
+    const StepRates rates = rates_.now();
+    const float* velocity = scheme_.momentum_array() ? state_array(0).data() : nullptr;
+    visit_units([&](std::size_t u, std::span<float> z, Scratch& scratch) {
+      load_weights(weights_, layout_[u].w0, z);
+      visit(u, z, [&] {
+        CurrentWeights(*network_, scratch, rates, step_).add_to(z.data(), u, velocity);
+      });
+    });
+  }
+  /// Writes W(step) and, unless it is empty, Z in reference order.
+  void export_weights(std::span<float> now, std::span<float> folded) {
+    visit_weights([&](std::size_t u, std::span<float> z, const auto& add) {
+      if (!folded.empty()) layout_.export_unit(u, z, folded);
+      add();
+      layout_.export_unit(u, z, now);
+    });
   }
 
   void run_steps(const FrameBlock& block, Mode mode);
@@ -336,20 +369,13 @@ class HostEngine {
     }
   }
 
-  /// W(step) in the engine's layout.
-  [[nodiscard]] HugeArray current_weights() {
-    HugeArray z = copy_of_weights();
-    const StepRates rates = rates_.now();
-    const float* velocity = scheme_.momentum_array() ? state_array(0).data() : nullptr;
-    CurrentWeights(*network_, scratch_.front(), rates, step_).add_to(z, velocity);
-    return z;
-  }
-
   /// Sets Z = W(step), with no gradients listed and no momentum.
   void settle() {
     if (!std::exchange(learned_, false)) return;
-    const HugeArray now = current_weights();
-    store_all(weights_, now, layout_.size());
+    visit_weights([&](std::size_t u, std::span<float> z, const auto& add) {
+      add();
+      store_weights(weights_, layout_[u].w0, z);
+    });
     forget_gradients();
     past_->forget_gradients();
   }
@@ -388,6 +414,7 @@ class HostEngine {
       }
       rates_.restore(state);
     } else if (scheme_.immediate || !state.dweights.empty()) {
+      set_weights(state.weights);
       past_->forget_gradients();  // W(step) contains them already; the momentum starts at 0
     } else {
       rates_.rebase(state);

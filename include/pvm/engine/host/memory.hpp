@@ -20,6 +20,7 @@
 #endif
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/parallel.hpp>
 
 namespace pvm::inline v0 {
 
@@ -64,7 +65,9 @@ class HugeArray {
 #if defined(__linux__)
     if (unit == page) madvise(data_.get(), rounded, MADV_HUGEPAGE);
 #endif
-    std::memset(data_.get(), 0, rounded);
+    detail::in_parallel_ranges(rounded, page, [this](std::size_t begin, std::size_t end) {
+      std::memset(reinterpret_cast<char*>(data_.get()) + begin, 0, end - begin);
+    });
   }
 
   [[nodiscard]] float* data() noexcept { return data_.get(); }

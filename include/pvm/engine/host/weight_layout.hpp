@@ -4,10 +4,12 @@
 
 /// The layout of weights in the host engine, and the conversion from and to reference order.
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
 
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/host/matrix_pass.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/model/connectome.hpp>
@@ -40,12 +42,18 @@ class WeightLayout {
       w.w1_columns = padded(static_cast<std::size_t>(unit.outputs));
       size_ += static_cast<std::size_t>(unit.representation) * w.w1_columns;
       units_.push_back(w);
+      largest_unit_ = std::max(largest_unit_, size_ - w.w0);
     }
   }
 
   [[nodiscard]] const UnitWeights& operator[](std::size_t unit) const { return units_[unit]; }
   /// Weights of all units, padding included.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Weights of one unit, padding included; they lie one behind the other, W0 first.
+  [[nodiscard]] std::size_t size_of(std::size_t unit) const {
+    return (unit + 1 < units_.size() ? units_[unit + 1].w0 : size_) - units_[unit].w0;
+  }
+  [[nodiscard]] std::size_t largest_unit() const noexcept { return largest_unit_; }
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
   /// n rounded up to whole groups.
   [[nodiscard]] std::size_t padded(std::size_t n) const noexcept {
@@ -54,10 +62,23 @@ class WeightLayout {
 
   /// Converts from reference order to the engine's layout, and back.
   void import_weights(std::span<const float> reference, std::span<float> own) const {
-    for_each_weight([&](std::size_t r, std::size_t o) { own[o] = reference[r]; });
+    detail::in_parallel(units_.size(), size_, [&](std::size_t u) {
+      import_unit(u, reference, own.subspan(units_[u].w0, size_of(u)));
+    });
   }
   void export_weights(std::span<const float> own, std::span<float> reference) const {
-    for_each_weight([&](std::size_t r, std::size_t o) { reference[r] = own[o]; });
+    detail::in_parallel(units_.size(), size_, [&](std::size_t u) {
+      export_unit(u, own.subspan(units_[u].w0, size_of(u)), reference);
+    });
+  }
+  /// The same for one unit's weights: `own` has only these, `reference` those of all units.
+  void import_unit(std::size_t u, std::span<const float> reference, std::span<float> own) const {
+    const std::size_t first = units_[u].w0;
+    for_each_weight_of(u, [&](std::size_t r, std::size_t o) { own[o - first] = reference[r]; });
+  }
+  void export_unit(std::size_t u, std::span<const float> own, std::span<float> reference) const {
+    const std::size_t first = units_[u].w0;
+    for_each_weight_of(u, [&](std::size_t r, std::size_t o) { reference[r] = own[o - first]; });
   }
 
   /// Calls f(index in reference order, index in this layout) for the weights of one unit.
@@ -83,15 +104,10 @@ class WeightLayout {
   }
 
  private:
-  template <class F>
-  void for_each_weight(F&& f) const {
-    for (std::size_t u = 0; u < units_.size(); ++u) for_each_weight_of(u, f);
-  }
-
   const Connectome* net_;
   std::size_t group_;
   std::vector<UnitWeights> units_;
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, largest_unit_ = 0;
 };
 
 }  // namespace pvm::inline v0

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/host/half_pass.hpp>
@@ -147,24 +148,25 @@ class WeightStore<fp16> : public HalfStore {
   HugeArray master_;
 };
 
-/// Copies all weights of a store to an fp32 array, or back. `size`: a multiple of the group.
+/// Copies the weights from index `first` on to fp32 numbers, or back. `first` and the number of
+/// weights are multiples of the group, and the numbers are aligned like a HugeArray.
 template <class Store>
-void load_all(const Store& store, HugeArray& out, std::size_t size) {
-  for (std::size_t i = 0; i < size; i += Store::group) {
-    const auto w = store.load(i);
+void load_weights(const Store& store, std::size_t first, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); i += Store::group) {
+    const auto w = store.load(first + i);
     for (std::size_t k = 0; k < Store::group / simd::width; ++k) {
       simd::at(out.data() + i + k * simd::width) = w.part[k];
     }
   }
 }
 template <class Store>
-void store_all(Store& store, const HugeArray& in, std::size_t size) {
-  for (std::size_t i = 0; i < size; i += Store::group) {
+void store_weights(Store& store, std::size_t first, std::span<const float> in) {
+  for (std::size_t i = 0; i < in.size(); i += Store::group) {
     typename Store::Group w;
     for (std::size_t k = 0; k < Store::group / simd::width; ++k) {
       w.part[k] = simd::at(in.data() + i + k * simd::width);
     }
-    store.store(i, w);
+    store.store(first + i, w);
   }
 }
 

@@ -24,6 +24,8 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/large_vector.hpp>
+#include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/batch/kernels.hpp>
@@ -83,8 +85,9 @@ class CudaBatchEngine : public detail::EngineRun {
     memory_.allocate(streams_);
     staging_.allocate(staging_sizes());
     kernels_.prepare();
-    start_state(0, nullptr);
+    if (!options.restored_next) start_state(0, nullptr);
     if (options_.graph) steps_.capture();
+    say_what_padding_costs();
   }
   ~CudaBatchEngine() { streams_.stop(); }
 
@@ -146,7 +149,7 @@ class CudaBatchEngine : public detail::EngineRun {
     state.plan = scheme_.deferral();
     state.coefficients = rates_.save();
     export_weights(streams_.download(memory_.master.get(), plan_.master), state.folded);
-    state.dweights.resize(net_.weights * rule_floats());
+    detail::resize_large(state.dweights, net_.weights * rule_floats());
     for (std::size_t k = 0; k < rule_floats(); ++k) {
       export_weights(streams_.download(rule_state(k), plan_.master),
                      std::span(state.dweights).subspan(k * net_.weights, net_.weights));
@@ -215,6 +218,17 @@ class CudaBatchEngine : public detail::EngineRun {
   }
   [[nodiscard]] detail::batch::Past<Math> past() const { return {memory_, streams_, step()}; }
 
+  /// Says so if more sequences would cost no time: tensor cores multiply by 16 of them at once, and
+  /// with fewer a step waits for the weights.
+  void say_what_padding_costs() const {
+    constexpr int least = 16;
+    if (batch_ >= least) return;
+    log(Severity::info, "on the GPU a step takes as long for " + std::to_string(batch_) +
+                            (batch_ == 1 ? " sequence of this network" : " sequences") +
+                            " as for " + std::to_string(least) + ": take " + std::to_string(least) +
+                            " or more" + (batch_ == 1 ? "" : ", or one sequence"));
+  }
+
   // -------------------------------------------------------------- steps
 
   /// How many steps of a block to upload and launch next, after its first `done`, on an idle
@@ -259,7 +273,7 @@ class CudaBatchEngine : public detail::EngineRun {
         [&](std::size_t reference, std::size_t own) { out[reference] = master[own]; });
   }
   [[nodiscard]] std::vector<float> import_weights(std::span<const float> weights) const {
-    std::vector<float> master(plan_.master);
+    auto master = detail::large_vector<float>(plan_.master);
     plan_.for_each_weight(
         [&](std::size_t reference, std::size_t own) { master[own] = weights[reference]; });
     return master;
@@ -294,11 +308,11 @@ class CudaBatchEngine : public detail::EngineRun {
     if (state != nullptr) {
       streams_.write(memory_.master.get(), import_weights(same ? state->folded : state->weights));
     }
-    for (std::size_t k = 0; k < rule_floats(); ++k) {
+    if (!same && rule_floats() > 0) streams_.clear(memory_.states);
+    for (std::size_t k = 0; same && k < rule_floats(); ++k) {
       streams_.write(
           rule_state(k),
-          same ? import_weights(std::span(state->dweights).subspan(k * net_.weights, net_.weights))
-               : std::vector<float>(plan_.master));
+          import_weights(std::span(state->dweights).subspan(k * net_.weights, net_.weights)));
     }
     const detail::batch::Past<Math> past(memory_, streams_, step);
     past.start();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/large_vector.hpp>
 #include <pvm/engine/compiled_for.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
@@ -30,6 +31,7 @@
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/run/launched.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 #include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
@@ -86,7 +88,6 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// The state, for a checkpoint. Does not change what the run computes afterwards.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
-    state.folded.resize(net_.weights);
     PastArrays past{streams_.download(past_), streams_.download(y_), streams_.download(past_d1_)};
     map().export_weights(streams_.download(arena_), past.d1, state.folded);
     this->exchange_past(state, past);
@@ -130,7 +131,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     check_sizes();
     this->require_memory(memory_needed());
     allocate();
-    start_state(std::vector<float>(net_.weights), nullptr);
+    if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
   }
 
@@ -254,6 +255,12 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     return a;
   }
 
+  /// Where h is that a follower may read.
+  void find_hidden(FollowedSteps& steps) const {
+    steps.hidden = past_.get() + shape_.raw(0);
+    steps.hidden_stride = shape_.row();
+    steps.hidden_rows = static_cast<int>(ring());
+  }
   void launch_steps(int most, cudaStream_t stream) const {
     launcher_.steps(arguments(most), stream);
   }
@@ -278,7 +285,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// Initialises device memory for a run that continues at step_, with Z (reference order) and the
   /// past of `state`; null: of a new run.
   void start_state(const std::vector<float>& folded, const EngineState* state) {
-    std::vector<float> arena(arena_.size());
+    auto arena = detail::large_vector<float>(arena_.size());
     PastArrays own{std::vector<float>(past_.size(), 1.0F), std::vector<float>(y_.size(), 1.0F),
                    std::vector<float>(past_d1_.size())};
     map().import_weights(folded, arena, own.d1);

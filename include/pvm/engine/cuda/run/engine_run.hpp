@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include <pvm/core/large_vector.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/time.hpp>
@@ -109,8 +110,8 @@ class EngineRun {
     EngineState state;
     state.step = step;
     state.batch = batch_;
-    state.weights.resize(net_.weights);
-    state.folded.resize(net_.weights);
+    resize_large(state.weights, net_.weights);
+    resize_large(state.folded, net_.weights);
     state.rates = schedule_.layers();
     return state;
   }

@@ -27,6 +27,7 @@
 #include <pvm/engine/cuda/run/engine_run.hpp>
 #include <pvm/engine/cuda/run/staging.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 #include <pvm/engine/history.hpp>
 #include <pvm/engine/settled_weights.hpp>
 #include <pvm/model/connectome.hpp>
@@ -41,6 +42,7 @@ namespace pvm::inline v0::detail {
 ///     std::string layout_name()                   EngineState::layout: states of the same layout
 ///                                                 continue bit by bit
 ///     void read_weights(std::span<float>)
+///     void find_hidden(FollowedSteps&)            says where h of the last steps is
 ///     void exchange(own, History, back, row)      exchanges a row of a history with `own`, its
 ///                                                 arrays of the past on the host
 ///     void start_state(const std::vector<float>& folded, const EngineState* past)
@@ -70,6 +72,18 @@ class LaunchedEngine : public EngineRun {
   }
 
   [[nodiscard]] Score take_score() { return EngineRun::take_score(score_); }
+
+  /// Lets `follower` work behind the steps; null: nobody. A launch then runs no more steps than h
+  /// is kept of, since a kernel that runs steps leaves no room for another one beside it.
+  void follow(StepFollower* follower) {
+    synchronize();
+    follower_ = follower;
+    if (follower_ != nullptr) {
+      if (begin_.size() == 0) begin_ = Array<Cursor>(1);
+      follower_->prepare(followed_steps());
+    }
+    capture();
+  }
 
   /// Continues from `state`: bit by bit if an engine with the same layout saved it (this engine, on
   /// a GPU like this one), else from its weights, its past and, where possible, its momentum. A
@@ -175,7 +189,9 @@ class LaunchedEngine : public EngineRun {
   void capture() {
     if (!options_.graph) return;
     const cudaStream_t stream = streams_.compute();
-    graph_.capture(stream, [&] { self().launch_steps(INT_MAX, stream); });
+    graph_.capture(stream, [&] {
+      follower_ == nullptr ? self().launch_steps(INT_MAX, stream) : launch_followed(stream);
+    });
   }
 
   /// Writes the position of the run to device memory, and clears the barriers and the score.
@@ -242,8 +258,32 @@ class LaunchedEngine : public EngineRun {
             spec_.frame_size(),   1 + tables,         tables * tables_.stride()};
   }
 
+  [[nodiscard]] FollowedSteps followed_steps() const {
+    FollowedSteps steps;
+    steps.begin = begin_.get();
+    steps.end = cursor_.get();
+    steps.frames = staging_.device_frames();
+    steps.slots = staging_.sizes().slots;
+    steps.block_steps = block_steps();
+    self().find_hidden(steps);
+    steps.most_steps = std::min(steps.hidden_rows, steps.block_steps);
+    return steps;
+  }
+  /// Launches a part of a block, and behind it what follows it.
+  void launch_followed(cudaStream_t stream) {
+    const FollowedSteps steps = followed_steps();
+    cuda_check(cudaMemcpyAsync(begin_.get(), cursor_.get(), sizeof(Cursor),
+                               cudaMemcpyDeviceToDevice, stream),
+               "launching a step");
+    self().launch_steps(steps.most_steps, stream);
+    follower_->launch(steps, stream);
+  }
+
   /// Uploads the block. `tables`: number of its coefficient tables.
   void upload(const FrameBlock& block, std::size_t tables) {
+    if (follower_ != nullptr && !block.squeezed.empty()) {
+      throw Error(Fault::usage, "what follows steps on a GPU reads frames of 8 bits only");
+    }
     if (!block.squeezed.empty() && staging_.make_room_for_floats()) {
       synchronize();
       capture();  // the arguments of the launch have changed
@@ -252,14 +292,25 @@ class LaunchedEngine : public EngineRun {
     staging_.send_frames(block);
     staging_.send_index(1 + (count(block.steps) + 1) * layers());
     staging_.send_tables(0, tables * tables_.stride());
+    if (follower_ != nullptr) {
+      follower_->upload(staging_.slot(), block.steps, streams_.upload());
+    }
     staging_.end_upload();
   }
   /// Launches the `steps` steps of the block, after its upload.
   void launch(int steps) {
     launch_timed([&](cudaStream_t stream) {
+      if (follower_ != nullptr) return launch_parts(steps, stream);
       if (options_.graph) return graph_.launch(stream);
       for (int i = 0; i < steps; ++i) self().launch_steps(1, stream);
     });
+  }
+  void launch_parts(int steps, cudaStream_t stream) {
+    const int most = followed_steps().most_steps;
+    for (int done = 0; done < steps; done += most) {
+      options_.graph ? graph_.launch(stream) : launch_followed(stream);
+    }
+    follower_->end_block(stream);
   }
   /// Folds everything and drops the momentum: no gradient is listed any more.
   void settle() {
@@ -315,6 +366,8 @@ class LaunchedEngine : public EngineRun {
   Array<Cursor> cursor_;
   Array<unsigned int> barrier_;
   Graph graph_;
+  StepFollower* follower_ = nullptr;
+  Array<Cursor> begin_;  // the cursor before the part that is followed
 };
 
 }  // namespace pvm::inline v0::detail

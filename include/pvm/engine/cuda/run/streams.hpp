@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <vector>
 
+#include <pvm/core/large_vector.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 
 namespace pvm::inline v0::detail {
@@ -50,7 +51,7 @@ class RunStreams {
   }
   template <class T>
   [[nodiscard]] std::vector<T> download(const T* from, std::size_t n) const {
-    std::vector<T> out(n);
+    std::vector<T> out = large_vector<T>(n);
     cuda_check(cudaMemcpyAsync(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost, compute()),
                "reading results");
     synchronize();

@@ -31,6 +31,7 @@
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/engine/cuda/units/weights/stored_weights.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/follower.hpp>
 #include <pvm/engine/history.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -82,7 +83,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     if constexpr (Sizes::in_slots) find_sides();
     this->require_memory(memory_needed());
     allocate();
-    start_state(std::vector<float>(net_.weights), nullptr);
+    if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
   }
 
@@ -116,7 +117,6 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// The whole state, for a checkpoint. It does not change how the run continues.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
-    state.folded.resize(net_.weights);
     to_reference(streams_.download(weights_), state.folded);
     PastArrays past{streams_.download(past_), streams_.download(hidden_), streams_.download(d0_),
                     streams_.download(d1_), streams_.download(y_)};
@@ -320,6 +320,12 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     a.d1 = d1_.get();
     a.y = y_.get();
     return a;
+  }
+  /// Where h is that a follower may read.
+  void find_hidden(FollowedSteps& steps) const {
+    steps.hidden = hidden_.get();
+    steps.hidden_stride = hidden_row();
+    steps.hidden_rows = detail::units::ring;
   }
   /// Launches up to `most` steps of the staged block of frames.
   void launch_steps(int most, cudaStream_t stream) const {

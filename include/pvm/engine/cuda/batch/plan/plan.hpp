@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/cuda/batch/plan/tables.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -48,10 +49,11 @@ class Plan {
   /// Index in `rows` of the first row word of unit u's input x.
   [[nodiscard]] std::size_t input_start(std::size_t u) const { return input_start_[u]; }
 
-  /// Calls visit(index in reference order, index in the master) for every weight.
+  /// Calls visit(index in reference order, index in the master) for every weight, on several
+  /// threads.
   template <class Visit>
-  void for_each_weight(Visit&& visit) const {
-    for (std::size_t p = 0; p < panels.size(); ++p) {
+  void for_each_weight(const Visit& visit) const {
+    in_parallel(panels.size(), master, [&](std::size_t p) {
       const Panel& panel = panels[p];
       const Origin& from = origins_[p];
       for (std::size_t m = 0; m < panel.m_end; ++m) {
@@ -59,7 +61,7 @@ class Plan {
           visit(from.start + m * from.per_m + n * from.per_n, index(panel, m, n));
         }
       }
-    }
+    });
   }
 
  protected:

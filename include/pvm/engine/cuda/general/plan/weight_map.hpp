@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/cuda/general/plan/planner.hpp>
 #include <pvm/engine/cuda/general/shape.hpp>
 #include <pvm/model/connectome.hpp>
@@ -42,14 +43,14 @@ class WeightMap {
 
  private:
   /// visit(index in reference order, index in the arena), in floats, for all weights but the bias
-  /// of W1.
+  /// of W1, on several threads.
   template <class Visit>
   void for_each(Visit visit) const {
-    for (const Panel& panel : plan_.panels) {
+    in_parallel(plan_.panels.size(), net_.weights, [&](std::size_t p) {
       for (int tile = 0; tile < shape_.groups * shape_.parts; ++tile) {
-        visit_tile(panel, tile / shape_.parts, tile % shape_.parts, visit);
+        visit_tile(plan_.panels[p], tile / shape_.parts, tile % shape_.parts, visit);
       }
-    }
+    });
   }
 
   template <class Visit>

@@ -108,8 +108,9 @@ class Plan {
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< each unit's first output; a unit: [A | B], padded
 
-  /// Calls visit(index in reference order, index in device memory) for all weights. The latter
-  /// counts weights, not words, from the start of Arguments::weights.
+  /// Calls visit(index in reference order, index in device memory) for all weights, on several
+  /// threads; two units' weights are never in one word. The index in device memory counts weights,
+  /// not words, from the start of Arguments::weights.
   template <class Visit>
   void for_each_weight(Visit visit) const;
   /// The layout of the weights, in words. Four parts lie one behind the other: tiles of W0, tiles

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/engine/cuda/units/sizes.hpp>
 #include <pvm/model/connectome.hpp>
@@ -18,10 +19,10 @@ namespace pvm::inline v0::detail::units {
 template <class Precision, int Hidden, Home home>
 template <class Visit>
 void Plan<Precision, Hidden, home>::for_each_weight(Visit visit) const {
-  for (std::size_t u = 0; u < net_.units.size(); ++u) {
+  in_parallel(net_.units.size(), net_.weights, [&](std::size_t u) {
     visit_hidden(u, visit);
     visit_output(u, visit);
-  }
+  });
 }
 
 /// Visits W0 of unit u: tiles and remainder rows.

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/core/large_vector.hpp>
+#include <pvm/core/parallel.hpp>
 #include <pvm/engine/cuda/numbers/halves.hpp>
 #include <pvm/engine/cuda/numbers/packed.hpp>
 #include <pvm/engine/cuda/numbers/precision.cuh>
@@ -32,17 +34,19 @@ class StoredWeights {
 
   /// All weights are 0. `layout` must outlive the object.
   explicit StoredWeights(const Layout& layout)
-      : layout_(layout), count_(layout.weight_words()), words_(count_ * stored_per_word) {
+      : layout_(layout), count_(layout.weight_words()), words_(zeros(count_ * stored_per_word)) {
     if constexpr (!S::fp32_weights) {
       const WordPair zero = Halves<Precision>::split({0, 0});  // as PackedHalves as well
-      for (std::size_t k = 0; k < words_.size(); ++k) words_[k] = k < count_ ? zero.high : zero.low;
+      in_parallel_ranges(words_.size(), 1, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t k = begin; k < end; ++k) words_[k] = k < count_ ? zero.high : zero.low;
+      });
     }
   }
   /// Takes over words downloaded from the device.
   StoredWeights(const Layout& layout, std::vector<std::uint32_t> words)
       : layout_(layout), count_(layout.weight_words()) {
     if constexpr (S::in_slots) {
-      words_.resize(count_ * stored_per_word);
+      words_ = zeros(count_ * stored_per_word);
       each_part([&](std::size_t at, std::size_t slot, std::size_t length) {
         std::copy_n(words.begin() + offset(slot), length, words_.begin() + offset(at));
       });
@@ -60,7 +64,7 @@ class StoredWeights {
   /// The words as they are uploaded to the device. `size`: of the array there, if `in_slots`.
   [[nodiscard]] std::vector<std::uint32_t> words(std::size_t size) && {
     if constexpr (!S::in_slots) return std::move(words_);
-    std::vector<std::uint32_t> words(size);
+    std::vector<std::uint32_t> words = zeros(size);
     each_part([&](std::size_t at, std::size_t slot, std::size_t length) {
       std::copy_n(words_.begin() + offset(at), length, words.begin() + offset(slot));
     });
@@ -101,20 +105,30 @@ class StoredWeights {
   }
 
  private:
+  static std::vector<std::uint32_t> zeros(std::size_t n) { return large_vector<std::uint32_t>(n); }
   static std::ptrdiff_t offset(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
   /// Word offset on the device of a slot that begins at a line.
   static std::size_t start_of(std::uint32_t line) { return std::size_t{line} * line_words; }
+  /// Calls visit(number of the block) for every block, on several threads.
+  template <class Visit>
+  void each_block(Visit visit) const {
+    constexpr std::size_t piece = 256;
+    const std::size_t blocks = layout_.slots.size();
+    in_parallel((blocks + piece - 1) / piece, count_ * stored_per_word, [&](std::size_t i) {
+      const std::size_t end = std::min(blocks, (i + 1) * piece);
+      for (std::size_t k = i * piece; k < end; ++k) visit(k);
+    });
+  }
   /// Calls copy(word here, word on the device) for the tiles of each block, as they are multiplied.
   template <class Copy>
   void each_tiles(Copy copy) const {
-    for (std::size_t k = 0; k < layout_.slots.size(); ++k) {
-      copy(k * S::unpacked_words, start_of(layout_.slots[k].high));
-    }
+    each_block(
+        [&](std::size_t k) { copy(k * S::unpacked_words, start_of(layout_.slots[k].high)); });
   }
   /// Calls copy(word here, word on the device, number of words) for everything else.
   template <class Copy>
   void each_part(Copy copy) const {
-    for (std::size_t k = 0; k < layout_.slots.size(); ++k) {
+    each_block([&](std::size_t k) {
       const bool w1 = k >= layout_.blocks;
       const std::size_t high = start_of(layout_.slots[k].high);
       const std::size_t low = start_of(layout_.slots[k].low);
@@ -130,7 +144,7 @@ class StoredWeights {
         copy(count_ + here, low + S::unpacked_words, rows);
         copy(count_ + k * S::unpacked_words, low, S::unpacked_words);
       }
-    }
+    });
   }
   /// Whether word k is of tiles that are packed on the device.
   [[nodiscard]] bool is_packed(std::size_t k) const {

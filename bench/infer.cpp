@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+
+/// Measures a Predictor beside a Trainer of as many sequences on the same machine: frames a second,
+/// and what a frame of one stream waits for its result.
+///     bench_infer [SPEC.json] [--streams 1,16,64]
+///
+/// Prints a JSON line for each number of streams: `fps` (frames per second of all streams in
+/// lockstep), `training_fps` (of training steps with that batch), `latency_us` (median and 99th
+/// percentile of single frames on one stream; in the line of 1 stream only).
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <future>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <pvm/core/random.hpp>
+#include <pvm/engine/host/engine.hpp>
+#include <pvm/infer/predictor.hpp>
+#include <pvm/model/json.hpp>
+
+#include "command_line.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<std::uint8_t> noise(std::size_t bytes) {
+  std::vector<std::uint8_t> frame(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    frame[i] = static_cast<std::uint8_t>(256 * pvm::uniform(2, i));
+  }
+  return frame;
+}
+
+double training_rate(const pvm::io::Checkpoint& network, int batch, double seconds) {
+  auto engine = pvm::detail::make_host_engine<pvm::fp32, pvm::dynamic, pvm::RuntimeNetwork>(
+      network.spec, batch, {});
+  pvm::EngineState start;
+  start.batch = batch;
+  start.weights = network.state.weights;
+  engine.restore(start);
+  const auto frame = noise(network.spec.frame_size());
+  std::uint64_t steps = 0;
+  Clock::time_point begin;
+  for (std::uint64_t step = 0; step < 3 || seconds_since(begin) < seconds; ++step) {
+    if (step == 2) begin = Clock::now();
+    const pvm::FrameBlock block = engine.stage(1);
+    for (int b = 0; b < batch; ++b) {
+      std::copy(frame.begin(), frame.end(),
+                block.pixels.begin() +
+                    static_cast<std::ptrdiff_t>(frame.size() * static_cast<std::size_t>(b)));
+    }
+    engine.run(block, pvm::Mode::learn);
+    steps += step >= 2 ? 1 : 0;
+  }
+  return static_cast<double>(steps) * batch / seconds_since(begin);
+}
+
+double predictor_rate(pvm::Predictor& predictor, int count, double seconds) {
+  std::vector<pvm::Stream> streams;
+  for (int i = 0; i < count; ++i) streams.push_back(predictor.open());
+  const auto frame = noise(predictor.spec().frame_size());
+  std::vector<std::future<pvm::FrameResult>> results(streams.size());
+  std::uint64_t steps = 0;
+  Clock::time_point begin;
+  for (std::uint64_t step = 0; step < 3 || seconds_since(begin) < seconds; ++step) {
+    if (step == 2) begin = Clock::now();
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      results[i] = predictor.submit(streams[i], frame);
+    }
+    for (auto& result : results) result.get();
+    steps += step >= 2 ? 1 : 0;
+  }
+  return static_cast<double>(steps) * count / seconds_since(begin);
+}
+
+std::vector<double> latencies(pvm::Predictor& predictor, double seconds) {
+  pvm::Stream stream = predictor.open();
+  const auto frame = noise(predictor.spec().frame_size());
+  for (int i = 0; i < 3; ++i) predictor.predict(stream, frame);
+  std::vector<double> all;
+  for (const auto begin = Clock::now(); seconds_since(begin) < seconds;) {
+    const auto start = Clock::now();
+    predictor.predict(stream, frame);
+    all.push_back(seconds_since(start) * 1e6);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string file = PVM_MODEL_ZOO "/small.json";
+  std::vector<int> streams = {1, 16, 64};
+  double seconds = 2;
+  CLI::App app{"Measures a Predictor beside a Trainer.", "bench_infer"};
+  app.add_option("spec", file, "model spec");
+  app.add_option("--streams", streams, "numbers of streams")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--seconds", seconds, "of each measurement");
+  return pvm_bench::run_app(app, argc, argv, [&] {
+    pvm::io::Checkpoint network;
+    network.spec = pvm::load_spec(file);
+    network.state.weights.resize(pvm::make_connectome(network.spec).weights);
+    for (std::size_t i = 0; i < network.state.weights.size(); ++i) {
+      network.state.weights[i] = 0.03F * (pvm::uniform(1, i) - 0.5F);
+    }
+    for (const int count : streams) {
+      pvm::Predictor predictor(network, {.policy = pvm::Throughput(count)});
+      std::printf("{\"spec\": \"%s\", \"streams\": %d, \"fps\": %.0f, \"training_fps\": %.0f",
+                  network.spec.name.c_str(), count, predictor_rate(predictor, count, seconds),
+                  training_rate(network, count, seconds));
+      if (count == 1) {
+        const auto all = latencies(predictor, seconds);
+        std::printf(", \"latency_us\": [%.0f, %.0f]", all[all.size() / 2],
+                    all[all.size() * 99 / 100]);
+      }
+      std::printf("}\n");
+      std::fflush(stdout);
+    }
+  });
+}
