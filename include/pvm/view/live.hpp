@@ -317,8 +317,10 @@ inline void Live::publish(const Moment& moment) {
   }
   published_ = moment.step;
   if (film_ && before != nullptr) {
-    io::FilmContent content{
-        moment.trainer.frame_shape(), frame, before->prediction, {}, {}, {}, {}};
+    io::FilmContent content;
+    content.shape = moment.trainer.frame_shape();
+    content.frame = frame;
+    content.prediction = before->prediction;
     if (seen) content.heat = seen->heat;
     if (seen) content.box = seen->box;
     content.words = "step " + std::to_string(moment.step);
