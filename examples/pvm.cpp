@@ -43,6 +43,7 @@
 
 #include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
+#include "pvm_live.hpp"
 #include "pvm_plot.hpp"
 #include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
@@ -57,7 +58,8 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, script, keep = "all", trace, report_json;
+  std::string eval, film, script, keep = "all", trace, report_json, tensorboard;
+  live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
   std::function<std::string(const std::map<std::string, std::string>&)> settings;
@@ -255,8 +257,12 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--metrics", a.metrics,
                  "write a JSON line per interval: step, fps, loss, mse, psnr, ...")
       ->type_name("FILE");
+  app.add_option("--tensorboard", a.tensorboard,
+                 "write the metrics as an event file of TensorBoard into DIR, too")
+      ->type_name("DIR");
   app.add_option("--preview", a.preview,
-                 "write a PNG of input, prediction, error and activity, rewritten at intervals")
+                 "write a PNG of input, prediction, error and activity, rewritten at intervals; -: "
+                 "draw them small in the terminal")
       ->type_name("FILE");
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
@@ -270,6 +276,14 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("FILE.mp4");
   app.add_option("--eval", a.eval, "only run over PATH once, frozen, and print a score as JSON")
       ->type_name("PATH");
+  app.add_option("--live", a.live.port,
+                 "serve a page on 127.0.0.1 to watch the run and talk to it (default port 9000, or "
+                 "the next free one)")
+      ->expected(0, 1)
+      ->type_name("[PORT]");
+  app.add_option("--live-address", a.live.address,
+                 "listen on ADDRESS instead: whoever has the page's token can watch and command")
+      ->type_name("ADDRESS");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
   app.add_option("--report-json", a.report_json, "write that as JSON")->type_name("FILE.json");
   app.add_option("--trace", a.trace,
@@ -395,6 +409,9 @@ void check(const Arguments& a) {
   if (!a.files.empty() && !(a.dataset.empty() && a.path.empty())) {
     refuse("-f names files and -d or -p a data set; give one of them");
   }
+  if (!a.live.address.empty() && !a.live.given) {
+    refuse("--live-address is for --live; give both, or none");
+  }
   if (a.frames_given && a.write_zip.empty()) {
     refuse("--frames is for --write-zip; a run's length is -n");
   }
@@ -405,11 +422,14 @@ void check(const Arguments& a) {
     refuse("--keep is for checkpoints, and a frozen run saves them only with -o; add -o");
   }
   (void)pvm::parse_keep(a.keep, "--keep");
+  if (a.preview == "-" && ::isatty(STDOUT_FILENO) == 0) {
+    refuse("--preview - draws in a terminal, and the output is none; name a .png instead");
+  }
   const bool trains = a.dry_run || !a.trace.empty() || !a.report_json.empty() ||
-                      !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
-                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
-                      !a.dataset.empty() || !a.script.empty() || a.steps_given || a.rate_given ||
-                      a.freeze || !a.write_zip.empty();
+                      !a.metrics.empty() || !a.tensorboard.empty() || !a.preview.empty() ||
+                      !a.out.empty() || !a.record.empty() || !a.film.empty() || !a.files.empty() ||
+                      !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
+                      a.rate_given || a.freeze || !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -743,7 +763,13 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                               *checkpoints.callback);
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
-  if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
+  if (a.preview == "-") {
+    preview.callback.emplace(stdout, interval);
+  } else if (!a.preview.empty()) {
+    preview.callback.emplace(a.preview, interval);
+  }
+  pvm::Optionally<pvm::TensorBoard> tensorboard;
+  if (!a.tensorboard.empty()) tensorboard.callback.emplace(a.tensorboard, interval);
   pvm::Optionally<pvm::TimeLimit> limit;
   if (a.seconds > 0) limit.callback.emplace(a.seconds);
   pvm::Optionally<pvm::Record> record;
@@ -759,10 +785,16 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     pvm::quote(streams.front().name()) + "; " +
                                     trainer.description());
   if (!a.script.empty()) pvm::follow_script(trainer, plan.script);
+  pvm::Optionally<live_commands::Page> live;
+  if (a.live.given) {
+    live_commands::Options options = a.live;
+    options.prefix = checkpoint_prefix(a.out, plan.spec);
+    live.callback.emplace(live_commands::serve(options));
+  }
   StopOnSignals stop;
-  const auto result =
-      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics, preview, last,
-                  progress, limit, record, film, pvm::DivergenceWarning{}, stop);
+  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics,
+                                  tensorboard, preview, last, progress, limit, record, film,
+                                  pvm::DivergenceWarning{}, live, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
@@ -1006,6 +1038,12 @@ int program(int argc, char** argv) {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
                        readout_commands::describe_track, readout_commands::track);
   }
+  if (first == "ctl") {
+    return guarded([&] { return live_commands::control(argc - 2, argv + 2); });
+  }
+  if (first == "monitor") {
+    return guarded([&] { return live_commands::monitor(argc - 2, argv + 2); });
+  }
   if (first == "evaluate") {
     return run_command(argc, argv, "Compares trackers on labelled clips.",
                        readout_commands::describe_evaluate, readout_commands::evaluate);
@@ -1046,7 +1084,7 @@ int program(int argc, char** argv) {
   }
   // An empty value is most likely an unset variable in a script.
   for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0 && option->get_expected_max() > 0 &&
+    if (option->count() > 0 && option->get_expected_min() > 0 &&
         option->results().front().empty()) {
       return fail(option->get_name() + " is empty; give it a value or leave it out", 2);
     }
@@ -1054,6 +1092,7 @@ int program(int argc, char** argv) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0 && is_of_runs(option)) a.of_runs = option->get_name();
   }
+  a.live.given = app.count("--live") > 0;
   a.rate_given = app.count("--rate") > 0;
   a.seed_given = app.count("--seed") > 0;
   a.batch_given = app.count("--batch") > 0;

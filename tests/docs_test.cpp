@@ -302,6 +302,7 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "infer",
                                           "serve",
                                           "train",
+                                          "view",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
                                           "engine/cuda/batch"};

@@ -393,18 +393,19 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
     if (!feed.source_failed() || moment.step == moment.begin) throw;
     moment.cut_short = true;
     const Score score = take_score();
-    make_report(feed, moment, callbacks);
+    report_ = make_report(feed, moment, callbacks);
     detail::end(callbacks, moment, score);
     throw;
   }
   const Score score = take_score();
   update_moment();
-  make_report(feed, moment, callbacks);
+  report_ = make_report(feed, moment, callbacks);
   moment.cut_short = moment.step < target;
   detail::end(callbacks, moment, score);
   const FitResult result{moment.step, moment.cut_short, moment.seconds, feed.skipped()};
   update_moment();
-  make_report(feed, moment, callbacks);  // again, because callbacks may have saved for long
+  report_ =
+      make_report(feed, moment, callbacks);  // again, because callbacks may have saved for long
   return result;
 }
 
@@ -433,22 +434,29 @@ PVM_INLINE Score TrainerBase::take_score() {
   return score;
 }
 
-PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment,
-                                         Callbacks callbacks) {
-  report_ = {};
-  feed.add_to(report_);
-  report_.seconds = moment.seconds;
-  report_.engine = engine_seconds_;
-  if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
-  report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
-  report_.peak_memory = peak_resident_bytes();
-  report_.engine_start = std::max(0.0, first_block_);
-  report_.source_bound = source_bound_;
+PVM_INLINE Report TrainerBase::make_report(const Feed& feed, const Moment& moment,
+                                           Callbacks callbacks) const {
+  Report report;
+  feed.add_to(report);
+  report.seconds = moment.seconds;
+  report.engine = engine_seconds_;
+  if (const auto now = moment.trainer.engine_.device_seconds()) {
+    report.gpu = *now - gpu_before_.value_or(0);
+  }
+  report.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(moment.trainer.batch());
+  report.peak_memory = peak_resident_bytes();
+  report.engine_start = std::max(0.0, first_block_);
+  report.source_bound = source_bound_;
   for (const detail::ScheduledCallback& scheduled : callbacks) {
     if (scheduled.calls == 0) continue;
-    report_.callbacks.push_back({scheduled.callback->name(), scheduled.calls, scheduled.seconds});
+    report.callbacks.push_back({scheduled.callback->name(), scheduled.calls, scheduled.seconds});
   }
-  report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
+  report.other = std::max(0.0, report.seconds - report.engine - report.waiting);
+  return report;
+}
+
+PVM_INLINE Report TrainerBase::report_so_far(const Moment& moment) const {
+  return feed_ == nullptr ? report_ : make_report(*feed_, moment, {});
 }
 
 PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {

@@ -208,6 +208,9 @@ class TrainerBase {
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
 
+  /// Where the time of the current `fit` has gone so far; for callbacks.
+  [[nodiscard]] Report report_so_far(const Moment& moment) const;
+
   /// Everything a later run needs to continue with bit-identical results. Call it between `fit`s or
   /// in a callback.
   [[nodiscard]] io::Checkpoint checkpoint();
@@ -347,7 +350,8 @@ class TrainerBase {
   void run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment, double patience);
   /// Waits for the engine, and takes the score since the previous call.
   Score take_score();
-  void make_report(const Feed& feed, const Moment& moment, Callbacks callbacks);
+  [[nodiscard]] Report make_report(const Feed& feed, const Moment& moment,
+                                   Callbacks callbacks) const;
   /// Records how much memory is used and how many frames are ready, if a trace is on; not too
   /// often.
   void count_for_trace(const Feed& feed);
