@@ -65,50 +65,13 @@ __global__ void __launch_bounds__(256)
 inline constexpr int gram_tile = 64;   ///< columns of a tile, each way
 inline constexpr int gram_chunk = 32;  ///< rows that are in shared memory at a time
 
-/// Where the values of a column are in the buffer: floats with an offset, or bytes, or a constant.
-struct GramColumn {
-  const float* floats = nullptr;
-  const std::uint8_t* bytes = nullptr;
-  std::size_t stride = 0;  // from row to row
-  float offset = 0;
-
-  __device__ GramColumn(const GramArguments& a, int position, const std::uint32_t* columns,
-                        int count, int column) {
-    if (column >= count) return;
-    const std::uint32_t index = columns[column] & ~column_kind;
-    switch (columns[column] & column_kind) {
-      case hidden_column:
-        floats = a.kept_hidden + index;
-        stride = static_cast<std::size_t>(a.hidden);
-        offset = -0.5F;
-        return;
-      case pixel_column:
-        bytes = a.kept_frames + index;
-        stride = static_cast<std::size_t>(a.frame_bytes);
-        return;
-      case target_column:
-        floats = a.kept_targets + position;
-        stride = static_cast<std::size_t>(a.cells * a.cells);
-        return;
-      default:
-        offset = 1;
-    }
-  }
-  __device__ float at(int row) const {
-    const std::size_t place = static_cast<std::size_t>(row) * stride;
-    if (floats != nullptr) return __fadd_rn(floats[place], offset);
-    if (bytes == nullptr) return offset;
-    return __fmaf_rn(static_cast<float>(bytes[place]), 1.0F / 255.0F, -0.5F);
-  }
-};
-
 /// Adds the products of `gram_rows` rows of the buffer, from row `first` on. Grid: (tiles of the
 /// lower triangle, positions); each of 256 threads has 4 x 4 sums, made row by row in single
 /// precision, as on the host, and added in double.
 __global__ void __launch_bounds__(256)
     add_grams(const __grid_constant__ GramArguments a, int first) {
-  __shared__ __align__(16) float left[gram_chunk][gram_tile + 4];
-  __shared__ __align__(16) float right[gram_chunk][gram_tile + 4];
+  __shared__ float left[gram_chunk][gram_tile + 4];
+  __shared__ float right[gram_chunk][gram_tile + 4];
   const auto position = static_cast<int>(blockIdx.y);
   const std::uint32_t* const columns = a.columns + a.column_start[position];
   const auto count = static_cast<int>(a.column_start[position + 1] - a.column_start[position]);
@@ -116,25 +79,39 @@ __global__ void __launch_bounds__(256)
   while (across > down) across -= ++down;  // tile (down, across), across <= down
   if (down * gram_tile >= count) return;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int own = thread % gram_tile;  // the column of either tile that the thread loads
-  const GramColumn of_left(a, position, columns, count, down * gram_tile + own);
-  const GramColumn of_right(a, position, columns, count, across * gram_tile + own);
+  const auto value = [&](int row, int column) {
+    if (column >= count) return 0.0F;
+    const std::uint32_t what = columns[column];
+    const std::uint32_t index = what & ~column_kind;
+    const auto at = static_cast<std::size_t>(row);
+    switch (what & column_kind) {
+      case hidden_column:
+        return __fadd_rn(a.kept_hidden[at * a.hidden + index], -0.5F);
+      case pixel_column:
+        return __fmaf_rn(static_cast<float>(a.kept_frames[at * a.frame_bytes + index]),
+                         1.0F / 255.0F, -0.5F);
+      case one_column:
+        return 1.0F;
+      default:
+        return a.kept_targets[at * a.cells * a.cells + position];
+    }
+  };
   float sums[4][4] = {};
   const int i0 = thread / 16 * 4, j0 = thread % 16 * 4;
   for (int chunk = 0; chunk < gram_rows; chunk += gram_chunk) {
-#pragma unroll
-    for (int k = 0; k < gram_chunk; k += 256 / gram_tile) {
-      const int row = k + thread / gram_tile;
-      left[row][own] = of_left.at(first + chunk + row);
-      right[row][own] = of_right.at(first + chunk + row);
+    for (int k = thread; k < gram_chunk * gram_tile; k += 256) {
+      const int row = first + chunk + k / gram_tile, column = k % gram_tile;
+      left[k / gram_tile][column] = value(row, down * gram_tile + column);
+      right[k / gram_tile][column] = value(row, across * gram_tile + column);
     }
     __syncthreads();
 #pragma unroll 4
     for (int t = 0; t < gram_chunk; ++t) {
-      const float4 four = *reinterpret_cast<const float4*>(&left[t][i0]);
-      const float4 other = *reinterpret_cast<const float4*>(&right[t][j0]);
-      const float l[4] = {four.x, four.y, four.z, four.w};
-      const float r[4] = {other.x, other.y, other.z, other.w};
+      float l[4], r[4];
+      for (int k = 0; k < 4; ++k) {
+        l[k] = left[t][i0 + k];
+        r[k] = right[t][j0 + k];
+      }
       for (int i = 0; i < 4; ++i) {
         for (int j = 0; j < 4; ++j) sums[i][j] = __fmaf_rn(l[i], r[j], sums[i][j]);
       }

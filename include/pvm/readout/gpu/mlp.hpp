@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,7 +44,6 @@ class CudaMlpReadout final : public Readout, private StepFollower {
       : host_(spec, net, options), hidden_(static_cast<std::size_t>(net.hidden)) {
     units_ = gpu::upload(std::span<const std::uint32_t>(host_.units().ids));
     unit_start_ = gpu::upload(std::span<const std::uint32_t>(host_.units().start));
-    order_ = gpu::upload(std::span<const std::uint32_t>(longest_first()));
     for (std::size_t l = 0; l < host_.depth(); ++l) {
       start_[l] = gpu::upload(host_.matrices(l));
       weights_[l] = gpu::DeviceArray<float>(host_.weights(l).size());
@@ -167,7 +165,6 @@ class CudaMlpReadout final : public Readout, private StepFollower {
     a.longest = static_cast<int>(longest());
     a.sign_error = host_.spec().opt_abs_diff ? 1 : 0;
     a.momentum = static_cast<float>(host_.spec().momentum);
-    a.order = order_.get();
     a.unit_start = unit_start_.get();
     a.units = units_.get();
     for (std::size_t l = 0; l < host_.depth(); ++l) {
@@ -177,15 +174,6 @@ class CudaMlpReadout final : public Readout, private StepFollower {
     }
     a.heat = heat_.get();
     return a;
-  }
-  /// The positions, those that read most first, so that none of these is begun last.
-  [[nodiscard]] std::vector<std::uint32_t> longest_first() const {
-    std::vector<std::uint32_t> all(host_.positions());
-    std::iota(all.begin(), all.end(), 0U);
-    std::stable_sort(all.begin(), all.end(), [this](std::uint32_t one, std::uint32_t two) {
-      return host_.inputs(0, one) > host_.inputs(0, two);
-    });
-    return all;
   }
   [[nodiscard]] std::size_t longest() const {
     std::size_t most = 0;
@@ -202,7 +190,7 @@ class CudaMlpReadout final : public Readout, private StepFollower {
 
   MlpReadout host_;  // the sizes, the schedule, and the form in files; its weights are old
   std::size_t hidden_;
-  gpu::DeviceArray<std::uint32_t> units_, unit_start_, order_;
+  gpu::DeviceArray<std::uint32_t> units_, unit_start_;
   gpu::DeviceArray<std::size_t> start_[gpu::mlp_layers];
   gpu::DeviceArray<float> weights_[gpu::mlp_layers], changes_[gpu::mlp_layers];
   gpu::DeviceArray<float> heat_;

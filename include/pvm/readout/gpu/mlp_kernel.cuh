@@ -23,7 +23,7 @@ struct MlpStep {
   int left = 0, top = 0, right = 0, bottom = 0;  ///< in pixels of the heatmap
 };
 
-inline constexpr int mlp_threads = 1024;
+inline constexpr int mlp_threads = 512;
 inline constexpr int together = 8;    ///< loads of a lane that are in flight at a time
 inline constexpr int mlp_layers = 3;  ///< of weights, at most
 
@@ -36,7 +36,6 @@ struct MlpArguments {
   int longest;  ///< inputs of a position, at most
   int sign_error;
   float momentum;
-  const std::uint32_t* order;       ///< the positions, those that read most first
   const std::uint32_t* unit_start;  ///< by position: of its units
   const std::uint32_t* units;
   float* weights[mlp_layers];  ///< as MlpReadout has them
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(mlp_threads)
     return taken;
   };
   const int most = (a.middle > a.outputs ? a.middle : a.outputs) + 1;
-  const auto position = static_cast<int>(a.order[blockIdx.x]);
+  const auto position = static_cast<int>(blockIdx.x);
   const std::uint32_t units = a.unit_start[position + 1] - a.unit_start[position];
   MlpNetwork network{a, position, static_cast<int>(units) * a.hidden, {}, {}, {}};
   for (int l = 0; l <= a.layers; ++l) network.values[l] = take(l == 0 ? a.longest + 1 : most);
