@@ -198,6 +198,9 @@ def test_frames_of_other_sizes_are_resized():
 
 
 def interrupt_after(seconds):
+    # Where tests run in the background, Python has found SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def interrupt():
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGINT)
