@@ -85,7 +85,7 @@ Examples:
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
 
-Other commands (each has a --help): pvm info, pvm plot, pvm serve, pvm track, pvm evaluate
+Other commands (each has a --help): pvm info, plot, track, evaluate, serve, monitor, ctl
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
