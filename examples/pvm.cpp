@@ -41,11 +41,14 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
 #include "pvm_live.hpp"
 #include "pvm_plot.hpp"
+#include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
 #include "pvm_run_file.hpp"
+#include "pvm_serve.hpp"
 
 namespace {
 
@@ -55,8 +58,7 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, script, keep = "all";
-  std::string tensorboard;
+  std::string eval, film, script, keep = "all", trace, report_json, tensorboard;
   live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
@@ -67,7 +69,7 @@ struct Arguments {
   double seconds = 0, rate = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
        save_given = false, frames_given = false, cache_given = false, keep_given = false;
-  bool no_graph = false, freeze = false, quiet = false, report = false;
+  bool no_graph = false, freeze = false, quiet = false, report = false, dry_run = false;
 };
 
 constexpr const char* examples = R"(
@@ -83,7 +85,7 @@ Examples:
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
 
-Other commands (each has a --help): pvm info, pvm plot, pvm track, pvm evaluate
+Other commands (each has a --help): pvm info, pvm plot, pvm serve, pvm track, pvm evaluate
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
@@ -215,6 +217,9 @@ void describe(CLI::App& app, Arguments& a) {
                  "stop when the step counter reaches N (default: the spec's steps)")
       ->transform(whole_number())
       ->type_name("N");
+  app.add_flag("--dry-run", a.dry_run,
+               "say how much memory the run would take, how fast and how long it would be, and "
+               "write nothing");
   app.add_option("--script", a.script,
                  "obey the commands in FILE, lines of a step and a command: 5000 dream")
       ->type_name("FILE");
@@ -280,6 +285,10 @@ void describe(CLI::App& app, Arguments& a) {
                  "listen on ADDRESS instead: whoever has the page's token can watch and command")
       ->type_name("ADDRESS");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
+  app.add_option("--report-json", a.report_json, "write that as JSON")->type_name("FILE.json");
+  app.add_option("--trace", a.trace,
+                 "write what every thread did when, for Perfetto's or Chrome's viewer")
+      ->type_name("FILE.json");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", run_file::version());
   app.footer(examples);
@@ -328,18 +337,26 @@ void check_outputs(const Arguments& a) {
            (fs::equivalent(x, y, ignored) ||
             fs::absolute(x).lexically_normal() == fs::absolute(y).lexically_normal());
   };
-  if (same(a.metrics, a.preview)) {
-    refuse("--metrics " + pvm::quote(a.metrics) + " and --preview " + pvm::quote(a.preview) +
-           " are one file; give them two names");
-  }
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
   }
   const std::string record = a.record.empty() ? "" : a.record.back();
-  const std::array outputs = {std::pair{"--record ", &record}, std::pair{"--export ", &a.film},
+  const std::array outputs = {std::pair{"--record ", &record},
+                              std::pair{"--export ", &a.film},
                               std::pair{"--metrics ", &a.metrics},
                               std::pair{"--preview ", &a.preview},
-                              std::pair{"--write-zip ", &a.write_zip}};
+                              std::pair{"--write-zip ", &a.write_zip},
+                              std::pair{"--trace ", &a.trace},
+                              std::pair{"--report-json ", &a.report_json}};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      const auto& [first, first_name] = outputs[k];
+      const auto& [second, second_name] = outputs[i];
+      if (!same(*first_name, *second_name)) continue;
+      refuse(first + pvm::quote(*first_name) + " and " + second + pvm::quote(*second_name) +
+             " are one file; give them two names");
+    }
+  }
   for (const auto& [option, output] : outputs) {
     for (const std::string* input : {&a.spec, &a.load, &a.script}) {
       if (!same(*output, *input)) continue;
@@ -408,7 +425,8 @@ void check(const Arguments& a) {
   if (a.preview == "-" && ::isatty(STDOUT_FILENO) == 0) {
     refuse("--preview - draws in a terminal, and the output is none; name a .png instead");
   }
-  const bool trains = !a.metrics.empty() || !a.tensorboard.empty() || !a.preview.empty() ||
+  const bool trains = a.dry_run || !a.trace.empty() || !a.report_json.empty() ||
+                      !a.metrics.empty() || !a.tensorboard.empty() || !a.preview.empty() ||
                       !a.out.empty() || !a.record.empty() || !a.film.empty() || !a.files.empty() ||
                       !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
                       a.rate_given || a.freeze || !a.write_zip.empty();
@@ -491,7 +509,9 @@ class StopOnSignals {
 
   void install(pvm::TrainerBase* trainer) {
     running = trainer;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    std::vector<int> signals{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    if (ranks_of_run::maker() != nullptr) signals.push_back(ranks_of_run::stop_signal);
+    for (const int signal : signals) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
       if (action.sa_handler == SIG_IGN) continue;  // ignored on purpose, by nohup for example
@@ -592,7 +612,22 @@ void set_rate(Plan& plan, double rate) {
   if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
 }
 
+/// Throws if another rank has other files than this one.
+void compare_ranks(const Arguments& a) {
+  if (ranks_of_run::maker() == nullptr) return;
+  if (a.backend == "cuda") {
+    refuse("several ranks compute on the host; leave --backend cuda out, or start one rank");
+  }
+  std::vector<std::string> paths = sources_of(a);
+  if (!a.spec.empty()) paths.push_back(find_spec(a.spec));
+  for (const std::string* path : {&a.load, &a.eval}) {
+    if (!path->empty()) paths.push_back(*path);
+  }
+  ranks_of_run::compare_files(paths);
+}
+
 Plan make_plan(const Arguments& a) {
+  compare_ranks(a);
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
   if (a.rate_given) check_rate(a.rate);
@@ -621,6 +656,7 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  options.ranks = ranks_of_run::maker();
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
@@ -708,7 +744,7 @@ std::string settings_of(const Arguments& a, const Plan& plan, const std::string&
 
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
 int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer,
-          const std::string& precision) {
+          const std::string& precision, const std::optional<pvm::TraceFile>& trace) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
   const std::uint64_t pass = streams.front().length().value_or(0);
   constexpr std::uint64_t longest_pass = 10'000;
@@ -718,7 +754,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::Optionally<pvm::Metrics> metrics;
   pvm::Optionally<pvm::io::Preview> preview;
   pvm::Optionally<pvm::Progress> progress;
-  pvm::Optionally<run_file::Writer> run_file;
+  pvm::Optionally<run_file::RunFile> run_file;
   if (!a.freeze || !a.out.empty()) {
     const std::string prefix = checkpoint_prefix(a.out, plan.spec);
     const auto every = static_cast<std::uint64_t>(a.save_every);
@@ -764,6 +800,14 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
               preview.callback ? &*preview.callback : nullptr);
   }
   if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
+  if (!a.report_json.empty()) {
+    const std::string text = pvm::report_json(trainer.report()) + "\n";
+    pvm::io::make_directories_of(a.report_json);
+    pvm::io::AtomicFile file(a.report_json);
+    file.write(text.data(), text.size());
+    file.commit(false);
+  }
+  if (trace) trace->write(trainer.report());
   end_soon(0);
   return 0;
 }
@@ -814,7 +858,12 @@ int evaluate(const Arguments& a, Plan& plan) {
 }
 
 template <class Precision>
-int train_in(const Arguments& a, Plan& plan, Streams& streams) {
+int train_in(const Arguments& a, Plan& plan, Streams& streams,
+             const std::optional<pvm::TraceFile>& trace) {
+  if (a.dry_run && dry_run::on_host<Precision>(plan.options.backend)) {
+    const bool goes_on = plan.checkpoint && plan.checkpoint->state.resumable();
+    dry_run::print_memory<Precision>(plan.spec, plan.options, streams, goes_on);
+  }
   std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
     trainer.emplace(*plan.checkpoint, plan.options);
@@ -822,12 +871,19 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams) {
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
-  return train(a, plan, streams, *trainer, std::string(Precision::name));
+  if (a.dry_run) {
+    dry_run::print_rate(*trainer, streams, plan.target, plan.options.cache_bytes > 0);
+    end_soon(0);
+    return 0;
+  }
+  return train(a, plan, streams, *trainer, std::string(Precision::name), trace);
 }
 
 int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
+  std::optional<pvm::TraceFile> trace;  // from here on, so that opening files is in it
+  if (!a.trace.empty() && !a.dry_run) trace.emplace(a.trace);
   Plan plan = make_plan(a);
   if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
@@ -844,10 +900,10 @@ int run(const Arguments& a) {
                                   static_cast<std::size_t>(plan.options.batch));
   std::string precision = a.precision;
   if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;
-  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams);
-  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams);
-  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams);
-  return train_in<pvm::fp32>(a, plan, streams);
+  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams, trace);
+  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams, trace);
+  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams, trace);
+  return train_in<pvm::fp32>(a, plan, streams, trace);
 }
 
 /// Whether an option is for training runs only, so that it makes no sense with --write-zip.
@@ -976,10 +1032,7 @@ int run_command(int argc, char** argv, const char* what,
   return guarded([&] { return command(options); });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (!pvm::open_standard_streams()) return 1;
+int program(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "track") {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
@@ -1000,6 +1053,10 @@ int main(int argc, char** argv) {
     options.find_spec = find_spec;
     return run_command(argc, argv, "Says what a checkpoint or a spec is.", info_command::describe,
                        info_command::info, options);
+  }
+  if (first == "serve") {
+    return run_command(argc, argv, "Serves a frozen network over HTTP.", serve_command::describe,
+                       serve_command::serve);
   }
   if (first == "plot") {
     return run_command(argc, argv, "Draws the learning curves of runs.", plot_command::describe,
@@ -1055,4 +1112,11 @@ int main(int argc, char** argv) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });
   return guarded([&] { return run(a); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!pvm::open_standard_streams()) return 1;
+  return ranks_of_run::run(argc, argv, program);
 }

@@ -82,6 +82,13 @@ pvm::TrainerOptions trainer_options(int batch, std::uint64_t seed, int threads,
   return options;
 }
 
+/// What `work` returns, computed while other threads of Python run.
+template <class Work>
+auto without_gil(const Work& work) {
+  const py::gil_scoped_release unlocked;
+  return work();
+}
+
 /// From a spec (a path or a dict), or from a Checkpoint.
 Trainer make_trainer(const py::object& start, int batch, const std::string& precision,
                      std::uint64_t seed, int threads, const std::string& backend,
@@ -124,14 +131,24 @@ void add_trainer(py::module_& module) {
            })
       .def("stop", [](Trainer& t) { t.base().request_stop(); })
       .def(
-          "save", [](Trainer& t, const std::filesystem::path& path) { t.use()->save(path); },
+          "save",
+          [](Trainer& t, const std::filesystem::path& path) {
+            const auto trainer = t.use();
+            const py::gil_scoped_release unlocked;
+            trainer->save(path);
+          },
           "path"_a)
-      .def("checkpoint", [](Trainer& t) { return t.use()->checkpoint(); })
+      .def("checkpoint",
+           [](Trainer& t) {
+             const auto trainer = t.use();
+             const py::gil_scoped_release unlocked;
+             return trainer->checkpoint();
+           })
       .def("prediction",
            [](Trainer& t) {
              const auto trainer = t.use();
              const auto side = static_cast<std::size_t>(trainer->frame_shape().height);
-             return as_array(trainer->prediction(),
+             return as_array(without_gil([&] { return trainer->prediction(); }),
                              {static_cast<std::size_t>(trainer->batch()), side, side,
                               static_cast<std::size_t>(trainer->frame_shape().channels)});
            })
@@ -139,13 +156,14 @@ void add_trainer(py::module_& module) {
            [](Trainer& t) {
              const auto trainer = t.use();
              const auto& net = trainer->connectome();
-             return as_array(trainer->hidden(),
+             return as_array(without_gil([&] { return trainer->hidden(); }),
                              {static_cast<std::size_t>(trainer->batch()), net.units.size(),
                               static_cast<std::size_t>(net.hidden)});
            })
       .def("weights",
            [](Trainer& t) {
-             auto weights = t.use()->weights();
+             const auto trainer = t.use();
+             auto weights = without_gil([&] { return trainer->weights(); });
              const std::size_t count = weights.size();
              return as_array(std::move(weights), {count});
            })
@@ -261,7 +279,7 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
     const py::gil_scoped_release unlocked;
     return std::make_shared<Predictor>(pvm::Predictor(checkpoint, options));
   }
-  const auto path = start.cast<std::filesystem::path>();
+  const auto path = py::module_::import("os").attr("fspath")(start).cast<std::string>();
   std::optional<pvm::Spec> named;
   if (!spec.is_none()) named = spec_of(spec);
   const py::gil_scoped_release unlocked;

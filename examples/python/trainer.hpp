@@ -185,6 +185,10 @@ class Trainer {
              std::int64_t save_every, const std::string& metrics, const std::string& preview,
              bool progress) {
     const Use trainer = use();
+    if (every < 1) {
+      throw pvm::Error(pvm::Fault::usage,
+                       "every is " + std::to_string(every) + "; allowed: 1 or more");
+    }
     CallPython function(callback.is_none() ? py::object() : callback, count_of("every", every));
     pvm::Optionally<pvm::Checkpoints> saved;
     pvm::Optionally<pvm::Metrics> written;

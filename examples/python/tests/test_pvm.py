@@ -162,6 +162,10 @@ def test_errors_are_the_librarys_sentences(tmp_path):
         trainer.fit(iter(frames(5)), 10)
     with pytest.raises(pvm.Error, match="frames come from"):
         trainer.fit(7, 10)
+    with pytest.raises(pvm.Error, match="every is 0"):
+        trainer.fit(pvm.synthetic(), 10, every=0)
+    with pytest.raises(TypeError, match="not int"):
+        pvm.Predictor(7)
     with pytest.raises(pvm.Error, match="wait is"):
         pvm.Predictor(trainer.checkpoint(), wait=-1)
 

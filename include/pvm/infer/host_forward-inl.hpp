@@ -193,9 +193,11 @@ PVM_INLINE void HostForward::place_weights(std::span<const float> weights) {
     const Place& place = places_[u];
     const auto inputs = static_cast<std::size_t>(unit.inputs);
     for (std::size_t i = 0; i < hidden_; ++i) {
-      for (std::size_t c = 0; c < inputs; ++c) {
-        weights_.data()[place.w0 + simd::tiled_index(hidden_, place.w0_columns, i, c)] =
-            weights[unit.w0 + i * inputs + c];
+      const float* row = weights.data() + unit.w0 + i * inputs;
+      for (std::size_t c = 0; c < inputs; c += simd::width) {
+        std::copy_n(
+            row + c, std::min(simd::width, inputs - c),
+            weights_.data() + place.w0 + simd::tiled_index(hidden_, place.w0_columns, i, c));
       }
     }
     if (u >= patches_) continue;

@@ -1,0 +1,308 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A web server for programs on the same machine: what it lets in, and how much of it.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/need_httplib.hpp>
+
+#include <httplib.h>
+
+#include <pvm/core/error.hpp>
+#include <pvm/serve/connection.hpp>
+
+namespace pvm::inline v0::serve {
+
+/// A request that was let in.
+struct Request {
+  std::string method, path, body;
+  std::string query;  ///< what follows the path, as it came
+};
+
+struct Response {
+  int status = 200;
+  std::string type = "application/json";
+  std::string body;
+};
+
+/// 32 random hexadecimal digits, from the system.
+inline std::string random_token() {
+  std::ifstream source("/dev/urandom", std::ios::binary);
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string token;
+  for (int i = 0; i < 16; ++i) {
+    const int byte = source.get();
+    if (!source) throw Error(Fault::usage, "no token can be made: /dev/urandom cannot be read");
+    token += digits[static_cast<std::size_t>(byte / 16)];
+    token += digits[static_cast<std::size_t>(byte % 16)];
+  }
+  return token;
+}
+
+namespace detail {
+
+/// Whether two texts are equal, in a time that does not tell where they differ.
+inline bool same_secret(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference |= static_cast<unsigned>((i < a.size() ? a[i] : 0) ^ b[i]);
+  }
+  return difference == 0;
+}
+
+/// A fixed number of threads, one for each connection, and a queue as long: further connections
+/// wait in the kernel, which refuses them when it has enough.
+class BoundedThreads : public httplib::TaskQueue {
+ public:
+  explicit BoundedThreads(std::size_t threads) {
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  }
+  // Depending on the version it returns nothing, or whether the task was taken.
+  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>()));
+  Enqueued enqueue(std::function<void()> task) override {
+    {
+      std::unique_lock lock(mutex_);
+      taken_.wait(lock, [this] { return tasks_.size() < threads_.size() || ends_; });
+      tasks_.push_back(std::move(task));
+    }
+    given_.notify_one();
+    return Enqueued(true);
+  }
+  void shutdown() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    given_.notify_all();
+    taken_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  void work() {
+    for (;;) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        given_.wait(lock, [this] { return !tasks_.empty() || ends_; });
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      taken_.notify_one();
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable given_, taken_;
+  std::deque<std::function<void()>> tasks_;
+  std::vector<std::thread> threads_;
+  bool ends_ = false;
+};
+
+}  // namespace detail
+
+struct ServerOptions {
+  std::string address = "127.0.0.1";
+  int port = 8090;
+  std::string token;              ///< that requests must have
+  std::size_t connections = 256;  ///< that are served at once, each by a thread
+  ConnectionLimits limits{};
+  std::chrono::seconds silence{60};  ///< after which a connection is closed
+};
+
+/// Answers requests, on threads of its own, with what `answer` returns. It lets in only requests
+/// with the token (`Authorization: Bearer TOKEN`, or `X-Pvm-Token`), for the address that it is
+/// called by, so that no page of another name leads here, and not from another page. It decides
+/// before it reads a body. Nothing in a request is used as the name of a file.
+class Server : private httplib::Server {
+ public:
+  using Answer = std::function<Response(const Request&)>;
+
+  /// Throws Error (Fault::usage) if it cannot listen there.
+  Server(const ServerOptions& options, Answer answer)
+      : options_(options), answer_(std::move(answer)) {
+    new_task_queue = [threads = options.connections] {
+      return new detail::BoundedThreads(threads);
+    };
+    set_payload_max_length(options.limits.request_bytes);
+    set_keep_alive_max_count(1'000'000'000);  // what the client is told
+    set_tcp_nodelay(true);
+    // Without SO_REUSEPORT, which is httplib's default: two programs must not share a port.
+    set_socket_options([](socket_t socket) {
+      const int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      const std::string why = why_refused(request);
+      refused_ = !why.empty();
+      if (!refused_) return HandlerResponse::Unhandled;
+      set(response, {403, "text/plain; charset=utf-8", why + "\n"});
+      return HandlerResponse::Handled;
+    });
+    const auto handle = [this](const httplib::Request& request, httplib::Response& response) {
+      const std::size_t query = request.target.find('?');
+      set(response, answer_({request.method, request.path, request.body,
+                             query == std::string::npos ? "" : request.target.substr(query + 1)}));
+    };
+    Get(".*", handle);
+    Post(".*", handle);
+    Put(".*", handle);
+    Delete(".*", handle);
+    set_error_handler(HandlerWithResponse([](const httplib::Request&, httplib::Response& response) {
+      if (!response.body.empty()) return HandlerResponse::Unhandled;
+      const bool large = response.status == 413;
+      set(response, {response.status, "text/plain; charset=utf-8",
+                     large ? "The body is too large, or it is said to be a form: send a picture "
+                             "with its Content-Type.\n"
+                           : "This is no request.\n"});
+      return HandlerResponse::Handled;
+    }));
+    if (!bind()) {
+      throw Error(Fault::usage, "nothing can be served on " + options_.address + ", port " +
+                                    std::to_string(options_.port) +
+                                    ": it is in use, or not this machine's; choose another one");
+    }
+    // httplib lets 5 clients wait for their connection, and the others for a second and more.
+    ::listen(svr_sock_, 1024);
+    listener_ = std::thread([this] {
+      listen_after_bind();
+      listened_.store(true);
+    });
+  }
+  ~Server() override {
+    while (!is_running() && !listened_.load()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ends_.store(true);
+    httplib::Server::stop();
+    listener_.join();
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] int port() const noexcept { return options_.port; }
+  [[nodiscard]] std::string url() const {
+    return "http://" + host() + ":" + std::to_string(options_.port);
+  }
+
+ private:
+  bool bind() {
+    if (options_.port != 0) return bind_to_port(options_.address, options_.port);
+    options_.port = bind_to_any_port(options_.address);
+    return options_.port > 0;
+  }
+  [[nodiscard]] bool on_all_addresses() const {
+    return options_.address == "0.0.0.0" || options_.address == "::";
+  }
+  [[nodiscard]] std::string host() const {
+    if (on_all_addresses()) return "127.0.0.1";
+    return options_.address.find(':') == std::string::npos ? options_.address
+                                                           : "[" + options_.address + "]";
+  }
+
+  /// Whether `host`, a header, names this server. One that listens on all addresses is called by
+  /// any number, but not by any name.
+  [[nodiscard]] bool is_this(const std::string& host) const {
+    const std::string port = ":" + std::to_string(options_.port);
+    if (!host.ends_with(port)) return false;
+    const std::string name = host.substr(0, host.size() - port.size());
+    if (name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == this->host()) {
+      return true;
+    }
+    return on_all_addresses() && !name.empty() &&
+           name.find_first_not_of("0123456789.") == std::string::npos;
+  }
+
+  [[nodiscard]] std::string why_refused(const httplib::Request& request) const {
+    if (!is_this(request.get_header_value("Host"))) {
+      return "This server goes by another name; use the address that pvm printed.";
+    }
+    if (request.has_header("Origin")) {
+      const std::string origin = request.get_header_value("Origin");
+      if (!origin.starts_with("http://") || !is_this(origin.substr(7))) {
+        return "Requests of other pages are not answered.";
+      }
+    }
+    if (request.has_header("Content-Encoding")) return "Compressed bodies are not read.";
+    constexpr std::string_view bearer = "Bearer ";
+    std::string token = request.get_header_value("X-Pvm-Token");
+    const std::string authorization = request.get_header_value("Authorization");
+    if (token.empty() && authorization.starts_with(bearer)) {
+      token = authorization.substr(bearer.size());
+    }
+    if (!detail::same_secret(token, options_.token)) {
+      return "The token is missing or wrong: send the header Authorization: Bearer TOKEN.";
+    }
+    return {};
+  }
+
+  static void set(httplib::Response& response, const Response& answered) {
+    response.status = answered.status;
+    response.set_header("Cache-Control", "no-store");
+    response.set_header("X-Content-Type-Options", "nosniff");
+    response.set_header("X-Frame-Options", "DENY");
+    response.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
+    if (answered.status == 429 || answered.status == 503) response.set_header("Retry-After", "1");
+    response.set_content(answered.body, answered.type.c_str());
+  }
+
+  /// Later versions of httplib also want to know the addresses of both ends.
+  template <class Self>
+  static bool process(Self& self, Connection& connection, bool last, bool& closed) {
+    // A request that says nothing of a body has none; httplib would wait for its end.
+    const auto complete = [](httplib::Request& request) {
+      if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) return;
+      request.set_header("Content-Length", "0");
+    };
+    if constexpr (requires { self.process_request(connection, last, closed, complete); }) {
+      return self.process_request(connection, last, closed, complete);
+    } else {
+      return self.process_request(connection, "", 0, "", 0, last, closed, complete);
+    }
+  }
+
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket, options_.limits);
+    constexpr std::chrono::milliseconds look{100};
+    for (auto silent = look * 0; silent < options_.silence && !ends_.load();) {
+      const auto waited = connection.wait_for_request(look);
+      if (waited == Connection::Waited::end) return false;
+      if (waited == Connection::Waited::silence) {
+        silent += look;
+        continue;
+      }
+      silent = look * 0;
+      bool closed = false;
+      refused_ = false;
+      const bool done = process(*this, connection, ends_.load(), closed);
+      if (!done || closed || refused_) return false;  // a refused request's body was not read
+    }
+    return true;
+  }
+
+  inline static thread_local bool refused_ = false;  // the request that this thread answers
+
+  ServerOptions options_;
+  Answer answer_;
+  std::atomic<bool> ends_ = false, listened_ = false;
+  std::thread listener_;
+};
+
+}  // namespace pvm::inline v0::serve
