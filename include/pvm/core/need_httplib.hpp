@@ -7,5 +7,5 @@
 
 #if !__has_include(<httplib.h>)
 #error \
-    "pvm serves its live page with cpp-httplib, which is not found: install it (Debian: libcpp-httplib-dev), and compile with pkg-config --cflags --libs cpp-httplib"
+    "pvm serves its live page and predictions with cpp-httplib, which is not found: install it (Debian: libcpp-httplib-dev), and compile with pkg-config --cflags --libs cpp-httplib"
 #endif
