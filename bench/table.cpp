@@ -71,26 +71,56 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The networks of the table: those of the model zoo, smallest first, and `small` with one key
-/// changed.
-std::vector<pvm::Spec> networks(const Choices& choices) {
-  std::vector<std::pair<std::size_t, pvm::Spec>> zoo;
-  for (const auto& entry : std::filesystem::directory_iterator(choices.zoo)) {
+/// A row of the table.
+struct Network {
+  std::string name;
+  pvm::Spec spec;
+  std::vector<std::string> also{};  ///< other specs of the zoo that differ in their rates only
+};
+
+/// What the speed of `spec` depends on: everything but its name, the number of steps and when which
+/// rate is in force. Of the rates the largest counts, which decides how batches compute.
+pvm::Spec what_counts(pvm::Spec spec) {
+  const pvm::Spec other;
+  spec.name = other.name;
+  spec.steps = other.steps;
+  spec.initial_learning_rate = std::max(
+      {spec.initial_learning_rate, spec.final_learning_rate, spec.intermediate_learning_rate});
+  spec.delay_each_layer_learning = other.delay_each_layer_learning;
+  spec.delay_intermediate_learning_rate = other.delay_intermediate_learning_rate;
+  spec.intermediate_learning_rate = other.intermediate_learning_rate;
+  spec.delay_final_learning_rate = other.delay_final_learning_rate;
+  spec.final_learning_rate = other.final_learning_rate;
+  return spec;
+}
+
+/// The networks of the model zoo, smallest first, and `small` with one key changed.
+std::vector<Network> all_networks(const std::filesystem::path& zoo) {
+  std::vector<std::pair<std::size_t, pvm::Spec>> specs;
+  for (const auto& entry : std::filesystem::directory_iterator(zoo)) {
     if (entry.path().extension() != ".json") continue;
     const pvm::Spec spec = pvm::load_spec(entry.path());
-    zoo.emplace_back(pvm::make_connectome(spec).weights, spec);
+    specs.emplace_back(pvm::make_connectome(spec).weights, spec);
   }
-  std::sort(zoo.begin(), zoo.end(), [](const auto& a, const auto& b) {
+  std::sort(specs.begin(), specs.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first, a.second.name) < std::pair(b.first, b.second.name);
   });
-  std::vector<pvm::Spec> all;
-  for (auto& [weights, spec] : zoo) all.push_back(std::move(spec));
-  const pvm::Spec small = pvm::load_spec(std::filesystem::path(choices.zoo) / "small.json");
+  std::vector<Network> all;
+  for (const auto& entry : specs) {
+    const pvm::Spec& spec = entry.second;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Network& network) {
+      return what_counts(network.spec) == what_counts(spec);
+    });
+    if (same == all.end()) {
+      all.push_back({spec.name, spec});
+    } else {
+      same->also.push_back(spec.name);
+    }
+  }
+  const pvm::Spec small = pvm::load_spec(zoo / "small.json");
   const auto add = [&](const char* change, const std::function<void(pvm::Spec&)>& make) {
-    pvm::Spec spec = small;
-    make(spec);
-    spec.name = "small with " + std::string(change);
-    all.push_back(std::move(spec));
+    all.push_back({"small with " + std::string(change), small});
+    make(all.back().spec);
   };
   add("6 x 6 hidden values", [](pvm::Spec& spec) { spec.hidden_block_size = 6; });
   add("8 x 8 hidden values", [](pvm::Spec& spec) { spec.hidden_block_size = 8; });
@@ -99,12 +129,20 @@ std::vector<pvm::Spec> networks(const Choices& choices) {
   add("momentum 0.9", [](pvm::Spec& spec) { spec.momentum = 0.9; });
   add("outputs that read the context",
       [](pvm::Spec& spec) { spec.feed_context_in_complex_layer = true; });
-  for (pvm::Spec& spec : all) spec.delay_each_layer_learning = 1;  // all layers learn at once
+  for (Network& network : all) network.spec.delay_each_layer_learning = 1;  // all layers learn
+  return all;
+}
+
+/// The networks that the command line names, or all.
+std::vector<Network> networks(const Choices& choices) {
+  std::vector<Network> all = all_networks(choices.zoo);
   if (choices.only.empty()) return all;
-  std::vector<pvm::Spec> chosen;
+  std::vector<Network> chosen;
   for (const std::string& name : choices.only) {
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const pvm::Spec& spec) { return spec.name == name; });
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Network& network) {
+      const auto& also = network.also;
+      return network.name == name || std::find(also.begin(), also.end(), name) != also.end();
+    });
     if (found == all.end()) {
       throw pvm::Error(pvm::Fault::usage,
                        "there is no network " + pvm::quote(name) + " in the table");
@@ -146,7 +184,7 @@ std::optional<double> bandwidth(pvm::BackendChoice backend, std::size_t weight_b
   if (backend == pvm::BackendChoice::host) {
     constexpr std::size_t least = std::size_t{8} << 20;  // less is a matter of caches and threads
     if (weight_bytes < least) return std::nullopt;
-    return pvm_bench::read_bandwidth(weight_bytes / sizeof(float));
+    return pvm_bench::read_bandwidth(weight_bytes / sizeof(float), 4, 5);
   }
 #if defined(__CUDACC__)
   constexpr std::size_t bytes = std::size_t{1} << 30;
@@ -266,7 +304,7 @@ Json in_a_process(double limit, const std::function<Json()>& work) {
   int status = 0;
   ::waitpid(child, &status, 0);
   if (!in_time) {
-    return {{"error", "not done within " + std::to_string(std::lround(limit)) + " seconds"}};
+    return {{"error", "not done within " + std::to_string(std::lround(limit)) + " s"}};
   }
   Json result = Json::parse(text, nullptr, false);
   if (!result.is_discarded()) return result;
@@ -306,9 +344,10 @@ void save(const std::string& path, const Json& entries) {
   if (!file) throw pvm::Error(pvm::Fault::source, pvm::quote(path) + " cannot be written");
 }
 
-/// Prints the table for one batch, a line when its network is done, and adds its entries.
-void print_table(const Choices& choices, const std::vector<std::string>& precisions, int batch,
-                 Json& entries) {
+/// Prints the table for one batch, a line when its network is done, and adds its entries. Returns
+/// how many could not be measured.
+std::size_t print_table(const Choices& choices, const std::vector<Network>& rows,
+                        const std::vector<std::string>& precisions, int batch, Json& entries) {
   std::string head = "| network | weights |", line = "|---|---|";
   for (const std::string& precision : precisions) {
     head += " " + precision + ", frames/s | G weights/s | of the bound |";
@@ -317,14 +356,16 @@ void print_table(const Choices& choices, const std::vector<std::string>& precisi
   std::printf("%d %s, %s:\n\n%s\n%s\n", batch, batch == 1 ? "sequence" : "sequences",
               choices.backend.c_str(), head.c_str(), line.c_str());
   std::vector<std::string> failures;
-  for (const pvm::Spec& spec : networks(choices)) {
-    const std::size_t weights = pvm::make_connectome(spec).weights;
-    std::string row = "| " + spec.name + " | " + with_commas(static_cast<double>(weights)) + " |";
+  for (const Network& network : rows) {
+    const std::size_t weights = pvm::make_connectome(network.spec).weights;
+    std::string row =
+        "| " + network.name + " | " + with_commas(static_cast<double>(weights)) + " |";
     for (const std::string& precision : precisions) {
       const Json measured = in_a_process(choices.limit, [&] {
-        return measure(spec, precision, batch, backend_of(choices.backend), choices.seconds);
+        return measure(network.spec, precision, batch, backend_of(choices.backend),
+                       choices.seconds);
       });
-      Json entry = {{"network", spec.name},
+      Json entry = {{"network", network.name},
                     {"weights", weights},
                     {"precision", precision},
                     {"batch", batch},
@@ -333,7 +374,8 @@ void print_table(const Choices& choices, const std::vector<std::string>& precisi
       entries.push_back(entry);
       row += cells(entry);
       if (entry.contains("error")) {
-        failures.push_back(spec.name + ", " + precision + ": " + entry["error"].get<std::string>());
+        failures.push_back(network.name + ", " + precision + ": " +
+                           entry["error"].get<std::string>());
       }
       save(choices.json, entries);
     }
@@ -341,7 +383,16 @@ void print_table(const Choices& choices, const std::vector<std::string>& precisi
     std::fflush(stdout);
   }
   std::printf("\n");
+  for (const Network& network : rows) {
+    if (network.also.empty()) continue;
+    std::string others;
+    for (const std::string& name : network.also) others += (others.empty() ? "" : ", ") + name;
+    std::printf("%s stands for %s, too, whose rates are others.\n\n", network.name.c_str(),
+                others.c_str());
+  }
   for (const std::string& failure : failures) std::printf("%s\n", failure.c_str());
+  if (!failures.empty()) std::printf("\n");
+  return failures.size();
 }
 
 void print_tables(Choices choices) {
@@ -354,8 +405,18 @@ void print_tables(Choices choices) {
     precisions = {"fp32", "bf16", "fp16"};
     if (choices.backend == "cuda") precisions.insert(precisions.begin() + 1, "tf32");
   }
+  const std::vector<Network> rows = networks(choices);
   Json entries = Json::array();
-  for (const int batch : choices.batches) print_table(choices, precisions, batch, entries);
+  save(choices.json, entries);  // before the measurements, not after
+  std::size_t failed = 0;
+  for (const int batch : choices.batches) {
+    failed += print_table(choices, rows, precisions, batch, entries);
+  }
+  if (failed > 0) {
+    throw pvm::Error(pvm::Fault::device, std::to_string(failed) + " of " +
+                                             std::to_string(entries.size()) +
+                                             " entries could not be measured");
+  }
 }
 
 }  // namespace

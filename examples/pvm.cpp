@@ -41,8 +41,11 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
+#include "pvm_live.hpp"
 #include "pvm_plot.hpp"
+#include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
 #include "pvm_run_file.hpp"
 #include "pvm_serve.hpp"
@@ -55,7 +58,8 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, script, keep = "all";
+  std::string eval, film, script, keep = "all", trace, report_json, tensorboard;
+  live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
   std::function<std::string(const std::map<std::string, std::string>&)> settings;
@@ -65,7 +69,7 @@ struct Arguments {
   double seconds = 0, rate = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
        save_given = false, frames_given = false, cache_given = false, keep_given = false;
-  bool no_graph = false, freeze = false, quiet = false, report = false;
+  bool no_graph = false, freeze = false, quiet = false, report = false, dry_run = false;
 };
 
 constexpr const char* examples = R"(
@@ -213,6 +217,9 @@ void describe(CLI::App& app, Arguments& a) {
                  "stop when the step counter reaches N (default: the spec's steps)")
       ->transform(whole_number())
       ->type_name("N");
+  app.add_flag("--dry-run", a.dry_run,
+               "say how much memory the run would take, how fast and how long it would be, and "
+               "write nothing");
   app.add_option("--script", a.script,
                  "obey the commands in FILE, lines of a step and a command: 5000 dream")
       ->type_name("FILE");
@@ -250,8 +257,12 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_option("--metrics", a.metrics,
                  "write a JSON line per interval: step, fps, loss, mse, psnr, ...")
       ->type_name("FILE");
+  app.add_option("--tensorboard", a.tensorboard,
+                 "write the metrics as an event file of TensorBoard into DIR, too")
+      ->type_name("DIR");
   app.add_option("--preview", a.preview,
-                 "write a PNG of input, prediction, error and activity, rewritten at intervals")
+                 "write a PNG of input, prediction, error and activity, rewritten at intervals; -: "
+                 "draw them small in the terminal")
       ->type_name("FILE");
   app.add_option("--interval", a.interval,
                  "steps between metrics, previews and progress lines (default 1000)")
@@ -265,7 +276,19 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("FILE.mp4");
   app.add_option("--eval", a.eval, "only run over PATH once, frozen, and print a score as JSON")
       ->type_name("PATH");
+  app.add_option("--live", a.live.port,
+                 "serve a page on 127.0.0.1 to watch the run and talk to it (default port 9000, or "
+                 "the next free one)")
+      ->expected(0, 1)
+      ->type_name("[PORT]");
+  app.add_option("--live-address", a.live.address,
+                 "listen on ADDRESS instead: whoever has the page's token can watch and command")
+      ->type_name("ADDRESS");
   app.add_flag("--report", a.report, "at the end, say where the time went, stage by stage");
+  app.add_option("--report-json", a.report_json, "write that as JSON")->type_name("FILE.json");
+  app.add_option("--trace", a.trace,
+                 "write what every thread did when, for Perfetto's or Chrome's viewer")
+      ->type_name("FILE.json");
   app.add_flag("-q,--quiet", a.quiet, "only warnings and errors");
   app.set_version_flag("--version", run_file::version());
   app.footer(examples);
@@ -314,18 +337,26 @@ void check_outputs(const Arguments& a) {
            (fs::equivalent(x, y, ignored) ||
             fs::absolute(x).lexically_normal() == fs::absolute(y).lexically_normal());
   };
-  if (same(a.metrics, a.preview)) {
-    refuse("--metrics " + pvm::quote(a.metrics) + " and --preview " + pvm::quote(a.preview) +
-           " are one file; give them two names");
-  }
   if (a.metrics.ends_with(".safetensors")) {
     refuse("--metrics " + pvm::quote(a.metrics) + " has a checkpoint's name; call it .jsonl");
   }
   const std::string record = a.record.empty() ? "" : a.record.back();
-  const std::array outputs = {std::pair{"--record ", &record}, std::pair{"--export ", &a.film},
+  const std::array outputs = {std::pair{"--record ", &record},
+                              std::pair{"--export ", &a.film},
                               std::pair{"--metrics ", &a.metrics},
                               std::pair{"--preview ", &a.preview},
-                              std::pair{"--write-zip ", &a.write_zip}};
+                              std::pair{"--write-zip ", &a.write_zip},
+                              std::pair{"--trace ", &a.trace},
+                              std::pair{"--report-json ", &a.report_json}};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      const auto& [first, first_name] = outputs[k];
+      const auto& [second, second_name] = outputs[i];
+      if (!same(*first_name, *second_name)) continue;
+      refuse(first + pvm::quote(*first_name) + " and " + second + pvm::quote(*second_name) +
+             " are one file; give them two names");
+    }
+  }
   for (const auto& [option, output] : outputs) {
     for (const std::string* input : {&a.spec, &a.load, &a.script}) {
       if (!same(*output, *input)) continue;
@@ -378,6 +409,9 @@ void check(const Arguments& a) {
   if (!a.files.empty() && !(a.dataset.empty() && a.path.empty())) {
     refuse("-f names files and -d or -p a data set; give one of them");
   }
+  if (!a.live.address.empty() && !a.live.given) {
+    refuse("--live-address is for --live; give both, or none");
+  }
   if (a.frames_given && a.write_zip.empty()) {
     refuse("--frames is for --write-zip; a run's length is -n");
   }
@@ -388,10 +422,14 @@ void check(const Arguments& a) {
     refuse("--keep is for checkpoints, and a frozen run saves them only with -o; add -o");
   }
   (void)pvm::parse_keep(a.keep, "--keep");
-  const bool trains = !a.metrics.empty() || !a.preview.empty() || !a.out.empty() ||
-                      !a.record.empty() || !a.film.empty() || !a.files.empty() ||
-                      !a.dataset.empty() || !a.script.empty() || a.steps_given || a.rate_given ||
-                      a.freeze || !a.write_zip.empty();
+  if (a.preview == "-" && ::isatty(STDOUT_FILENO) == 0) {
+    refuse("--preview - draws in a terminal, and the output is none; name a .png instead");
+  }
+  const bool trains = a.dry_run || !a.trace.empty() || !a.report_json.empty() ||
+                      !a.metrics.empty() || !a.tensorboard.empty() || !a.preview.empty() ||
+                      !a.out.empty() || !a.record.empty() || !a.film.empty() || !a.files.empty() ||
+                      !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
+                      a.rate_given || a.freeze || !a.write_zip.empty();
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -471,7 +509,9 @@ class StopOnSignals {
 
   void install(pvm::TrainerBase* trainer) {
     running = trainer;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    std::vector<int> signals{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    if (ranks_of_run::maker() != nullptr) signals.push_back(ranks_of_run::stop_signal);
+    for (const int signal : signals) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);
       if (action.sa_handler == SIG_IGN) continue;  // ignored on purpose, by nohup for example
@@ -572,7 +612,22 @@ void set_rate(Plan& plan, double rate) {
   if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
 }
 
+/// Throws if another rank has other files than this one.
+void compare_ranks(const Arguments& a) {
+  if (ranks_of_run::maker() == nullptr) return;
+  if (a.backend == "cuda") {
+    refuse("several ranks compute on the host; leave --backend cuda out, or start one rank");
+  }
+  std::vector<std::string> paths = sources_of(a);
+  if (!a.spec.empty()) paths.push_back(find_spec(a.spec));
+  for (const std::string* path : {&a.load, &a.eval}) {
+    if (!path->empty()) paths.push_back(*path);
+  }
+  ranks_of_run::compare_files(paths);
+}
+
 Plan make_plan(const Arguments& a) {
+  compare_ranks(a);
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
   if (a.rate_given) check_rate(a.rate);
@@ -601,6 +656,7 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  options.ranks = ranks_of_run::maker();
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
@@ -688,7 +744,7 @@ std::string settings_of(const Arguments& a, const Plan& plan, const std::string&
 
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
 int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer,
-          const std::string& precision) {
+          const std::string& precision, const std::optional<pvm::TraceFile>& trace) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
   const std::uint64_t pass = streams.front().length().value_or(0);
   constexpr std::uint64_t longest_pass = 10'000;
@@ -698,7 +754,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
   pvm::Optionally<pvm::Metrics> metrics;
   pvm::Optionally<pvm::io::Preview> preview;
   pvm::Optionally<pvm::Progress> progress;
-  pvm::Optionally<run_file::Writer> run_file;
+  pvm::Optionally<run_file::RunFile> run_file;
   if (!a.freeze || !a.out.empty()) {
     const std::string prefix = checkpoint_prefix(a.out, plan.spec);
     const auto every = static_cast<std::uint64_t>(a.save_every);
@@ -707,7 +763,13 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                               *checkpoints.callback);
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
-  if (!a.preview.empty()) preview.callback.emplace(a.preview, interval);
+  if (a.preview == "-") {
+    preview.callback.emplace(stdout, interval);
+  } else if (!a.preview.empty()) {
+    preview.callback.emplace(a.preview, interval);
+  }
+  pvm::Optionally<pvm::TensorBoard> tensorboard;
+  if (!a.tensorboard.empty()) tensorboard.callback.emplace(a.tensorboard, interval);
   pvm::Optionally<pvm::TimeLimit> limit;
   if (a.seconds > 0) limit.callback.emplace(a.seconds);
   pvm::Optionally<pvm::Record> record;
@@ -723,15 +785,29 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
                                     pvm::quote(streams.front().name()) + "; " +
                                     trainer.description());
   if (!a.script.empty()) pvm::follow_script(trainer, plan.script);
+  pvm::Optionally<live_commands::Page> live;
+  if (a.live.given) {
+    live_commands::Options options = a.live;
+    options.prefix = checkpoint_prefix(a.out, plan.spec);
+    live.callback.emplace(live_commands::serve(options));
+  }
   StopOnSignals stop;
-  const auto result =
-      trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics, preview, last,
-                  progress, limit, record, film, pvm::DivergenceWarning{}, stop);
+  const auto result = trainer.fit(streams, pvm::Steps{plan.target}, checkpoints, run_file, metrics,
+                                  tensorboard, preview, last, progress, limit, record, film,
+                                  pvm::DivergenceWarning{}, live, stop);
   if (!a.quiet || result.cut_short) {
     summarise(a, result, last, checkpoints.callback ? &*checkpoints.callback : nullptr,
               preview.callback ? &*preview.callback : nullptr);
   }
   if (a.report) std::fputs(pvm::report_text(trainer.report()).c_str(), stdout);
+  if (!a.report_json.empty()) {
+    const std::string text = pvm::report_json(trainer.report()) + "\n";
+    pvm::io::make_directories_of(a.report_json);
+    pvm::io::AtomicFile file(a.report_json);
+    file.write(text.data(), text.size());
+    file.commit(false);
+  }
+  if (trace) trace->write(trainer.report());
   end_soon(0);
   return 0;
 }
@@ -782,7 +858,12 @@ int evaluate(const Arguments& a, Plan& plan) {
 }
 
 template <class Precision>
-int train_in(const Arguments& a, Plan& plan, Streams& streams) {
+int train_in(const Arguments& a, Plan& plan, Streams& streams,
+             const std::optional<pvm::TraceFile>& trace) {
+  if (a.dry_run && dry_run::on_host<Precision>(plan.options.backend)) {
+    const bool goes_on = plan.checkpoint && plan.checkpoint->state.resumable();
+    dry_run::print_memory<Precision>(plan.spec, plan.options, streams, goes_on);
+  }
   std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
     trainer.emplace(*plan.checkpoint, plan.options);
@@ -790,12 +871,19 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams) {
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
-  return train(a, plan, streams, *trainer, std::string(Precision::name));
+  if (a.dry_run) {
+    dry_run::print_rate(*trainer, streams, plan.target, plan.options.cache_bytes > 0);
+    end_soon(0);
+    return 0;
+  }
+  return train(a, plan, streams, *trainer, std::string(Precision::name), trace);
 }
 
 int run(const Arguments& a) {
   check(a);
   if (!a.write_zip.empty()) return write_zip(a);
+  std::optional<pvm::TraceFile> trace;  // from here on, so that opening files is in it
+  if (!a.trace.empty() && !a.dry_run) trace.emplace(a.trace);
   Plan plan = make_plan(a);
   if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
@@ -812,10 +900,10 @@ int run(const Arguments& a) {
                                   static_cast<std::size_t>(plan.options.batch));
   std::string precision = a.precision;
   if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;
-  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams);
-  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams);
-  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams);
-  return train_in<pvm::fp32>(a, plan, streams);
+  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams, trace);
+  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams, trace);
+  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams, trace);
+  return train_in<pvm::fp32>(a, plan, streams, trace);
 }
 
 /// Whether an option is for training runs only, so that it makes no sense with --write-zip.
@@ -944,14 +1032,17 @@ int run_command(int argc, char** argv, const char* what,
   return guarded([&] { return command(options); });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (!pvm::open_standard_streams()) return 1;
+int program(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "track") {
     return run_command(argc, argv, "Finds a labelled object in a clip.",
                        readout_commands::describe_track, readout_commands::track);
+  }
+  if (first == "ctl") {
+    return guarded([&] { return live_commands::control(argc - 2, argv + 2); });
+  }
+  if (first == "monitor") {
+    return guarded([&] { return live_commands::monitor(argc - 2, argv + 2); });
   }
   if (first == "evaluate") {
     return run_command(argc, argv, "Compares trackers on labelled clips.",
@@ -993,7 +1084,7 @@ int main(int argc, char** argv) {
   }
   // An empty value is most likely an unset variable in a script.
   for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0 && option->get_expected_max() > 0 &&
+    if (option->count() > 0 && option->get_expected_min() > 0 &&
         option->results().front().empty()) {
       return fail(option->get_name() + " is empty; give it a value or leave it out", 2);
     }
@@ -1001,6 +1092,7 @@ int main(int argc, char** argv) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0 && is_of_runs(option)) a.of_runs = option->get_name();
   }
+  a.live.given = app.count("--live") > 0;
   a.rate_given = app.count("--rate") > 0;
   a.seed_given = app.count("--seed") > 0;
   a.batch_given = app.count("--batch") > 0;
@@ -1020,4 +1112,11 @@ int main(int argc, char** argv) {
     if (!quiet || severity == pvm::Severity::warning) log_line(severity, message);
   });
   return guarded([&] { return run(a); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!pvm::open_standard_streams()) return 1;
+  return ranks_of_run::run(argc, argv, program);
 }

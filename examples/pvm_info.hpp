@@ -28,6 +28,7 @@
 #include <pvm/io/safetensors.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/model/parse_json.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/rates.hpp>
 
@@ -99,17 +100,25 @@ inline Known read_checkpoint(const Options& o) {
       file.where(), static_cast<std::size_t>(weights.bytes) / (weights.dtype == "F64" ? 8 : 4),
       known.spec);
   if (file.has("rates")) {
-    known.step = std::strtoull(text("step").c_str(), nullptr, 10);
+    const auto number = [&](const char* key) {
+      const std::string digits = text(key);
+      if (digits.empty() || digits.size() > 19 ||
+          digits.find_first_not_of("0123456789") != std::string::npos) {
+        file.refuse("its metadata '" + std::string(key) + "' is " + pvm::quote(digits) +
+                    " and not a whole number");
+      }
+      return std::uint64_t{std::stoull(digits)};
+    };
+    known.step = number("step");
     const auto rates = file.read<float>("rates");
     for (std::size_t k = 0; k + 1 < rates.size(); k += 2) {
       known.rates.push_back({rates[k], rates[k + 1]});
     }
-    for (const char* key : {"batch", "seed"}) {
-      known.run[key] = std::strtoull(text(key).c_str(), nullptr, 10);
-    }
+    for (const char* key : {"batch", "seed"}) known.run[key] = number(key);
     for (const char* key : {"precision", "reduce", "engine"}) known.run[key] = text(key);
-    auto sources = nlohmann::json::parse(text("sources"), nullptr, false);
-    known.run["sources"] = sources.is_array() ? sources : nlohmann::json::array();
+    known.run["sources"] =
+        pvm::detail::parse_shallow(text("sources").empty() ? "[]" : text("sources"),
+                                   file.where() + ": sources", pvm::Fault::checkpoint);
   }
   for (const auto& [key, value] : metadata) {
     if (key.starts_with("readout")) known.readout[key] = value;
@@ -243,7 +252,7 @@ inline void print_text(const Options& o, const Known& known, const pvm::Connecto
   const auto line = [](const char* what, const std::string& words) {
     std::printf("%-10s %s\n", what, pvm::printable(words).c_str());
   };
-  std::printf("%s: %s\n", pvm::printable(o.file).c_str(), known.kind.c_str());
+  std::printf("%s: %s\n", pvm::printable(o.file).c_str(), pvm::printable(known.kind).c_str());
   const std::string activation = !spec.own_activation.empty() ? spec.own_activation
                                  : spec.activation == pvm::ActivationKind::polynomial ? "polynomial"
                                                                                       : "logistic";

@@ -70,12 +70,12 @@ inline std::string settings(const CLI::App& app) {
 /// Writes the run file when a run saves its first checkpoint. If there is one with other settings,
 /// a run that begins at step 0 renames it to FILE.old, or FILE.old2 and so on; one that goes on
 /// keeps it as comments behind its own.
-class Writer {
+class RunFile {
  public:
   /// `prefix`: of the checkpoints' names, or the one checkpoint's name. `settings`: the lines for
   /// --config. `checkpoints` must outlive this object.
-  Writer(const std::string& prefix, std::uint64_t every, std::string settings,
-         const pvm::Checkpoints& checkpoints)
+  RunFile(const std::string& prefix, std::uint64_t every, std::string settings,
+          const pvm::Checkpoints& checkpoints)
       : path_(path_for(prefix)),
         every_(every),
         settings_(std::move(settings)),
@@ -102,7 +102,9 @@ class Writer {
     return written_ ? pvm::never : pvm::next_multiple(step, every_);
   }
   void at(const pvm::Moment& moment) { write(moment); }
-  void end(const pvm::Moment& moment) { write(moment); }
+  void end(const pvm::Moment& moment) {
+    if (!checkpoints_->latest().empty()) write(moment);
+  }
 
  private:
   [[nodiscard]] bool is_run_file() const {
@@ -112,7 +114,7 @@ class Writer {
   }
 
   void write(const pvm::Moment& moment) {
-    if (written_ || checkpoints_->latest().empty()) return;
+    if (written_) return;
     std::error_code ignored;
     std::string text(first_words);
     text += ", by " + version() + "; the same again: pvm --config FILE\n# from step " +
@@ -131,6 +133,7 @@ class Writer {
       }
     }
     try {
+      pvm::io::make_directories_of(path_);  // the checkpoint's thread may not be there yet
       pvm::io::AtomicFile file(path_);
       file.write(text.data(), text.size());
       file.commit(false);
@@ -170,6 +173,6 @@ class Writer {
   bool written_ = false;  // or it was tried
 };
 
-static_assert(pvm::Callback<Writer>);
+static_assert(pvm::Callback<RunFile>);
 
 }  // namespace run_file

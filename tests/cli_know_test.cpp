@@ -4,15 +4,25 @@
 // What the program says and keeps of runs: run files, kept checkpoints, info, plots. Compiled with
 // cli_test.cpp, whose helpers it uses.
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include <pvm/engine/host/memory.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/train/checkpoints.hpp>
+#include <pvm/train/memory_estimate.hpp>
 
 #include "catch.hpp"
 
@@ -109,8 +119,20 @@ TEST_CASE("The last and the best checkpoints are kept, over a resume too", "[cli
     more.insert(more.begin(), keep.begin(), keep.end());
     return run(dir, more);
   };
-  REQUIRE(train({"-S", "spec.json", "-n", "60"}).code == 0);
-  // Which one is the best is in the list: it must have the least error of all that were saved.
+  REQUIRE(
+      train({"-S", "spec.json", "-n", "60", "--metrics", "run.jsonl", "--interval", "10"}).code ==
+      0);
+  // The best has the least error by the metrics of the same steps, unless the last two have.
+  double least = 1e9;
+  std::uint64_t best = 0;
+  std::istringstream lines(read_file(dir / "run.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    const double relative = json["mse"].get<double>() / json["persistence_mse"].get<double>();
+    if (relative < least) best = json["step"];
+    least = std::min(least, relative);
+  }
+  CHECK(std::filesystem::exists(pvm::Checkpoints::path_at((dir / "run").string(), best)));
   const auto all = kept(dir);
   INFO(read_file(dir / "run.kept"));
   CHECK((all.size() == 3 || all.size() == 4));
@@ -164,6 +186,10 @@ TEST_CASE("Files of the program say what they are, with pictures", "[cli]") {
   CHECK(pvm("info spec.json") == 0);
   CHECK(contains(read_file(dir / "said"), "a spec"));
   CHECK(pvm("info nothing") == 2);
+  CHECK(pvm("info .") == 1);
+  write_file(dir / "noise", std::string("\x7f\x1b[31m\0\1\2", 8));
+  CHECK(pvm("info noise") == 1);
+  CHECK_FALSE(contains(read_file(dir / "said"), "\x1b"));
   CHECK(pvm("info run.jsonl") == 2);
 
   CHECK(pvm("plot run.jsonl run.jsonl -o curves.png") == 0);
@@ -177,3 +203,79 @@ TEST_CASE("Files of the program say what they are, with pictures", "[cli]") {
     CHECK(std::count(said.begin(), said.end(), '\n') == 1);
   }
 }
+
+TEST_CASE("A run writes a trace and a report as JSON", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto outcome = run(dir, {"-q", "-S", "spec.json", "-n", "50", "--trace", "trace.json",
+                                 "--report-json", "report.json", "--report"});
+  CHECK(outcome.code == 0);
+  const auto report = nlohmann::json::parse(read_file(dir / "report.json"));
+  CHECK(report["frames"] == 50);
+  CHECK(contains(outcome.out, report["bottleneck"].get<std::string>()));
+  const auto trace = nlohmann::json::parse(read_file(dir / "trace.json"));
+  CHECK(trace["otherData"]["report"] == report);
+  CHECK(trace["traceEvents"].size() > 50);
+  CHECK(run(dir, {"-S", "spec.json", "-n", "50", "--trace", "a", "--metrics", "./a"}).code == 2);
+  CHECK(run(dir, {"-S", "spec.json", "-n", "50", "--trace", "/proc/a"}).code == 2);
+  CHECK(run(dir, {"-S", "spec.json", "-n", "50", "--trace", "spec.json"}).code == 2);
+}
+
+TEST_CASE("A dry run says what a run takes, and writes nothing", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto dry = run(dir, {"-S", "spec.json", "-n", "1000000000", "--dry-run", "-o", "run",
+                             "--metrics", "m.jsonl", "--trace", "t.json"});
+  INFO(dry.out << dry.err);
+  CHECK(dry.code == 0);
+  for (const char* part : {"weights", "past of activity", "saving a checkpoint", "at most", "MB",
+                           "expected: ", "frames a second", "step 1000000000 after "}) {
+    CHECK(contains(dry.out, part));
+  }
+  CHECK(names_in(dir.path()).size() == 1);
+  CHECK(run(dir, {"-S", "spec.json", "--dry-run", "--write-zip", "a.zip"}).code == 2);
+  // More than any machine has: refused before anything is allocated.
+  const auto much = run(dir, {"-S", std::string(PVM_MODEL_ZOO) + "/large.json", "-b", "65536", "-f",
+                              "synthetic", "--dry-run"});
+  CHECK(much.code != 0);
+  CHECK(std::count(much.err.begin(), much.err.end(), '\n') <= 2);
+}
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST_CASE("Memory is estimated within 5 % for all specs of the model zoo", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const auto peak = [&](const std::string& spec, const std::string& batch,
+                        const std::string& precision) {
+    const auto outcome =
+        run(dir, {"-q", "-S", spec, "-n", "2", "-b", batch, "--threads", "2", "--precision",
+                  precision, "-o", "run.safetensors", "--report-json", "report.json"});
+    REQUIRE(outcome.code == 0);
+    return nlohmann::json::parse(read_file(dir / "report.json"))["peak_memory"].get<double>();
+  };
+  // What the program takes without a network to speak of.
+  const auto tiny = pvm::estimate_host_memory<pvm::fp32>(tiny_spec(), 1, 2, {});
+  const double program = peak("spec.json", "1", "fp32") - static_cast<double>(tiny.peak());
+  std::set<std::pair<std::size_t, int>> seen;  // several specs differ in their rates only
+  int compared = 0;
+  for (const auto& file : std::filesystem::directory_iterator(PVM_MODEL_ZOO)) {
+    const auto spec = pvm::load_spec(file.path());
+    if (!seen.insert({pvm::make_connectome(spec).weights, spec.frame_side()}).second) continue;
+    const auto check = [&](const pvm::MemoryEstimate& estimate, const std::string& batch,
+                           const std::string& precision) {
+      if (2 * estimate.peak() > pvm::available_memory()) return;
+      const double expected = program + static_cast<double>(estimate.peak());
+      const double taken = peak(file.path().string(), batch, precision);
+      INFO(spec.name << " " << batch << " " << precision << ": " << expected / 1e6 << " MB, taken "
+                     << taken / 1e6);
+      CHECK(std::abs(taken / expected - 1) < 0.05);
+      ++compared;
+    };
+    check(pvm::estimate_host_memory<pvm::fp32>(spec, 1, 2, {}), "1", "fp32");
+    if (pvm::make_connectome(spec).weights > 20'000'000) continue;
+    check(pvm::estimate_host_memory<pvm::bf16>(spec, 8, 2, {8, 256}), "8", "bf16");
+    check(pvm::estimate_host_memory<pvm::fp16>(spec, 2, 2, {2, 256}), "2", "fp16");
+  }
+  CHECK(compared > 8);
+}
+#endif

@@ -48,7 +48,8 @@ while read -r header; do
     "$header" "$header" >"$unit"
   measure "$budget" "$header" "$compiler" "${flags[@]}" -fsyntax-only "$unit" &
   while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-done < <(find pvm -name '*.hpp' -not -path '*/engine/cuda/*' -not -path '*/gpu/*' | sort)
+done < <(find pvm -name '*.hpp' -not -path '*/engine/cuda/*' -not -path '*/gpu/*' \
+  $(echo '#include <mpi.h>' | "$compiler" "${flags[@]}" -E -x c++ - >/dev/null 2>&1 || echo "-not -path */dist/mpi/*") | sort)
 wait
 
 compiled=("${flags[@]}" -DPVM_COMPILED)

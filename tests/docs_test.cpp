@@ -293,6 +293,8 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "engine/cuda/units",
                                           "engine/cuda/batch",
                                           "engine/cuda",
+                                          "dist",
+                                          "dist/mpi",
                                           "io",
                                           "io/gpu",
                                           "readout",
@@ -300,6 +302,7 @@ TEST_CASE("No include runs upwards", "[docs]") {
                                           "infer",
                                           "serve",
                                           "train",
+                                          "view",
                                           ""};
   const std::vector<std::string> peers = {"engine/host", "engine/cuda/general", "engine/cuda/units",
                                           "engine/cuda/batch"};
@@ -333,6 +336,19 @@ TEST_CASE("No include runs upwards", "[docs]") {
     }
   }
   CHECK(arrows > 500);
+}
+
+TEST_CASE("Kernels are launched in one file, which gives them their shared memory", "[docs]") {
+  // Elsewhere a limit might be raised for another file's handle of the kernel: reserve_shared.
+  for (const auto& entry : fs::recursive_directory_iterator(root / "include/pvm")) {
+    if (!entry.is_regular_file() || entry.path().filename() == "launch.hpp") continue;
+    INFO(entry.path());
+    const std::string text = text_of(entry.path());
+    CHECK(text.find("cudaFuncSetAttribute(") == std::string::npos);
+    CHECK(text.find("cudaLaunchCooperativeKernel(") == std::string::npos);
+    CHECK(text.find("cudaLaunchKernel") == std::string::npos);
+    CHECK(text.find("<<<") == std::string::npos);
+  }
 }
 
 TEST_CASE("Links between the documents lead somewhere, to a heading too", "[docs]") {

@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +23,7 @@
 #include <pvm/io/prefetch.hpp>
 #include <pvm/io/synthetic.hpp>
 #include <pvm/train/checkpoints.hpp>
+#include <pvm/train/feed.hpp>
 #include <pvm/train/trainer.hpp>
 
 #include "catch.hpp"
@@ -144,7 +149,53 @@ Outcome run(const TempDir& dir, const std::vector<std::string>& paths, int batch
   return outcome;
 }
 
+/// What the machine has left, as a Feed is told.
+std::size_t free_memory = std::numeric_limits<std::size_t>::max();
+
 }  // namespace
+
+TEST_CASE("Frames that are kept make room when memory is short", "[train][cache]") {
+  const TempDir dir;
+  write_sources(dir, 30);
+  const auto frames_of = [&](bool runs_short) {
+    free_memory = std::numeric_limits<std::size_t>::max();
+    auto streams = io::deal({io::opener((dir / "a.zip").string())}, 1);
+    auto engine = pvm::AnyEngine::make<pvm::HostEngine<1>>(tiny_spec());
+    const int side = tiny_spec().frame_side();
+    pvm::Feed feed(streams, {side, side, 3}, engine, 1 << 20, [] { return free_memory; });
+    std::vector<io::StreamState> states{{streams.front().position(), 0, ""}};
+    std::vector<std::uint8_t> all, frame(frame_bytes);
+    for (int block = 0; block < 12; ++block) {  // more than three passes
+      if (block == 6) {
+        CHECK_FALSE(feed.memory_is_short());
+        CHECK(feed.cached_bytes() == 30 * frame_bytes);
+      }
+      if (block == 7 && runs_short) {
+        free_memory = 1 << 20;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // it is looked at rarely
+        CHECK(feed.memory_is_short());
+        feed.give_way();
+        CHECK(feed.cached_bytes() == 0);
+        CHECK_FALSE(feed.memory_is_short());
+      }
+      const pvm::FrameBlock room = engine.stage(8);
+      REQUIRE(feed.fill(room, states) == 8);
+      for (std::size_t row = 0; row < 8; ++row) {
+        if (!room.stored.empty() && room.stored[row] != pvm::not_stored) {
+          engine.read_frame(room.stored[row], frame);
+        } else {
+          std::copy_n(room.pixels.begin() + static_cast<std::ptrdiff_t>(row * frame_bytes),
+                      frame_bytes, frame.begin());
+        }
+        all.insert(all.end(), frame.begin(), frame.end());
+      }
+    }
+    return all;
+  };
+  const auto kept = frames_of(false);
+  CHECK(kept.size() == 96 * frame_bytes);
+  CHECK(frames_of(true) == kept);
+}
 
 TEST_CASE("An engine's steps are the same from its store as from the block", "[train][cache]") {
   const pvm::Spec spec = tiny_spec();

@@ -37,7 +37,9 @@
 #include <pvm/train/record.hpp>
 #include <pvm/train/report.hpp>
 #include <pvm/train/script.hpp>
+#include <pvm/train/tensorboard.hpp>
 #include <pvm/train/time_limit.hpp>
+#include <pvm/train/trace_file.hpp>
 #include <pvm/train/trainer.hpp>
 #include <pvm/unit/activation.hpp>
 #include <pvm/unit/deferred.hpp>

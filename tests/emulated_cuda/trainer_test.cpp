@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -215,6 +216,72 @@ TEST_CASE("A CUDA engine refuses a spec that it was not compiled for") {
                                    OfSide<5, pvm::Activation<OwnPolynomial>>::spec());
                              }),
                              "the spec's activation is 'own polynomial'"));
+}
+
+TEST_CASE("Modes are the same on the GPU as on the host") {
+  using Trainer = pvm::Trainer<pvm::fp32, pvm::dynamic>;
+  using pvm::BackendChoice;
+  struct Look {
+    std::vector<std::vector<float>> predictions{};
+    std::vector<std::vector<std::uint8_t>> frames{};
+    static std::uint64_t next(std::uint64_t step) { return step + 1; }
+    void at(const pvm::Moment& moment) {
+      const auto frame = moment.trainer.last_frame();
+      frames.emplace_back(frame.begin(), frame.end());
+      predictions.push_back(moment.trainer.prediction());
+    }
+  };
+  struct Block {  // steps that are not cut
+    static std::uint64_t next(std::uint64_t) { return pvm::never; }
+    static void at(const pvm::Moment&) {}
+  };
+  const auto run = [](int batch, BackendChoice backend, std::vector<std::uint64_t> ends,
+                      std::size_t cache, auto& callback) {
+    const pvm::TrainerOptions options{.batch = batch, .backend = backend, .cache_bytes = cache};
+    pvm::io::Checkpoint checkpoint;
+    for (const std::uint64_t end : ends) {
+      std::vector<Loop> loops;
+      for (int b = 0; b < batch; ++b) loops.emplace_back(static_cast<std::uint64_t>(b));
+      std::optional<Trainer> trainer;
+      if (end == ends.front()) {
+        trainer.emplace(train_test::tiny_spec(), options);
+      } else {
+        trainer.emplace(checkpoint, options);
+      }
+      const std::pair<std::uint64_t, const char*> script[] = {
+          {0, "rate 0.02 1"}, {3, "dream 0"}, {7, "blind-spot"}, {11, "partial-dream 0"},
+          {14, "frames"},     {15, "freeze"}, {17, "learn"},     {18, "restart 0"},
+          {20, "rate 0 0"},   {22, "skip"},   {23, "rate spec"}, {24, "blind-spot 0 1 1 3 4"}};
+      for (const auto& [step, text] : script) {
+        if (step >= trainer->step()) trainer->command_at(step, pvm::parse_command(text));
+      }
+      static_cast<void>(trainer->fit(loops, pvm::Steps{end}, callback));
+      checkpoint = trainer->checkpoint();
+    }
+    return checkpoint;
+  };
+  constexpr std::size_t cache = 1 << 20;
+  for (const int batch : {1, 2}) {
+    INFO("batch " << batch);
+    Look look;
+    Block block;
+    const auto gpu = run(batch, BackendChoice::cuda, {28}, cache, block);
+    const auto host = run(batch, BackendChoice::host, {28}, cache, block);
+    CHECK(largest_difference(gpu.state.weights, host.state.weights) < 1e-4);  // dreams are rounded
+    CHECK(gpu.modes == host.modes);
+    CHECK(gpu.streams == host.streams);
+    const auto resumed = run(batch, BackendChoice::cuda, {5, 12, 16, 22, 28}, 0, block);
+    CHECK(resumed.state.weights == gpu.state.weights);
+    CHECK(resumed.state.frames == gpu.state.frames);
+    CHECK(run(batch, BackendChoice::cuda, {28}, cache, look).state.weights == gpu.state.weights);
+    for (const std::size_t t : {3, 4, 5, 6}) {  // dreams
+      const std::size_t size = look.frames[t].size();
+      for (std::size_t i = 0; i < size; ++i) {
+        const auto pixel = static_cast<int>(255.0F * look.predictions[t - 2][i] + 0.5F);
+        REQUIRE(static_cast<int>(look.frames[t][i]) == pixel);
+      }
+    }
+  }
 }
 
 TEST_CASE("A report tells for how long the GPU computed") {

@@ -208,10 +208,7 @@ void run_engine(const pvm::Spec& spec) {
   // [engine]
   pvm::HostEngine<> engine{spec, 1};
   pvm::EngineState start;  // weights as a new Trainer has them: small, and no two alike
-  start.weights.resize(engine.connectome().weights);
-  for (std::size_t i = 0; i < start.weights.size(); ++i) {
-    start.weights[i] = 0.03F * (pvm::uniform(0, i) - 0.5F);
-  }
+  start.weights = pvm::initial_weights(engine.connectome().weights, /*seed=*/0);
   engine.restore(start);
 
   pvm::FrameBlock block = engine.stage(1);  // room for one frame

@@ -20,6 +20,7 @@ enum class Fault : int {
   checkpoint = 4,  ///< a checkpoint that cannot be read or written
   device = 5,      ///< a GPU that is missing, too small or lost
   memory = 6,      ///< not enough memory for what was asked
+  rank = 7,        ///< another process of the run that was lost, or that differs from this one
 };
 
 /// Thrown for every failure that the library reports. `what()` is one sentence on one line: what

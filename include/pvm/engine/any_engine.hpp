@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include <pvm/core/error.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/follower.hpp>
 
@@ -35,6 +36,8 @@ class AnyEngine {
   [[nodiscard]] std::uint64_t step() { return held_->step(); }
   [[nodiscard]] int batch() { return held_->batch(); }
   Score take_score() { return held_->take_score(); }
+  /// The score of every unit, of an engine that can tell.
+  void take_unit_scores(std::span<Score> out) { held_->take_unit_scores(out); }
   void read_weights(std::span<float> out) { held_->read_weights(out); }
   void read_prediction(std::span<float> out) { held_->read_prediction(out); }
   void read_hidden(std::span<float> out) { held_->read_hidden(out); }
@@ -68,6 +71,7 @@ class AnyEngine {
     virtual std::uint64_t step() = 0;
     virtual int batch() = 0;
     virtual Score take_score() = 0;
+    virtual void take_unit_scores(std::span<Score> out) = 0;
     virtual void read_weights(std::span<float> out) = 0;
     virtual void read_prediction(std::span<float> out) = 0;
     virtual void read_hidden(std::span<float> out) = 0;
@@ -97,6 +101,13 @@ class AnyEngine {
     std::uint64_t step() override { return engine.step(); }
     int batch() override { return engine.batch(); }
     Score take_score() override { return engine.take_score(); }
+    void take_unit_scores(std::span<Score> out) override {
+      if constexpr (requires { engine.take_unit_scores(out); }) {
+        engine.take_unit_scores(out);
+      } else {
+        throw Error(Fault::usage, "this engine has no scores of single units");
+      }
+    }
     void read_weights(std::span<float> out) override { engine.read_weights(out); }
     void read_prediction(std::span<float> out) override { engine.read_prediction(out); }
     void read_hidden(std::span<float> out) override { engine.read_hidden(out); }

@@ -113,6 +113,8 @@ inline bool possible_plans(const EngineState& state, int most) {
 
 }  // namespace detail
 
+class UnitExchange;
+
 /// Options of an engine that do not belong to the model.
 struct EngineOptions {
   Reduce reduce = Reduce::mean;
@@ -121,6 +123,9 @@ struct EngineOptions {
   /// `restore` is called before anything else, so that the engine need not start with zero weights:
   /// a large network's take a while.
   bool restored_next = false;
+  /// Host: the engine computes only the units that this names, and gets what the others send. Must
+  /// outlive the engine. Null: it computes all.
+  UnitExchange* exchange = nullptr;
 };
 
 /// Engines are constructed from (const Spec&, int batch, const EngineOptions&) and start at step 0

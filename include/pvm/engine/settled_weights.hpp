@@ -146,6 +146,7 @@ inline std::vector<float> settled_weights(const EngineState& state, const Spec& 
     for (std::size_t age = 0; age < gains0.size(); ++age) {
       if (gains0[age] == 0.0F && gains1[age] == 0.0F) continue;
       for (std::size_t u = net.layer_start[layer]; u < net.layer_start[layer + 1]; ++u) {
+        if (!net.units[u].is_here()) continue;
         for (std::size_t b = 0; b < static_cast<std::size_t>(state.batch); ++b) {
           gradients.add_to(weights, u, age, b, sequence_weight * gains0[age],
                            sequence_weight * gains1[age]);

@@ -16,14 +16,16 @@
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/readout/decoder.hpp>
+#include <pvm/readout/object.hpp>
 #include <pvm/readout/presence.hpp>
 #include <pvm/readout/readout.hpp>
 #include <pvm/readout/ridge.hpp>
 
 namespace pvm::inline v0::infer {
 
-/// What pvm::Tracker::save has written of the readout, without what only learning needs. It finds
-/// what the tracker finds, bit by bit. One thread at a time; a copy for each further thread.
+/// What pvm::Tracker::save has written of the readout (the first object's, if there are several),
+/// without what only learning needs. It finds what the tracker finds, bit by bit. One thread at a
+/// time; a copy for each further thread.
 class ObjectReadout {
  public:
   /// Where the object is.
@@ -35,7 +37,8 @@ class ObjectReadout {
   /// Throws Error (Fault::checkpoint) if `extras` hold no tracker's readout of this network.
   ObjectReadout(const Spec& spec, const io::Extras& extras)
       : readout_(spec, make_connectome(spec), readout::RidgeReadout::options_of(extras)),
-        decoder_(spec.layer_shapes.front(), spec.input_block_size, decoder_options(extras)),
+        decoder_(spec.layer_shapes.front(), spec.input_block_size,
+                 readout::ObjectReadout::options_of(extras).decoder),
         presence_{decoder_.options().contrast, readout::number_of(extras, "readout.spread")} {
     readout_.restore(extras);
     readout_.freeze();
@@ -58,12 +61,6 @@ class ObjectReadout {
   }
 
  private:
-  static readout::DecoderOptions decoder_options(const io::Extras& extras) {
-    const auto number = [&extras](const char* key) { return readout::number_of(extras, key); };
-    return {number("readout.threshold"), number("readout.growth"), number("readout.contrast"),
-            number("readout.least_area")};
-  }
-
   readout::RidgeReadout readout_;
   readout::Decoder decoder_;
   readout::Presence presence_;

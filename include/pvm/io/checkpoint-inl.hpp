@@ -33,6 +33,7 @@
 #include <pvm/core/open_fault.hpp>
 #include <pvm/core/printable.hpp>
 #include <pvm/core/tags.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/io/checkpoint.hpp>
@@ -432,6 +433,7 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
 }
 
 PVM_INLINE void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  const trace::Span span("write a checkpoint");
   const EngineState& state = checkpoint.state;
   const int ring = state.plan.terms + 4;  // rows of a history, see EngineState
   std::vector<std::uint64_t> positions, since;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -48,7 +49,12 @@ class DecodePool {
   /// Fault::memory if not even one can be started.
   explicit DecodePool(std::size_t threads) {
     try {
-      while (threads_.size() < threads) threads_.emplace_back([this] { serve(); });
+      while (threads_.size() < threads) {
+        threads_.emplace_back([this, number = threads_.size()] {
+          trace::name_thread("decode " + std::to_string(number));
+          serve();
+        });
+      }
     } catch (const std::system_error& fault) {
       if (!threads_.empty()) return;  // work with fewer
       throw Error(Fault::memory,

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/jpeg_header.hpp>
 #include <pvm/io/picture_service.hpp>
 #include <pvm/io/resize.hpp>
@@ -167,6 +168,7 @@ class JpegBatches {
       std::vector<JpegItem> items;
       for (const Job& job : jobs) items.push_back({job.bytes, job.facts});
       std::vector<PictureSize> sizes(jobs.size());
+      const trace::Span span("decode a batch", "pictures", static_cast<double>(jobs.size()));
       Stopwatch watch;
       std::exception_ptr failure = caught([&] { device_.stage(items, batch.place); });
       double seconds = watch.lap();

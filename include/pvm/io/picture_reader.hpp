@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/image_list.hpp>
 #include <pvm/io/picture_service.hpp>
 #include <pvm/io/request.hpp>
@@ -51,6 +52,7 @@ class PictureReader {
       const auto info = cursor_.settle(frame->size, shape);
       if (!info) continue;
       std::copy(frame->pixels.begin(), frame->pixels.end(), pixels.begin());
+      trace::carry_flow(frame->flow);
       return *info;
     }
   }

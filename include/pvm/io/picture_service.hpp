@@ -29,6 +29,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/decode_pool.hpp>
 #include <pvm/io/image_list.hpp>
 #include <pvm/io/memory_gate.hpp>
@@ -64,7 +65,8 @@ class CpuPictureDecoder {
   template <class Done>
   void decode(std::vector<std::uint8_t>& bytes, const FrameShape& shape,
               std::span<std::uint8_t> pixels, const Done& done) noexcept {
-    Stopwatch watch;
+    trace::Span span(stage_name);
+    trace::pass_flow(trace::take_carried_flow());
     PictureSize size;
     std::exception_ptr failure;
     try {
@@ -72,7 +74,7 @@ class CpuPictureDecoder {
     } catch (...) {
       failure = std::current_exception();
     }
-    done(size, failure, watch.lap());
+    done(size, failure, span.end());
   }
 };
 
@@ -193,6 +195,7 @@ class PictureService {
     void* owner = nullptr;   // the Reader that requested it, while it is in that reader's queue
     bool done = false;       // decoded, or failed
     bool awaited = false;    // a reader waits for it in `take`
+    std::uint64_t flow = 0;  // of the frame in a trace
   };
 
   /// The state of one reader. PictureReader holds it, but only the service accesses its members.
@@ -251,10 +254,10 @@ class PictureService {
     const auto frame = reader.queue.front();
     reader.decoding.queued += static_cast<double>(reader.ready);
     if (!frame->done) {
-      Stopwatch watch;
+      trace::Span span("wait for frames");
       frame->awaited = true;
       wait_unless_stopped(ready_, lock, asked, [&frame] { return frame->done; });
-      reader.decoding.waiting += watch.lap();
+      reader.decoding.waiting += span.end();
     }
     if (frame->failure) std::rethrow_exception(frame->failure);
     reader.queue.pop_front();
@@ -394,7 +397,10 @@ class PictureService {
   void release(Reader& reader, Frame& frame) noexcept {
     if (frame.owner == &reader) {
       frame.owner = nullptr;
-      if (frame.done) --reader.ready;
+      if (frame.done) {
+        --reader.ready;
+        trace::frames_ready(-1);
+      }
     }
     if (--frame.queues > 0) return;
     const auto known = queued_.find(frame.index);
@@ -419,7 +425,7 @@ class PictureService {
     thread_local std::vector<std::uint8_t> bytes;
     constexpr std::size_t most_kept = 8 << 20;
     MemoryGate::Hold hold;
-    Stopwatch watch;
+    trace::Span span("read");
     std::exception_ptr unread;
     Frame& frame = *wanted.frame;
     try {
@@ -429,7 +435,9 @@ class PictureService {
       unread = std::current_exception();
       bytes.clear();
     }
-    const double reading = watch.lap();
+    frame.flow = trace::begin_flow();
+    const double reading = span.end();
+    trace::carry_flow(frame.flow);
     decoder_.decode(bytes, frame.shape, frame.pixels,
                     [this, wanted, unread, reading](PictureSize size, std::exception_ptr failure,
                                                     double decoding) {
@@ -443,7 +451,10 @@ class PictureService {
   void finish(const Wanted& wanted, double reading, double decoding) noexcept {
     const std::lock_guard lock(mutex_);
     wanted.frame->done = true;
-    if (wanted.frame->owner != nullptr) ++wanted.reader->ready;
+    if (wanted.frame->owner != nullptr) {
+      ++wanted.reader->ready;
+      trace::frames_ready(1);
+    }
     wanted.reader->reading.busy += reading;
     ++wanted.reader->reading.frames;
     wanted.reader->decoding.busy += decoding;

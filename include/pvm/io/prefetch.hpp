@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/request.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/io/stoppable_wait.hpp>
@@ -94,6 +95,7 @@ class Prefetch {
     FrameInfo info;
     Place after;                 ///< the source's state behind this frame
     std::exception_ptr failure;  ///< set if there is no frame: `next` throws it
+    std::uint64_t flow = 0;      ///< of the frame in a trace
   };
 
   /// The part that the thread refers to. It is allocated separately, so that its address stays the
@@ -124,6 +126,7 @@ class Prefetch {
       std::copy(slot.pixels.begin(), slot.pixels.end(), pixels.begin());
       const FrameInfo info = slot.info;
       place_ = slot.after;
+      trace::carry_flow(slot.flow);
       release_frame();
       return info;
     }
@@ -203,6 +206,7 @@ class Prefetch {
       }
       freed_.notify_one();
       thread_.join();
+      trace::frames_ready(-static_cast<std::int64_t>(filled_count_));
       stopping_ = false;
       sought_.reset();
       first_ = 0;
@@ -212,6 +216,7 @@ class Prefetch {
 
     /// The thread: fills slots until it is stopped or the source fails.
     void read_ahead() {
+      trace::name_thread("ahead: " + name_);
       for (bool going = true; going;) {
         Slot* const slot = wait_for_room();
         if (slot == nullptr) return;
@@ -220,6 +225,7 @@ class Prefetch {
         {
           const std::lock_guard lock(mutex_);
           ++filled_count_;
+          trace::frames_ready(1);
           if (to_read_ != unlimited) --to_read_;
         }
         filled_.notify_one();
@@ -232,9 +238,10 @@ class Prefetch {
         const std::lock_guard lock(source_mutex_);
         if (sought_) source_.seek(*sought_);
         sought_.reset();
-        Stopwatch watch;
+        trace::Span span("read a frame ahead");
         slot.info = source_.next(shape_, slot.pixels);
-        source_usage_.busy += watch.lap();
+        slot.flow = trace::begin_flow();
+        source_usage_.busy += span.end();
         ++source_usage_.frames;
         slot.after = place_of_source();
       } catch (...) {
@@ -258,9 +265,9 @@ class Prefetch {
           to_read_ = unlimited;
           freed_.notify_one();
         }
-        Stopwatch watch;
+        trace::Span span("wait for frames");
         detail::wait_unless_stopped(filled_, lock, asked_, [this] { return filled_count_ > 0; });
-        usage_.waiting += watch.lap();
+        usage_.waiting += span.end();
       }
       return slots_[first_];
     }
@@ -270,6 +277,7 @@ class Prefetch {
         const std::lock_guard lock(mutex_);
         first_ = (first_ + 1) % slots_.size();
         --filled_count_;
+        trace::frames_ready(-1);
         ++usage_.frames;
       }
       freed_.notify_one();

@@ -30,6 +30,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/terminal_picture.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -193,23 +194,17 @@ class Preview {
   explicit Preview(std::filesystem::path path, std::uint64_t every = 1000)
       : path_(std::move(path)), every_(std::max<std::uint64_t>(2, every)) {}
 
+  /// Draws into a terminal instead, small and anew each time: input, prediction, and both errors.
+  explicit Preview(std::FILE* terminal, std::uint64_t every = 1000)
+      : terminal_(terminal), every_(std::max<std::uint64_t>(2, every)) {}
+
   /// Throws Error (Fault::usage) if the path does not end in .png, holds a file that is no preview,
   /// or cannot be written.
   template <class Moment>
   void begin(const Moment& moment) {
-    if (path_.extension() != ".png") refuse("its name must end in .png");
-    std::error_code ignored;
-    if (std::filesystem::exists(path_, ignored)) {
-      if (!std::filesystem::is_regular_file(path_, ignored)) {
-        refuse("it is not a file; choose another name");
-      }
-      if (!holds_preview()) refuse("it exists and is no preview; choose another name");
-    }
-    if (const auto why = why_not_writable(path_); !why.empty()) {
-      refuse(why + "; choose another place");
-    }
     target_ = moment.target;
     foreseen_.clear();
+    if (terminal_ == nullptr) check_path();
     foresee(moment);
   }
 
@@ -247,6 +242,20 @@ class Preview {
  private:
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
+  void check_path() const {
+    if (path_.extension() != ".png") refuse("its name must end in .png");
+    std::error_code ignored;
+    if (std::filesystem::exists(path_, ignored)) {
+      if (!std::filesystem::is_regular_file(path_, ignored)) {
+        refuse("it is not a file; choose another name");
+      }
+      if (!holds_preview()) refuse("it exists and is no preview; choose another name");
+    }
+    if (const auto why = why_not_writable(path_); !why.empty()) {
+      refuse(why + "; choose another place");
+    }
+  }
+
   /// The step of the first picture after `step`; `none` if there is no more.
   [[nodiscard]] std::uint64_t next_picture(std::uint64_t step) const {
     return step >= target_ ? none : std::min(target_, (step / every_ + 1) * every_);
@@ -271,11 +280,29 @@ class Preview {
     const auto hidden = moment.trainer.hidden();
     const auto prediction = std::span<const float>(foreseen_).first(frame.size());
     const Spec& spec = moment.trainer.spec();
+    drawn_step_ = moment.step;
+    if (terminal_ != nullptr) return draw_in_terminal(spec, frame, prediction, moment.step);
     write(draw_preview(spec, moment.trainer.connectome(),
                        {frame, prediction, before_, hidden,
                         spec.name + ", step " + std::to_string(moment.step) +
                             "   (activity: 0 is blue, 1 is yellow)"}));
-    drawn_step_ = moment.step;
+  }
+
+  void draw_in_terminal(const Spec& spec, std::span<const std::uint8_t> frame,
+                        std::span<const float> prediction, std::uint64_t step) const {
+    const cv::Mat seen = detail::frame_picture(spec, frame, 1.0F);
+    const cv::Mat foreseen = detail::frame_picture(spec, prediction, 255.0F);
+    const cv::Mat before = detail::frame_picture(spec, std::span<const std::uint8_t>(before_), 1.0F);
+    const TerminalFormat format = terminal_format(terminal_);
+    const std::string text =
+        terminal_pictures({{"input", seen},
+                           {"prediction", foreseen},
+                           {"its error x 4", detail::magnified_difference(seen, foreseen)},
+                           {"of repeating", detail::magnified_difference(seen, before)}},
+                          format);
+    std::fprintf(terminal_, "\r\033[Kstep %llu\n%s", static_cast<unsigned long long>(step),
+                 text.c_str());
+    std::fflush(terminal_);
   }
 
   /// Writes the PNG. A failure does not end the run: it is logged once.
@@ -317,6 +344,7 @@ class Preview {
   }
 
   std::filesystem::path path_;
+  std::FILE* terminal_ = nullptr;  // instead of the file
   std::uint64_t every_;
   std::uint64_t target_ = 0;
   std::vector<float> foreseen_;       // the prediction made at foreseen_step_, all sequences

@@ -21,6 +21,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/core/open_fault.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/image_facts.hpp>
 #include <pvm/io/open_video.hpp>
 #include <pvm/io/orientation.hpp>
@@ -30,6 +31,7 @@
 #include <pvm/io/still_picture.hpp>
 #include <pvm/io/unreadable.hpp>
 #include <pvm/io/upright.hpp>
+#include <pvm/io/usage.hpp>
 #include <pvm/io/video_size.hpp>
 
 namespace pvm::inline v0::io {
@@ -113,6 +115,7 @@ class Video {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::string replay_id() const { return "file " + name_; }
   [[nodiscard]] std::vector<std::string> files() const { return {name()}; }
+  [[nodiscard]] std::vector<StageUsage> usage() const { return {decoding_, resizing_}; }
 
   /// How the stored pictures must be turned, which `next` does.
   [[nodiscard]] const Orientation& orientation() const noexcept { return orientation_; }
@@ -193,12 +196,20 @@ class Video {
   /// Grabs the next frame; at the end of the file sets `ended_` and begins the next pass.
   void advance() {
     ++taken_.frame;
-    if (capture_.grab()) return;
+    if (grab()) return;
     if (!found_length_) warn_if_cut_off();
     found_length_ = taken_.frame;
     taken_.frame = 0;
     ++taken_.pass;
     ended_ = true;
+  }
+
+  bool grab() {
+    trace::Span span("read and decode");
+    const bool grabbed = capture_.grab();
+    decoding_.busy += span.end();
+    ++decoding_.frames;
+    return grabbed;
   }
 
   /// Warns if more than a tenth of the frames that the file claims to have are missing; smaller
@@ -213,9 +224,12 @@ class Video {
   }
 
   /// False if the picture is not 8-bit grey or colour.
-  bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) const {
+  bool make_frame(const FrameShape& shape, std::span<std::uint8_t> pixels) {
     try {
+      trace::Span span("resize");
       resize_picture(upright(picture_, orientation_), shape, pixels);
+      resizing_.busy += span.end();
+      ++resizing_.frames;
       return true;
     } catch (const cv::Exception&) {
       return false;
@@ -242,7 +256,10 @@ class Video {
 
   bool retrieve(cv::Mat& picture) {
     try {
-      return capture_.retrieve(picture) && !picture.empty();
+      trace::Span span("convert colours");
+      const bool retrieved = capture_.retrieve(picture) && !picture.empty();
+      decoding_.busy += span.end();
+      return retrieved;
     } catch (const cv::Exception&) {
       return false;
     }
@@ -263,6 +280,7 @@ class Video {
   std::optional<std::uint64_t> length_;        // what `length` reports: known after the last frame
   std::uint64_t failures_ = 0;                 // unreadable frames in a row
   Unreadable unreadable_;
+  StageUsage decoding_{.name = "read and decode"}, resizing_{.name = "resize"};
   cv::Mat picture_;
 };
 

@@ -27,6 +27,9 @@ struct Unit {
   int representation = 0;  ///< length of r, the bias included
   std::size_t w0 = 0;      ///< index of the first value of W0 (hidden x inputs) in reference order
   std::size_t w1 = 0;      ///< index of the first value of W1 (outputs x representation), likewise
+
+  /// False for a unit that another engine computes (engine/unit_exchange.hpp): it has no inputs.
+  [[nodiscard]] bool is_here() const noexcept { return inputs > 0; }
 };
 
 /// For every unit a list of unit numbers, all lists concatenated.

@@ -171,6 +171,7 @@ class RidgeReadout : public Readout {
     std::vector<std::uint8_t> pixels;
   };
   [[nodiscard]] Sums sums() const {
+    refuse_frozen();
     Sums all{frames_, {}, {}, buffered_, hiddens_, targets_, frames_of_rows_};
     for (const Gram& gram : grams_) {
       const auto triangle = gram.triangle();
@@ -180,6 +181,7 @@ class RidgeReadout : public Readout {
     return all;
   }
   void set_sums(Sums all) {
+    refuse_frozen();
     clear();
     const double* sum = all.triangles.data();
     for (std::size_t k = 0; k < grams_.size(); ++k) {

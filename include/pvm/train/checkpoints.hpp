@@ -10,13 +10,13 @@
 #include <future>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/train/callback.hpp>
@@ -32,14 +32,14 @@ namespace pvm::inline v0 {
 /// cannot be saved during the run, on a full disk for example, a warning is logged and the run goes
 /// on to the next one; only at the end is it a failure.
 ///
+/// During a run the state is copied, and a thread writes the file while training goes on. One file
+/// is written at a time: where the next one is due before, training waits. At the end of a run all
+/// files are on the disk.
+///
 /// With a `Keep`, each save removes the earlier checkpoints of the run that it does not name. The
 /// best are those with the lowest error of the predictions, divided by that of repeating the frame,
 /// over the steps since the save before; one that is saved after fewer than half of `every` steps
 /// is none of them.
-///
-/// During a run the state is copied, and a thread writes the file while training goes on. One file
-/// is written at a time: where the next one is due before, training waits. At the end of a run all
-/// files are on the disk.
 class Checkpoints {
  public:
   explicit Checkpoints(std::string prefix, std::uint64_t every = 100'000, const Keep& keep = {})
@@ -69,7 +69,7 @@ class Checkpoints {
                                     "to keep some of several, choose a name without .safetensors");
     }
     if (keep_.last > 0) {
-      kept_.emplace(
+      kept_ = std::make_shared<KeptCheckpoints>(
           prefix_, keep_, [this](std::uint64_t step) { return path_at(prefix_, step); },
           moment.begin);
     }
@@ -93,7 +93,10 @@ class Checkpoints {
       }
     };
     try {
-      writing_ = std::async(std::launch::async, write);
+      writing_ = std::async(std::launch::async, [write] {
+        trace::name_thread("save");
+        return write();
+      });
     } catch (const std::system_error&) {  // no thread can be started
       note(write());
     }
@@ -117,17 +120,19 @@ class Checkpoints {
     std::uint64_t step = 0;
     bool own = false;       ///< one file for all checkpoints, which this run has written before
     bool replaced = false;  ///< this run has replaced a file of an earlier one
-    /// The error of the predictions since the save before, divided by that of repeating the frame;
-    /// NaN if these are too few steps to compare it with that of other checkpoints.
-    double relative_error = 0;
+    double relative = std::numeric_limits<double>::quiet_NaN();  ///< see Keep; NaN: too few steps
+    std::shared_ptr<KeptCheckpoints> kept{};
   };
 
   [[nodiscard]] File next_file(const Moment& moment) const {
-    const std::string path = path_at(prefix_, moment.step);
-    const bool long_enough = moment.step - saved_step_ >= every_ - every_ / 2;
-    return {path, moment.step, path == latest_, replaced_,
-            long_enough ? prediction_mse(moment.score) / persistence_mse(moment.score)
-                        : std::numeric_limits<double>::quiet_NaN()};
+    File file{path_at(prefix_, moment.step), moment.step};
+    file.own = file.path == latest_;
+    file.replaced = replaced_;
+    file.kept = kept_;
+    if (moment.step - saved_step_ >= every_ - every_ / 2) {
+      file.relative = prediction_mse(moment.score) / persistence_mse(moment.score);
+    }
+    return file;
   }
   /// Waits until the file that is being written, if any, is on the disk.
   void finish() {
@@ -138,7 +143,6 @@ class Checkpoints {
     saved_step_ = saved.step;
     latest_ = saved.path;
     replaced_ = saved.replaced;
-    if (kept_) kept_->add(saved.path, saved.step, saved.relative_error);
   }
 
   /// Throws Error (Fault::checkpoint) if it cannot be written. It uses no member, because it may
@@ -155,6 +159,7 @@ class Checkpoints {
       log(Severity::warning, "checkpoints replace those of an earlier run: " + file.path +
                                  " is the first; another name keeps both");
     }
+    if (file.kept) file.kept->add(file.path, file.step, file.relative);
     return file;
   }
 
@@ -170,7 +175,7 @@ class Checkpoints {
   std::string prefix_;
   std::uint64_t every_;
   Keep keep_;
-  std::optional<KeptCheckpoints> kept_;  // without it all stay
+  std::shared_ptr<KeptCheckpoints> kept_;  // null: all stay
   std::uint64_t saved_step_ = 0;
   std::string latest_;
   bool replaced_ = false;

@@ -38,6 +38,9 @@ enum class Sight : std::uint8_t {
   blind_spot,     ///< grey in a rectangle, and the frame around it
 };
 
+/// Their names in commands.
+inline constexpr const char* sight_names[] = {"frames", "dream", "partial-dream", "blind-spot"};
+
 /// One command. docs/model.md says what each of them does.
 struct Command {
   enum class Verb : std::uint8_t { see, freeze, learn, rate, skip, restart, pause, resume, step };
@@ -183,8 +186,7 @@ inline std::string command_text(const Command& command) {
   };
   switch (command.verb) {
     case Verb::see: {
-      constexpr const char* names[] = {"frames", "dream", "partial-dream", "blind-spot"};
-      std::string text = with_index(names[static_cast<int>(command.sight)]);
+      std::string text = with_index(sight_names[static_cast<std::size_t>(command.sight)]);
       if (command.spot) {
         for (const int side :
              {command.spot->x, command.spot->y, command.spot->width, command.spot->height}) {

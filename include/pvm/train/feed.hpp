@@ -6,6 +6,7 @@
 /// passes take it from the engine's store.
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -17,7 +18,9 @@
 #include <vector>
 
 #include <pvm/core/log.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/host/memory.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
@@ -40,11 +43,14 @@ class Feed {
  public:
   using StreamStates = std::vector<io::StreamState>;
 
-  /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache. The
-  /// streams and the engine must outlive this object.
+  /// `shape`: of the frames that the network sees. `cache_bytes`: the budget of FrameCache.
+  /// `free_memory`: see `memory_is_short`. The streams and the engine must outlive this object.
   Feed(std::span<io::AnySource> streams, const io::FrameShape& shape, AnyEngine& engine,
-       std::size_t cache_bytes)
-      : shape_(shape), engine_(engine), cache_(engine, shape.size(), cache_bytes) {
+       std::size_t cache_bytes, std::size_t (*free_memory)() = available_memory)
+      : shape_(shape),
+        engine_(engine),
+        cache_(engine, shape.size(), cache_bytes),
+        free_memory_(free_memory) {
     for (io::AnySource& source : streams) {
       const std::string id = io::replay_id(source);
       FrameTable* const table =
@@ -73,19 +79,32 @@ class Feed {
     if (!std::exchange(begun_, true)) {
       for (Stream& stream : streams_) io::prepare(*stream.source, shape_);
     }
+    trace::Span span("frames for a block", "steps");
     decoded_ = 0;
     labels_.clear();
+    flows_.clear();
     const double too_long = waiting_ + patience;
     int steps = 0;
     do {
       if (!take_step(block, steps, states)) break;
       ++steps;
+      if (starting_ < 0) starting_ = waiting_;
     } while (steps < block.steps && waiting_ < too_long);
     store(block);
     if (keeping_ && cache_.full()) tell_sources_what_is_kept();
     if (!logged_) log_once();
+    span.set_value(steps);
     return steps;
   }
+
+  /// Seconds that sources have been waited for so far, and those of them until the first step's
+  /// frames were there.
+  [[nodiscard]] double waiting() const noexcept { return waiting_; }
+  [[nodiscard]] double starting() const noexcept { return starting_ < 0 ? waiting_ : starting_; }
+  /// Bytes of the frames in the engine's store.
+  [[nodiscard]] std::size_t cached_bytes() const noexcept { return cache_.bytes(); }
+  /// The flows, in a trace, of the frames of the latest block that came from sources.
+  [[nodiscard]] std::span<const std::uint64_t> flows() const noexcept { return flows_; }
 
   /// Makes a stream continue at another place than the run's. Throws Error if its source has no
   /// such place; the stream then stays where it was.
@@ -102,12 +121,41 @@ class Feed {
     return io::files(*streams_[stream].source).size();
   }
 
+  /// Whether the machine has so little memory left that kept frames must make room: less than 256
+  /// MB, looked at once a second. Never on a GPU, where frames are in its own memory.
+  [[nodiscard]] bool memory_is_short() {
+    if (cache_.bytes() == 0 || engine_.device_seconds()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < std::chrono::seconds(1)) return false;
+    looked_ = now;
+    constexpr std::size_t least = std::size_t{256} << 20;
+    return free_memory_() < least;
+  }
+  /// Keeps no frames any more, and frees those that were kept: they are decoded again, which
+  /// changes no result. Not while a block is being filled.
+  void give_way() {
+    engine_.synchronize();
+    const std::size_t bytes = cache_.bytes();
+    for (Stream& stream : streams_) {
+      stream.table = nullptr;
+      stream.entry = FrameTable::none;
+    }
+    cache_.give_up();
+    logged_ = true;
+    tell_sources_what_is_kept();
+    log(Severity::warning, "frame cache: memory is short, so its " +
+                               std::to_string(bytes / 1'000'000) +
+                               " MB are freed; frames are decoded again on every pass from here "
+                               "on. --cache-mb N keeps it smaller from the start");
+  }
+
   /// The labels of the frames of the latest block, [step][stream].
   [[nodiscard]] std::span<const io::Label> labels() const noexcept { return labels_; }
 
   /// Adds the times and counts since construction to `report`.
   void add_to(Report& report) const {
     report.waiting += waiting_;
+    report.starting += starting();
     report.replayed += replayed_;
     std::vector<io::StageUsage> stages;
     for (const Stream& stream : streams_) io::add_usage(stages, io::usage(*stream.source));
@@ -200,12 +248,14 @@ class Feed {
   io::FrameInfo decode(Stream& stream, const FrameBlock& block, std::size_t row,
                        io::Position& position, bool first) {
     const auto pixels = block.pixels.subspan(row * shape_.size(), shape_.size());
-    io::Stopwatch watch;
+    trace::Span span("take a frame");
     in_source_ = true;
     if (stream.at != position) stream.source->seek(position);
     const io::FrameInfo info = stream.source->next(shape_, pixels);
     in_source_ = false;
-    waiting_ += watch.lap();
+    constexpr double short_time = 20e-6;  // most frames are there already
+    waiting_ += span.end(short_time);
+    if (const std::uint64_t flow = trace::take_carried_flow(); flow != 0) flows_.push_back(flow);
     stream.at = stream.source->position();
     ++decoded_;
     const io::Position before = std::exchange(position, stream.at);
@@ -277,6 +327,8 @@ class Feed {
 
   /// Copies the new frames of the block into the store, adjacent ones together.
   void store(const FrameBlock& block) {
+    if (new_.empty()) return;
+    const trace::Span span("upload to the frame cache", "frames", static_cast<double>(new_.size()));
     for (std::size_t i = 0; i < new_.size();) {
       std::size_t n = 1;  // slots are consecutive; rows are so only if all streams were decoded
       while (i + n < new_.size() && new_[i + n].row == new_[i].row + n) ++n;
@@ -310,18 +362,22 @@ class Feed {
   io::FrameShape shape_;
   AnyEngine& engine_;
   FrameCache cache_;
-  std::map<std::string, Unreadable> unreadable_;  // by replay_id
+  std::size_t (*free_memory_)();
+  std::chrono::steady_clock::time_point looked_{};  // at the free memory
+  std::map<std::string, Unreadable> unreadable_;    // by replay_id
   std::vector<Stream> streams_;
   std::vector<std::pair<io::Position, std::uint64_t>> step_began_;  // the states before this step
-  std::vector<io::Label> labels_;  // of the frames of the current block
-  std::vector<Stored> new_;        // frames of the current block that go into the store
-  std::uint64_t decoded_ = 0;      // frames of the current block that came from sources
-  bool begun_ = false;             // `fill` has been called
-  bool in_source_ = false;         // a call of a source is in progress, or has thrown
-  bool logged_ = false;            // the log line was written, or there is nothing to say
-  bool keeping_ = false;           // the store has room for new frames
-  double waiting_ = 0;             // seconds spent in sources
-  std::uint64_t replayed_ = 0;     // frames taken from the store
+  std::vector<io::Label> labels_;     // of the frames of the current block
+  std::vector<Stored> new_;           // frames of the current block that go into the store
+  std::uint64_t decoded_ = 0;         // frames of the current block that came from sources
+  bool begun_ = false;                // `fill` has been called
+  bool in_source_ = false;            // a call of a source is in progress, or has thrown
+  bool logged_ = false;               // the log line was written, or there is nothing to say
+  bool keeping_ = false;              // the store has room for new frames
+  double waiting_ = 0;                // seconds spent in sources
+  double starting_ = -1;              // those of them until the first step's frames were there
+  std::vector<std::uint64_t> flows_;  // see `flows`
+  std::uint64_t replayed_ = 0;        // frames taken from the store
   std::vector<io::StageUsage> usage_before_;
 };
 

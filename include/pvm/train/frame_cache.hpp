@@ -142,6 +142,14 @@ class FrameCache {
     return static_cast<std::uint32_t>(used_++);
   }
 
+  /// Empties the store, for good. The tables are gone: nothing may refer to them any more.
+  void give_up() {
+    engine_.reserve_frames(0, 0);
+    tables_.clear();
+    capacity_ = used_ = 0;
+    full_ = true;
+  }
+
   [[nodiscard]] bool full() const noexcept { return full_; }
   [[nodiscard]] std::size_t frames() const noexcept { return used_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return used_ * frame_bytes_; }

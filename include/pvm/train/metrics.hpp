@@ -25,10 +25,10 @@ namespace pvm::inline v0 {
 /// line covers the steps since the line before: step, fps (frames of all sequences per second of
 /// wall time), loss (mean squared error of all outputs of all units), mse and psnr (dB) of the
 /// prediction, persistence_mse and persistence_psnr of repeating the frame of two steps before,
-/// seconds (of training so far, those of the run's parts before a resume included). Values that
-/// were not measured are null. If commands were obeyed since the line before, they follow as
-/// `commands`, pairs of the step and the command's text; if the run is in modes (see Modes), these
-/// follow as `modes`.
+/// seconds (of training so far, those of the run's parts before a resume included), memory_mb (of
+/// the program, in main memory). Values that were not measured are null. If commands were obeyed
+/// since the line before, they follow as `commands`, pairs of the step and the command's text; if
+/// the run is in modes (see Modes), these follow as `modes`.
 ///
 /// If the file exists: a run that begins at step k > 0 keeps its lines up to step k and drops later
 /// ones, because those steps are run again. A run that begins at step 0 renames the file to

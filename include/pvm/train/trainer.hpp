@@ -16,6 +16,7 @@
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/choose.hpp>
+#include <pvm/engine/engine_maker.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
@@ -37,6 +38,8 @@ struct TrainerOptions {
   /// decoding. 0: no frames are kept. The default is a quarter of the host's free memory, or half
   /// of the GPU's.
   std::size_t cache_bytes = share_of_free_memory;
+  /// Makes the engine instead of the Trainer: a dist::Group, whose processes share the network.
+  EngineMaker* ranks = nullptr;
 };
 
 /// Trains a network online: each step takes one frame of every sequence and updates the weights.
@@ -151,6 +154,10 @@ class Trainer : public TrainerBase {
   static AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
     validate(spec, "spec " + quote(spec.name));
     const EngineOptions engine{options.reduce, options.threads, options.graph, true};
+    const int batch = Batch == dynamic ? options.batch : Batch;
+    if (options.ranks != nullptr) {
+      return options.ranks->make(spec, batch, Precision::name, engine);
+    }
     return detail::make_engine<Precision, Batch, Net, Backend>(spec, options.batch, engine,
                                                                options.backend);
   }

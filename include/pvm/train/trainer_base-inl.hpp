@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -19,11 +20,18 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
+#if defined(__GNUG__)
+#include <cxxabi.h>
+#endif
+
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/memory.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/checkpoint.hpp>
@@ -58,9 +66,42 @@ inline std::uint64_t next_due(AnyCallback& callback, std::uint64_t step) {
                                 "; it must be a later step, or pvm::never for none");
 }
 
+PVM_INLINE std::string type_name(const std::type_info& type) {
+  std::string name = type.name();
+#if defined(__GNUG__)
+  int fault = 0;
+  char* const readable = abi::__cxa_demangle(type.name(), nullptr, nullptr, &fault);
+  if (readable != nullptr) name = readable;
+  std::free(readable);
+#endif
+  const std::size_t optional = name.find("Optionally<");
+  if (optional != std::string::npos) {
+    name = name.substr(name.find('<', optional) + 1);
+    name = name.substr(0, name.rfind('>'));
+  }
+  const std::size_t arguments = name.find('<');
+  const std::size_t colons = name.rfind("::", arguments);
+  return colons == std::string::npos ? name : name.substr(colons + 2);
+}
+
+/// Calls a function of a callback, and measures how long it takes.
+template <class Call>
+void measured(ScheduledCallback& scheduled, const Call& call) {
+  trace::Span span(scheduled.callback->name().c_str());
+  struct Add {  // also if it throws
+    ScheduledCallback& to;
+    trace::Span& span;
+    ~Add() {
+      to.seconds += span.end();
+      ++to.calls;
+    }
+  } const add{scheduled, span};
+  call();
+}
+
 inline void begin(std::span<ScheduledCallback> callbacks, const Moment& moment) {
   for (ScheduledCallback& scheduled : callbacks) {
-    scheduled.callback->begin(moment);
+    measured(scheduled, [&] { scheduled.callback->begin(moment); });
     scheduled.due = next_due(*scheduled.callback, moment.step);
   }
 }
@@ -71,7 +112,7 @@ inline void call(std::span<ScheduledCallback> callbacks, Moment moment, const Sc
     scheduled.score += score;
     if (scheduled.due != moment.step) continue;
     moment.score = std::exchange(scheduled.score, {});
-    scheduled.callback->at(moment);
+    measured(scheduled, [&] { scheduled.callback->at(moment); });
     scheduled.due = next_due(*scheduled.callback, moment.step);
   }
 }
@@ -83,7 +124,7 @@ inline void end(std::span<ScheduledCallback> callbacks, Moment moment, const Sco
     moment.score = scheduled.score;
     moment.score += score;
     try {
-      scheduled.callback->end(moment);
+      measured(scheduled, [&] { scheduled.callback->end(moment); });
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }
@@ -186,6 +227,7 @@ PVM_INLINE TrainerBase::TrainerBase(const Spec& spec, AnyEngine engine, std::str
 }
 
 PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
+  const trace::Span span("read the engine's state");
   auto streams = streams_;
   streams.resize(static_cast<std::size_t>(batch()));  // empty before the first `fit`
   io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
@@ -325,7 +367,8 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   };
   detail::begin(callbacks, moment);
-  engine_seconds_ = 0;
+  engine_seconds_ = source_bound_ = 0;
+  first_block_ = -1;
   gpu_before_ = engine_.device_seconds();
   try {
     while (moment.step < target && !stop_.load()) {
@@ -350,16 +393,20 @@ PVM_INLINE FitResult TrainerBase::loop(std::span<io::AnySource> streams, std::ui
     if (!feed.source_failed() || moment.step == moment.begin) throw;
     moment.cut_short = true;
     const Score score = take_score();
-    make_report(feed, moment);
+    report_ = make_report(feed, moment, callbacks);
     detail::end(callbacks, moment, score);
     throw;
   }
   const Score score = take_score();
   update_moment();
-  make_report(feed, moment);
+  report_ = make_report(feed, moment, callbacks);
   moment.cut_short = moment.step < target;
   detail::end(callbacks, moment, score);
-  return {moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+  const FitResult result{moment.step, moment.cut_short, moment.seconds, feed.skipped()};
+  update_moment();
+  report_ =
+      make_report(feed, moment, callbacks);  // again, because callbacks may have saved for long
+  return result;
 }
 
 PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment,
@@ -381,20 +428,35 @@ PVM_INLINE void TrainerBase::run_last_steps(Feed& feed, Callbacks callbacks, Mom
 }
 
 PVM_INLINE Score TrainerBase::take_score() {
-  io::Stopwatch watch;
+  trace::Span span("wait for the engine");
   const Score score = engine_.take_score();
-  engine_seconds_ += watch.lap();
+  engine_seconds_ += span.end();
   return score;
 }
 
-PVM_INLINE void TrainerBase::make_report(const Feed& feed, const Moment& moment) {
-  report_ = {};
-  feed.add_to(report_);
-  report_.seconds = moment.seconds;
-  report_.engine = engine_seconds_;
-  if (const auto now = engine_.device_seconds()) report_.gpu = *now - gpu_before_.value_or(0);
-  report_.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(batch());
-  report_.other = std::max(0.0, report_.seconds - report_.engine - report_.waiting);
+PVM_INLINE Report TrainerBase::make_report(const Feed& feed, const Moment& moment,
+                                           Callbacks callbacks) const {
+  Report report;
+  feed.add_to(report);
+  report.seconds = moment.seconds;
+  report.engine = engine_seconds_;
+  if (const auto now = moment.trainer.engine_.device_seconds()) {
+    report.gpu = *now - gpu_before_.value_or(0);
+  }
+  report.frames = (moment.step - moment.begin) * static_cast<std::uint64_t>(moment.trainer.batch());
+  report.peak_memory = peak_resident_bytes();
+  report.engine_start = std::max(0.0, first_block_);
+  report.source_bound = source_bound_;
+  for (const detail::ScheduledCallback& scheduled : callbacks) {
+    if (scheduled.calls == 0) continue;
+    report.callbacks.push_back({scheduled.callback->name(), scheduled.calls, scheduled.seconds});
+  }
+  report.other = std::max(0.0, report.seconds - report.engine - report.waiting);
+  return report;
+}
+
+PVM_INLINE Report TrainerBase::report_so_far(const Moment& moment) const {
+  return feed_ == nullptr ? report_ : make_report(*feed_, moment, {});
 }
 
 PVM_INLINE void TrainerBase::find_places(std::span<io::AnySource> streams) {
@@ -443,22 +505,46 @@ PVM_INLINE void TrainerBase::run_block(Feed& feed, std::uint64_t most) {
   const std::optional<BeforeCommands> before = before_commands();
   most = obey_due(most);
   if (paused()) return;
-  io::Stopwatch watch;
+  if (feed.memory_is_short()) {
+    keep_last_frames();
+    feed.give_way();
+  }
+  trace::Span staging("wait for room");
   const bool one_by_one = readout_ != nullptr && !readout_follows_;
   const auto longest = one_by_one ? 1 : limit;  // it learns from every frame
   const FrameBlock room = engine_.stage(static_cast<int>(std::min(most, longest)));
-  engine_seconds_ += watch.lap();
+  constexpr double short_time = 20e-6;
+  const double staged = staging.end(short_time);
+  engine_seconds_ += staged;
   auto states = streams_;
+  const double waited_before = first_block_ < 0 ? 0 : feed.waiting();
   const int steps = feed.fill(room, states);
   if (steps == 0) {  // asked to stop
     if (before) put_back(*before);
     return;
   }
   const FrameBlock block = part(room, 0, steps);
-  watch.lap();
+  trace::Span running("steps", "steps", steps);
+  for (const std::uint64_t flow : feed.flows()) trace::pass_flow(flow, true);
   run_filled(block, states, feed.labels().first(block.scored.size()));
-  engine_seconds_ += watch.lap();
+  const double ran = running.end();
+  engine_seconds_ += ran;
+  const double waited = feed.waiting() - (first_block_ < 0 ? feed.starting() : waited_before);
+  constexpr double noticeable = 0.05;  // of the block's time
+  if (waited > noticeable * (waited + staged + ran)) source_bound_ += waited + staged + ran;
+  if (first_block_ < 0) first_block_ = ran;
+  count_for_trace(feed);
   streams_ = std::move(states);
+}
+
+PVM_INLINE void TrainerBase::count_for_trace(const Feed& feed) {
+  if (!trace::on()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - counted_ < std::chrono::milliseconds(10)) return;
+  counted_ = now;
+  trace::counter("frames read ahead", static_cast<double>(trace::frames_ready()));
+  trace::counter("frame cache (MB)", static_cast<double>(feed.cached_bytes()) / 1e6);
+  trace::counter("resident memory (MB)", static_cast<double>(resident_bytes()) / 1e6);
 }
 
 PVM_INLINE void TrainerBase::teach(const io::Label& label) {

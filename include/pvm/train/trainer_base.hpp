@@ -22,11 +22,13 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/io/any_source.hpp>
 #include <pvm/io/as_frame.hpp>
@@ -63,6 +65,9 @@ template <class R>
 concept StreamRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     io::FrameSource<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
+/// The name of a callback's type without namespaces; of an `Optionally<C>` that of C.
+std::string type_name(const std::type_info& type);
+
 /// A callback of any type, so that the loop that calls callbacks is compiled once.
 class AnyCallback {
  public:
@@ -72,6 +77,8 @@ class AnyCallback {
   virtual void idle(const Moment& moment) = 0;
   virtual bool before_last(const Moment& moment) = 0;
   virtual void end(const Moment& moment) = 0;
+  /// The name of its type, for reports and traces; lives as long as the program.
+  virtual const std::string& name() const = 0;
 
  protected:
   ~AnyCallback() = default;
@@ -100,6 +107,10 @@ class CallbackOf final : public AnyCallback {
   void end(const Moment& moment) override {
     if constexpr (requires { callback_.end(moment); }) callback_.end(moment);
   }
+  const std::string& name() const override {
+    static const std::string type = type_name(typeid(C));
+    return type;
+  }
 
  private:
   C& callback_;
@@ -111,6 +122,8 @@ struct ScheduledCallback {
   AnyCallback* callback;
   std::uint64_t due = never;
   Score score{};
+  double seconds = 0;       ///< for which it has been called
+  std::uint64_t calls = 0;  ///< how often
 };
 
 }  // namespace detail
@@ -194,6 +207,9 @@ class TrainerBase {
 
   /// Where the time of the most recent completed `fit` went.
   [[nodiscard]] const Report& report() const noexcept { return report_; }
+
+  /// Where the time of the current `fit` has gone so far; for callbacks.
+  [[nodiscard]] Report report_so_far(const Moment& moment) const;
 
   /// Everything a later run needs to continue with bit-identical results. Call it between `fit`s or
   /// in a callback.
@@ -334,7 +350,11 @@ class TrainerBase {
   void run_last_steps(Feed& feed, Callbacks callbacks, Moment& moment, double patience);
   /// Waits for the engine, and takes the score since the previous call.
   Score take_score();
-  void make_report(const Feed& feed, const Moment& moment);
+  [[nodiscard]] Report make_report(const Feed& feed, const Moment& moment,
+                                   Callbacks callbacks) const;
+  /// Records how much memory is used and how many frames are ready, if a trace is on; not too
+  /// often.
+  void count_for_trace(const Feed& feed);
   /// Determines the run's place in each stream at the beginning of a `fit`. After `restore`, seeks
   /// to the place in the checkpoint, unless the source has another name than the checkpoint's.
   /// Otherwise the run continues where it was, unless the source has been moved since the previous
@@ -425,8 +445,11 @@ class TrainerBase {
   std::vector<Command> posted_;
   std::atomic<bool> any_posted_ = false;
   Report report_;
-  double engine_seconds_ = 0;         // seconds in the engine during the current `fit`
-  std::optional<double> gpu_before_;  // seconds that the GPU had computed before it
+  double engine_seconds_ = 0;  // seconds in the engine during the current `fit`
+  double first_block_ = -1;    // those of them in its first block
+  double source_bound_ = 0;    // seconds of blocks that waited for frames
+  std::chrono::steady_clock::time_point counted_{};  // see `count_for_trace`
+  std::optional<double> gpu_before_;                 // seconds that the GPU had computed before it
   bool resumed_ = false;  // streams_ come from a checkpoint, and the sources have not sought yet
   std::atomic<bool> stop_ = false;
 };

@@ -108,6 +108,7 @@ PVM_INLINE void TrainerBase::obey(const Command& command) {
   using Verb = Command::Verb;
   Modes modes = modes_;
   modes.obey(command, spec_.frame_side());
+  if (modes.frozen == (options_.mode == Mode::freeze)) modes.frozen.reset();  // as it was started
   if (command.verb == Verb::skip || command.verb == Verb::restart) move_sources(command);
   if (command.verb == Verb::pause) allowed_ = 0;
   if (command.verb == Verb::step) allowed_ = command.steps;

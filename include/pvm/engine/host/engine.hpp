@@ -34,6 +34,7 @@
 #include <pvm/engine/host/past.hpp>
 #include <pvm/engine/host/past_products.hpp>
 #include <pvm/engine/host/scratch.hpp>
+#include <pvm/engine/host/shared_units.hpp>
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/engine/host/step_inputs.hpp>
 #include <pvm/engine/host/team.hpp>
@@ -43,6 +44,7 @@
 #include <pvm/engine/host/weight_layout.hpp>
 #include <pvm/engine/host/weight_store.hpp>
 #include <pvm/engine/settled_weights.hpp>
+#include <pvm/engine/unit_exchange.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
@@ -68,6 +70,8 @@ class HostEngine {
   using Weights = WeightStore<Precision>;
   using Step = UnitStep<Precision, Net::hidden>;
   static constexpr bool full_precision = std::same_as<Precision, fp32>;
+  /// The outputs of so many eighths of the units are computed while hidden values are exchanged.
+  static constexpr std::size_t split_eighths = 1;
 
  public:
   /// `spec` must be valid. Throws Error: usage if the batch or the hidden size is not that of the
@@ -78,7 +82,7 @@ class HostEngine {
         batch_(detail::check_batch<Batch>(batch)),
         activation_(own_activation_of<typename Net::activation>(spec)),
         rule_(rule_of<typename Net::rule>(spec)),
-        net_(make_network(spec)),
+        net_(make_network(spec, options.exchange)),
         layout_(net_, Weights::group),
         scheme_(UpdateScheme::of<Precision>(spec_, batch_, options.reduce)),
         rates_(spec_, scheme_, rule_),
@@ -86,7 +90,11 @@ class HostEngine {
         team_(options.threads > 0
                   ? options.threads
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
-        portions_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size())) {
+        portions_(layout_, net_.units.size(), static_cast<std::size_t>(team_.size()),
+                  options.exchange != nullptr ? options.exchange->first() : 0,
+                  options.exchange != nullptr ? options.exchange->end() : net_.units.size()) {
+    if (options.exchange != nullptr)
+      portions_.split(options.exchange->seconds.empty() ? split_eighths : 0);
     require_memory(memory_needed(), "this network");
     // The momentum array (fp32 only) lies behind the weights in the same array; the state of a rule
     // has arrays of its own.
@@ -107,6 +115,7 @@ class HostEngine {
                     patch_products_, scheme_.plan, scheme_.momentum_array() ? layout_.size() : 0,
                     score_, activation_, scheme_.by_rule ? rule_ : HostRule{}, rule_state_});
     for (int i = 0; i < team_.size(); ++i) scratch_.emplace_back(*network_);
+    if (options.exchange != nullptr) shared_.emplace(*network_, *options.exchange);
     restore_products(*network_, step_);
   }
   HostEngine(const HostEngine&) = delete;
@@ -165,6 +174,11 @@ class HostEngine {
     return sum;
   }
 
+  /// The scores of all units since the score was last taken, one by one.
+  void take_unit_scores(std::span<Score> out) {
+    for (std::size_t u = 0; u < score_.size(); ++u) out[u] = std::exchange(score_[u], {});
+  }
+
   /// W(step), reference order, `connectome().weights` floats.
   void read_weights(std::span<float> out) { export_weights(out, {}); }
 
@@ -172,6 +186,7 @@ class HostEngine {
   void read_prediction(std::span<float> out) {
     for (std::size_t b = 0; b < past_->batch(); ++b) {
       for (std::size_t u = 0; u < past_->patches(); ++u) {
+        if (!net_.units[u].is_here()) continue;
         const float* y = past_->y(step_ + 2, b, u);  // of the last step
         float* frame = out.data() + b * spec_.frame_size();
         for (std::size_t k = 0; k < past_->patch_size(); ++k) {
@@ -288,9 +303,10 @@ class HostEngine {
   }
 
   /// The hidden size of a Network is a constant in the code, so the spec must have the same.
-  static Connectome make_network(const Spec& spec) {
+  static Connectome make_network(const Spec& spec, const UnitExchange* exchange) {
     detail::check_hidden<Net::hidden == dynamic ? 0 : Net::hidden>(spec);
-    return make_connectome(spec);
+    if (exchange == nullptr) return make_connectome(spec);
+    return part_of(make_connectome(spec), exchange->first(), exchange->end());
   }
 
   /// How many arrays of the length of the weights learning keeps besides them.
@@ -322,6 +338,7 @@ class HostEngine {
       HugeArray room(layout_.largest_unit());
       const std::size_t units = net_.units.size();
       for (std::size_t u = next.fetch_add(1); u < units; u = next.fetch_add(1)) {
+        if (!net_.units[u].is_here()) continue;
         visit(u, room.all().first(layout_.size_of(u)), scratch_[thread]);
       }
     });
@@ -440,6 +457,7 @@ class HostEngine {
   std::unique_ptr<HostNetwork> network_;
   std::vector<Scratch> scratch_;  // [thread]
   FrameStore store_;
+  std::optional<SharedUnits> shared_;  // with an exchange
   std::vector<std::uint8_t> pixels_, scored_;
   std::vector<std::uint32_t> stored_;
   std::vector<const std::uint8_t*> frames_;  // of the current block, [steps][batch]
@@ -458,19 +476,37 @@ void HostEngine<Batch, Precision, Net>::run_steps(const FrameBlock& block, Mode 
   const std::vector<StepRates>& rates = rates_.begin_block(step_, steps, mode);
   portions_.begin_block(steps);
   locate_frames(block);
+  UnitExchange* const exchange = options_.exchange;
+  bool alone = false;  // whether other engines were lost; written and read between barriers
   auto work = [&](int member) {
     Step unit_step(*network_, weights_, scratch_[static_cast<std::size_t>(member)]);
-    for (std::size_t i = 0; i < steps; ++i) {
+    for (std::size_t i = 0; i < steps && !alone; ++i) {
       const std::size_t start = i * batch * spec_.frame_size();
       const StepFrames frames{frames_.data() + i * batch,
                               block.squeezed.empty() ? nullptr : block.squeezed.data() + start,
                               block.scored.data() + i * batch};
-      simd::for_best_isa(StepUnits<Step>{unit_step, portions_, static_cast<std::size_t>(member), i,
-                                         step_ + i, frames, rates[i], mode});
+      StepUnits<Step> units{unit_step, portions_, static_cast<std::size_t>(member),
+                            i,         step_ + i, frames,
+                            rates[i],  mode,      exchange};
+      simd::for_best_isa(units);
+      team_.barrier();
+      if (exchange == nullptr) continue;
+      // What others send is needed in the next step only: meanwhile the outputs of some units are
+      // computed, which need nothing of this step but their own hidden values.
+      if (member == 0) shared_->send(step_ + i);
+      units.outputs_only = true;
+      simd::for_best_isa(units);
+      if (member == 0) alone = !exchange->finish();
+      team_.barrier();
+      if (!alone) {
+        simd::for_best_isa(TakeUnits{*shared_, step_ + i, static_cast<std::size_t>(member),
+                                     static_cast<std::size_t>(team_.size())});
+      }
       team_.barrier();
     }
   };
   team_.run(work);
+  if (alone) exchange->check();
 }
 
 }  // namespace pvm::inline v0

@@ -32,16 +32,16 @@ class HiddenWork : protected UnitTask<Precision, Hidden> {
   using typename Base::Term;
 
   /// Gathers x(t). In layer 0 also takes the patch from the frame, and computes its inner products
-  /// with earlier patches.
-  [[gnu::always_inline]] inline void gather_input(const StepFrames& frames) {
+  /// with earlier patches; not if that is done (`first` is false).
+  [[gnu::always_inline]] inline void gather_input(const StepFrames& frames, bool first = true) {
     Past& past = n_.past;
     const std::size_t now = past.slot(t_, 0);
     for (int i = 0; i < 32; ++i) prefetcher_.prefetch(8);
     for (std::size_t b = 0; b < batch(); ++b) {
-      if (in_layer_0()) take_patch(frames, now, b);
+      if (first && in_layer_0()) take_patch(frames, now, b);
       past.template gather_input<Hidden>(t_, 0, b, u_, s_.x.data() + b * inputs());
     }
-    if (in_layer_0()) compute_patch_products(n_, t_, 0, u_, prefetcher_);
+    if (first && in_layer_0()) compute_patch_products(n_, t_, 0, u_, prefetcher_);
   }
 
   /// h(t) = f(W0 x(t)), where W0 is the stored matrix plus w_j times each listed gradient j.

@@ -19,6 +19,7 @@
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 
 namespace pvm::inline v0 {
 
@@ -81,12 +82,16 @@ class Team {
 
   /// The loop of a member's thread.
   void serve(int member) {
+    trace::name_thread("engine " + std::to_string(member));
     std::uint32_t seen = 0;
     for (;;) {
       wait_while(orders_, seen);
       ++seen;
       if (!task_) return;
-      task_(member);
+      {
+        const trace::Span span("steps");
+        task_(member);
+      }
       barrier();
     }
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/core/trace.hpp>
 #include <pvm/io/byte_queue.hpp>
 #include <pvm/io/gpu/nvdec.hpp>
 #include <pvm/io/orientation.hpp>
@@ -115,6 +116,7 @@ class GpuVideoReader {
 
   /// The reading thread: reads the file over and over and deals its segments to the lanes in turn.
   void deal() noexcept {
+    trace::name_thread("read video");
     std::size_t turn = 0;
     try {
       while (deal_pass(turn)) {
@@ -156,12 +158,13 @@ class GpuVideoReader {
 
   /// A lane's thread.
   void decode(Lane& lane) noexcept {
+    trace::name_thread("decode video");
     try {
       detail::check_decoding(cudaSetDevice(device_), "choosing the GPU");
       while (const auto work = lane.work.take()) {
-        Stopwatch watch;
+        trace::Span span("decode");
         const bool good = pass_on(lane, *work);
-        const double seconds = watch.lap();
+        const double seconds = span.end();
         {
           const std::lock_guard lock(mutex_);
           busy_ += seconds;

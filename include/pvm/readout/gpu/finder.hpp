@@ -56,7 +56,6 @@ class CudaFinder final : private StepFollower {
                                     " pixels per side is too large for the GPU's shared memory; "
                                     "use the decoder of the host");
     }
-    pvm::detail::allow_shared(gpu::find_objects, bytes);
     own_.prepare(inputs_.kinds().hidden ? inputs_.hidden_values() : 1, frame_bytes_, own_most);
     own_spots_ = gpu::DeviceArray<gpu::Spot>(static_cast<std::size_t>(own_most) * classes_);
   }

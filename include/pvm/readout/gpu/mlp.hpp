@@ -58,7 +58,6 @@ class CudaMlpReadout final : public Readout, private StepFollower {
                                     " values, for which the GPU has no room; take a smaller "
                                     "representation, or the readout of the host");
     }
-    pvm::detail::allow_shared(gpu::follow_mlp, bytes);
     own_.prepare(net.units.size() * hidden_, 1);
     own_steps_.prepare(own_.steps(), 1);
     send_weights();

@@ -84,7 +84,6 @@ class CudaBatchEngine : public detail::EngineRun {
                            "batch or spec");
     memory_.allocate(streams_);
     staging_.allocate(staging_sizes());
-    kernels_.prepare();
     if (!options.restored_next) start_state(0, nullptr);
     if (options_.graph) steps_.capture();
     say_what_padding_costs();

@@ -54,14 +54,6 @@ class Kernels {
                                    std::to_string(device.shared_bytes >> 10) +
                                    "; use the host backend");
   }
-  /// To be called once, before the first launch.
-  void prepare() const {
-    products_launcher_.prepare();
-    update_launcher_.prepare();
-    if constexpr (half) {
-      if (scheme_.swept) sweep_launcher_.prepare();
-    }
-  }
 
   /// One step: all products with W(step), then the update to W(step + 1). A sweep instead updates
   /// W0 with the gradient of the step before and multiplies in the same pass.

@@ -8,7 +8,10 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <map>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 
 #include <pvm/engine/cuda/device/check.hpp>
 
@@ -34,9 +37,52 @@ void with_constant(int n, What&& what) {
   what.template operator()<First>();
 }
 
+/// How much dynamic shared memory kernels may have, by device and kernel, as far as it is known.
+struct SharedMemoryLimits {
+  std::mutex one_by_one;
+  std::map<std::pair<int, const void*>, std::size_t> bytes;
+
+  static SharedMemoryLimits& of_program() {
+    static SharedMemoryLimits limits;
+    return limits;
+  }
+};
+
+/// Raises `kernel`'s limit of dynamic shared memory to `bytes`. The limit belongs to the kernel,
+/// not to an engine, so it is never lowered: another engine of the process may need more.
+///
+/// Call it in the function that launches the kernel: where several files of a program have the same
+/// kernel, each has a handle of its own for it, and the linker takes each function of a class from
+/// any of these files. Only the function that launches has the right handle for certain.
+template <class... Parameters>
+cudaError_t reserve_shared(void (*kernel)(Parameters...), std::size_t bytes) {
+  int device = 0;
+  if (const cudaError_t fault = cudaGetDevice(&device); fault != cudaSuccess) return fault;
+  SharedMemoryLimits& limits = SharedMemoryLimits::of_program();
+  const std::lock_guard lock(limits.one_by_one);
+  const auto [limit, unknown] =
+      limits.bytes.try_emplace({device, reinterpret_cast<const void*>(kernel)}, 0);
+  if (unknown) {
+    cudaFuncAttributes now{};
+    const cudaError_t fault = cudaFuncGetAttributes(&now, kernel);
+    if (fault != cudaSuccess) {
+      limits.bytes.erase(limit);
+      return fault;
+    }
+    limit->second = static_cast<std::size_t>(now.maxDynamicSharedSizeBytes);
+  }
+  if (limit->second >= bytes) return cudaSuccess;
+  const cudaError_t fault = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (fault == cudaSuccess) limit->second = bytes;
+  return fault;
+}
+
 template <class... Parameters, class... Values>
 cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape,
                    const Values&... values) {
+  const cudaError_t fault = reserve_shared(kernel, shape.shared_bytes);
+  if (fault != cudaSuccess) return fault;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -50,18 +96,15 @@ cudaError_t launch(void (*kernel)(Parameters...), const LaunchShape& shape,
   return cudaLaunchKernelEx(&config, kernel, values...);
 }
 
-/// Raises `kernel`'s limit of dynamic shared memory to `bytes`. The limit belongs to the kernel,
-/// not to an engine, so it is never lowered: another engine of the process may need more.
-template <class... Parameters>
-void allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
-  static std::mutex one_by_one;
-  const std::lock_guard lock(one_by_one);
-  cudaFuncAttributes now{};
-  cuda_check(cudaFuncGetAttributes(&now, kernel), "reserving shared memory");
-  const int needed = static_cast<int>(bytes);
-  if (now.maxDynamicSharedSizeBytes >= needed) return;
-  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, needed),
-             "reserving shared memory");
+/// A cooperative launch, for thread blocks that wait for each other and so must run together.
+template <class Arguments>
+cudaError_t launch_together(void (*kernel)(Arguments), const LaunchShape& shape,
+                            const std::remove_cvref_t<Arguments>& arguments) {
+  const cudaError_t fault = reserve_shared(kernel, shape.shared_bytes);
+  if (fault != cudaSuccess) return fault;
+  void* parameters[] = {const_cast<std::remove_cvref_t<Arguments>*>(&arguments)};
+  return cudaLaunchCooperativeKernel(kernel, shape.grid, dim3(static_cast<unsigned>(shape.threads)),
+                                     parameters, shape.shared_bytes, shape.stream);
 }
 
 }  // namespace pvm::inline v0::detail

@@ -78,7 +78,6 @@ class CacheSides {
       : blocks_(static_cast<unsigned>(multiprocessors)), stream_(stream) {
     // A thread block that takes all of an SM's shared memory has the SM for itself. While something
     // else runs on the GPU, two of them may still run on the same SM one after the other.
-    allow_shared(compare_pairs<true>, shared_bytes);
     for (int attempt = 0; attempt < 3 && !known(); ++attempt) measure_sms(shared_bytes);
   }
 

@@ -46,21 +46,11 @@ class StepLauncher {
       : has_49_hidden_(hidden == 49),
         tall_(rows_per_tile == 8),
         blocks_(blocks),
-        shared_(shared_bytes) {
-    visit([&](auto kernels) {
-      allow_shared(kernels.steps, shared_);
-      allow_shared(kernels.materialise, shared_);
-      allow_shared(kernels.restore_products, shared_);
-    });
-  }
+        shared_(shared_bytes) {}
 
-  /// A cooperative launch, because the thread blocks wait for each other and so must run together.
   void steps(const StepArguments& arguments, cudaStream_t stream) const {
     visit([&](auto kernels) {
-      void* parameters[] = {const_cast<StepArguments*>(&arguments)};
-      cuda_check(cudaLaunchCooperativeKernel(kernels.steps, dim3(static_cast<unsigned>(blocks_)),
-                                             dim3(step_threads), parameters, shared_, stream),
-                 "launching a step");
+      cuda_check(launch_together(kernels.steps, shape(stream), arguments), "launching a step");
     });
   }
   void materialise(const StepArguments& arguments, unsigned long long step,

@@ -105,8 +105,9 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   /// h of the last step, [units][hidden].
   void read_hidden(std::span<float> out) {
-    const std::vector<float> hidden = streams_.download(hidden_);
-    std::copy_n(hidden.data() + ring_row(1) * hidden_row(), hidden_row(), out.data());
+    const float* const row = hidden_.get() + ring_row(1) * hidden_row();
+    const std::vector<float> hidden = streams_.download(row, hidden_row());
+    std::copy(hidden.begin(), hidden.end(), out.begin());
   }
   /// y of the last step, [outputs], unit by unit.
   void read_outputs(std::span<float> out) {
@@ -227,9 +228,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   /// y of the last step, all outputs in the order of the plan.
   [[nodiscard]] std::vector<float> last_outputs() {
-    const std::vector<float> y = streams_.download(y_);
-    const auto from = y.begin() + static_cast<std::ptrdiff_t>(y_row(1));
-    return {from, from + static_cast<std::ptrdiff_t>(plan_.outputs)};
+    return streams_.download(y_.get() + y_row(1), plan_.outputs);
   }
 
   /// Finds the sides of SMs, and deals the programs to them.

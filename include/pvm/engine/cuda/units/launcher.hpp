@@ -22,18 +22,10 @@ class Launcher {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  Launcher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {
-    allow_shared(units::steps<Precision, Hidden, home>, shared_);
-    allow_shared(units::materialise<Precision, Hidden, home>, shared_);
-    allow_shared(units::restore_products<Precision, Hidden, home>, shared_);
-  }
+  Launcher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {}
 
-  /// A cooperative launch: thread blocks wait for each other, so all must be resident at once.
   void steps(const Arguments& arguments, cudaStream_t stream) const {
-    void* parameters[] = {const_cast<Arguments*>(&arguments)};
-    cuda_check(cudaLaunchCooperativeKernel(units::steps<Precision, Hidden, home>,
-                                           dim3(static_cast<unsigned>(blocks_)), dim3(S::threads),
-                                           parameters, shared_, stream),
+    cuda_check(launch_together(units::steps<Precision, Hidden, home>, shape(stream), arguments),
                "launching a step");
   }
   void materialise(const Arguments& arguments, unsigned long long step, const std::uint32_t* index,

@@ -209,14 +209,6 @@ struct SweepLauncher {
     for_batch([&]<int Bp>() { bytes = sweep_shared_bytes<Bp>(); });
     return bytes;
   }
-  /// To be called once, before the first launch.
-  void prepare() const {
-    for_batch([&]<int Bp>() {
-      for (const auto kind : {SweepKind::other, SweepKind::steps, SweepKind::partial}) {
-        allow_shared(kernel<Bp>(kind), static_cast<std::size_t>(shared_bytes()));
-      }
-    });
-  }
   void operator()(const Arguments& a, Task task, unsigned int blocks, cudaStream_t stream) const {
     const bool full = a.shape.batch == a.shape.padded;
     const SweepKind kind = task != Task::learn ? SweepKind::other

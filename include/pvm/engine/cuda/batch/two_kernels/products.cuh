@@ -71,13 +71,6 @@ struct ProductsLauncher {
     });
     return bytes;
   }
-  /// To be called once, before the first launch.
-  void prepare() const {
-    for_slice([&]<int Slice>() {
-      allow_shared(products_kernel<M, Slice>,
-                   static_cast<std::size_t>(product_shared_bytes<M, Slice>()));
-    });
-  }
   /// Launches products `first` to `first + count - 1`.
   void operator()(const Arguments& a, unsigned int first, unsigned int count, bool advance,
                   cudaStream_t stream) const {

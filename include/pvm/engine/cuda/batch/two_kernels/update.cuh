@@ -457,11 +457,6 @@ struct UpdateLauncher {
     });
     return all;
   }
-  /// To be called once, before the first launch.
-  void prepare() const {
-    for_kernel(
-        [](auto* kernel, int shared) { allow_shared(kernel, static_cast<std::size_t>(shared)); });
-  }
   void operator()(const Arguments& a, Task task, cudaStream_t stream) const {
     const auto blocks = std::min(a.tile_count, 2 * static_cast<unsigned int>(multiprocessors));
     for_kernel([&](auto* kernel, int shared) {

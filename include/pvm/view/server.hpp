@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The web server of a live page: what it lets in, and how much of it.
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pvm/core/need_httplib.hpp>
+
+#include <httplib.h>
+
+#include <pvm/core/error.hpp>
+#include <pvm/view/connection.hpp>
+
+namespace pvm::inline v0::view {
+
+/// A request that was let in: its token and where it came from are right.
+struct Request {
+  std::string method, path;
+  std::string text;     ///< the parameter `text`
+  std::uint64_t after;  ///< the parameter `after`, 0 if there is none
+};
+
+struct Response {
+  int status = 200;
+  std::string type = "application/json";
+  std::string body;
+};
+
+/// 32 random hexadecimal digits, from the system.
+inline std::string random_token() {
+  std::ifstream source("/dev/urandom", std::ios::binary);
+  std::string token;
+  for (int i = 0; i < 16; ++i) {
+    const int byte = source.get();
+    if (!source) throw Error(Fault::usage, "no token can be made: /dev/urandom cannot be read");
+    constexpr std::string_view digits = "0123456789abcdef";
+    token += digits[static_cast<std::size_t>(byte / 16)];
+    token += digits[static_cast<std::size_t>(byte % 16)];
+  }
+  return token;
+}
+
+namespace detail {
+
+/// Whether two texts are equal, in a time that does not tell where they differ.
+inline bool same_secret(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference |= static_cast<unsigned>((i < a.size() ? a[i] : 0) ^ b[i]);
+  }
+  return difference == 0;
+}
+
+/// A fixed number of threads, and a queue no longer than that: further connections wait in the
+/// kernel, which refuses them when it has enough.
+class FewConnections : public httplib::TaskQueue {
+ public:
+  explicit FewConnections(std::size_t threads) {
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  }
+
+  // Depending on the version it returns nothing, or whether the task was taken.
+  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>()));
+  Enqueued enqueue(std::function<void()> task) override {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return tasks_.size() < threads_.size() || ends_; });
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_all();
+    return Enqueued(true);
+  }
+  void shutdown() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  void work() {
+    for (;;) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return !tasks_.empty() || ends_; });
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      changed_.notify_all();
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::vector<std::thread> threads_;
+  bool ends_ = false;
+};
+
+}  // namespace detail
+
+/// Answers requests, on threads of its own, with what `answer` returns. It lets in only requests
+/// with the token, for the address that it is called by (a page of another name that leads here is
+/// refused), and from no page but its own. Nothing in a request is used as the name of a file.
+class Server : private httplib::Server {
+ public:
+  using Answer = std::function<Response(const Request&)>;
+  static constexpr std::size_t threads = 16;
+
+  /// Listens on `address` and `port`, or on one of the next 15 ports if `others` and this one is in
+  /// use. Throws Error (Fault::usage) if that fails.
+  Server(const std::string& address, int port, bool others, Answer answer)
+      : address_(address), token_(random_token()), answer_(std::move(answer)) {
+    new_task_queue = [] { return new detail::FewConnections(threads); };
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      respond(request, response);
+      return HandlerResponse::Handled;
+    });
+    // Without SO_REUSEPORT, which is httplib's default: two programs must not share a port.
+    set_socket_options([](socket_t socket) {
+      const int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    set_keep_alive_max_count(1'000'000);  // what the client is told
+    set_tcp_nodelay(true);
+    const int most = others ? 15 : 0;
+    for (port_ = port; !bind_to_port(address_, port_); ++port_) {
+      if (port_ < port + most) continue;
+      throw Error(Fault::usage, "the live page cannot be served on " + address_ + ", port " +
+                                    std::to_string(port) +
+                                    ": it is in use, or not this machine's; choose another one");
+    }
+    listener_ = std::thread([this] {
+      listen_after_bind();
+      listened_.store(true);
+    });
+  }
+  ~Server() override {
+    while (!is_running() && !listened_.load())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ends_.store(true);
+    httplib::Server::stop();
+    listener_.join();
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] std::string url() const {
+    return "http://" + host() + ":" + std::to_string(port_) + "/?token=" + token_;
+  }
+
+ private:
+  [[nodiscard]] std::string host() const {
+    if (address_ == "0.0.0.0" || address_ == "::") return "127.0.0.1";
+    return address_.find(':') == std::string::npos ? address_ : "[" + address_ + "]";
+  }
+
+  /// Whether `host`, a header, names this server. One that listens on all addresses is called by
+  /// any number, but not by any name.
+  [[nodiscard]] bool is_this(const std::string& host) const {
+    const std::string port = ":" + std::to_string(port_);
+    if (!host.ends_with(port)) return false;
+    const std::string name = host.substr(0, host.size() - port.size());
+    if (name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == this->host()) {
+      return true;
+    }
+    const bool all = address_ == "0.0.0.0" || address_ == "::";
+    return all && !name.empty() && name.find_first_not_of("0123456789.") == std::string::npos;
+  }
+
+  void respond(const httplib::Request& request, httplib::Response& response) {
+    const Response answered = answer_to(request);
+    response.status = answered.status;
+    response.set_header("Cache-Control", "no-store");
+    response.set_header("Referrer-Policy", "no-referrer");
+    response.set_header("X-Content-Type-Options", "nosniff");
+    response.set_header("X-Frame-Options", "DENY");
+    response.set_header("Content-Security-Policy",
+                        "default-src 'none'; script-src 'unsafe-inline'; style-src "
+                        "'unsafe-inline'; connect-src 'self'; img-src data: blob:; base-uri "
+                        "'none'; form-action 'none'; frame-ancestors 'none'");
+    response.set_content(answered.body, answered.type.c_str());
+  }
+
+  Response answer_to(const httplib::Request& request) {
+    const auto refuse = [](int status, const std::string& why) {
+      return Response{status, "text/plain; charset=utf-8", why + "\n"};
+    };
+    if (!is_this(request.get_header_value("Host"))) {
+      return refuse(403, "This server goes by another name; open the address that pvm printed.");
+    }
+    if (request.has_header("Origin")) {
+      const std::string origin = request.get_header_value("Origin");
+      if (!origin.starts_with("http://") || !is_this(origin.substr(7))) {
+        return refuse(403, "Requests of other pages are not answered.");
+      }
+    }
+    if (request.method != "GET" && request.method != "POST") {
+      return refuse(405, "Only GET and POST are answered.");
+    }
+    const std::string token = request.has_header("X-Pvm-Token")
+                                  ? request.get_header_value("X-Pvm-Token")
+                                  : request.get_param_value("token");
+    if (!detail::same_secret(token, token_)) {
+      return refuse(403,
+                    "The token is missing or another run's; open the address that pvm printed.");
+    }
+    std::uint64_t after = 0;
+    const std::string number = request.get_param_value("after");
+    std::from_chars(number.data(), number.data() + number.size(), after);
+    return answer_({request.method, request.path, request.get_param_value("text"), after});
+  }
+
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket);
+    constexpr int patience = 100;  // tenths of a second that a connection may be silent
+    for (int silent = 0; silent < patience && !ends_.load();) {
+      if (!connection.wait_for_request(std::chrono::milliseconds(100))) {
+        if (connection.has_news()) return false;  // the client has gone
+        ++silent;
+        continue;
+      }
+      silent = 0;
+      bool closed = false, has_body = false;
+      const bool done =
+          process_request(connection, ends_.load(), closed, [&](httplib::Request& request) {
+            // No request needs one. It would be read as the next request.
+            has_body = request.has_header("Transfer-Encoding") ||
+                       (request.has_header("Content-Length") &&
+                        request.get_header_value("Content-Length") != "0");
+          });
+      if (!done || closed || has_body) return false;
+    }
+    return true;
+  }
+
+  std::string address_;
+  int port_ = 0;
+  std::string token_;
+  Answer answer_;
+  std::atomic<bool> ends_ = false, listened_ = false;
+  std::thread listener_;
+};
+
+}  // namespace pvm::inline v0::view
