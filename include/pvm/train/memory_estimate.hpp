@@ -132,17 +132,14 @@ MemoryEstimate estimate_host_memory(const Spec& of, int batch, int threads,
   const std::size_t one_array = array(layout.size());
   add("kept by the allocator", one_array < most_kept ? one_array : 0);
 
-  // Saving: the weights of the step, those that are folded, and one copy in the engine's layout.
+  // Saving: the weights of the step and those that are folded, learning's arrays, and the past.
   const std::size_t histories =
       (terms + 4) * b * (2 * units * static_cast<std::size_t>(net.hidden) + frame) +
       (2 + terms) * b * net.outputs + terms * b * units * static_cast<std::size_t>(net.hidden);
   const std::size_t saved = sizeof(float) * ((2 + arrays) * net.weights + histories);
-  const std::size_t converting = sizeof(float) * 2 * net.weights + array(layout.size());
-  if (goes_on) {  // it is freed then, before the first one is saved
-    estimate.passing = {"taking over the checkpoint", array(layout.size())};
-  } else {
-    estimate.passing = {"saving a checkpoint", std::max(saved, converting)};
-  }
+  estimate.passing = {"saving a checkpoint", saved};
+  // It has the room of the one that was loaded, which is freed before.
+  if (goes_on) estimate.passing = {"saving a checkpoint, in the loaded one's room", 0};
   return estimate;
 }
 
