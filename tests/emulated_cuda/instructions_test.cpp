@@ -346,7 +346,7 @@ TEST_CASE("Products of four warps with 32 to 128 columns are those of their matr
 TEST_CASE("Impossible launches and copies are refused") {
   CHECK(launch(turns, {dim3(1), 2048, 0, nullptr}, static_cast<float*>(nullptr), true) ==
         cudaErrorInvalidConfiguration);
-  CHECK(launch(turns, {dim3(1), 32, 100 << 10, nullptr}, static_cast<float*>(nullptr), true) ==
+  CHECK(launch(turns, {dim3(1), 32, 1 << 20, nullptr}, static_cast<float*>(nullptr), true) ==
         cudaErrorInvalidValue);
   float host = 0;
   CHECK(cudaMemcpy(&host, &host, sizeof(host), cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
